@@ -1,0 +1,230 @@
+"""`Cluster`: devices with memory, and the links that join them.
+
+>>> cluster = Cluster(
+...     "pair",
+...     devices=(Device("gpu0", "T4", memory=16e9), Device("gpu1", "T4", memory=16e9)),
+...     links=(Link("gpu0", "gpu1", bandwidth=12e9, latency=1e-5),),
+... )
+>>> cluster.device_names
+('gpu0', 'gpu1')
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Literal
+
+from placewright import files
+from placewright.errors import ClusterError
+
+FORMAT = "placewright.cluster/1"
+UNLIMITED = "unlimited"
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device; `kind` names a catalog entry or a column of measured times.
+
+    `memory` bytes (`inf` = unlimited); `peak_flops` FLOP/s per dtype; `memory_bandwidth` B/s;
+    `launch_overhead` seconds added to every op that does work; the efficiencies are the shares
+    of the two peaks that real ops reach. None means: not given here, look in the catalog.
+    """
+
+    name: str
+    kind: str
+    host: str = "host"
+    memory: float | None = None
+    peak_flops: Mapping[str, float] | None = None
+    memory_bandwidth: float | None = None
+    launch_overhead: float | None = None
+    compute_efficiency: float | None = None
+    memory_efficiency: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.peak_flops is not None:
+            object.__setattr__(self, "peak_flops", MappingProxyType(dict(self.peak_flops)))
+        positive = {
+            "memory_bandwidth": self.memory_bandwidth,
+            "compute_efficiency": self.compute_efficiency,
+            "memory_efficiency": self.memory_efficiency,
+            **{f"peak_flops.{dtype}": peak for dtype, peak in (self.peak_flops or {}).items()},
+        }
+        for what, value in positive.items():
+            if value is not None and not (math.isfinite(value) and value > 0):
+                raise ClusterError(f"device '{self.name}': {what} is {value}; it must be > 0")
+        if self.memory is not None and not self.memory >= 0:
+            raise ClusterError(f"device '{self.name}': memory is {self.memory}; it must be ≥ 0")
+        overhead = self.launch_overhead
+        if overhead is not None and not (math.isfinite(overhead) and overhead >= 0):
+            raise ClusterError(
+                f"device '{self.name}': launch_overhead is {overhead}; it must be finite and ≥ 0"
+            )
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link between `a` and `b` (devices or switches).
+
+    `bandwidth` B/s from a to b, `reverse_bandwidth` from b to a (the same if None), `inf` where
+    the two share one memory. A `full` duplex link carries both directions at once; links that
+    name the same `channel` share it (one PCIe switch, one NIC), each direction apart when full.
+    """
+
+    a: str
+    b: str
+    bandwidth: float
+    reverse_bandwidth: float | None = None
+    latency: float = 0.0
+    duplex: Literal["full", "half"] = "full"
+    channel: str | None = None
+
+    def __post_init__(self) -> None:
+        for what in ("bandwidth", "reverse_bandwidth"):
+            value = getattr(self, what)
+            if value is not None and not value > 0:
+                raise ClusterError(f"link {self.a} – {self.b}: {what} is {value}; it must be > 0")
+        if not (math.isfinite(self.latency) and self.latency >= 0):
+            raise ClusterError(
+                f"link {self.a} – {self.b}: latency is {self.latency}; it must be finite and ≥ 0"
+            )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Devices, optional switches (endpoints that compute nothing), and links between them.
+
+    `routing` says how two devices reach each other: ``widest`` takes the path with the largest
+    minimum bandwidth (Moirai §III), ``direct`` takes their own link where they have one, for
+    bandwidths that were measured end to end.
+    """
+
+    name: str
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    switches: tuple[str, ...] = ()
+    routing: Literal["widest", "direct"] = "widest"
+    description: str = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        where = f"cluster '{self.name}'"
+        if not self.devices:
+            raise ClusterError(f"{where} has no devices")
+        names = [*(device.name for device in self.devices), *self.switches]
+        for name in names:
+            if names.count(name) > 1:
+                raise ClusterError(f"{where}: two devices or switches are named '{name}'")
+        known = set(names)
+        for link in self.links:
+            for end in (link.a, link.b):
+                if end not in known:
+                    raise ClusterError(
+                        f"{where}: a link names '{end}', which is no device or switch of it"
+                    )
+            if link.a == link.b:
+                raise ClusterError(f"{where}: a link joins '{link.a}' to itself")
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        return tuple(device.name for device in self.devices)
+
+    @property
+    def device_count(self) -> int:
+        return len(self.devices)
+
+    def to_document(self) -> dict[str, Any]:
+        """The cluster as a ``placewright.cluster/1`` object (bytes, B/s, seconds)."""
+        document: dict[str, Any] = {"format": FORMAT, "name": self.name}
+        if self.description:
+            document["description"] = self.description
+        if self.routing != "widest":
+            document["routing"] = self.routing
+        document["devices"] = [_device_entry(device) for device in self.devices]
+        if self.switches:
+            document["switches"] = list(self.switches)
+        document["links"] = [_link_entry(link) for link in self.links]
+        return document
+
+    def save(self, path: str | Path) -> None:
+        """Write the cluster as YAML (``.yaml``, ``.yml``) or JSON."""
+        if Path(path).suffix.lower() in (".yaml", ".yml"):
+            import yaml
+
+            text = yaml.safe_dump(self.to_document(), sort_keys=False, allow_unicode=True)
+            files.write_text(path, text)
+        else:
+            files.write_json(path, self.to_document())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Cluster:
+        return cls.from_document(files.read_document(path), path)
+
+    @classmethod
+    def from_document(cls, document: Any, path: str | Path = "cluster") -> Cluster:
+        """Read a ``placewright.cluster/1`` object; FormatError or ClusterError name the fault."""
+        from placewright.formats import ClusterFile  # pydantic is slow to import
+
+        files.check_format(document, FORMAT, path)
+        content = files.validate(ClusterFile, document, path)
+        try:
+            devices = tuple(
+                Device(**entry.model_dump() | {"memory": _number(entry.memory)})
+                for entry in content.devices
+            )
+            links = tuple(
+                Link(
+                    *entry.between,
+                    bandwidth=_number(entry.bandwidth) or math.inf,
+                    reverse_bandwidth=_number(entry.reverse_bandwidth),
+                    latency=entry.latency,
+                    duplex=entry.duplex,
+                    channel=entry.channel,
+                )
+                for entry in content.links
+            )
+            return cls(
+                content.name,
+                devices,
+                links,
+                tuple(content.switches),
+                content.routing,
+                content.description,
+            )
+        except ClusterError as error:
+            raise ClusterError(f"{path}: {error}") from None
+
+
+def _number(value: float | str | None) -> float | None:
+    return math.inf if isinstance(value, str) else value
+
+
+def _amount(value: float) -> float | str:
+    return UNLIMITED if math.isinf(value) else value
+
+
+def _device_entry(device: Device) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": device.name, "kind": device.kind, "host": device.host}
+    if device.memory is not None:
+        entry["memory"] = _amount(device.memory)
+    if device.peak_flops is not None:
+        entry["peak_flops"] = dict(device.peak_flops)
+    for what in ("memory_bandwidth", "launch_overhead", "compute_efficiency", "memory_efficiency"):
+        if getattr(device, what) is not None:
+            entry[what] = getattr(device, what)
+    return entry
+
+
+def _link_entry(link: Link) -> dict[str, Any]:
+    entry: dict[str, Any] = {"between": [link.a, link.b], "bandwidth": _amount(link.bandwidth)}
+    if link.reverse_bandwidth is not None:
+        entry["reverse_bandwidth"] = _amount(link.reverse_bandwidth)
+    if link.latency:
+        entry["latency"] = link.latency
+    if link.duplex != "full":
+        entry["duplex"] = link.duplex
+    if link.channel is not None:
+        entry["channel"] = link.channel
+    return entry

@@ -1,0 +1,71 @@
+"""Everything placewright raises on purpose.
+
+    PlacewrightError
+    ├── InputError               exit 2   what was given cannot be used
+    │   ├── FormatError                   a file: unreadable, malformed, wrong version
+    │   ├── GraphError                    a graph that is no DAG, or has impossible figures
+    │   ├── ClusterError                  devices and links that make no usable cluster
+    │   ├── OptionError                   an option, a planner or a name that does not exist
+    │   └── MissingExtraError             an optional dependency is not installed
+    ├── InfeasibleError          exit 3   no plan can exist (or the planner found none)
+    ├── VerificationError        exit 4   a plan the judge rejects
+    └── ExecutionError           exit 5   running a plan failed
+
+Each message is one sentence that names the thing at fault and how to mend it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PlacewrightError(Exception):
+    """Base of every error above; `exit_code` is what the command line returns."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class InputError(PlacewrightError):
+    exit_code = 2
+
+
+class FormatError(InputError):
+    pass
+
+
+class GraphError(InputError):
+    pass
+
+
+class ClusterError(InputError):
+    pass
+
+
+class OptionError(InputError):
+    pass
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is missing.
+
+    >>> str(MissingExtraError("torch", "importing a torch module"))
+    "importing a torch module needs the extra 'torch': pip install 'placewright[torch]'"
+    """
+
+    def __init__(self, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the extra '{extra}': pip install 'placewright[{extra}]'"
+        )
+        self.extra = extra
+
+
+class InfeasibleError(PlacewrightError):
+    exit_code = 3
+
+
+class VerificationError(PlacewrightError):
+    exit_code = 4
+
+
+class ExecutionError(PlacewrightError):
+    exit_code = 5

@@ -1,0 +1,146 @@
+"""Reading and writing files so that nothing is ever half-read or half-written.
+
+Every reader here turns a fault of the file into one sentence (`FormatError`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from placewright.errors import FormatError
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+    Model = TypeVar("Model", bound=BaseModel)
+
+MAX_FILE_BYTES = 4 * 2**30
+
+
+def read_bytes(path: str | Path) -> bytes:
+    path = Path(path)
+    try:
+        if path.is_dir():
+            raise FormatError(f"{path}: is a directory; give a file")
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise FormatError(f"{path}: {size} bytes is more than the {MAX_FILE_BYTES} allowed")
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise FormatError(f"{path}: no such file") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FormatError(f"{path}: cannot be read ({reason})") from None
+
+
+def decode_text(content: bytes, path: str | Path) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise FormatError(
+            f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
+        ) from None
+
+
+def parse_json(text: str, path: str | Path) -> Any:
+    """JSON as the standard has it: NaN and Infinity, which Python would take, are refused."""
+
+    def refuse(constant: str) -> Any:
+        raise FormatError(f"{path}: {constant} is not a number JSON allows; write a finite number")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        raise FormatError(
+            f"{path}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}"
+        ) from None
+    except RecursionError:
+        raise FormatError(f"{path}: JSON nested too deeply") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise FormatError(f"{path}: not valid JSON: {error}") from None
+
+
+def parse_yaml(text: str, path: str | Path) -> Any:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        return yaml.load(text, Loader=loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1} column {mark.column + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise FormatError(f"{path}: not valid YAML{where}: {problem}") from None
+    except (RecursionError, ValueError) as error:
+        raise FormatError(f"{path}: not valid YAML: {error}") from None
+
+
+def read_document(path: str | Path) -> Any:
+    """The content of a JSON or YAML file (by suffix; JSON unless .yaml or .yml)."""
+    text = decode_text(read_bytes(path), path)
+    if Path(path).suffix.lower() in (".yaml", ".yml"):
+        return parse_yaml(text, path)
+    return parse_json(text, path)
+
+
+def check_format(document: Any, expected: str, path: str | Path) -> None:
+    """Refuse a document that is not of the kind and version `expected`, such as ``…graph/1``."""
+    if not isinstance(document, dict):
+        raise FormatError(f"{path}: the top level must be an object with \"format\": \"{expected}\"")
+    found = document.get("format")
+    if found == expected:
+        return
+    kind, _, version = expected.partition("/")
+    if isinstance(found, str) and found.startswith(kind + "/"):
+        raise FormatError(
+            f"{path}: format is {found!r}, this version of placewright reads {expected!r}; "
+            "update placewright or write the file again"
+        )
+    raise FormatError(f"{path}: format is {found!r}, expected {expected!r}")
+
+
+def validate(model: type[Model], document: Any, path: str | Path) -> Model:
+    """`document` as a `model`; the first fault as one sentence with the field's path."""
+    from pydantic import ValidationError
+
+    try:
+        return model.model_validate(document)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "top level"
+        message = first["msg"].removeprefix("Value error, ")
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise FormatError(f"{path}: field {field}: {message}{more}") from None
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` to a temporary file beside `path`, then rename: all of it or nothing."""
+    path = Path(path)
+    temporary = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o666 & ~_umask())
+        Path(temporary).replace(path)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, document: Any) -> None:
+    write_text(path, json.dumps(document, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,215 @@
+"""The file formats, as pydantic models: the one place that says what a file may hold.
+
+JSON Schemas are made from these (`json_schema`, and ``placewright schema`` on the command line).
+This module is imported when a file is first read; importing pydantic takes a tenth of a second.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from placewright.errors import OptionError
+from placewright.units import parse_bandwidth, parse_bytes, parse_seconds
+
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Index = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+OpNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+def _quantity(parse: Any) -> BeforeValidator:
+    return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
+
+
+Bytes = Annotated[Amount, _quantity(parse_bytes)]
+Bandwidth = Annotated[Positive, _quantity(parse_bandwidth)]
+Seconds = Annotated[Amount, _quantity(parse_seconds)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# -- placewright.graph/1 ---------------------------------------------------------------------
+
+
+class GraphOps(Strict):
+    """Columns: one entry per op. Only `name` is required."""
+
+    name: Annotated[list[str], Field(min_length=1)]
+    type: list[str] | None = None
+    module: list[str] | None = None
+    dtype: list[str] | None = None
+    flops: list[Amount] | None = None
+    bytes_read: list[Amount] | None = None
+    bytes_written: list[Amount] | None = None
+    parameter_bytes: list[Amount] | None = None
+    state_bytes: list[Amount] | None = None
+    backward: list[bool] | None = None
+    twin: list[Index] | None = None
+    colocation: list[Index] | None = None
+
+
+class Tensors(Strict):
+    """Columns: one entry per tensor; ops are named by their number, from 0."""
+
+    producer: list[OpNumber]
+    bytes: list[Amount]
+    consumers: list[list[OpNumber]]
+    name: list[str] | None = None
+
+
+class GraphFile(Strict):
+    """A model's graph: bytes, FLOPs, and measured times in seconds (null = unsupported)."""
+
+    format: Literal["placewright.graph/1"]
+    name: str
+    ops: GraphOps
+    tensors: Tensors
+    times: dict[str, list[Amount | None]] | None = None
+    attributes: dict[str, Any] | None = None
+
+
+# -- placewright.cluster/1 -------------------------------------------------------------------
+
+
+class DeviceEntry(Strict):
+    """A device. Figures left out come from the catalog entry of its `kind`."""
+
+    name: Annotated[str, Field(min_length=1)]
+    kind: Annotated[str, Field(min_length=1)]
+    host: str = "host"
+    memory: Bytes | Literal["unlimited"] | None = None
+    peak_flops: dict[str, Positive] | None = None
+    memory_bandwidth: Bandwidth | None = None
+    launch_overhead: Seconds | None = None
+    compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
+    memory_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class LinkEntry(Strict):
+    """A link between two devices or switches."""
+
+    between: Annotated[list[str], Field(min_length=2, max_length=2)]
+    bandwidth: Bandwidth | Literal["unlimited"]
+    reverse_bandwidth: Bandwidth | Literal["unlimited"] | None = None
+    latency: Seconds = 0.0
+    duplex: Literal["full", "half"] = "full"
+    channel: str | None = None
+
+
+class ClusterFile(Strict):
+    """Devices and links: bytes, bytes per second, seconds; or text with a unit ("16 GiB")."""
+
+    format: Literal["placewright.cluster/1"]
+    name: str
+    description: str = ""
+    routing: Literal["widest", "direct"] = "widest"
+    devices: Annotated[list[DeviceEntry], Field(min_length=1)]
+    switches: list[str] = []
+    links: list[LinkEntry] = []
+
+
+# -- placewright.plan/1 ----------------------------------------------------------------------
+
+
+class ProblemOps(Strict):
+    """Columns: one entry per op; `time` in seconds, one list per op, null = unsupported."""
+
+    name: Annotated[list[str], Field(min_length=1)]
+    type: list[str] | None = None
+    module: list[str] | None = None
+    time: list[list[Amount | None]]
+    memory: list[Amount]
+    backward: list[bool] | None = None
+    twin: list[Index] | None = None
+    colocation: list[Index] | None = None
+    pinned: list[Index] | None = None
+
+
+class Routes(Strict):
+    """`latency[a][b]` seconds, `seconds_per_byte[a][b]`; `channels[a][b]` the channels used."""
+
+    latency: list[list[Amount]]
+    seconds_per_byte: list[list[Amount]]
+    channels: list[list[list[OpNumber]]]
+    channel_names: list[str]
+
+
+class ProblemDevices(Strict):
+    name: list[str]
+    kind: list[str]
+    memory: list[Amount | None]
+
+
+class ProblemOptions(Strict):
+    objective: str
+    transfer_unit: Literal["tensor", "edge"]
+    contention: Literal["none", "port", "link"]
+    memory: Literal["resident", "peak"]
+
+
+class ProblemEntry(Strict):
+    name: str
+    options: ProblemOptions
+    ops: ProblemOps
+    tensors: Tensors
+    devices: ProblemDevices
+    routes: Routes
+
+
+class TransfersEntry(Strict):
+    """Columns; `consumer` is -1 where one transfer serves every consumer on the target."""
+
+    tensor: list[OpNumber]
+    consumer: list[Index]
+    source: list[OpNumber]
+    target: list[OpNumber]
+    start: list[Amount]
+    finish: list[Amount]
+
+
+class ScheduleEntry(Strict):
+    """Seconds from the start of the run."""
+
+    op_start: list[Amount]
+    op_finish: list[Amount]
+    transfers: TransfersEntry
+
+
+class PlannerEntry(Strict):
+    name: str
+    seed: int
+    options: dict[str, str] = {}
+
+
+class PlanFile(Strict):
+    """A plan with the whole problem it answers, so that anyone can judge it."""
+
+    format: Literal["placewright.plan/1"]
+    version: str
+    source: str
+    planner: PlannerEntry
+    value: Amount
+    lower_bound: Amount
+    bound_source: str
+    status: Literal["optimal", "feasible"]
+    placement: list[OpNumber]
+    schedule: ScheduleEntry
+    problem: ProblemEntry
+
+
+FORMATS: dict[str, type[BaseModel]] = {
+    "graph": GraphFile,
+    "cluster": ClusterFile,
+    "plan": PlanFile,
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of the file format `name`: graph, cluster or plan."""
+    if name not in FORMATS:
+        raise OptionError(f"no file format '{name}'; there are {', '.join(FORMATS)}")
+    return FORMATS[name].model_json_schema()

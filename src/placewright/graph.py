@@ -1,0 +1,475 @@
+"""`Graph`: what a model computes, before any device is known.
+
+Ops and tensors are columns (arrays with one entry per op or tensor). An op reads tensors and
+produces tensors; a tensor has one producer and any number of consumers. The model's own inputs
+are not tensors here: they are taken to be on every device when the run starts.
+
+>>> builder = GraphBuilder("two")
+>>> a = builder.add_op("a", "matmul", flops=2e9, bytes_read=1e6, bytes_written=1e6)
+>>> t = builder.add_tensor(a, 1e6)
+>>> b = builder.add_op("b", "relu", inputs=[t], bytes_read=1e6, bytes_written=1e6)
+>>> graph = builder.build()
+>>> graph.op_count, graph.tensor_count, graph.op_names
+(2, 1, ('a', 'b'))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright import files
+from placewright.errors import GraphError
+
+FORMAT = "placewright.graph/1"
+DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4")
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+
+
+def frozen(values: Any, dtype: Any) -> NDArray[Any]:
+    """A read-only contiguous array of `dtype`, copied unless it already is one."""
+    array = np.ascontiguousarray(values, dtype=dtype)
+    if array.flags.writeable:
+        if array is values or array.base is not None:
+            array = array.copy()
+        array.flags.writeable = False
+    return array
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A directed acyclic graph of ops and tensors.
+
+    Per op (index order is the op's number everywhere):
+
+    - `op_names` (unique), `op_types`, `op_modules` (path of the module it came from, ``""`` if
+      none), `op_dtypes` (one of `DTYPES`: which peak of a device it can use);
+    - `op_flops`; `op_bytes_read`, `op_bytes_written` (memory traffic, parameters included);
+      an op with none of the three costs no time anywhere (a view, a placeholder);
+    - `op_parameter_bytes` (weights it needs; a parameter shared by several ops is counted at
+      the first), `op_state_bytes` (other bytes kept where it runs, such as a KV cache);
+    - `is_backward`; `forward_twin[op]` the forward op that a backward op belongs to, or -1;
+    - `colocation[op]` a group number, or -1: ops of one group must be on one device.
+
+    Per tensor: `tensor_names`, `tensor_producer`, `tensor_bytes`, and its consumers
+    ``consumers[consumer_offsets[t]:consumer_offsets[t + 1]]`` (each op once).
+
+    `times` maps a kind of device to measured seconds per op (`inf` = unsupported there); where
+    it has a device's kind, it is used instead of a cost model. `attributes` are free facts about
+    the model (``parameters``, ``layers``, …) for people to read.
+    """
+
+    name: str
+    op_names: tuple[str, ...]
+    op_types: tuple[str, ...]
+    op_modules: tuple[str, ...]
+    op_dtypes: tuple[str, ...]
+    op_flops: Floats
+    op_bytes_read: Floats
+    op_bytes_written: Floats
+    op_parameter_bytes: Floats
+    op_state_bytes: Floats
+    is_backward: Flags
+    forward_twin: Ints
+    colocation: Ints
+    tensor_names: tuple[str, ...]
+    tensor_producer: Ints
+    tensor_bytes: Floats
+    consumer_offsets: NDArray[np.int64]
+    consumers: Ints
+    times: Mapping[str, Floats] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in _FLOAT_COLUMNS:
+            self._freeze(name, np.float64)
+        for name in ("forward_twin", "colocation", "tensor_producer", "consumers"):
+            self._freeze(name, np.int32)
+        self._freeze("is_backward", np.bool_)
+        self._freeze("consumer_offsets", np.int64)
+        times = {kind: frozen(values, np.float64) for kind, values in self.times.items()}
+        object.__setattr__(self, "times", MappingProxyType(times))
+        object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+        _check(self)
+
+    def _freeze(self, name: str, dtype: Any) -> None:
+        try:
+            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise GraphError(f"graph '{self.name}': {name}: {error}") from None
+
+    @property
+    def op_count(self) -> int:
+        return len(self.op_names)
+
+    @property
+    def tensor_count(self) -> int:
+        return len(self.tensor_names)
+
+    @property
+    def is_training(self) -> bool:
+        return bool(self.is_backward.any())
+
+    def consumers_of(self, tensor: int) -> Ints:
+        return self.consumers[self.consumer_offsets[tensor] : self.consumer_offsets[tensor + 1]]
+
+    @cached_property
+    def op_index(self) -> Mapping[str, int]:
+        return {name: op for op, name in enumerate(self.op_names)}
+
+    @cached_property
+    def edges(self) -> tuple[Ints, Ints]:
+        """`(producer[edge], consumer[edge])`, one edge per tensor and consumer, in CSR order."""
+        counts = np.diff(self.consumer_offsets)
+        return np.repeat(self.tensor_producer, counts).astype(np.int32), self.consumers
+
+    @cached_property
+    def topological_order(self) -> Ints:
+        return topological_order(self.op_count, *self.edges, names=self.op_names)
+
+    # -- files ---------------------------------------------------------------------------------
+
+    def to_document(self) -> dict[str, Any]:
+        """The graph as a ``placewright.graph/1`` object; columns that say nothing are left out."""
+        ops: dict[str, Any] = {"name": list(self.op_names), "type": list(self.op_types)}
+        if any(self.op_modules):
+            ops["module"] = list(self.op_modules)
+        if any(dtype != "fp32" for dtype in self.op_dtypes):
+            ops["dtype"] = list(self.op_dtypes)
+        for column in ("flops", "bytes_read", "bytes_written", "parameter_bytes", "state_bytes"):
+            values = getattr(self, f"op_{column}")
+            if values.any():
+                ops[column] = values.tolist()
+        if self.is_training:
+            ops["backward"] = self.is_backward.tolist()
+        for column, values in (("twin", self.forward_twin), ("colocation", self.colocation)):
+            if (values >= 0).any():
+                ops[column] = values.tolist()
+        document: dict[str, Any] = {"format": FORMAT, "name": self.name, "ops": ops}
+        tensors: dict[str, Any] = {
+            "producer": self.tensor_producer.tolist(),
+            "bytes": self.tensor_bytes.tolist(),
+            "consumers": [self.consumers_of(t).tolist() for t in range(self.tensor_count)],
+        }
+        if any(self.tensor_names):
+            tensors["name"] = list(self.tensor_names)
+        document["tensors"] = tensors
+        if self.times:
+            document["times"] = {
+                kind: [None if np.isinf(value) else value for value in values.tolist()]
+                for kind, values in self.times.items()
+            }
+        if self.attributes:
+            document["attributes"] = dict(self.attributes)
+        return document
+
+    def save(self, path: str | Path) -> None:
+        files.write_json(path, self.to_document())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Graph:
+        return cls.from_document(files.read_document(path), path)
+
+    @classmethod
+    def from_document(cls, document: Any, path: str | Path = "graph") -> Graph:
+        """Read a ``placewright.graph/1`` object; FormatError or GraphError name the fault."""
+        files.check_format(document, FORMAT, path)
+        from placewright.formats import GraphFile  # pydantic is slow to import
+
+        content = files.validate(GraphFile, document, path)
+        ops, tensors = content.ops, content.tensors
+        n = len(ops.name)
+        producer_count = len(tensors.producer)
+
+        def column(values: list[Any] | None, default: Any, what: str, length: int) -> list[Any]:
+            if values is None:
+                return [default] * length
+            if len(values) != length:
+                raise GraphError(f"{path}: {what} has {len(values)} entries, expected {length}")
+            return values
+
+        offsets = np.zeros(producer_count + 1, dtype=np.int64)
+        consumers = column(tensors.consumers, [], "tensors.consumers", producer_count)
+        np.cumsum([len(each) for each in consumers], out=offsets[1:])
+        try:
+            return cls(
+                name=content.name,
+                op_names=tuple(ops.name),
+                op_types=tuple(column(ops.type, "op", "ops.type", n)),
+                op_modules=tuple(column(ops.module, "", "ops.module", n)),
+                op_dtypes=tuple(column(ops.dtype, "fp32", "ops.dtype", n)),
+                op_flops=column(ops.flops, 0.0, "ops.flops", n),  # type: ignore[arg-type]
+                op_bytes_read=column(ops.bytes_read, 0.0, "ops.bytes_read", n),  # type: ignore[arg-type]
+                op_bytes_written=column(ops.bytes_written, 0.0, "ops.bytes_written", n),  # type: ignore[arg-type]
+                op_parameter_bytes=column(ops.parameter_bytes, 0.0, "ops.parameter_bytes", n),  # type: ignore[arg-type]
+                op_state_bytes=column(ops.state_bytes, 0.0, "ops.state_bytes", n),  # type: ignore[arg-type]
+                is_backward=column(ops.backward, False, "ops.backward", n),  # type: ignore[arg-type]
+                forward_twin=column(ops.twin, -1, "ops.twin", n),  # type: ignore[arg-type]
+                colocation=column(ops.colocation, -1, "ops.colocation", n),  # type: ignore[arg-type]
+                tensor_names=tuple(column(tensors.name, "", "tensors.name", producer_count)),
+                tensor_producer=tensors.producer,
+                tensor_bytes=column(tensors.bytes, 0.0, "tensors.bytes", producer_count),  # type: ignore[arg-type]
+                consumer_offsets=offsets,
+                consumers=[op for each in consumers for op in each],  # type: ignore[arg-type]
+                times={
+                    kind: np.array([np.inf if v is None else v for v in values], dtype=np.float64)
+                    for kind, values in (content.times or {}).items()
+                },
+                attributes=content.attributes or {},
+            )
+        except GraphError as error:
+            raise GraphError(f"{path}: {error}") from None
+
+
+class GraphBuilder:
+    """Collects ops and tensors in any order that names a tensor before its consumers.
+
+    `add_op` returns the op's number, `add_tensor` the tensor's. `connect` adds a consumer later,
+    for importers that meet edges first.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.attributes: dict[str, Any] = {}
+        self.times: dict[str, Sequence[float]] = {}
+        self._columns: dict[str, list[Any]] = {name: [] for name in _OP_COLUMNS}
+        self._tensor_names: list[str] = []
+        self._producers: list[int] = []
+        self._bytes: list[float] = []
+        self._consumers: list[dict[int, None]] = []  # a dict keeps order and finds fast
+        self._groups: dict[str, int] = {}
+
+    @property
+    def op_count(self) -> int:
+        return len(self._columns["op_names"])
+
+    def add_op(
+        self,
+        name: str,
+        type: str,
+        inputs: Iterable[int] = (),
+        *,
+        flops: float = 0.0,
+        bytes_read: float = 0.0,
+        bytes_written: float = 0.0,
+        parameter_bytes: float = 0.0,
+        state_bytes: float = 0.0,
+        module: str = "",
+        dtype: str = "fp32",
+        backward: bool = False,
+        twin: int = -1,
+        colocate: str | None = None,
+    ) -> int:
+        """Add an op that reads the tensors `inputs`; ops with the same `colocate` stay together."""
+        columns = self._columns
+        op = len(columns["op_names"])
+        columns["op_names"].append(name)
+        columns["op_types"].append(type)
+        columns["op_modules"].append(module)
+        columns["op_dtypes"].append(dtype)
+        columns["op_flops"].append(flops)
+        columns["op_bytes_read"].append(bytes_read)
+        columns["op_bytes_written"].append(bytes_written)
+        columns["op_parameter_bytes"].append(parameter_bytes)
+        columns["op_state_bytes"].append(state_bytes)
+        columns["is_backward"].append(backward)
+        columns["forward_twin"].append(twin)
+        columns["colocation"].append(
+            -1 if colocate is None else self._groups.setdefault(colocate, len(self._groups))
+        )
+        for tensor in inputs:
+            self.connect(tensor, op)
+        return op
+
+    def add_tensor(self, producer: int, bytes: float, name: str = "") -> int:
+        self._tensor_names.append(name)
+        self._producers.append(producer)
+        self._bytes.append(bytes)
+        self._consumers.append({})
+        return len(self._producers) - 1
+
+    def connect(self, tensor: int, op: int) -> None:
+        """Make `op` a consumer of `tensor` (once, however often it reads it)."""
+        self._consumers[tensor][op] = None
+
+    def set_twin(self, backward: int, forward: int) -> None:
+        self._columns["forward_twin"][backward] = forward
+
+    def colocate(self, op: int, group: str) -> None:
+        self._columns["colocation"][op] = self._groups.setdefault(group, len(self._groups))
+
+    def build(self) -> Graph:
+        """The graph; GraphError if it has a cycle or an impossible figure."""
+        offsets = np.zeros(len(self._consumers) + 1, dtype=np.int64)
+        np.cumsum([len(each) for each in self._consumers], out=offsets[1:])
+        columns: dict[str, Any] = {
+            name: tuple(values) if name in _NAME_COLUMNS else values
+            for name, values in self._columns.items()
+        }
+        return Graph(
+            name=self.name,
+            **columns,
+            tensor_names=tuple(self._tensor_names),
+            tensor_producer=self._producers,  # type: ignore[arg-type]
+            tensor_bytes=self._bytes,  # type: ignore[arg-type]
+            consumer_offsets=offsets,
+            consumers=[op for each in self._consumers for op in each],  # type: ignore[arg-type]
+            times=self.times,  # type: ignore[arg-type]
+            attributes=self.attributes,
+        )
+
+
+_NAME_COLUMNS = ("op_names", "op_types", "op_modules", "op_dtypes")
+_OP_FLOATS = (
+    "op_flops",
+    "op_bytes_read",
+    "op_bytes_written",
+    "op_parameter_bytes",
+    "op_state_bytes",
+)
+_FLOAT_COLUMNS = (*_OP_FLOATS, "tensor_bytes")
+_OP_COLUMNS = (*_NAME_COLUMNS, *_OP_FLOATS, "is_backward", "forward_twin", "colocation")
+
+
+def topological_order(
+    op_count: int, producer: Ints, consumer: Ints, names: Sequence[str] | None = None
+) -> Ints:
+    """A topological order of the ops; GraphError naming a cycle if there is none.
+
+    The order is that of the op numbers where these already are one, else Kahn's algorithm with a
+    first-in first-out queue, so it is the same on every machine.
+    """
+    if (producer < consumer).all():
+        return frozen(np.arange(op_count), np.int32)
+    by_producer = np.argsort(producer, kind="stable")
+    offsets = np.searchsorted(producer[by_producer], np.arange(op_count + 1)).tolist()
+    successors = consumer[by_producer].tolist()
+    waiting = np.bincount(consumer, minlength=op_count).tolist()
+    order = [op for op in range(op_count) if waiting[op] == 0]
+    for op in order:  # grows while it is read: the queue
+        for successor in successors[offsets[op] : offsets[op + 1]]:
+            waiting[successor] -= 1
+            if waiting[successor] == 0:
+                order.append(successor)
+    if len(order) < op_count:
+        cycle = _find_cycle(waiting, successors, offsets)
+        shown = [names[op] if names else str(op) for op in cycle]
+        if len(shown) > 6:
+            shown = [*shown[:3], f"… {len(shown) - 5} more …", *shown[-2:]]
+        raise GraphError("the graph has a cycle, " + " → ".join(shown) + "; a model must be a DAG")
+    return frozen(order, np.int32)
+
+
+def _find_cycle(waiting: list[int], successors: list[int], offsets: list[int]) -> list[int]:
+    """One cycle among the ops Kahn's algorithm could not release, as op, …, op.
+
+    Every such op waits for another such op, so walking backwards must close a loop.
+    """
+    stuck = {op for op, count in enumerate(waiting) if count > 0}
+    predecessor = {
+        successor: op
+        for op in stuck
+        for successor in successors[offsets[op] : offsets[op + 1]]
+        if successor in stuck
+    }
+    op, seen = min(predecessor), {}
+    walk: list[int] = []
+    while op not in seen:
+        seen[op] = len(walk)
+        walk.append(op)
+        op = predecessor[op]
+    loop = walk[seen[op] :]
+    return [loop[0], *reversed(loop)]
+
+
+def _check(graph: Graph) -> None:
+    where = f"graph '{graph.name}'"
+    n, tensor_count = graph.op_count, graph.tensor_count
+    if n == 0:
+        raise GraphError(f"{where} has no ops")
+    for column in (*_OP_COLUMNS, *(f"times[{kind!r}]" for kind in graph.times)):
+        values = graph.times[column[7:-2]] if column.startswith("times[") else getattr(graph, column)
+        if len(values) != n:
+            raise GraphError(f"{where}: {column} has {len(values)} entries for {n} ops")
+    if len(graph.tensor_producer) != tensor_count or len(graph.tensor_bytes) != tensor_count:
+        raise GraphError(f"{where}: tensor columns differ in length")
+    _check_names(graph, where)
+    for column in _FLOAT_COLUMNS:
+        values = getattr(graph, column)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+        if bad.size:
+            names = graph.tensor_names if column == "tensor_bytes" else graph.op_names
+            who = names[bad[0]] or f"number {bad[0]}"
+            raise GraphError(
+                f"{where}: {column} of '{who}' is {values[bad[0]]}; it must be finite and ≥ 0"
+            )
+    for kind, values in graph.times.items():
+        bad = np.flatnonzero(np.isnan(values) | (values < 0))
+        if bad.size:
+            raise GraphError(
+                f"{where}: the time of op '{graph.op_names[bad[0]]}' on {kind} is "
+                f"{values[bad[0]]}; it must be ≥ 0 (or null where unsupported)"
+            )
+    _check_references(graph, where)
+    if n > 1 or len(graph.consumers):
+        try:
+            graph.topological_order  # noqa: B018  (raises on a cycle)
+        except GraphError as error:
+            raise GraphError(f"{where}: {error}") from None
+
+
+def _check_names(graph: Graph, where: str) -> None:
+    if len(set(graph.op_names)) < graph.op_count:
+        seen: set[str] = set()
+        for name in graph.op_names:
+            if name in seen:
+                raise GraphError(f"{where}: two ops are named '{name}'; names must be unique")
+            seen.add(name)
+    unknown = set(graph.op_dtypes) - set(DTYPES)
+    if unknown:
+        raise GraphError(
+            f"{where}: dtype '{sorted(unknown)[0]}' is unknown; use one of {', '.join(DTYPES)}"
+        )
+
+
+def _check_references(graph: Graph, where: str) -> None:
+    n = graph.op_count
+    for column in ("tensor_producer", "consumers"):
+        values = getattr(graph, column)
+        if values.size and (values.min() < 0 or values.max() >= n):
+            bad = values[(values < 0) | (values >= n)][0]
+            raise GraphError(f"{where}: {column} names op {bad}, but ops go from 0 to {n - 1}")
+    offsets = graph.consumer_offsets
+    if len(offsets) != graph.tensor_count + 1 or (np.diff(offsets) < 0).any() or (
+        len(offsets) and (offsets[0] != 0 or offsets[-1] != len(graph.consumers))
+    ):  # fmt: skip
+        raise GraphError(f"{where}: consumer_offsets do not fit the consumers")
+    edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(offsets))
+    pairs = edge_tensor * n + graph.consumers
+    if len(np.unique(pairs)) < len(pairs):
+        raise GraphError(f"{where}: a tensor lists the same consumer twice")
+    for op in np.flatnonzero(graph.forward_twin >= n):
+        raise GraphError(
+            f"{where}: twin of '{graph.op_names[op]}' is op {graph.forward_twin[op]}, "
+            f"but ops go from 0 to {n - 1}"
+        )
+    with_twin = np.flatnonzero(graph.forward_twin >= 0)
+    wrong = with_twin[
+        ~graph.is_backward[with_twin] | graph.is_backward[graph.forward_twin[with_twin]]
+    ]
+    if wrong.size:
+        raise GraphError(
+            f"{where}: '{graph.op_names[wrong[0]]}' has twin "
+            f"'{graph.op_names[graph.forward_twin[wrong[0]]]}'; "
+            "a twin joins a backward op to a forward op"
+        )
