@@ -1,0 +1,70 @@
+"""placewright: where each operator of a neural network runs, and how good that answer is.
+
+>>> import placewright as pw
+>>> plan = pw.plan("zoo:gpt3-13b", cluster="moirai-inter-server")     # doctest: +SKIP
+>>> plan.value, plan.gap                                              # doctest: +SKIP
+>>> plan.save("plan.json")                                            # doctest: +SKIP
+
+Everything imported here is light; kernels, frameworks and file formats load when first used.
+"""
+
+from placewright.cluster import Cluster, Device, Link
+from placewright.costs.catalog import load_cluster
+from placewright.costs.roofline import CostOptions, build_problem
+from placewright.errors import (
+    ClusterError,
+    ExecutionError,
+    FormatError,
+    GraphError,
+    InfeasibleError,
+    InputError,
+    MissingExtraError,
+    OptionError,
+    PlacewrightError,
+    VerificationError,
+)
+from placewright.graph import Graph, GraphBuilder
+from placewright.importers import Imported, load
+from placewright.plan import Placement, Plan, Schedule, Transfers
+from placewright.planning import plan
+from placewright.problem import Options, Problem
+from placewright.solving import Comparison, compare, solve
+from placewright.verify import Report, verify
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Comparison",
+    "CostOptions",
+    "Device",
+    "ExecutionError",
+    "FormatError",
+    "Graph",
+    "GraphBuilder",
+    "GraphError",
+    "Imported",
+    "InfeasibleError",
+    "InputError",
+    "Link",
+    "MissingExtraError",
+    "OptionError",
+    "Options",
+    "Placement",
+    "PlacewrightError",
+    "Plan",
+    "Problem",
+    "Report",
+    "Schedule",
+    "Transfers",
+    "VerificationError",
+    "__version__",
+    "build_problem",
+    "compare",
+    "load",
+    "load_cluster",
+    "plan",
+    "solve",
+    "verify",
+]

@@ -176,7 +176,8 @@ class Cluster:
             )
             links = tuple(
                 Link(
-                    *entry.between,
+                    entry.between[0],
+                    entry.between[1],
                     bandwidth=_number(entry.bandwidth) or math.inf,
                     reverse_bandwidth=_number(entry.reverse_bandwidth),
                     latency=entry.latency,

@@ -53,9 +53,7 @@ class MissingExtraError(InputError):
     """
 
     def __init__(self, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs the extra '{extra}': pip install 'placewright[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs the extra '{extra}': pip install 'placewright[{extra}]'")
         self.extra = extra
 
 

@@ -90,11 +90,11 @@ def read_document(path: str | Path) -> Any:
 def check_format(document: Any, expected: str, path: str | Path) -> None:
     """Refuse a document that is not of the kind and version `expected`, such as ``…graph/1``."""
     if not isinstance(document, dict):
-        raise FormatError(f"{path}: the top level must be an object with \"format\": \"{expected}\"")
+        raise FormatError(f'{path}: the top level must be an object with "format": "{expected}"')
     found = document.get("format")
     if found == expected:
         return
-    kind, _, version = expected.partition("/")
+    kind = expected.partition("/")[0]
     if isinstance(found, str) and found.startswith(kind + "/"):
         raise FormatError(
             f"{path}: format is {found!r}, this version of placewright reads {expected!r}; "

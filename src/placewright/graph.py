@@ -137,6 +137,20 @@ class Graph:
     def topological_order(self) -> Ints:
         return topological_order(self.op_count, *self.edges, names=self.op_names)
 
+    @cached_property
+    def depth(self) -> int:
+        """Ops on the longest path."""
+        producer, consumer = self.edges
+        level = np.ones(self.op_count, dtype=np.int64)
+        by_producer = np.argsort(producer, kind="stable")
+        offsets = np.searchsorted(producer[by_producer], np.arange(self.op_count + 1)).tolist()
+        successors = consumer[by_producer]
+        for op in self.topological_order.tolist():
+            following = successors[offsets[op] : offsets[op + 1]]
+            if len(following):
+                level[following] = np.maximum(level[following], level[op] + 1)
+        return int(level.max())
+
     # -- files ---------------------------------------------------------------------------------
 
     def to_document(self) -> dict[str, Any]:
@@ -191,36 +205,40 @@ class Graph:
         n = len(ops.name)
         producer_count = len(tensors.producer)
 
-        def column(values: list[Any] | None, default: Any, what: str, length: int) -> list[Any]:
+        def column(name: str, default: Any, where: Any = ops, length: int = n) -> Any:
+            values = getattr(where, name)
             if values is None:
                 return [default] * length
             if len(values) != length:
-                raise GraphError(f"{path}: {what} has {len(values)} entries, expected {length}")
+                raise GraphError(f"{path}: {name} has {len(values)} entries, expected {length}")
             return values
 
+        def numbers(name: str, default: Any) -> NDArray[Any]:
+            return np.array(column(name, default))
+
+        consumers = column("consumers", [], tensors, producer_count)
         offsets = np.zeros(producer_count + 1, dtype=np.int64)
-        consumers = column(tensors.consumers, [], "tensors.consumers", producer_count)
         np.cumsum([len(each) for each in consumers], out=offsets[1:])
         try:
             return cls(
                 name=content.name,
                 op_names=tuple(ops.name),
-                op_types=tuple(column(ops.type, "op", "ops.type", n)),
-                op_modules=tuple(column(ops.module, "", "ops.module", n)),
-                op_dtypes=tuple(column(ops.dtype, "fp32", "ops.dtype", n)),
-                op_flops=column(ops.flops, 0.0, "ops.flops", n),  # type: ignore[arg-type]
-                op_bytes_read=column(ops.bytes_read, 0.0, "ops.bytes_read", n),  # type: ignore[arg-type]
-                op_bytes_written=column(ops.bytes_written, 0.0, "ops.bytes_written", n),  # type: ignore[arg-type]
-                op_parameter_bytes=column(ops.parameter_bytes, 0.0, "ops.parameter_bytes", n),  # type: ignore[arg-type]
-                op_state_bytes=column(ops.state_bytes, 0.0, "ops.state_bytes", n),  # type: ignore[arg-type]
-                is_backward=column(ops.backward, False, "ops.backward", n),  # type: ignore[arg-type]
-                forward_twin=column(ops.twin, -1, "ops.twin", n),  # type: ignore[arg-type]
-                colocation=column(ops.colocation, -1, "ops.colocation", n),  # type: ignore[arg-type]
-                tensor_names=tuple(column(tensors.name, "", "tensors.name", producer_count)),
-                tensor_producer=tensors.producer,
-                tensor_bytes=column(tensors.bytes, 0.0, "tensors.bytes", producer_count),  # type: ignore[arg-type]
+                op_types=tuple(column("type", "op")),
+                op_modules=tuple(column("module", "")),
+                op_dtypes=tuple(column("dtype", "fp32")),
+                op_flops=numbers("flops", 0.0),
+                op_bytes_read=numbers("bytes_read", 0.0),
+                op_bytes_written=numbers("bytes_written", 0.0),
+                op_parameter_bytes=numbers("parameter_bytes", 0.0),
+                op_state_bytes=numbers("state_bytes", 0.0),
+                is_backward=numbers("backward", False),
+                forward_twin=numbers("twin", -1),
+                colocation=numbers("colocation", -1),
+                tensor_names=tuple(column("name", "", tensors, producer_count)),
+                tensor_producer=np.array(tensors.producer, dtype=np.int32),
+                tensor_bytes=np.array(column("bytes", 0.0, tensors, producer_count)),
                 consumer_offsets=offsets,
-                consumers=[op for each in consumers for op in each],  # type: ignore[arg-type]
+                consumers=np.array([op for each in consumers for op in each], dtype=np.int32),
                 times={
                     kind: np.array([np.inf if v is None else v for v in values], dtype=np.float64)
                     for kind, values in (content.times or {}).items()
@@ -320,11 +338,11 @@ class GraphBuilder:
             name=self.name,
             **columns,
             tensor_names=tuple(self._tensor_names),
-            tensor_producer=self._producers,  # type: ignore[arg-type]
-            tensor_bytes=self._bytes,  # type: ignore[arg-type]
+            tensor_producer=np.array(self._producers, dtype=np.int32),
+            tensor_bytes=np.array(self._bytes, dtype=np.float64),
             consumer_offsets=offsets,
-            consumers=[op for each in self._consumers for op in each],  # type: ignore[arg-type]
-            times=self.times,  # type: ignore[arg-type]
+            consumers=np.array([op for each in self._consumers for op in each], dtype=np.int32),
+            times={kind: np.asarray(times) for kind, times in self.times.items()},
             attributes=self.attributes,
         )
 
@@ -398,7 +416,9 @@ def _check(graph: Graph) -> None:
     if n == 0:
         raise GraphError(f"{where} has no ops")
     for column in (*_OP_COLUMNS, *(f"times[{kind!r}]" for kind in graph.times)):
-        values = graph.times[column[7:-2]] if column.startswith("times[") else getattr(graph, column)
+        values = (
+            graph.times[column[7:-2]] if column.startswith("times[") else getattr(graph, column)
+        )
         if len(values) != n:
             raise GraphError(f"{where}: {column} has {len(values)} entries for {n} ops")
     if len(graph.tensor_producer) != tensor_count or len(graph.tensor_bytes) != tensor_count:

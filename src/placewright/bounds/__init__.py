@@ -1,0 +1,1 @@
+"""Lower bounds: what no plan can beat, and the argument that proves it."""

@@ -1,0 +1,107 @@
+"""The table of planners: every algorithm placewright has, and where it comes from.
+
+A planner's code is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from placewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from placewright.planners.base import Planner
+
+
+@dataclass(frozen=True)
+class PlannerEntry:
+    """A row of the table. `options`: name → what it means and its default."""
+
+    name: str
+    objective: str
+    summary: str
+    paper: str
+    home: str
+    """``module:Class`` inside this package."""
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+TABLE: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "single-device",
+        "latency",
+        "everything on the one device where that is fastest",
+        "baseline of all the papers",
+        "simple:SingleDevice",
+    ),
+    PlannerEntry(
+        "memory-fill",
+        "latency",
+        "fill devices one after another in topological order",
+        "what Accelerate's automatic device map does",
+        "simple:MemoryFill",
+    ),
+    PlannerEntry(
+        "met",
+        "latency",
+        "each op on the device that runs it fastest",
+        "minimum execution time; DiviML §V-A",
+        "simple:MinimumExecutionTime",
+    ),
+    PlannerEntry(
+        "m-topo",
+        "latency",
+        "topological order, memory spread evenly over the devices",
+        "Baechi (Jeon et al., SoCC 2020); Celeritas §4.2",
+        "simple:MTopo",
+    ),
+    PlannerEntry(
+        "greedy",
+        "latency",
+        "each op, in breadth-first order, where it finishes first",
+        "DiviML §V-A",
+        "list_scheduling:Greedy",
+    ),
+    PlannerEntry(
+        "heft",
+        "latency",
+        "longest remaining path first, into the gap where it finishes first",
+        "HEFT (Topcuoglu et al., TPDS 2002)",
+        "list_scheduling:Heft",
+    ),
+    PlannerEntry(
+        "m-etf",
+        "latency",
+        "always the op and device that can start first",
+        "Baechi (Jeon et al., SoCC 2020); ETF (Hwang et al. 1989)",
+        "list_scheduling:MEtf",
+    ),
+)
+
+
+def entry(name: str) -> PlannerEntry:
+    """The row of the planner `name`; OptionError with the nearest names if there is none."""
+    for row in TABLE:
+        if row.name == name:
+            return row
+    names = [row.name for row in TABLE]
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names)}"
+    raise OptionError(f"no planner '{name}'; {hint}")
+
+
+def create(name: str, options: Mapping[str, str] | None = None) -> Planner:
+    """The planner `name` with its options (``-O key=value`` on the command line)."""
+    row = entry(name)
+    for option in options or {}:
+        if option not in row.options:
+            known = ", ".join(row.options) or "none"
+            raise OptionError(f"planner '{name}' has no option '{option}'; it has: {known}")
+    module, _, class_name = row.home.partition(":")
+    planner_class = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+    planner: Planner = planner_class(**(options or {}))
+    return planner

@@ -1,0 +1,1 @@
+"""Plans as people read them: records for JSON, tables for the terminal."""

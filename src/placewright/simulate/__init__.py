@@ -1,0 +1,1 @@
+"""Evaluators: what a placement is worth under each objective."""

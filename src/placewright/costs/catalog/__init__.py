@@ -1,0 +1,290 @@
+"""Kinds of device and ready-made clusters, kept as data files beside this module.
+
+>>> find_kind("nvidia geforce rtx 3090").memory
+24000000000.0
+>>> cluster = load_cluster("2x3090")
+>>> peak_flops(cluster.devices[0], "fp16")
+71000000000000.0
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from types import MappingProxyType
+
+from placewright import files
+from placewright.cluster import Cluster, Device
+from placewright.errors import ClusterError, FormatError
+from placewright.graph import DTYPES
+
+THIS_MACHINE = "this-machine"
+
+WIDER: Mapping[str, str] = MappingProxyType(
+    {
+        "int4": "int8",
+        "int8": "fp16",
+        "fp8": "fp16",
+        "fp16": "fp32",
+        "bf16": "fp32",
+        "tf32": "fp32",
+        "fp32": "fp64",
+    }
+)
+"""Where a device has no peak for a dtype, its ops are computed in the dtype named here."""
+
+
+@dataclass(frozen=True)
+class DeviceKind:
+    """Figures of one kind of device: bytes, B/s, FLOP/s (dense) and seconds.
+
+    `memory` is None where it is no part of the device (a CPU, a GPU on unified memory). The
+    overhead and the efficiencies are defaults, everything else is from `source`.
+    """
+
+    name: str
+    family: str
+    aliases: tuple[str, ...]
+    memory: float | None
+    memory_bandwidth: float
+    peak_flops: Mapping[str, float]
+    launch_overhead: float
+    compute_efficiency: float
+    memory_efficiency: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What no datasheet says: seconds per op, and the shares of the peaks real ops reach."""
+
+    launch_overhead: float
+    compute_efficiency: float
+    memory_efficiency: float
+
+
+@dataclass(frozen=True)
+class PresetEntry:
+    """A ready-made cluster: what `load_cluster` takes, what it is, and its devices in short."""
+
+    name: str
+    description: str
+    devices: str
+
+
+# -- kinds -----------------------------------------------------------------------------------
+
+
+def kinds() -> Mapping[str, DeviceKind]:
+    """All kinds of device by name, in the order of the catalog."""
+    return _catalog()[0]
+
+
+def defaults(family: str) -> Defaults:
+    """The defaults of a family of devices: ``gpu``, ``cpu`` or ``other``."""
+    return _catalog()[1][family]
+
+
+def find_kind(name: str) -> DeviceKind | None:
+    """The kind called `name`, or None; case, spaces, hyphens and makers' names do not matter.
+
+    >>> find_kind("Tesla V100-PCIE-32GB").name, find_kind("a100").name, find_kind("abacus")
+    ('V100 PCIe 32GB', 'A100 40GB', None)
+    """
+    return _by_any_name().get(_plain(name))
+
+
+def peak_flops(device: Device, dtype: str) -> float:
+    """FLOP/s of `device` in `dtype`, or in the next wider dtype it has a peak for (`WIDER`).
+
+    ClusterError if the device has no peaks (it is of a kind the catalog does not know, so its
+    times must be measured) or none as wide as `dtype`.
+
+    >>> peak_flops(Device("gpu", "mine", peak_flops={"fp32": 5e12}), "bf16")
+    5000000000000.0
+    """
+    if dtype not in DTYPES:
+        raise ClusterError(f"dtype '{dtype}' is unknown; use one of {', '.join(DTYPES)}")
+    if not device.peak_flops:
+        raise ClusterError(
+            f"device '{device.name}' (kind '{device.kind}') has no peak_flops; "
+            "add them, use a kind of the catalog, or give measured times"
+        )
+    wider: str | None = dtype
+    while wider is not None:
+        if wider in device.peak_flops:
+            return device.peak_flops[wider]
+        wider = WIDER.get(wider)
+    raise ClusterError(
+        f"device '{device.name}' has no peak for {dtype} or a wider dtype; add peak_flops.{dtype}"
+    )
+
+
+def complete(cluster: Cluster) -> Cluster:
+    """`cluster` with every figure its devices leave out filled in from the catalog.
+
+    A device of a kind the catalog does not know must say its memory. If it also gives its peaks,
+    the overhead and efficiencies get defaults; if not, it stays as it is and its times must be
+    measured. ClusterError names a device whose memory is given nowhere.
+    """
+    devices = []
+    for device in cluster.devices:
+        try:
+            devices.append(_complete(device))
+        except ClusterError as error:
+            raise ClusterError(f"cluster '{cluster.name}': {error}") from None
+    return replace(cluster, devices=tuple(devices))
+
+
+def _complete(device: Device) -> Device:
+    kind = find_kind(device.kind)
+    if kind is None:
+        return _complete_unknown(device)
+    if device.memory is None and kind.memory is None:
+        raise ClusterError(
+            f"device '{device.name}' gives no memory, and a {kind.name} has as much as its "
+            'machine; add its memory, such as memory: "64 GB"'
+        )
+    return _fill(device, kind)
+
+
+def _complete_unknown(device: Device) -> Device:
+    if device.memory is None:
+        raise ClusterError(
+            f"device '{device.name}' gives no memory and the catalog does not know its kind "
+            f"'{device.kind}'; add its memory, or use a known kind{_closest_kinds(device.kind)}"
+        )
+    if device.peak_flops is None or device.memory_bandwidth is None:
+        return device
+    return _fill(device, defaults("other"))
+
+
+def _fill(device: Device, source: DeviceKind | Defaults) -> Device:
+    figures = (
+        "memory",
+        "memory_bandwidth",
+        "peak_flops",
+        "launch_overhead",
+        "compute_efficiency",
+        "memory_efficiency",
+    )
+    missing = {name for name in figures if getattr(device, name) is None}
+    return replace(device, **{name: getattr(source, name) for name in missing})
+
+
+def _closest_kinds(name: str) -> str:
+    by_name = _by_any_name()
+    close = difflib.get_close_matches(_plain(name), by_name, n=6, cutoff=0.5)
+    names = list(dict.fromkeys(by_name[each].name for each in close))[:3]
+    return f" (closest: {', '.join(names)})" if names else ""
+
+
+@cache
+def _catalog() -> tuple[Mapping[str, DeviceKind], Mapping[str, Defaults]]:
+    from placewright.costs.catalog.schema import DevicesFile  # pydantic is slow to import
+
+    name = "devices.yaml"
+    text = resources.files(__name__).joinpath(name).read_text("utf-8")
+    content = files.validate(DevicesFile, files.parse_yaml(text, name), name)
+    by_family: dict[str, Defaults] = {
+        family: Defaults(**entry.model_dump()) for family, entry in content.defaults.items()
+    }
+    by_name = {}
+    for entry in content.kinds:
+        figures = entry.model_dump(exclude={"peak_tflops"}, exclude_none=True)
+        peaks = {dtype: peak * 1e12 for dtype, peak in entry.peak_tflops.items()}
+        by_name[entry.name] = DeviceKind(
+            **{"memory": None, **vars(by_family[entry.family]), **figures},
+            peak_flops=MappingProxyType(peaks),
+        )
+    return MappingProxyType(by_name), MappingProxyType(by_family)
+
+
+@cache
+def _by_any_name() -> Mapping[str, DeviceKind]:
+    found: dict[str, DeviceKind] = {}
+    for kind in kinds().values():
+        for name in (kind.name, *kind.aliases):
+            if found.setdefault(_plain(name), kind) is not kind:
+                raise FormatError(f"devices.yaml: '{name}' names two kinds of device")
+    return found
+
+
+def _plain(name: str) -> str:
+    """`name` without what different tools write differently."""
+    words = re.sub(r"\((r|tm)\)", " ", name.casefold())
+    words = re.sub(r"\b(nvidia|geforce|tesla|intel|amd|apple)\b", " ", words)
+    return re.sub(r"[^a-z0-9.]", "", words)
+
+
+# -- clusters --------------------------------------------------------------------------------
+
+
+def load_cluster(name_or_path: str | Path) -> Cluster:
+    """The cluster of a preset or of a YAML or JSON file, with every figure filled in.
+
+    ``this-machine`` is detected. ClusterError if there is no such preset or file; FormatError
+    and ClusterError for a file at fault.
+    """
+    name = str(name_or_path)
+    if name.casefold() == THIS_MACHINE:
+        from placewright.costs.detect import detect
+
+        return detect()
+    for preset in _preset_names():
+        if preset.casefold() == name.casefold():
+            return complete(_preset(preset))
+    if not _exists(name):
+        raise ClusterError(_no_such_cluster(name))
+    return complete(Cluster.load(name))
+
+
+def presets() -> tuple[PresetEntry, ...]:
+    """The ready-made clusters, by name; ``this-machine`` comes last and is not detected here."""
+    entries = []
+    for name in _preset_names():
+        cluster = _preset(name)
+        entries.append(PresetEntry(name, cluster.description, device_summary(cluster)))
+    what = "The CPU and GPUs of the machine that placewright runs on."
+    return (*entries, PresetEntry(THIS_MACHINE, what, "detected when asked for"))
+
+
+def device_summary(cluster: Cluster) -> str:
+    """The devices of `cluster` in short, such as ``2 × V100 32GB, 2 × P100``."""
+    counts = Counter(device.kind for device in cluster.devices)
+    return ", ".join(f"{count} × {kind}" if count > 1 else kind for kind, count in counts.items())
+
+
+def _preset_names() -> tuple[str, ...]:
+    folder = resources.files(__name__).joinpath("clusters")
+    names = (entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    return tuple(sorted(name.removesuffix(".yaml") for name in names))
+
+
+@cache
+def _preset(name: str) -> Cluster:
+    file = f"{name}.yaml"
+    text = resources.files(__name__).joinpath("clusters", file).read_text("utf-8")
+    return Cluster.from_document(files.parse_yaml(text, file), file)
+
+
+def _no_such_cluster(name: str) -> str:
+    names = [*_preset_names(), THIS_MACHINE]
+    close = difflib.get_close_matches(name.casefold(), [each.casefold() for each in names], n=2)
+    if close:
+        meant = " or ".join(f"'{each}'" for each in names if each.casefold() in close)
+        return f"no cluster file or preset '{name}'; did you mean {meant}?"
+    return f"no cluster file or preset '{name}'; the presets are {', '.join(names)}"
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # a name too long to be one
+        return False

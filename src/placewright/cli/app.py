@@ -1,0 +1,54 @@
+"""The application: every command, in the order of the help page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from placewright.cli import (
+    cluster,
+    compare,
+    demo,
+    info,
+    plan,
+    planners,
+    schema,
+    verify,
+    zoo,
+)
+
+app = typer.Typer(
+    name="placewright",
+    help="Decide where each operator of a neural network runs, and prove how good the answer is.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("plan")(plan.command)
+app.command("compare")(compare.command)
+app.command("verify")(verify.command)
+app.command("info")(info.command)
+app.command("planners")(planners.command)
+app.command("zoo")(zoo.command)
+app.add_typer(cluster.app, name="cluster")
+app.command("schema")(schema.command)
+app.command("demo")(demo.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from placewright import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+    ] = False,
+) -> None:
+    """Decide where each operator of a neural network runs, and prove how good the answer is."""

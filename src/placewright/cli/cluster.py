@@ -1,0 +1,114 @@
+"""``placewright cluster``: presets, and what this machine is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placewright.cli import options as o
+
+if TYPE_CHECKING:
+    from placewright.cluster import Cluster
+
+app = typer.Typer(
+    help="List, show or detect clusters.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+@app.command("list")
+def list_presets(json: o.Json = False) -> None:
+    """List the presets."""
+    from placewright.cli.output import console, print_json
+    from placewright.costs.catalog import presets
+
+    if json:
+        print_json(
+            [
+                {"name": preset.name, "devices": preset.devices, "description": preset.description}
+                for preset in presets()
+            ]
+        )
+        return
+    from rich.table import Table
+
+    table = Table()
+    for column in ("preset", "devices", "description"):
+        table.add_column(column)
+    for preset in presets():
+        table.add_row(preset.name, preset.devices, preset.description)
+    console().print(table)
+
+
+@app.command()
+def show(
+    cluster: Annotated[str, typer.Argument(help="A preset or a file.")], json: o.Json = False
+) -> None:
+    """Show a cluster with every figure filled in from the catalog."""
+    from placewright.costs.catalog import load_cluster
+
+    _print(load_cluster(cluster), json)
+
+
+@app.command()
+def detect(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Write it to this YAML or JSON file.")
+    ] = None,
+    json: o.Json = False,
+) -> None:
+    """Describe this machine as a cluster."""
+    from placewright.costs.detect import detect as find
+
+    found = find()
+    if output is not None:
+        found.save(output)
+    _print(found, json)
+
+
+def _print(cluster: Cluster, json: bool) -> None:
+    from placewright.cli.output import console, print_json
+
+    if json:
+        print_json(cluster.to_document())
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from placewright.costs.links import routes
+    from placewright.units import format_bytes, format_count, format_seconds
+
+    out = console()
+    table = Table(title=escape(cluster.name), title_justify="left")
+    for column in ("device", "kind", "host", "memory", "bandwidth", "peak FLOP/s", "overhead"):
+        table.add_column(column)
+    for device in cluster.devices:
+        peaks = device.peak_flops or {}
+        table.add_row(
+            escape(device.name),
+            escape(device.kind),
+            escape(device.host),
+            "-" if device.memory is None else format_bytes(device.memory),
+            f"{format_count(device.memory_bandwidth)}B/s" if device.memory_bandwidth else "-",
+            ", ".join(f"{dtype} {format_count(peak)}" for dtype, peak in peaks.items()),
+            format_seconds(device.launch_overhead or 0.0),
+        )
+    out.print(table)
+    paths = routes(cluster)
+    pairs = Table(title="routes: bandwidth, latency", title_justify="left")
+    pairs.add_column("from / to")
+    for name in cluster.device_names:
+        pairs.add_column(escape(name))
+    for a, name in enumerate(cluster.device_names):
+        cells = []
+        for b in range(cluster.device_count):
+            seconds = float(paths.link_seconds_per_byte[a, b])
+            speed = f"{format_count(1 / seconds)}B/s" if seconds else "unlimited"
+            latency = format_seconds(float(paths.link_latency[a, b]))
+            cells.append("-" if a == b else f"{speed}, {latency}")
+        pairs.add_row(escape(name), *cells)
+    if cluster.device_count <= 16:
+        out.print(pairs)
+    if cluster.description:
+        out.print(cluster.description, markup=False)

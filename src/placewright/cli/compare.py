@@ -1,0 +1,75 @@
+"""``placewright compare``: several planners side by side on one problem."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as o
+
+
+def command(
+    source: o.Source,
+    cluster: o.Cluster = None,
+    planners: Annotated[
+        str | None, typer.Option(help="Names parted by commas (all if not given).")
+    ] = None,
+    objective: o.Objective = None,
+    transfer_unit: o.TransferUnit = None,
+    contention: o.Contention = None,
+    memory: o.Memory = None,
+    training: o.Training = False,
+    optimizer: o.Optimizer = "adam",
+    pin: o.Pins = None,
+    time_limit: o.TimeLimit = float("inf"),
+    seed: o.Seed = 0,
+    output: o.Output = None,
+    json: o.Json = False,
+) -> None:
+    """Plan SOURCE with several planners and print them side by side."""
+    from placewright.cli.output import announce_compilation, console, print_json, progress, remark
+    from placewright.costs.roofline import CostOptions
+    from placewright.errors import InfeasibleError
+    from placewright.planning import make_problem
+    from placewright.report.records import comparison_records
+    from placewright.solving import compare
+
+    announce_compilation()
+    names = None if planners is None else [name.strip() for name in planners.split(",")]
+    with progress(quiet=json) as on_progress:
+        given = {
+            "objective": objective,
+            "transfer_unit": transfer_unit,
+            "contention": contention,
+            "memory": memory,
+        }
+        problem, source_name = make_problem(
+            source,
+            cluster,
+            given,
+            training=training,
+            costs=CostOptions(optimizer=o.optimizer(optimizer)),
+            pinned=o.pairs(pin, "--pin"),
+        )
+        lines = compare(
+            problem,
+            names,
+            time_limit=time_limit,
+            seed=seed,
+            source=source_name,
+            on_progress=on_progress,
+        )
+    plans = [line.plan for line in lines if line.plan is not None]
+    if output is not None and plans:
+        min(plans, key=lambda plan: plan.value).save(output)
+    if json:
+        print_json(comparison_records(lines))
+    else:
+        from placewright.report.terminal import comparison_table, failures
+
+        console().print(comparison_table(lines, problem.name))
+        for failure in failures(lines):
+            remark(failure)
+    if not plans:
+        raise InfeasibleError("no planner found a plan")

@@ -1,0 +1,53 @@
+"""Printing: JSON to stdout, tables through rich, progress and remarks to stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from placewright.planners.base import Progress
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def console() -> Console:
+    """Stdout; where that is no terminal, as wide as tables need."""
+    from rich.console import Console
+
+    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+
+
+def remark(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def announce_compilation() -> None:
+    """Say why the very first run on a machine takes longer."""
+    from placewright.kernels import compiled_before
+
+    if not compiled_before():
+        remark("placewright: compiling kernels (first run on this machine; they are kept) ...")
+
+
+@contextmanager
+def progress(quiet: bool = False) -> Iterator[Progress]:
+    """A progress bar on stderr, where stderr is a terminal; gives the function that moves it."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda what, done: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("importing", total=1.0)
+        yield lambda what, done: bar.update(task, description=what, completed=done)

@@ -1,0 +1,60 @@
+"""``placewright plan``: one source, one cluster, one verified plan."""
+
+from __future__ import annotations
+
+from placewright.cli import options as o
+
+
+def command(
+    source: o.Source,
+    cluster: o.Cluster = None,
+    planner: o.Planner = "auto",
+    objective: o.Objective = None,
+    transfer_unit: o.TransferUnit = None,
+    contention: o.Contention = None,
+    memory: o.Memory = None,
+    training: o.Training = False,
+    optimizer: o.Optimizer = "adam",
+    pin: o.Pins = None,
+    planner_option: o.PlannerOptions = None,
+    time_limit: o.TimeLimit = float("inf"),
+    seed: o.Seed = 0,
+    output: o.Output = None,
+    json: o.Json = False,
+) -> None:
+    """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is."""
+    from placewright.cli.output import announce_compilation, console, print_json, progress
+    from placewright.costs.roofline import CostOptions
+    from placewright.planning import plan as make_plan
+    from placewright.report.records import plan_record
+
+    announce_compilation()
+    with progress(quiet=json) as on_progress:
+        plan = make_plan(
+            source,
+            cluster,
+            planner=planner,
+            objective=objective,
+            transfer_unit=transfer_unit,
+            contention=contention,
+            memory=memory,
+            training=training,
+            costs=CostOptions(optimizer=o.optimizer(optimizer)),
+            pinned=o.pairs(pin, "--pin"),
+            planner_options=o.pairs(planner_option, "-O"),
+            time_limit=time_limit,
+            seed=seed,
+            on_progress=on_progress,
+        )
+    if output is not None:
+        plan.save(output)
+    if json:
+        print_json(plan_record(plan, output))
+        return
+    from placewright.report.terminal import device_table, summary
+
+    out = console()
+    out.print(device_table(plan))
+    out.print(summary(plan), markup=False)
+    if output is not None:
+        out.print(f"written to {output}", markup=False)

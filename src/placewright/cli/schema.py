@@ -1,0 +1,17 @@
+"""``placewright schema``: the file formats as JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    name: Annotated[str, typer.Argument(help="graph, cluster or plan.", metavar="FORMAT")],
+) -> None:
+    """Print the JSON Schema of a file format."""
+    from placewright.cli.output import print_json
+    from placewright.formats import json_schema
+
+    print_json(json_schema(name))

@@ -1,0 +1,193 @@
+"""The machine placewright runs on, as a cluster: ``this-machine``.
+
+What the machine tells of itself (`placewright.costs.machine`) becomes devices and links here.
+Every figure that had to be assumed is named in the description of the cluster.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from placewright.cluster import Cluster, Device, Link
+from placewright.costs.catalog import THIS_MACHINE, complete, defaults, find_kind
+from placewright.costs.machine import Gpu, Machine, Processor, examine, measure_bandwidth
+
+PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}  # B/s each way
+PCIE_SHARE = 0.8  # of a PCIe link's rate that copies reach
+PCIE_ASSUMED = (3, 16)
+NVLINK_SHARE = 0.9  # of an NVLink's rate that copies reach
+NVLINK_RATE = {"P100": 20e9, "P100 PCIe": 20e9, "RTX 3090": 14.06e9}  # B/s each way, else 25e9
+NVLINKS = {"P100": 4, "V100": 6, "A100": 12}  # links a GPU has, by the kind's first word, else 18
+COPY_LATENCY = 10e-6  # a copy over PCIe, launch included
+NVLINK_LATENCY = 8e-6
+
+CONTEXT_BYTES = 512 * 2**20  # what the CUDA context and libraries keep of a GPU's memory
+UNIFIED_GPU_SHARE = 0.75  # Metal lets a GPU use about this much of unified memory
+ASSUMED_CLOCK = 2e9
+APPLE_CLOCK = 3.2e9  # of an M1's fast cores, the slowest; Apple does not report clocks
+ASSUMED_BANDWIDTH = 20e9  # one channel of DDR4
+# Ops reach 0.6 of a CPU's nominal memory bandwidth and a plain copy about 0.8.
+MEASURED_EFFICIENCY = 0.75
+
+
+def detect() -> Cluster:
+    """The CPU, NVIDIA GPUs and Apple GPU of this machine, with every figure filled in.
+
+    Takes about half a second, most of it to measure memory bandwidth. ClusterError where the
+    operating system does not tell how much memory there is.
+    """
+    machine = examine()
+    bandwidth = measure_bandwidth(machine.processor.cores, machine.memory)
+    return cluster_of(replace(machine, bandwidth=bandwidth))
+
+
+# -- from facts to a cluster -----------------------------------------------------------------
+
+
+def cluster_of(machine: Machine) -> Cluster:
+    """`machine` as a cluster: CPU and GPUs joined through host memory and by NVLink."""
+    notes: list[str] = []
+    cpu = _cpu_device(machine, notes)
+    apple = find_kind(machine.processor.model) if "apple" in machine.processor.features else None
+    if apple is not None:
+        share = UNIFIED_GPU_SHARE
+        cpu = replace(cpu, memory=(1 - share) * machine.memory)
+        gpu = Device("gpu", apple.name, machine.host, memory=share * machine.memory)
+        notes.append(f"the GPU may use {share:.0%} of the memory it shares with the CPU")
+        links: tuple[Link, ...] = (Link("gpu", "cpu", math.inf, latency=COPY_LATENCY),)
+        return _finish(machine, (gpu, cpu), links, (), notes)
+    if "apple" in machine.processor.features:
+        notes.append(f"the catalog does not know the GPU of an {machine.processor.model}")
+    gpus = tuple(_gpu_device(gpu, machine.host) for gpu in machine.gpus)
+    pcie = tuple(_pcie_link(gpu, notes) for gpu in machine.gpus)
+    nvlinks, switches = _nvlinks(machine)
+    return _finish(machine, (*gpus, cpu), (*pcie, *nvlinks), switches, notes)
+
+
+def _finish(
+    machine: Machine,
+    devices: tuple[Device, ...],
+    links: tuple[Link, ...],
+    switches: tuple[str, ...],
+    notes: Sequence[str],
+) -> Cluster:
+    description = f"{machine.host}, as detected: {'; '.join(notes)}."
+    return complete(
+        Cluster(THIS_MACHINE, devices, links, switches=switches, description=description)
+    )
+
+
+def _cpu_device(machine: Machine, notes: list[str]) -> Device:
+    processor = machine.processor
+    usual = defaults("cpu")
+    clock = processor.clock
+    if clock is None:
+        clock = APPLE_CLOCK if "apple" in processor.features else ASSUMED_CLOCK
+    assumed = " (assumed)" if processor.clock is None else ""
+    notes.append(
+        f"CPU peaks from {processor.cores} cores at {clock / 1e9:g} GHz{assumed} "
+        "and their vector width"
+    )
+    if machine.bandwidth is None:
+        notes.append(f"memory bandwidth of {ASSUMED_BANDWIDTH / 1e9:g} GB/s assumed")
+    else:
+        notes.append(f"memory bandwidth of {machine.bandwidth / 1e9:.1f} GB/s measured by copying")
+    return Device(
+        "cpu",
+        _cpu_kind(processor),
+        machine.host,
+        memory=machine.memory,
+        peak_flops=cpu_peaks(replace(processor, clock=clock)),
+        memory_bandwidth=machine.bandwidth or ASSUMED_BANDWIDTH,
+        launch_overhead=usual.launch_overhead,
+        compute_efficiency=usual.compute_efficiency,
+        memory_efficiency=MEASURED_EFFICIENCY if machine.bandwidth else usual.memory_efficiency,
+    )
+
+
+def _cpu_kind(processor: Processor) -> str:
+    kind = find_kind(processor.model)
+    if kind is not None and kind.family == "cpu":
+        return kind.name
+    # An Apple chip's name is that of its GPU in the catalog.
+    return f"{processor.model} CPU" if kind is not None else processor.model
+
+
+def cpu_peaks(processor: Processor) -> dict[str, float]:
+    """FLOP/s per dtype: cores · clock · operations per cycle, which the features tell."""
+    features = processor.features
+    fp32 = fp32_per_cycle(processor)
+    per_cycle = {"fp64": fp32 / 2, "fp32": float(fp32)}
+    if "amx_bf16" in features:
+        per_cycle["bf16"] = 1024.0
+    elif features & {"avx512_bf16", "bf16"}:
+        per_cycle["bf16"] = 2.0 * fp32
+    if features & {"avx512_fp16", "asimdhp", "apple"}:
+        per_cycle["fp16"] = 2.0 * fp32
+    if "amx_int8" in features:
+        per_cycle["int8"] = 2048.0
+    elif features & {"avx512_vnni", "avx_vnni", "asimddp"}:
+        per_cycle["int8"] = 4.0 * fp32
+    rate = processor.cores * (processor.clock or ASSUMED_CLOCK)
+    return {dtype: rate * count for dtype, count in per_cycle.items()}
+
+
+def fp32_per_cycle(processor: Processor) -> int:
+    """fp32 operations a core does in a cycle: vector lanes · 2 (multiply and add) · units."""
+    features = processor.features
+    if "avx512f" in features:
+        # Zen 4 (family 25) runs 512 bits in two halves; Zen 5 and Intel servers have two units.
+        halves = processor.vendor == "AuthenticAMD" and processor.family <= 25
+        return 16 * 2 * (1 if halves else 2)
+    if {"avx2", "fma"} <= features:
+        return 8 * 2 * 2
+    if "apple" in features:
+        return 4 * 2 * 4
+    if "asimd" in features:
+        return 4 * 2 * 2
+    return 8 * 2 if "avx" in features else 4 * 2
+
+
+def _gpu_device(gpu: Gpu, host: str) -> Device:
+    kind = find_kind(gpu.name)
+    memory = None if gpu.memory is None else max(gpu.memory - CONTEXT_BYTES, 0.0)
+    name = kind.name if kind is not None else gpu.name
+    return Device(f"gpu{gpu.index}", name, host, memory=memory)
+
+
+def _pcie_link(gpu: Gpu, notes: list[str]) -> Link:
+    generation, lanes = gpu.pcie or PCIE_ASSUMED
+    if gpu.pcie is None:
+        notes.append(f"PCIe {generation}.0 x{lanes} assumed for gpu{gpu.index}")
+    lane = PCIE_LANE[min(generation, max(PCIE_LANE))]
+    return Link(f"gpu{gpu.index}", "cpu", PCIE_SHARE * lane * lanes, latency=COPY_LATENCY)
+
+
+def _nvlinks(machine: Machine) -> tuple[tuple[Link, ...], tuple[str, ...]]:
+    """Links between GPUs, and the switch they meet in where they are more than a GPU has.
+
+    On NVSwitch every pair of GPUs is reported with all the links of one, which they share.
+    """
+    kinds = {gpu.index: find_kind(gpu.name) for gpu in machine.gpus}
+    names = {index: kind.name if kind else "" for index, kind in kinds.items()}
+
+    def rate(index: int, count: int) -> float:
+        return NVLINK_SHARE * count * NVLINK_RATE.get(names[index], 25e9)
+
+    switched: dict[int, int] = {}
+    for index, name in names.items():
+        counts = [count for pair, count in machine.nvlinks.items() if index in pair]
+        if sum(counts) > NVLINKS.get(name.split(" ")[0], 18):
+            switched[index] = max(counts)
+    links = [
+        Link(f"gpu{index}", "nvswitch", rate(index, count), latency=NVLINK_LATENCY / 2)
+        for index, count in switched.items()
+    ]
+    links += [
+        Link(f"gpu{a}", f"gpu{b}", min(rate(a, n), rate(b, n)), latency=NVLINK_LATENCY)
+        for (a, b), n in machine.nvlinks.items()
+        if not {a, b} <= switched.keys()
+    ]
+    return tuple(links), ("nvswitch",) if switched else ()

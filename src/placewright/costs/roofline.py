@@ -1,0 +1,155 @@
+"""From a graph and a cluster to a `Problem`: times by the roofline model, memory, routes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from placewright.cluster import Cluster, Device
+from placewright.costs.catalog import complete, peak_flops
+from placewright.costs.links import routes
+from placewright.errors import ClusterError, OptionError
+from placewright.graph import Floats, Graph, Ints
+from placewright.problem import Options, Problem
+
+Optimizer = Literal["sgd", "momentum", "adam"]
+
+# Copies of the parameters that training keeps besides the parameters: gradient and state.
+_OPTIMIZER_COPIES: Mapping[str, float] = {"sgd": 1.0, "momentum": 2.0, "adam": 3.0}
+
+
+@dataclass(frozen=True)
+class CostOptions:
+    """How costs are made.
+
+    `optimizer`: what training keeps per parameter besides it: its gradient (``sgd``), and one
+    more copy (``momentum``) or two (``adam``) of optimizer state.
+    """
+
+    optimizer: Optimizer = "adam"
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in _OPTIMIZER_COPIES:
+            raise OptionError(
+                f"optimizer is '{self.optimizer}'; choose {', '.join(_OPTIMIZER_COPIES)}"
+            )
+
+
+def build_problem(
+    graph: Graph,
+    cluster: Cluster,
+    options: Options,
+    costs: CostOptions,
+    pinned: Mapping[str, str] | None = None,
+) -> Problem:
+    """The problem of running `graph` on `cluster`; `pinned` fixes ops (by name) to devices.
+
+    Raises ClusterError for a device with neither measured times nor figures, or no route to
+    another; OptionError for a pinned op or device that does not exist.
+    """
+    cluster = complete(cluster)
+    paths = routes(cluster)
+    return Problem(
+        name=f"{graph.name} on {cluster.name}",
+        op_names=graph.op_names,
+        op_types=graph.op_types,
+        op_modules=graph.op_modules,
+        op_time=np.stack([op_times(graph, device) for device in cluster.devices], axis=1),
+        op_memory=op_memory(graph, options, costs),
+        is_backward=graph.is_backward,
+        forward_twin=graph.forward_twin,
+        colocation=graph.colocation,
+        op_pinned=_pins(graph, cluster, pinned or {}),
+        tensor_producer=graph.tensor_producer,
+        tensor_bytes=graph.tensor_bytes,
+        consumer_offsets=graph.consumer_offsets,
+        consumers=graph.consumers,
+        device_names=cluster.device_names,
+        device_kinds=tuple(device.kind for device in cluster.devices),
+        device_memory=np.array([_memory(device) for device in cluster.devices]),
+        link_latency=paths.link_latency,
+        link_seconds_per_byte=paths.link_seconds_per_byte,
+        channel_offsets=paths.channel_offsets,
+        channels=paths.channels,
+        channel_names=paths.channel_names,
+        options=options,
+    )
+
+
+def op_times(graph: Graph, device: Device) -> Floats:
+    """`[op]` seconds on `device`: measured if the graph has its kind, else the roofline.
+
+    Roofline (Williams et al. 2009): the larger of FLOPs over the peak of the op's dtype and
+    bytes over memory bandwidth, each peak times the share of it that real ops reach, plus the
+    launch overhead. Ops that compute and move nothing take no time.
+    """
+    if device.kind in graph.times:
+        return graph.times[device.kind]
+    if not device.peak_flops or not device.memory_bandwidth:
+        raise ClusterError(
+            f"device '{device.name}' of kind '{device.kind}': the graph has no measured times "
+            f"for this kind{_kinds_of(graph)} and the device has no peak_flops and "
+            "memory_bandwidth; give them, or name a kind of the catalog"
+        )
+    moved = graph.op_bytes_read + graph.op_bytes_written
+    works = (graph.op_flops > 0) | (moved > 0)
+    if graph.times and not works.any():
+        raise ClusterError(
+            f"device '{device.name}' of kind '{device.kind}': the graph has measured times"
+            f"{_kinds_of(graph)} and no FLOPs to estimate others from; use devices of those kinds"
+        )
+    peaks = {dtype: peak_flops(device, dtype) for dtype in set(graph.op_dtypes)}
+    peak = np.array([peaks[dtype] for dtype in graph.op_dtypes])
+    computing = graph.op_flops / (peak * (device.compute_efficiency or 1.0))
+    moving = moved / (device.memory_bandwidth * (device.memory_efficiency or 1.0))
+    return np.where(works, np.maximum(computing, moving) + (device.launch_overhead or 0.0), 0.0)
+
+
+def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
+    """`[op]` bytes resident where the op is placed.
+
+    Weights and state (a KV cache); in training also gradients and optimizer state, and, under
+    memory ``resident``, the activations kept for the backward pass, at the op that makes them
+    (under ``peak`` these are tensors with a life of their own).
+    """
+    memory = graph.op_parameter_bytes + graph.op_state_bytes
+    if not graph.is_training:
+        return memory
+    memory = memory + graph.op_parameter_bytes * _OPTIMIZER_COPIES[costs.optimizer]
+    if options.memory == "resident":
+        kept = np.zeros(graph.tensor_count, dtype=bool)
+        edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
+        kept[edge_tensor[graph.is_backward[graph.consumers]]] = True
+        kept &= ~graph.is_backward[graph.tensor_producer]
+        np.add.at(memory, graph.tensor_producer[kept], graph.tensor_bytes[kept])
+    return memory
+
+
+def _memory(device: Device) -> float:
+    if device.memory is None:
+        raise ClusterError(
+            f"device '{device.name}' of kind '{device.kind}' has no memory and its kind is not in "
+            'the catalog; give memory (bytes, "16 GiB" or unlimited)'
+        )
+    return device.memory
+
+
+def _kinds_of(graph: Graph) -> str:
+    return f" (it has {', '.join(graph.times)})" if graph.times else ""
+
+
+def _pins(graph: Graph, cluster: Cluster, pinned: Mapping[str, str]) -> Ints:
+    pins = np.full(graph.op_count, -1, dtype=np.int32)
+    for op, device in pinned.items():
+        if op not in graph.op_index:
+            raise OptionError(f"cannot pin '{op}': the graph has no op of that name")
+        if device not in cluster.device_names:
+            raise OptionError(
+                f"cannot pin '{op}' to '{device}': the devices are "
+                f"{', '.join(cluster.device_names)}"
+            )
+        pins[graph.op_index[op]] = cluster.device_names.index(device)
+    return pins

@@ -1,0 +1,73 @@
+"""The arrays of a problem as one tuple that compiled code takes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from placewright.problem import Problem
+
+
+class Arrays(NamedTuple):
+    """See `Problem` for the meaning; CSR pairs are `…_offsets` with what they index."""
+
+    op_time: Any
+    tensor_bytes: Any
+    consumer_offsets: Any
+    consumers: Any
+    edge_tensor: Any
+    edge_producer: Any
+    edge_ends: Any  # [edge, 0] producer, [edge, 1] consumer: side by side, for the cache
+    edge_bytes: Any
+    input_offsets: Any
+    inputs: Any
+    output_offsets: Any
+    outputs: Any
+    link_latency: Any
+    link_seconds_per_byte: Any
+    channel_offsets: Any
+    channels: Any
+    channel_count: int
+    by_tensor: bool
+
+
+def arrays_of(problem: Problem) -> Arrays:
+    """The problem's arrays, with the channels of its contention option; cached on the problem."""
+    cached = problem.__dict__.get("_kernel_arrays")
+    if cached is None:
+        input_offsets, inputs = problem.op_inputs
+        output_offsets, outputs = problem.op_outputs
+        channel_offsets, channels, channel_names = problem.active_channels
+        cached = Arrays(
+            problem.op_time,
+            problem.tensor_bytes,
+            problem.consumer_offsets,
+            problem.consumers,
+            problem.edge_tensor,
+            problem.edge_producer,
+            np.stack([problem.edge_producer, problem.consumers], axis=1),
+            problem.tensor_bytes[problem.edge_tensor],
+            input_offsets,
+            inputs,
+            output_offsets,
+            outputs,
+            problem.link_latency,
+            problem.link_seconds_per_byte,
+            channel_offsets,
+            channels,
+            len(channel_names),
+            problem.options.transfer_unit == "tensor",
+        )
+        problem.__dict__["_kernel_arrays"] = cached
+    return cached
+
+
+@njit(inline="always")
+def transfer_time(p, tensor, source, target):
+    """Seconds to move `tensor` from `source` to another device `target`."""
+    return (
+        p.link_latency[source, target]
+        + p.tensor_bytes[tensor] * p.link_seconds_per_byte[source, target]
+    )

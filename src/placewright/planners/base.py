@@ -1,0 +1,125 @@
+"""What a planner is, and what it gives back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from placewright.errors import InfeasibleError
+from placewright.graph import Floats, Ints
+from placewright.plan import Placement
+from placewright.problem import Problem
+from placewright.units import format_bytes
+
+Progress = Callable[[str, float], None]
+"""Called with what is being done and the share of it that is done (0 … 1)."""
+
+
+def no_progress(what: str, done: float) -> None:
+    pass
+
+
+@dataclass
+class Budget:
+    """How long a planner may take; a planner that cannot stop early ignores it."""
+
+    seconds: float = float("inf")
+    _started: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> float:
+        return self.seconds - (time.monotonic() - self._started)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A planner's answer: a placement and, from exact planners, the bound they proved."""
+
+    placement: Placement
+    lower_bound: float = 0.0
+    bound_source: str = ""
+
+
+class Planner(Protocol):
+    """One algorithm; its row in the table of `planners` says where it comes from."""
+
+    name: ClassVar[str]
+    objective: ClassVar[str]
+
+    def supports(self, problem: Problem) -> str | None:
+        """None, or why this planner cannot take `problem`."""
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        """A placement; InfeasibleError if the planner finds none that fits.
+
+        Pinned units (`Problem.unit_pinned`) must be where they are pinned, their memory set
+        aside before any other unit is placed.
+        """
+
+
+class LatencyPlanner:
+    """Shared by planners for objective ``latency`` that take every problem."""
+
+    objective: ClassVar[str] = "latency"
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+
+class MemoryAccount:
+    """Gives units to devices while keeping count of what is free on each."""
+
+    def __init__(self, problem: Problem, planner: str) -> None:
+        self.problem = problem
+        self.planner = planner
+        self.unit_device: Ints = np.full(problem.unit_count, -1, dtype=np.int32)
+        self.free = problem.device_memory.copy()
+        self.allowed = np.isfinite(problem.unit_time)
+        for unit in np.flatnonzero(problem.unit_pinned >= 0):
+            self.place(int(unit), int(problem.unit_pinned[unit]))
+
+    def fits(self, unit: int, device: int) -> bool:
+        memory = self.problem.unit_memory[unit]
+        return bool(self.allowed[unit, device] and memory <= self.free[device])
+
+    def place(self, unit: int, device: int) -> None:
+        self.unit_device[unit] = device
+        self.free[device] -= self.problem.unit_memory[unit]
+
+    def place_first(self, unit: int, devices: Ints) -> None:
+        """On the first of `devices` that can take the unit, unless it is placed already.
+
+        NoRoomError if none can.
+        """
+        if self.unit_device[unit] >= 0:
+            return None
+        for device in devices:
+            if self.fits(unit, int(device)):
+                return self.place(unit, int(device))
+        raise no_room(self.problem, unit, self.free, self.planner)
+
+    def placement(self) -> Placement:
+        return Placement(self.unit_device[self.problem.op_unit])
+
+
+class NoRoomError(InfeasibleError):
+    """A planner found no device for a unit; the unit may fit if it is placed before others."""
+
+    def __init__(self, message: str, unit: int) -> None:
+        super().__init__(message)
+        self.unit = unit
+
+
+def no_room(problem: Problem, unit: int, free: Floats, planner: str) -> NoRoomError:
+    op = int(np.flatnonzero(problem.op_unit == unit)[0])
+    largest = max((float(free[d]) for d in range(problem.device_count)), default=0.0)
+    return NoRoomError(
+        f"planner '{planner}' found no device for op '{problem.op_names[op]}': it needs "
+        f"{format_bytes(problem.unit_memory[unit])}, the most that is left on one device is "
+        f"{format_bytes(largest)}; give the devices more memory or try another planner",
+        unit,
+    )

@@ -1,0 +1,129 @@
+"""`plan`: from a source and a cluster to one verified plan."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placewright.cluster import Cluster
+from placewright.costs.catalog import load_cluster
+from placewright.costs.roofline import CostOptions, build_problem
+from placewright.errors import InfeasibleError, InputError, OptionError
+from placewright.graph import Graph
+from placewright.importers import Imported, load
+from placewright.plan import Plan
+from placewright.problem import Options, Problem
+from placewright.solving import compare, solve
+
+if TYPE_CHECKING:
+    from placewright.planners.base import Progress
+
+AUTO = "auto"
+DEFAULT_COSTS = CostOptions()
+
+Source = str | Path | Graph | Imported | Problem
+
+
+def plan(
+    source: Source,
+    cluster: Cluster | str | Path | None = None,
+    *,
+    planner: str = AUTO,
+    objective: str | None = None,
+    transfer_unit: str | None = None,
+    contention: str | None = None,
+    memory: str | None = None,
+    training: bool = False,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+    planner_options: Mapping[str, str] | None = None,
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> Plan:
+    """Plan `source` on `cluster` and return a verified `Plan`.
+
+    `source` is a file, ``zoo:NAME``, ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG``, a `Graph`
+    or a ready `Problem`. `cluster` is a preset's name, a file or a `Cluster`; a published
+    workload brings its own. Options left None are the source's own, else the defaults of
+    `Options`. `planner` ``auto`` takes the best of all planners for the objective.
+
+    Raises InputError for what cannot be used and InfeasibleError where no plan can exist or the
+    planner found none.
+
+    >>> p = plan("zoo:gpt2", "2x3090", planner="heft")
+    >>> p.planner, p.lower_bound <= p.value
+    ('heft', True)
+    """
+    given = {
+        "objective": objective,
+        "transfer_unit": transfer_unit,
+        "contention": contention,
+        "memory": memory,
+    }
+    problem, source_name = make_problem(
+        source, cluster, given, training=training, costs=costs, pinned=pinned
+    )
+    if planner == AUTO:
+        return _best(problem, source_name, planner_options, time_limit, seed, on_progress)
+    return solve(
+        problem,
+        planner,
+        planner_options=planner_options,
+        time_limit=time_limit,
+        seed=seed,
+        source=source_name,
+        on_progress=on_progress,
+    )
+
+
+def make_problem(
+    source: Source,
+    cluster: Cluster | str | Path | None = None,
+    options: Mapping[str, str | None] | None = None,
+    *,
+    training: bool = False,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+) -> tuple[Problem, str]:
+    """The problem of a source on a cluster, and the source's name for the plan's provenance."""
+    if isinstance(source, Problem):
+        if cluster is not None or pinned or any((options or {}).values()):
+            raise OptionError("a Problem has its devices and options already; give a graph instead")
+        return source, source.name
+    if isinstance(source, Graph):
+        source = Imported(source, source=source.name)
+    if not isinstance(source, Imported):
+        source = load(source, training=training)
+    if isinstance(cluster, (str, Path)):
+        cluster = load_cluster(str(cluster))
+    cluster = cluster or source.cluster
+    if cluster is None:
+        raise InputError(
+            f"{source.source} has no devices of its own; name a cluster (--cluster), "
+            "such as 2x3090, this-machine or a file"
+        )
+    given = {name: value for name, value in (options or {}).items() if value is not None}
+    chosen = Options(**{**source.options, **given})  # type: ignore[arg-type]
+    return build_problem(source.graph, cluster, chosen, costs, pinned), source.source
+
+
+def _best(
+    problem: Problem,
+    source: str,
+    planner_options: Mapping[str, str] | None,
+    time_limit: float,
+    seed: int,
+    on_progress: Progress | None,
+) -> Plan:
+    if planner_options:
+        raise OptionError("planner 'auto' has no options; name one planner to give it options")
+    lines = compare(
+        problem, time_limit=time_limit, seed=seed, source=source, on_progress=on_progress
+    )
+    plans = [line.plan for line in lines if line.plan is not None]
+    if not plans:
+        reasons = "; ".join(line.error for line in lines)
+        raise InfeasibleError(f"no planner found a plan: {reasons}")
+    return min(plans, key=lambda each: each.value)

@@ -1,0 +1,56 @@
+"""Plans and comparisons as plain records: what ``--json`` prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from placewright.plan import Plan
+from placewright.solving import Comparison
+
+
+def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
+    """One plan: seconds and bytes; `plan` is the file it was written to, or None."""
+    problem = plan.problem
+    return {
+        "objective": problem.options.objective,
+        "value": plan.value,
+        "lower_bound": plan.lower_bound,
+        "bound_source": plan.bound_source,
+        "gap": plan.gap,
+        "status": plan.status,
+        "planner": plan.planner,
+        "seconds": None if math.isnan(plan.seconds) else plan.seconds,
+        "seed": plan.seed,
+        "source": plan.source,
+        "options": problem.options.to_document(),
+        "transfers": len(plan.schedule.transfers),
+        "devices": [
+            {
+                "name": name,
+                "load": load,
+                "memory": memory,
+                "capacity": None if math.isinf(capacity) else capacity,
+            }
+            for name, load, memory, capacity in zip(
+                problem.device_names,
+                plan.device_load.tolist(),
+                plan.device_memory.tolist(),
+                problem.device_memory.tolist(),
+                strict=True,
+            )
+        ],
+        "plan": None if path is None else str(path),
+    }
+
+
+def comparison_records(lines: Sequence[Comparison]) -> list[dict[str, Any]]:
+    """A record per planner; one without a plan has ``value`` null and ``error``."""
+    return [
+        plan_record(line.plan)
+        if line.plan is not None
+        else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
+        for line in lines
+    ]

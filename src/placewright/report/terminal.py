@@ -1,0 +1,89 @@
+"""Plans and comparisons as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.markup import escape
+from rich.table import Table
+
+from placewright.plan import Plan
+from placewright.solving import Comparison
+from placewright.units import format_bytes, format_seconds
+
+
+def summary(plan: Plan) -> str:
+    """The answer in two lines."""
+    options = plan.problem.options
+    return (
+        f"{options.objective} {format_seconds(plan.value)}, lower bound "
+        f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
+        f"planner {plan.planner}, {format_seconds(plan.seconds)}; "
+        f"{plan.problem.op_count} ops, {len(plan.schedule.transfers)} transfers; "
+        f"transfer unit {options.transfer_unit}, contention {options.contention}, "
+        f"memory {options.memory}"
+    )
+
+
+def device_table(plan: Plan) -> Table:
+    """A line per device: how long it computes, what it keeps, what it sends."""
+    problem, transfers = plan.problem, plan.schedule.transfers
+    table = Table(title=escape(problem.name), title_justify="left")
+    table.add_column("device")
+    table.add_column("kind")
+    for column in ("ops", "load", "busy", "memory", "capacity", "sent"):
+        table.add_column(column, justify="right")
+    for d, name in enumerate(problem.device_names):
+        load = float(plan.device_load[d])
+        sent = problem.tensor_bytes[transfers.tensor[transfers.source == d]].sum()
+        table.add_row(
+            escape(name),
+            escape(problem.device_kinds[d]),
+            str(int((plan.placement.device == d).sum())),
+            format_seconds(load),
+            f"{load / plan.value:.0%}" if plan.value else "-",
+            format_bytes(float(plan.device_memory[d])),
+            format_bytes(float(problem.device_memory[d])),
+            format_bytes(float(sent)),
+        )
+    return table
+
+
+def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
+    """A line per planner, with the load and memory of each device; the best is marked."""
+    plans = [line.plan for line in lines if line.plan is not None]
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("planner")
+    for column in ("makespan", "lower bound", "gap", "planned in"):
+        table.add_column(column, justify="right")
+    names = plans[0].problem.device_names if plans else ()
+    for name in names if len(names) <= 8 else ():
+        table.add_column(f"{escape(name)}\nload, memory", justify="right")
+    best = min((plan.value for plan in plans), default=0.0)
+    for line in lines:
+        if line.plan is None:
+            table.add_row(line.planner, "-", style="dim")
+            continue
+        mark = " *" if line.plan.value == best else ""
+        table.add_row(
+            line.planner + mark,
+            format_seconds(line.plan.value),
+            format_seconds(line.plan.lower_bound),
+            f"{line.plan.gap:.1%}",
+            format_seconds(line.plan.seconds),
+            *(_load_and_memory(line.plan, d) for d in range(len(names)) if len(names) <= 8),
+            style="bold" if mark else "",
+        )
+    return table
+
+
+def failures(lines: Sequence[Comparison]) -> list[str]:
+    """A sentence for each planner that has no plan."""
+    return [f"{line.planner}: {line.error}" for line in lines if line.plan is None]
+
+
+def _load_and_memory(plan: Plan, device: int) -> str:
+    return (
+        f"{format_seconds(float(plan.device_load[device]))}\n"
+        f"{format_bytes(float(plan.device_memory[device]))}"
+    )

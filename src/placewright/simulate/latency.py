@@ -1,0 +1,147 @@
+"""Latency of one inference: a schedule from a placement (design: objective 1).
+
+`schedule_placement` chooses a good order for a bare placement; `time_placement` times a
+placement that has its own sequence; both give a `Schedule` in which every op and transfer
+starts as early as that order allows (semi-active).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.graph import Floats, Ints
+from placewright.kernels.arrays import arrays_of
+from placewright.kernels.insertion import insertion_schedule
+from placewright.kernels.ranks import upward_ranks
+from placewright.kernels.timing import time_sequence
+from placewright.plan import Placement, Schedule, Transfers
+from placewright.problem import Problem
+
+
+def time_placement(problem: Problem, placement: Placement) -> Schedule:
+    """The schedule of a placement, in its own sequence or, if it has none, in a good one."""
+    if placement.sequence is None:
+        placement = schedule_placement(problem, placement.device)
+    assert placement.sequence is not None
+    n, edges = problem.op_count, problem.edge_count
+    op_start, op_finish = np.empty(n), np.empty(n)
+    edge_start, edge_finish = np.empty(edges), np.empty(edges)
+    arrays = arrays_of(problem)
+    time_sequence(
+        arrays,
+        placement.device,
+        placement.sequence,
+        np.empty(n),
+        op_finish,
+        edge_finish,
+        np.empty(problem.device_count),
+        np.empty(arrays.channel_count),
+        op_start,
+        edge_start,
+    )
+    return Schedule(
+        op_start, op_finish, _transfers(problem, placement.device, edge_start, edge_finish)
+    )
+
+
+def schedule_placement(problem: Problem, device: Ints) -> Placement:
+    """Give a bare placement a sequence: list scheduling into gaps, longest remaining path first.
+
+    The rank of an op is the longest path from it to the end under this placement, transfers
+    included (Topcuoglu et al. 2002's upward rank, with the placement's own times).
+    """
+    op_time = problem.op_time[np.arange(problem.op_count), device]
+    source, target = device[problem.edge_producer], device[problem.consumers]
+    edge_time = (
+        problem.link_latency[source, target]
+        + problem.tensor_bytes[problem.edge_tensor] * problem.link_seconds_per_byte[source, target]
+    )
+    order = rank_order(problem, op_time, np.where(source == target, 0.0, edge_time))
+    unit_device = np.empty(problem.unit_count, dtype=np.int32)
+    unit_device[problem.op_unit] = device
+    return insert_in_order(problem, order, unit_device)[0]
+
+
+def rank_order(problem: Problem, op_weight: Floats, edge_weight: Floats) -> Ints:
+    """Ops by decreasing upward rank; a topological order, ties as in the problem's own."""
+    arrays = arrays_of(problem)
+    order = problem.topological_order
+    rank = upward_ranks(op_weight, edge_weight, order, arrays)
+    return order[np.argsort(-rank[order], kind="stable")]
+
+
+def insert_in_order(
+    problem: Problem, order: Ints, unit_device: Ints, *, insertion: bool = True
+) -> tuple[Placement, int]:
+    """Run the insertion kernel; the placement with its sequence, and -1 or the op that failed.
+
+    `unit_device[unit]` fixes the device of a unit, or is -1. After a failure the placement is
+    partial and must not be used.
+    """
+    unit_device = np.array(unit_device, dtype=np.int32)
+    op_start, op_finish = np.zeros(problem.op_count), np.zeros(problem.op_count)
+    edge_start, edge_finish = np.empty(problem.edge_count), np.empty(problem.edge_count)
+    placed = unit_device >= 0
+    used = np.bincount(
+        unit_device[placed], problem.unit_memory[placed], minlength=problem.device_count
+    )
+    failed = insertion_schedule(
+        arrays_of(problem),
+        order,
+        problem.op_unit,
+        unit_device,
+        problem.unit_memory,
+        np.isfinite(problem.unit_time),
+        problem.device_memory - used,
+        insertion,
+        op_start,
+        op_finish,
+        edge_start,
+        edge_finish,
+    )
+    device = unit_device[problem.op_unit]
+    if failed >= 0:
+        return Placement(device), int(failed)
+    return Placement(device, sequence_of(problem, op_start, op_finish, edge_start, edge_finish)), -1
+
+
+def sequence_of(
+    problem: Problem,
+    op_start: Floats,
+    op_finish: Floats,
+    edge_start: Floats,
+    edge_finish: Floats,
+) -> Ints:
+    """The sequence that reproduces a schedule: items by start, then finish, then precedence.
+
+    Edges without a transfer of their own (`edge_start` < 0) take no time; they come when their
+    tensor is there, so that none is sent sooner than it was. Re-timing the sequence never gives
+    a later finish.
+    """
+    n, edges = problem.op_count, problem.edge_count
+    position = np.empty(n)
+    position[problem.topological_order] = np.arange(n)
+    idle = edge_start < 0
+    there = np.where(edge_finish >= 0, edge_finish, op_finish[problem.edge_producer])
+    start = np.concatenate([op_start, np.where(idle, there, edge_start)])
+    finish = np.concatenate([op_finish, there])
+    precedence = np.concatenate([position, position[problem.edge_producer] + 0.5])
+    items = np.concatenate([np.arange(n), -1 - np.arange(edges)]).astype(np.int32)
+    return items[np.lexsort((precedence, finish, start))]
+
+
+def _transfers(
+    problem: Problem, device: Ints, edge_start: Floats, edge_finish: Floats
+) -> Transfers:
+    sent = np.flatnonzero(edge_start >= 0)
+    sent = sent[np.argsort(edge_start[sent], kind="stable")]
+    consumer = problem.consumers[sent]
+    by_tensor = problem.options.transfer_unit == "tensor"
+    return Transfers(
+        tensor=problem.edge_tensor[sent],
+        consumer=np.full(len(sent), -1) if by_tensor else consumer,
+        source=device[problem.edge_producer[sent]],
+        target=device[consumer],
+        start=edge_start[sent],
+        finish=edge_finish[sent],
+    )

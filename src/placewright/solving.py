@@ -1,0 +1,190 @@
+"""`solve`: one problem, one planner, one verified plan; `compare`: several planners.
+
+The outline is here: ask the planner, time what it proposes, bound it, have it judged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placewright import planners
+from placewright.errors import InfeasibleError, OptionError
+from placewright.plan import Placement, Plan, Schedule
+from placewright.problem import Problem
+from placewright.verify import verify
+
+if TYPE_CHECKING:
+    from placewright.bounds.latency import Bound
+    from placewright.planners.base import Budget, Planner, Progress, Proposal
+
+MAX_RETRIES = 64
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One planner's line in a comparison: its plan, or why it has none."""
+
+    planner: str
+    plan: Plan | None
+    error: str = ""
+
+
+def solve(
+    problem: Problem,
+    planner: str,
+    *,
+    planner_options: Mapping[str, str] | None = None,
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    source: str = "",
+    bound: Bound | None = None,
+    on_progress: Progress | None = None,
+) -> Plan:
+    """Plan a problem with one planner, time the plan, bound it, and have it verified."""
+    from placewright.bounds.latency import Bound, lower_bound
+    from placewright.planners.base import Budget, no_progress
+
+    started = time.perf_counter()
+    problem.check_feasible()
+    chosen = planners.create(planner, planner_options)
+    refusal = chosen.supports(problem)
+    if refusal:
+        raise OptionError(f"planner '{planner}' cannot take this problem: {refusal}")
+    budget = Budget(time_limit)
+    proposal, schedule = _propose(problem, chosen, budget, seed, on_progress or no_progress)
+    seconds = time.perf_counter() - started
+    bound = bound or lower_bound(problem)
+    if proposal.lower_bound > bound.value:
+        bound = Bound(proposal.lower_bound, proposal.bound_source)
+    found = Plan(
+        problem=problem,
+        placement=Placement(proposal.placement.device),
+        schedule=schedule,
+        value=schedule.makespan,
+        lower_bound=min(bound.value, schedule.makespan),
+        bound_source=bound.source,
+        planner=planner,
+        seed=seed,
+        planner_options=planner_options or {},
+        source=source,
+        seconds=seconds,
+    )
+    verify(found).raise_if_failed()
+    return found
+
+
+def compare(
+    problem: Problem,
+    names: Sequence[str] | None = None,
+    *,
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    source: str = "",
+    on_progress: Progress | None = None,
+) -> list[Comparison]:
+    """Plan `problem` with each of the planners `names` (all for its objective if None).
+
+    The time limit is for all of them together. A planner that finds nothing, has no time left or
+    is interrupted (Ctrl-C, after which no other starts) has no plan in its line.
+    """
+    from placewright.bounds.latency import lower_bound
+    from placewright.planners.base import Budget, no_progress
+
+    report = on_progress or no_progress
+    chosen = list(names) if names is not None else applicable(problem)
+    for name in chosen:
+        planners.entry(name)
+    problem.check_feasible()
+    bound = lower_bound(problem)
+    budget = Budget(time_limit)
+    lines: list[Comparison] = []
+    for number, name in enumerate(chosen):
+        report(name, number / len(chosen))
+        if budget.left <= 0 and lines:
+            lines.append(Comparison(name, None, "no time was left"))
+            continue
+        try:
+            found = solve(
+                problem, name, time_limit=budget.left, seed=seed, source=source, bound=bound
+            )
+            lines.append(Comparison(name, found))
+        except (InfeasibleError, OptionError) as error:
+            lines.append(Comparison(name, None, str(error)))
+        except KeyboardInterrupt:
+            if not any(line.plan for line in lines):
+                raise
+            lines.append(Comparison(name, None, "interrupted"))
+            break
+    report("done", 1.0)
+    return lines
+
+
+def applicable(problem: Problem) -> list[str]:
+    """Names of the planners for the problem's objective."""
+    return [row.name for row in planners.TABLE if row.objective == problem.options.objective]
+
+
+def _propose(
+    problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
+) -> tuple[Proposal, Schedule]:
+    """The planner's proposal with its schedule, within memory also where that is a peak.
+
+    Planners keep count of resident bytes. Under ``peak`` the schedule decides what lives besides,
+    so a proposal that overflows is asked for again with that much memory held back.
+    """
+    from placewright.simulate.latency import time_placement
+    from placewright.simulate.peak import peak_memory
+
+    held_back = np.zeros(problem.device_count)
+    for _ in range(MAX_RETRIES):
+        available = problem.device_memory - held_back
+        within = problem.with_device_memory(np.maximum(available, 0.0))
+        proposal = _with_room(within, planner, budget, seed, on_progress)
+        schedule = time_placement(problem, proposal.placement)
+        if problem.options.memory == "resident":
+            return proposal, schedule
+        needed = peak_memory(problem, proposal.placement, schedule)
+        over = needed - problem.device_memory
+        if not (over > 0).any():
+            return proposal, schedule
+        # Half as much again: shaving off exactly the excess would creep.
+        held_back += np.where(over > 0, 1.5 * over, 0.0)
+    raise InfeasibleError(
+        f"planner '{planner.name}' found no placement whose peak memory fits; "
+        "give the devices more memory or try another planner"
+    )
+
+
+def _with_room(
+    problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
+) -> Proposal:
+    """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
+    from placewright.planners.base import NoRoomError
+
+    first: dict[int, int] = {}
+    while True:
+        pinned = problem.with_pins(first) if first else problem
+        try:
+            return planner.plan(pinned, budget, seed, on_progress)
+        except NoRoomError as error:
+            device = _roomiest(pinned, error.unit)
+            if device is None or error.unit in first or len(first) >= MAX_RETRIES:
+                raise InfeasibleError(str(error)) from None
+            first[error.unit] = device
+
+
+def _roomiest(problem: Problem, unit: int) -> int | None:
+    """The device with the most memory left beside the pinned units, if the unit fits there."""
+    pinned = problem.unit_pinned
+    held = pinned >= 0
+    free = problem.device_memory - np.bincount(
+        pinned[held], problem.unit_memory[held], problem.device_count
+    )
+    free = np.where(np.isfinite(problem.unit_time[unit]), free, -np.inf)
+    best = int(free.argmax())
+    return best if problem.unit_memory[unit] <= free[best] else None

@@ -1,0 +1,336 @@
+"""The judge: does a plan do what it says? Slow, obvious, and apart from everything that plans.
+
+`verify` recomputes every claim of a plan from its problem alone, with the definitions of the
+design and no code of the kernels, the simulator or a planner. Times may differ by rounding
+(`TOLERANCE`, relative to the makespan), nothing else may.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from placewright.errors import VerificationError
+from placewright.plan import Plan
+from placewright.units import format_bytes, format_seconds
+
+TOLERANCE = 1e-9
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the judge found: `violations` (empty if the plan holds) and its own figures."""
+
+    violations: tuple[str, ...]
+    value: float
+    """Seconds: the makespan, from the schedule's finish times."""
+    device_memory: tuple[float, ...]
+    """`[device]` bytes needed, under the plan's memory option."""
+    checks: tuple[str, ...]
+    """What was checked, in words."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def raise_if_failed(self) -> None:
+        """VerificationError with the first violation, if there is one."""
+        if self.violations:
+            more = len(self.violations) - 1
+            raise VerificationError(
+                "the plan is wrong: " + self.violations[0] + (f" (and {more} more)" if more else "")
+            )
+
+
+CHECKS = (
+    "every op is on one device that supports it, its pinned device if it has one",
+    "colocated ops are together",
+    "what each device keeps fits its memory",
+    "every op lasts as long as its device needs, and no device runs two at once",
+    "every op starts when its inputs are on its device, each sent after it was produced",
+    "transfers last as long as the route needs and do not overlap where they contend",
+    "the value is the last finish, and the lower bound is not above it",
+)
+
+
+def verify(plan: Plan) -> Report:
+    """Judge `plan`; never raises for a wrong plan (see `Report.raise_if_failed`).
+
+    >>> report = verify(plan)          # doctest: +SKIP
+    >>> report.ok, report.violations   # doctest: +SKIP
+    (True, ())
+    """
+    violations = list(_check_shapes(plan))
+    value = math.nan
+    memory: tuple[float, ...] = ()
+    if not violations:
+        judge = _Judge(plan)
+        value = max(judge.op_finish)
+        memory = tuple(judge.memory_needed())
+        for check in (
+            judge.placement,
+            judge.colocation,
+            judge.memory,
+            judge.ops,
+            judge.inputs,
+            judge.transfers,
+            judge.claims,
+        ):
+            violations.extend(check())
+    return Report(tuple(violations[:MAX_SHOWN]), value, memory, CHECKS)
+
+
+def _check_shapes(plan: Plan) -> Iterator[str]:
+    problem = plan.problem
+    n, devices = problem.op_count, problem.device_count
+    for what, column in (
+        ("placement", plan.placement.device),
+        ("op_start", plan.schedule.op_start),
+        ("op_finish", plan.schedule.op_finish),
+    ):
+        if len(column) != n:
+            yield f"{what} has {len(column)} entries for {n} ops"
+    for device in set(plan.placement.device.tolist()):
+        if not 0 <= device < devices:
+            yield f"the placement names device {device}, but devices go from 0 to {devices - 1}"
+    transfers = plan.schedule.transfers
+    for what, column, count in (
+        ("tensor", transfers.tensor, problem.tensor_count),
+        ("source", transfers.source, devices),
+        ("target", transfers.target, devices),
+    ):
+        for entry in column.tolist():
+            if not 0 <= entry < count:
+                yield f"a transfer names {what} {entry}, but they go from 0 to {count - 1}"
+                break
+    for what, times in (
+        ("op start", plan.schedule.op_start),
+        ("op finish", plan.schedule.op_finish),
+        ("transfer start", transfers.start),
+        ("transfer finish", transfers.finish),
+    ):
+        if not all(math.isfinite(t) and t >= 0 for t in times.tolist()):
+            yield f"a time of {what} is negative or not finite"
+
+
+class _Judge:
+    """The plan as plain lists and dictionaries, and one method per check."""
+
+    def __init__(self, plan: Plan) -> None:
+        problem = self.problem = plan.problem
+        self.plan = plan
+        self.device: list[int] = plan.placement.device.tolist()
+        self.op_start: list[float] = plan.schedule.op_start.tolist()
+        self.op_finish: list[float] = plan.schedule.op_finish.tolist()
+        self.producer: list[int] = problem.tensor_producer.tolist()
+        self.bytes: list[float] = problem.tensor_bytes.tolist()
+        offsets = problem.consumer_offsets.tolist()
+        everyone = problem.consumers.tolist()
+        self.consumers: list[list[int]] = [
+            everyone[offsets[t] : offsets[t + 1]] for t in range(problem.tensor_count)
+        ]
+        columns = plan.schedule.transfers
+        self.sent = list(
+            zip(
+                columns.tensor.tolist(),
+                columns.consumer.tolist(),
+                columns.source.tolist(),
+                columns.target.tolist(),
+                columns.start.tolist(),
+                columns.finish.tolist(),
+                strict=True,
+            )
+        )
+        self.by_tensor = problem.options.transfer_unit == "tensor"
+        self.slack = TOLERANCE * max(max(self.op_finish), 1e-12)
+
+    def name(self, op: int) -> str:
+        return f"'{self.problem.op_names[op]}'"
+
+    def device_name(self, device: int) -> str:
+        return f"'{self.problem.device_names[device]}'"
+
+    def placement(self) -> Iterator[str]:
+        for op, device in enumerate(self.device):
+            if math.isinf(self.problem.op_time[op, device]):
+                yield f"{self.device_name(device)} does not support op {self.name(op)} on it"
+            pinned = int(self.problem.op_pinned[op])
+            if pinned >= 0 and pinned != device:
+                yield (
+                    f"op {self.name(op)} is pinned to {self.device_name(pinned)} "
+                    f"but is on {self.device_name(device)}"
+                )
+
+    def colocation(self) -> Iterator[str]:
+        first: dict[int, int] = {}
+        for op, group in enumerate(self.problem.colocation.tolist()):
+            if group < 0:
+                continue
+            other = first.setdefault(group, op)
+            if self.device[other] != self.device[op]:
+                yield (
+                    f"ops {self.name(other)} and {self.name(op)} must be together but are on "
+                    f"{self.device_name(self.device[other])} and "
+                    f"{self.device_name(self.device[op])}"
+                )
+
+    def memory(self) -> Iterator[str]:
+        for device, needed in enumerate(self.memory_needed()):
+            available = float(self.problem.device_memory[device])
+            if needed > available * (1 + TOLERANCE):
+                yield (
+                    f"device {self.device_name(device)} needs {format_bytes(needed)} "
+                    f"and has {format_bytes(available)}"
+                )
+
+    def memory_needed(self) -> list[float]:
+        """Bytes per device: what its ops keep, and under ``peak`` the most that lives besides."""
+        kept = [0.0] * self.problem.device_count
+        for op, device in enumerate(self.device):
+            kept[device] += float(self.problem.op_memory[op])
+        if self.problem.options.memory == "resident":
+            return kept
+        changes: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
+        for device, start, end, size in self._lives():
+            if end > start:
+                changes[device].append((start, 1, size))
+                changes[device].append((end, 0, -size))
+        for device, events in changes.items():
+            living = most = 0.0
+            for _, _, change in sorted(events):  # at one instant, the dying go before the born
+                living += change
+                most = max(most, living)
+            kept[device] += most
+        return kept
+
+    def _lives(self) -> Iterator[tuple[int, float, float, float]]:
+        """(device, from, to, bytes) of every copy of a tensor.
+
+        On the producer's device: from the producer's start to the last use there, a transfer
+        away included. On another: from the start of the transfer to the last use it serves.
+        """
+        leaving: dict[int, float] = defaultdict(float)
+        for tensor, consumer, _, target, start, finish in self.sent:
+            leaving[tensor] = max(leaving[tensor], finish)
+            if self.by_tensor:
+                users = [op for op in self.consumers[tensor] if self.device[op] == target]
+            else:
+                users = [consumer]
+            end = max([finish, *(self.op_finish[op] for op in users)])
+            yield target, start, end, self.bytes[tensor]
+        for tensor, producer in enumerate(self.producer):
+            home = self.device[producer]
+            local = [self.op_finish[op] for op in self.consumers[tensor] if self.device[op] == home]
+            end = max([self.op_finish[producer], leaving[tensor], *local])
+            yield home, self.op_start[producer], end, self.bytes[tensor]
+
+    def ops(self) -> Iterator[str]:
+        on_device: dict[int, list[tuple[float, float, str]]] = defaultdict(list)
+        for op, device in enumerate(self.device):
+            needed = float(self.problem.op_time[op, device])
+            took = self.op_finish[op] - self.op_start[op]
+            if abs(took - needed) > self.slack:
+                yield (
+                    f"op {self.name(op)} takes {format_seconds(took)} on "
+                    f"{self.device_name(device)}, which needs {format_seconds(needed)}"
+                )
+            on_device[device].append((self.op_start[op], self.op_finish[op], self.name(op)))
+        for device, intervals in on_device.items():
+            for one, two in self._overlaps(intervals):
+                yield f"ops {one} and {two} run at once on {self.device_name(device)}"
+
+    def inputs(self) -> Iterator[str]:
+        arrival: dict[tuple[int, int, int], float] = {}
+        for tensor, consumer, source, target, start, finish in self.sent:
+            key = (tensor, -1 if self.by_tensor else consumer, target)
+            if key in arrival:
+                yield f"tensor {tensor} is sent twice to {self.device_name(target)}"
+            arrival[key] = finish
+            producer = self.producer[tensor]
+            if source != self.device[producer]:
+                yield f"tensor {tensor} is sent from {self.device_name(source)}, where it is not"
+            if start < self.op_finish[producer] - self.slack:
+                yield f"tensor {tensor} is sent before {self.name(producer)} has produced it"
+        needed = 0
+        for tensor, producer in enumerate(self.producer):
+            served = set()
+            for op in self.consumers[tensor]:
+                target = self.device[op]
+                there: float | None = self.op_finish[producer]
+                if target != self.device[producer]:
+                    key = (tensor, -1 if self.by_tensor else op, target)
+                    served.add(key)
+                    there = arrival.get(key)
+                if there is None:
+                    yield (
+                        f"op {self.name(op)} on {self.device_name(target)} needs a tensor of "
+                        f"{self.name(producer)} on {self.device_name(self.device[producer])}, "
+                        "which is never sent"
+                    )
+                elif self.op_start[op] < there - self.slack:
+                    yield (
+                        f"op {self.name(op)} starts at {format_seconds(self.op_start[op])}, "
+                        f"before its input from {self.name(producer)} is there "
+                        f"({format_seconds(there)})"
+                    )
+            needed += len(served)
+        if len(self.sent) > needed:
+            yield f"{len(self.sent) - needed} transfers serve no op"
+
+    def transfers(self) -> Iterator[str]:
+        busy: dict[tuple[str, int], list[tuple[float, float, str]]] = defaultdict(list)
+        for tensor, _, source, target, start, finish in self.sent:
+            route = f"tensor {tensor} from {self.device_name(source)} to {self.device_name(target)}"
+            if source == target:
+                yield f"the transfer of {route} goes nowhere"
+                continue
+            needed = float(self.problem.link_latency[source, target]) + self.bytes[tensor] * float(
+                self.problem.link_seconds_per_byte[source, target]
+            )
+            if abs(finish - start - needed) > self.slack:
+                yield (
+                    f"the transfer of {route} takes {format_seconds(finish - start)}, "
+                    f"the route needs {format_seconds(needed)}"
+                )
+            for resource in self._contended(source, target):
+                busy[resource].append((start, finish, route))
+        for (kind, _), intervals in busy.items():
+            for one, two in self._overlaps(intervals):
+                yield f"the transfers of {one} and of {two} overlap on one {kind}"
+
+    def _contended(self, source: int, target: int) -> list[tuple[str, int]]:
+        contention = self.problem.options.contention
+        if contention == "port":
+            return [("outgoing port", source), ("incoming port", target)]
+        if contention == "link":
+            pair = source * self.problem.device_count + target
+            offsets = self.problem.channel_offsets
+            used = self.problem.channels[offsets[pair] : offsets[pair + 1]].tolist()
+            return [("channel", channel) for channel in used]
+        return []
+
+    def _overlaps(self, intervals: list[tuple[float, float, str]]) -> Iterator[tuple[str, str]]:
+        """Pairs that overlap; an interval of no length must not lie inside another either."""
+        latest_end, latest = -math.inf, ""
+        for start, end, name in sorted(intervals):
+            if start < latest_end - self.slack:
+                yield latest, name
+            if end > latest_end:
+                latest_end, latest = end, name
+
+    def claims(self) -> Iterator[str]:
+        makespan = max(self.op_finish)
+        value, bound = self.plan.value, self.plan.lower_bound
+        if not abs(value - makespan) <= self.slack:
+            yield (
+                f"the value is {format_seconds(value)}, "
+                f"the last op ends at {format_seconds(makespan)}"
+            )
+        if not (0 <= bound <= makespan + self.slack):
+            yield (
+                f"the lower bound {format_seconds(bound)} is above the value "
+                f"{format_seconds(value)}"
+            )

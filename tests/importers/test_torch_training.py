@@ -1,0 +1,240 @@
+"""Importing forward and backward of a module as one graph."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from placewright.errors import ExecutionError, GraphError, OptionError  # noqa: E402
+from placewright.graph import Graph  # noqa: E402
+from placewright.importers import torch_export, torch_sources, torch_training  # noqa: E402
+from tests.importers.tiny_models import NO_DROPOUT, make  # noqa: E402
+
+CHANGES: dict[str, dict[str, Any]] = {
+    "gpt2": {**NO_DROPOUT, "attn_implementation": "eager"},
+    "resnet": {},
+    "mixtral": {"attn_implementation": "eager"},
+}
+MODELS = ["gpt2", "resnet"]
+
+
+def model(name: str, device: str = "cpu") -> Any:
+    return make(name, device, training=True, **CHANGES[name])
+
+
+@cache
+def program_of(name: str) -> torch_training.TrainingProgram:
+    module, kwargs = model(name)
+    return torch_training.export_training(module, (), kwargs)
+
+
+@cache
+def graph_of(name: str) -> Graph:
+    return torch_training.graph_from_training(program_of(name), name)
+
+
+def named(graph: Graph, names: set[str]) -> list[int]:
+    return [graph.op_index[name] for name in names]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_joint_program_gives_the_eager_loss_and_gradients(name: str) -> None:
+    module, kwargs = model(name)
+    step = program_of(name).run((), kwargs)
+    module.train()
+    loss = module(**kwargs).loss
+    loss.backward()
+    torch.testing.assert_close(step.loss, loss.detach(), rtol=0, atol=1e-6)
+    gradients = dict(module.named_parameters(remove_duplicate=False))
+    assert len(step.gradients) == len(list(module.parameters()))
+    for parameter, gradient in step.gradients.items():
+        torch.testing.assert_close(gradient, gradients[parameter].grad, rtol=1e-5, atol=1e-6)
+
+
+def test_the_joint_program_gives_the_new_values_of_running_statistics() -> None:
+    module, kwargs = model("resnet")
+    updates = program_of("resnet").run((), kwargs).updates
+    module.train()
+    module(**kwargs)
+    statistics = {key: value for key, value in module.named_buffers() if "running" in key}
+    assert statistics
+    for key, value in statistics.items():
+        torch.testing.assert_close(updates[key], value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_flops_are_those_torch_counts_in_an_eager_step(name: str) -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    module, kwargs = model(name)
+    module.train()
+    with FlopCounterMode(display=False) as counter:
+        module(**kwargs).loss.backward()
+    assert graph_of(name).op_flops.sum() == counter.get_total_flops() > 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_meta_module_gives_the_training_graph_of_the_real_one(name: str) -> None:
+    module, kwargs = model(name, device="meta")
+    found = torch_export.graph_from_module(module, (), kwargs, training=True, name=name)
+    assert found.to_document() == graph_of(name).to_document()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_parameters_are_counted_once(name: str) -> None:
+    module, _ = model(name)
+    graph = graph_of(name)
+    assert graph.attributes["parameters"] == sum(p.numel() for p in module.parameters())
+    weights = 4 * graph.attributes["parameters"]
+    buffers = sum(b.numel() * b.element_size() for b in module.buffers())
+    assert graph.op_parameter_bytes.sum() == weights + buffers
+    assert graph.op_parameter_bytes[graph.is_backward].sum() == 0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_backward_op_has_a_forward_twin_and_no_forward_op_reads_it(name: str) -> None:
+    graph = graph_of(name)
+    backward = graph.is_backward
+    assert backward.sum() > 30
+    assert (graph.forward_twin[backward] >= 0).all()
+    assert (graph.forward_twin[~backward] == -1).all()
+    producer, consumer = graph.edges
+    assert not (backward[producer] & ~backward[consumer]).any()
+
+
+def test_twins_are_the_ops_whose_derivatives_they_are() -> None:
+    graph = graph_of("gpt2")
+    twin_types = {
+        "aten.tanh_backward": "aten.tanh",
+        "aten.native_layer_norm_backward": "aten.native_layer_norm",
+        "aten.native_dropout_backward": "aten.native_dropout",
+        "aten.embedding_dense_backward": "aten.embedding",
+        "aten._log_softmax_backward_data": "aten._log_softmax",
+        "aten.nll_loss_backward": "aten.nll_loss_forward",
+    }
+    seen = set()
+    for op in np.flatnonzero(graph.is_backward):
+        expected = twin_types.get(graph.op_types[op])
+        if expected is not None:
+            assert graph.op_types[graph.forward_twin[op]] == expected
+            seen.add(expected)
+    assert len(seen) >= 5
+
+
+def test_a_sum_of_gradients_belongs_to_the_op_that_made_the_value() -> None:
+    class Branches(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.ones(4))
+
+        def forward(self, x: Any) -> Any:
+            value = torch.exp(self.weight * x)
+            return (torch.sin(value) + torch.cos(value)).sum()
+
+    graph = torch_export.graph_from_module(Branches(), (torch.ones(4),), training=True)
+    adds = [op for op in np.flatnonzero(graph.is_backward) if graph.op_types[op] == "aten.add"]
+    assert [graph.op_types[graph.forward_twin[op]] for op in adds] == ["aten.exp"]
+
+
+def test_a_sum_that_is_a_weights_gradient_belongs_to_the_weights_first_reader() -> None:
+    graph = graph_of("gpt2")  # the tied embedding: its gradient is a sum of two
+    last = max(op for op in np.flatnonzero(graph.is_backward) if graph.op_types[op] == "aten.add")
+    assert graph.op_names[graph.forward_twin[last]] == "embedding"
+
+
+def test_weight_gradients_are_where_the_weight_is() -> None:
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = torch.nn.Linear(4, 8), torch.nn.Linear(8, 2)
+
+        def forward(self, x: Any) -> Any:
+            return self.second(torch.tanh(self.first(x))).square().mean()
+
+    graph = torch_export.graph_from_module(Two(), (torch.zeros(3, 4),), training=True)
+    products = [op for op in range(graph.op_count) if graph.op_flops[op] > 0]
+    groups = {
+        path: {graph.colocation[op] for op in products if graph.op_modules[op] == path}
+        for path in ("first", "second")
+    }
+    assert all(len(group) == 1 and -1 not in group for group in groups.values())
+    assert groups["first"] != groups["second"]
+    tanh = [op for op in range(graph.op_count) if "tanh" in graph.op_types[op]]
+    assert len(tanh) == 2 and (graph.colocation[tanh] == -1).all()
+
+
+def test_layers_of_a_deep_model_stay_free_of_each_other() -> None:
+    graph = graph_of("gpt2")
+    modules: dict[int, set[str]] = {}
+    for op in np.flatnonzero(graph.colocation >= 0):
+        modules.setdefault(int(graph.colocation[op]), set()).add(graph.op_modules[op])
+    layers = [{name.split(".")[2] for name in group if ".h." in name} for group in modules.values()]
+    assert all(len(each) <= 1 for each in layers)
+    assert sum(1 for each in layers if each) == 2 * 6
+
+
+def test_backward_ops_have_the_modules_they_belong_to() -> None:
+    graph = graph_of("resnet")
+    convolutions = [
+        op for op, kind in enumerate(graph.op_types) if kind == "aten.convolution_backward"
+    ]
+    assert len(convolutions) == 6
+    for op in convolutions:
+        assert graph.op_modules[op] == graph.op_modules[graph.forward_twin[op]] != ""
+
+
+def test_an_op_that_was_in_place_has_derivatives_with_twins() -> None:
+    graph = graph_of("mixtral")
+    assert (graph.forward_twin[graph.is_backward] >= 0).all()
+    assert "flops_unknown" not in graph.attributes
+
+
+def test_a_module_that_returns_its_loss_alone_will_do() -> None:
+    class Loss(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).mean()
+
+    module, x = Loss(4, 2), torch.ones(3, 4)
+    step = torch_training.export_training(module, (x,)).run((x,))
+    module(x).backward()
+    torch.testing.assert_close(step.gradients["weight"], module.weight.grad)
+
+
+def test_a_module_without_a_loss_is_refused() -> None:
+    with pytest.raises(OptionError, match="Linear returns no loss"):
+        torch_training.export_training(torch.nn.Linear(4, 2), (torch.zeros(3, 4),))
+
+
+def test_a_module_with_nothing_to_train_is_refused() -> None:
+    class Frozen(torch.nn.Linear):
+        def forward(self, x: Any) -> Any:
+            return super().forward(x).mean()
+
+    module = Frozen(4, 2).requires_grad_(False)
+    with pytest.raises(GraphError, match="no backward ops; at least one parameter"):
+        torch_training.export_training(module, (torch.zeros(3, 4),))
+
+
+def test_a_program_without_weights_cannot_be_run() -> None:
+    module, kwargs = model("gpt2", device="meta")
+    program = torch_training.export_training(module, (), kwargs)
+    with pytest.raises(ExecutionError, match="has no weights"):
+        program.run((), kwargs)
+
+
+def test_a_transformers_configuration_imports_for_training() -> None:
+    graph = torch_sources.from_hf("bert?num_hidden_layers=1&sequence=8", training=True)
+    assert graph.is_training and graph.attributes["inputs"]["labels"] == [1, 8]
+
+
+@pytest.mark.slow
+def test_gpt2_xl_imports_for_training_without_weights() -> None:
+    graph = torch_sources.from_hf("gpt2?n_embd=1600&n_layer=48&n_head=25", training=True)
+    assert graph.attributes["parameters"] == 1_557_611_200
+    assert (graph.forward_twin[graph.is_backward] >= 0).all()

@@ -1,0 +1,133 @@
+"""Hypothesis strategies: small random problems of every shape a planner must take."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from placewright.graph import GraphBuilder
+from placewright.problem import Options, Problem
+
+TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.7])
+BYTES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3])
+
+
+@st.composite
+def graphs(draw, max_ops=12, training=False):
+    """A random DAG; ops in a random order, so that numbers are not a topological order."""
+    n = draw(st.integers(1, max_ops))
+    builder = GraphBuilder("random")
+    renamed = draw(st.permutations(range(n)))
+    group = draw(st.lists(st.sampled_from([None, None, None, "a", "b"]), min_size=n, max_size=n))
+    for op in range(n):
+        builder.add_op(
+            f"op{op}",
+            "op",
+            parameter_bytes=draw(BYTES),
+            flops=draw(st.sampled_from([0.0, 1e9, 3e9])),
+            bytes_written=draw(BYTES),
+            colocate=group[op],
+        )
+    for rank in range(n - 1):
+        for _ in range(draw(st.integers(0, 2))):
+            later = draw(
+                st.lists(st.integers(rank + 1, n - 1), min_size=1, max_size=3, unique=True)
+            )
+            tensor = builder.add_tensor(renamed[rank], draw(BYTES))
+            for consumer in later:
+                builder.connect(tensor, renamed[consumer])
+    return builder.build()
+
+
+@st.composite
+def problems(draw, max_ops=12, max_devices=4, options=None, memory=True):
+    """A random graph with random times, memory, routes and options; always connected."""
+    graph = draw(graphs(max_ops))
+    n, d = graph.op_count, draw(st.integers(1, max_devices))
+    times = np.array(draw(st.lists(TIMES, min_size=n * d, max_size=n * d))).reshape(n, d)
+    if d > 1 and draw(st.booleans()):  # some ops unsupported on the last device
+        unsupported = draw(st.lists(st.integers(0, n - 1), max_size=3))
+        times[unsupported, d - 1] = np.inf
+    latency = np.array(
+        draw(st.lists(st.sampled_from([0.0, 0.1, 0.5]), min_size=d * d, max_size=d * d))
+    ).reshape(d, d)
+    per_byte = np.array(
+        draw(st.lists(st.sampled_from([0.0, 0.25, 1.0]), min_size=d * d, max_size=d * d))
+    ).reshape(d, d)
+    np.fill_diagonal(latency, 0.0)
+    np.fill_diagonal(per_byte, 0.0)
+    channel_count = draw(st.integers(1, 3))
+    offsets, channels = [0], []
+    for pair in range(d * d):
+        if pair // d != pair % d:
+            channels += draw(st.lists(st.integers(0, channel_count - 1), max_size=2, unique=True))
+        offsets.append(len(channels))
+    op_memory = graph.op_parameter_bytes
+    capacity = np.full(d, np.inf)
+    if memory and draw(st.booleans()):
+        share = draw(st.sampled_from([0.6, 1.0, 2.0]))
+        capacity = np.full(d, op_memory.sum() * share + 4.0)
+    if options is None:
+        options = Options(
+            transfer_unit=draw(st.sampled_from(["tensor", "edge"])),
+            contention=draw(st.sampled_from(["none", "port", "link"])),
+            memory=draw(st.sampled_from(["resident", "resident", "peak"]))
+            if memory
+            else "resident",
+        )
+    return Problem(
+        name="random",
+        op_names=graph.op_names,
+        op_types=graph.op_types,
+        op_modules=graph.op_modules,
+        op_time=times,
+        op_memory=op_memory,
+        is_backward=graph.is_backward,
+        forward_twin=graph.forward_twin,
+        colocation=graph.colocation,
+        op_pinned=np.full(n, -1),
+        tensor_producer=graph.tensor_producer,
+        tensor_bytes=graph.tensor_bytes,
+        consumer_offsets=graph.consumer_offsets,
+        consumers=graph.consumers,
+        device_names=tuple(f"device{k}" for k in range(d)),
+        device_kinds=("kind",) * d,
+        device_memory=capacity,
+        link_latency=latency,
+        link_seconds_per_byte=per_byte,
+        channel_offsets=np.array(offsets),
+        channels=np.array(channels, dtype=np.int32),
+        channel_names=tuple(f"channel{k}" for k in range(channel_count)),
+        options=options,
+    )
+
+
+@st.composite
+def placements(draw, problem):
+    """A device per op that keeps units together and supported, memory aside."""
+    units = []
+    for unit in range(problem.unit_count):
+        allowed = np.flatnonzero(np.isfinite(problem.unit_time[unit])).tolist()
+        units.append(draw(st.sampled_from(allowed)) if allowed else 0)
+    return np.array(units, dtype=np.int32)[problem.op_unit]
+
+
+@st.composite
+def sequences(draw, problem):
+    """A random topological sequence of all ops and edges."""
+    waiting = dict.fromkeys(range(problem.op_count), 0)
+    for consumer in problem.consumers.tolist():
+        waiting[consumer] += 1
+    ready = [op for op, count in waiting.items() if count == 0]
+    items = []
+    while ready:
+        item = ready.pop(draw(st.integers(0, len(ready) - 1)))
+        items.append(item)
+        if item >= 0:
+            ready += [-1 - e for e in range(problem.edge_count) if problem.edge_producer[e] == item]
+        else:
+            consumer = int(problem.consumers[-1 - item])
+            waiting[consumer] -= 1
+            if waiting[consumer] == 0:
+                ready.append(consumer)
+    return np.array(items, dtype=np.int32)
