@@ -16,7 +16,7 @@ _PREFIX = {
     "": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15,
     "Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40,
 }  # fmt: skip
-_TIME = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
 
 
 def parse_bytes(text: str) -> float:
@@ -42,7 +42,7 @@ def parse_seconds(text: str) -> float:
     match = re.fullmatch(_NUMBER + r"(s|ms|us|µs|ns)\s*", text)
     if not match:
         raise ValueError(f"{text!r} is no time: write seconds, or a number with s, ms, us, ns")
-    return float(match[1]) * _TIME[match[2]]
+    return float(match[1]) / _PER_SECOND[match[2]]
 
 
 def format_bytes(amount: float) -> str:

@@ -1,0 +1,1 @@
+"""Smaller problems from larger ones, and the way back."""

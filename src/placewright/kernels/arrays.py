@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from placewright.graph import Ints
 from placewright.problem import Problem
 
 
@@ -19,7 +20,7 @@ class Arrays(NamedTuple):
     consumers: Any
     edge_tensor: Any
     edge_producer: Any
-    edge_ends: Any  # [edge, 0] producer, [edge, 1] consumer: side by side, for the cache
+    edge_ends: Any  # [edge, :] producer, consumer, shared tensor or -1: side by side, for the cache
     edge_bytes: Any
     input_offsets: Any
     inputs: Any
@@ -47,7 +48,7 @@ def arrays_of(problem: Problem) -> Arrays:
             problem.consumers,
             problem.edge_tensor,
             problem.edge_producer,
-            np.stack([problem.edge_producer, problem.consumers], axis=1),
+            np.stack([problem.edge_producer, problem.consumers, _shared_tensor(problem)], axis=1),
             problem.tensor_bytes[problem.edge_tensor],
             input_offsets,
             inputs,
@@ -62,6 +63,13 @@ def arrays_of(problem: Problem) -> Arrays:
         )
         problem.__dict__["_kernel_arrays"] = cached
     return cached
+
+
+def _shared_tensor(problem: Problem) -> Ints:
+    """`[edge]` its tensor where one transfer can serve several edges, else -1."""
+    readers = np.diff(problem.consumer_offsets)[problem.edge_tensor]
+    by_tensor = problem.options.transfer_unit == "tensor"
+    return np.where(by_tensor & (readers > 1), problem.edge_tensor, -1).astype(np.int32)
 
 
 @njit(inline="always")

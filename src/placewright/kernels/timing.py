@@ -57,12 +57,13 @@ def time_sequence(
             continue
         edge = -1 - item
         producer, consumer = p.edge_ends[edge, 0], p.edge_ends[edge, 1]
+        shared = p.edge_ends[edge, 2]  # its tensor if that may serve other edges too, else -1
         source, target = device[producer], device[consumer]
         start = op_finish[producer]
         if source == target:
             op_ready[consumer] = max(op_ready[consumer], start)
             continue
-        if p.by_tensor and edge_finish[edge] != NOT_SENT:
+        if shared >= 0 and edge_finish[edge] != NOT_SENT:
             continue
         pair = source * device_count + target
         first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
@@ -77,9 +78,8 @@ def time_sequence(
         if record:
             edge_start[edge] = start
             edge_finish[edge] = finish
-        if p.by_tensor:
-            tensor = p.edge_tensor[edge]
-            for other in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
+        if shared >= 0:
+            for other in range(p.consumer_offsets[shared], p.consumer_offsets[shared + 1]):
                 reader = p.consumers[other]
                 if device[reader] == target:
                     edge_finish[other] = finish

@@ -1,0 +1,209 @@
+"""Contraction: make one op of each group of ops, and turn its placement back.
+
+`contract` takes any groups whose contraction is a DAG; `colocation_groups` makes the groups that
+contiguous planning needs (Tarnawski et al. 2020, App. B). Planning for latency does not contract
+colocated ops: it gives a unit one device and still schedules its ops one by one, because a pair
+of tied weights at the two ends of a model would make a single op of everything between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Ints, frozen
+from placewright.plan import Placement
+from placewright.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Contraction:
+    """`problem` with one op per group of `original`; `op_group[op]` says which."""
+
+    original: Problem
+    problem: Problem
+    op_group: Ints
+    edge_of: Ints
+    """`[original edge]` the contracted edge that carries it, or -1 inside a group."""
+
+    def expand(self, placement: Placement) -> Placement:
+        """The same placement on the original ops, in the same order.
+
+        Timed with that order, the original never ends later than the contracted problem does:
+        a group's ops run back to back where it ran as one, and their results leave as it ended,
+        at the latest.
+        """
+        device = placement.device[self.op_group]
+        if placement.sequence is None:
+            return Placement(device)
+        return Placement(device, self._expand_sequence(placement.sequence))
+
+    def _expand_sequence(self, sequence: Ints) -> Ints:
+        order = self.original.topological_order
+        members: list[list[int]] = [[] for _ in range(self.problem.op_count)]
+        for op in order.tolist():
+            members[self.op_group[op]].append(op)
+        inner: dict[int, list[int]] = {}
+        carried: list[list[int]] = [[] for _ in range(self.problem.edge_count)]
+        for edge, outer in enumerate(self.edge_of.tolist()):
+            if outer >= 0:
+                carried[outer].append(-1 - edge)
+            else:
+                inner.setdefault(int(self.original.edge_producer[edge]), []).append(-1 - edge)
+        items: list[int] = []
+        for item in sequence.tolist():
+            if item < 0:
+                items.extend(carried[-1 - item])
+                continue
+            for op in members[item]:
+                items.append(op)
+                items.extend(inner.get(op, ()))
+        return np.array(items, dtype=np.int32)
+
+
+def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
+    """Make one op of each group; GraphError if that leaves a cycle.
+
+    `op_group[op]` numbers the groups from 0. Times and memory add up, and an op is supported
+    where all its members are. A tensor that leaves its group stays a tensor of its own. Where
+    transfers are per consumer (transfer unit ``edge``), a tensor that goes to m members of one
+    group stands m times, so that as much is sent as before.
+    """
+    group = frozen(op_group, np.int32)
+    count = int(group.max()) + 1
+    first = np.full(count, problem.op_count)
+    np.minimum.at(first, group, np.arange(problem.op_count))
+    size = np.bincount(group, minlength=count)
+    op_time = np.zeros((count, problem.device_count))
+    np.add.at(op_time, group, problem.op_time)
+    pinned = np.full(count, -1)
+    np.maximum.at(pinned, group, problem.op_pinned)
+    backward = np.zeros(count, dtype=np.int64)
+    np.add.at(backward, group, problem.is_backward)
+    producer, nbytes, consumers, edge_of = _outer_tensors(problem, group)
+    offsets = np.zeros(len(consumers) + 1, dtype=np.int64)
+    np.cumsum([len(each) for each in consumers], out=offsets[1:])
+    contracted = replace(
+        problem,
+        op_names=tuple(
+            problem.op_names[op] + (f" (+{members - 1})" if members > 1 else "")
+            for op, members in zip(first.tolist(), size.tolist(), strict=True)
+        ),
+        op_types=tuple(problem.op_types[op] for op in first),
+        op_modules=tuple(problem.op_modules[op] for op in first),
+        op_time=op_time,
+        op_memory=np.bincount(group, problem.op_memory, count).astype(np.float64),
+        is_backward=backward == size,
+        forward_twin=_twins(problem, group, count, backward == size),
+        colocation=_merged_colocation(problem, group, count),
+        op_pinned=pinned,
+        tensor_producer=np.array(producer, dtype=np.int32),
+        tensor_bytes=np.array(nbytes, dtype=np.float64),
+        consumer_offsets=offsets,
+        consumers=np.array([each for some in consumers for each in some], dtype=np.int32),
+    )
+    return Contraction(problem, contracted, group, edge_of)
+
+
+def colocation_groups(problem: Problem) -> Ints:
+    """`[op]` group: colocated ops of one side together, then every cycle that makes (App. B).
+
+    The forward and the backward ops of a colocation group are contracted apart; the two results
+    stay colocated. Strongly connected components are contracted because a contiguous subgraph
+    that holds two of their ops must hold them all.
+    """
+    import rustworkx as rx
+
+    side = np.where(problem.is_backward, 1, 0)
+    key = np.where(
+        problem.colocation >= 0,
+        2 * problem.colocation + side,
+        -1 - np.arange(problem.op_count),
+    )
+    group = np.unique(key, return_inverse=True)[1].astype(np.int64)
+    ends = np.stack([group[problem.edge_producer], group[problem.consumers]], axis=1)
+    digraph = rx.PyDiGraph()
+    digraph.add_nodes_from(range(int(group.max()) + 1))
+    digraph.add_edges_from_no_data([(a, b) for a, b in np.unique(ends, axis=0).tolist() if a != b])
+    component = np.empty(digraph.num_nodes(), dtype=np.int64)
+    for number, ops in enumerate(rx.strongly_connected_components(digraph)):
+        component[ops] = number
+    return _numbered_by_first_op(component[group])
+
+
+def _numbered_by_first_op(group: NDArray[np.int64]) -> Ints:
+    _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
+    number = np.empty(len(first), dtype=np.int32)
+    number[np.argsort(first)] = np.arange(len(first))
+    return frozen(number[inverse], np.int32)
+
+
+def _outer_tensors(
+    problem: Problem, group: Ints
+) -> tuple[list[int], list[float], list[list[int]], Ints]:
+    """Tensors that leave their group: producers, bytes, consumers; and where each edge went."""
+    by_edge = problem.options.transfer_unit == "edge"
+    producer: list[int] = []
+    nbytes: list[float] = []
+    consumers: list[list[int]] = []
+    edge_of = np.full(problem.edge_count, -1, dtype=np.int32)
+    place: list[tuple[int, int, int]] = []  # original edge, new tensor, position among consumers
+    offsets = problem.consumer_offsets.tolist()
+    readers = group[problem.consumers].tolist()
+    homes = group[problem.tensor_producer].tolist()
+    for tensor, home in enumerate(homes):
+        copies: list[dict[int, int]] = []  # per copy: group → position among its consumers
+        start = len(producer)
+        times_read: dict[int, int] = {}
+        for edge in range(offsets[tensor], offsets[tensor + 1]):
+            reader = readers[edge]
+            if reader == home:
+                continue
+            copy = times_read.get(reader, 0) if by_edge else 0
+            times_read[reader] = copy + 1
+            if copy == len(copies):
+                copies.append({})
+            position = copies[copy].setdefault(reader, len(copies[copy]))
+            place.append((edge, start + copy, position))
+        for copied in copies:
+            producer.append(home)
+            nbytes.append(float(problem.tensor_bytes[tensor]))
+            consumers.append(list(copied))
+    new_offsets = np.concatenate([[0], np.cumsum([len(each) for each in consumers])])
+    for edge, tensor, position in place:
+        edge_of[edge] = new_offsets[tensor] + position
+    return producer, nbytes, consumers, frozen(edge_of, np.int32)
+
+
+def _twins(problem: Problem, group: Ints, count: int, backward: NDArray[np.bool_]) -> Ints:
+    twin = np.full(count, -1, dtype=np.int32)
+    for op in np.flatnonzero(problem.forward_twin >= 0)[::-1]:
+        mine, other = group[op], group[problem.forward_twin[op]]
+        if backward[mine] and not backward[other]:
+            twin[mine] = other
+    return twin
+
+
+def _merged_colocation(problem: Problem, group: Ints, count: int) -> Ints:
+    """Groups that share a colocation, directly or through others, stay colocated."""
+    import rustworkx as rx
+
+    grouped = np.flatnonzero(problem.colocation >= 0)
+    colocation = np.full(count, -1, dtype=np.int32)
+    if not len(grouped):
+        return colocation
+    graph = rx.PyGraph()
+    graph.add_nodes_from(range(count + int(problem.colocation.max()) + 1))
+    graph.add_edges_from_no_data(
+        [(int(group[op]), count + int(problem.colocation[op])) for op in grouped]
+    )
+    number = 0
+    for component in rx.connected_components(graph):
+        ops = [each for each in component if each < count]
+        if len(ops) > 1:
+            colocation[ops] = number
+            number += 1
+    return colocation

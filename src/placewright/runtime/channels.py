@@ -1,0 +1,223 @@
+"""How a tensor travels: its layout on the way, and the two roads (gloo, or this process).
+
+What travels is the tensor's memory, densely packed, so that the receiver can rebuild the same
+strides: a `view` that the program takes of it must be possible there too.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from placewright.errors import ExecutionError, InputError
+from placewright.runtime.code import Transfer
+
+
+class Channel(Protocol):
+    """What a stage's function is given to talk to the other ranks.
+
+    `waited` adds up the seconds spent in `wait`.
+    """
+
+    waited: float
+
+    def post(self, transfer: Transfer) -> Any:
+        """Make room for the tensor; what it returns goes to `wait`."""
+
+    def wait(self, posted: Any) -> Tensor:
+        """The tensor, once it is here."""
+
+    def send(self, transfer: Transfer, value: Tensor) -> None:
+        """Start sending; the value must not be written to any more."""
+
+
+class ChannelError(Exception):
+    """The other end is gone. Never the cause of a failed run, so told apart from others."""
+
+
+# -- layout ----------------------------------------------------------------------------------
+
+
+def transfer_of(value: Any, tensor: str, op: str, source: int, target: int, tag: int) -> Transfer:
+    """The transfer of a value like `value` (a fake or real tensor): its shape and strides.
+
+    Strides are kept where the tensor's memory is dense, broadcast dimensions (stride 0) left
+    aside; a tensor with gaps, such as a slice, arrives with the same order of dimensions.
+    """
+    if not isinstance(value, Tensor):
+        raise InputError(
+            f"'{tensor}' is needed by op '{op}' on another device but is no single tensor; "
+            "place both on one device"
+        )
+    try:
+        shape = tuple(int(size) for size in value.shape)
+    except Exception:
+        raise InputError(
+            f"the shape of '{tensor}' depends on the data; export the module with static shapes"
+        ) from None
+    repeated = [n > 1 and stride == 0 for n, stride in zip(shape, value.stride(), strict=True)]
+    once = value[tuple(slice(0, 1) if each else slice(None) for each in repeated)]
+    dense = torch.empty_like(once, device="meta").stride()
+    return Transfer(
+        tag=tag,
+        tensor=tensor,
+        source=source,
+        target=target,
+        shape=shape,
+        stride=tuple(0 if rep else int(each) for rep, each in zip(repeated, dense, strict=True)),
+        dtype=str(value.dtype).removeprefix("torch."),
+        element_bytes=value.element_size(),
+    )
+
+
+def pack(transfer: Transfer, value: Tensor) -> Tensor:
+    """The memory to send, flat: that of `value` itself where it has the transfer's layout."""
+    shape = transfer.sent_shape
+    once = value
+    for dimension, (size, full) in enumerate(zip(shape, transfer.shape, strict=True)):
+        if size != full:
+            once = once.narrow(dimension, 0, 1)
+    if _same_layout(once, transfer):
+        return once.as_strided((transfer.elements,), (1,), once.storage_offset())
+    flat = torch.empty(transfer.elements, dtype=value.dtype, device=value.device)
+    flat.as_strided(shape, transfer.stride).copy_(once)
+    return flat
+
+
+def empty(transfer: Transfer) -> Tensor:
+    """Flat room for a transfer."""
+    return torch.empty(transfer.elements, dtype=getattr(torch, transfer.dtype))
+
+
+def unpack(transfer: Transfer, flat: Tensor) -> Tensor:
+    return flat.as_strided(transfer.shape, transfer.stride)
+
+
+def _same_layout(value: Tensor, transfer: Transfer) -> bool:
+    return all(
+        size == 1 or actual == wanted
+        for size, actual, wanted in zip(value.shape, value.stride(), transfer.stride, strict=True)
+    )
+
+
+# -- gloo ------------------------------------------------------------------------------------
+
+
+class GlooChannel:
+    """Point-to-point messages of torch.distributed's default process group."""
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+        self._sending: list[tuple[Any, Tensor]] = []
+
+    def post(self, transfer: Transfer) -> tuple[Transfer, Tensor, Any]:
+        flat = empty(transfer)
+        if not transfer.elements:
+            return transfer, flat, None
+        try:
+            work = torch.distributed.irecv(
+                flat.view(torch.uint8), transfer.source, tag=transfer.tag
+            )
+        except RuntimeError as error:
+            raise ChannelError(str(error)) from error
+        return transfer, flat, work
+
+    def wait(self, posted: tuple[Transfer, Tensor, Any]) -> Tensor:
+        transfer, flat, work = posted
+        started = time.perf_counter()
+        if work is not None:
+            _finish(work)
+        self.waited += time.perf_counter() - started
+        return unpack(transfer, flat)
+
+    def send(self, transfer: Transfer, value: Tensor) -> None:
+        if not transfer.elements:
+            return
+        flat = pack(transfer, value)
+        try:
+            work = torch.distributed.isend(
+                flat.view(torch.uint8), transfer.target, tag=transfer.tag
+            )
+        except RuntimeError as error:
+            raise ChannelError(str(error)) from error
+        self._sending.append((work, flat))
+
+    def finish(self) -> None:
+        """Until everything sent has left; only then may its memory go."""
+        for work, _ in self._sending:
+            _finish(work)
+        self._sending.clear()
+
+
+def _finish(work: Any) -> None:
+    try:
+        work.wait()
+    except RuntimeError as error:
+        raise ChannelError(str(error)) from error
+
+
+# -- within one process ----------------------------------------------------------------------
+
+
+class Exchange:
+    """Channels between ranks that are threads of one process; packs and unpacks as gloo does."""
+
+    def __init__(self, timeout: float) -> None:
+        self.timeout = timeout
+        self._arrived: dict[int, Tensor] = {}
+        self._changed = threading.Condition()
+        self._broken = False
+
+    def channels(self, ranks: int) -> Sequence[ThreadChannel]:
+        return [ThreadChannel(self) for _ in range(ranks)]
+
+    def put(self, transfer: Transfer, flat: Tensor) -> None:
+        with self._changed:
+            self._arrived[transfer.tag] = flat
+            self._changed.notify_all()
+
+    def take(self, transfer: Transfer) -> Tensor:
+        with self._changed:
+            there = self._changed.wait_for(
+                lambda: self._broken or transfer.tag in self._arrived, self.timeout
+            )
+            if self._broken:
+                raise ChannelError("another rank failed")
+            if not there:
+                raise ExecutionError(
+                    f"rank {transfer.target} waited {self.timeout:g} s for '{transfer.tensor}' "
+                    f"from rank {transfer.source}; give a longer timeout if the model is slow"
+                )
+            return self._arrived.pop(transfer.tag)
+
+    def abandon(self) -> None:
+        """Let nobody wait any longer."""
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+
+
+class ThreadChannel:
+    """One rank's end of an `Exchange`."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.waited = 0.0
+        self._exchange = exchange
+
+    def post(self, transfer: Transfer) -> Transfer:
+        return transfer
+
+    def wait(self, posted: Transfer) -> Tensor:
+        started = time.perf_counter()
+        flat = self._exchange.take(posted)
+        self.waited += time.perf_counter() - started
+        return unpack(posted, flat)
+
+    def send(self, transfer: Transfer, value: Tensor) -> None:
+        # A copy, as a message is: the receiver's tensor shares no memory with the sender's.
+        self._exchange.put(transfer, pack(transfer, value).clone())

@@ -1,0 +1,311 @@
+"""Cutting an exported program by a placement: one `Stage` per rank.
+
+All ranks follow one topological order of the whole program. A rank runs its own calls in that
+order, sends each tensor once to each rank that needs it as soon as it is made, and posts a
+receive where the order has the producer, waiting only before the first use. So whatever comes
+first in the order among all that is left to do can always be done: no placement and no order
+deadlocks.
+
+What belongs to an op but makes no tensor (a size query, an assertion) costs nothing and is run
+on every rank that wants its value; `getitem` is run where its op is.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import InputError
+from placewright.importers.torch_export import op_of_node
+from placewright.runtime.channels import transfer_of
+from placewright.runtime.code import Call, Code, Post, Send, Step, Transfer, Wait, references
+from placewright.runtime.targets import argument, call_of
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What one rank runs; `print` shows it step by step.
+
+    `code.inputs` are the names in `weights` (each with the parameter, buffer or constant it
+    stands for) and those in `inputs` (the program's own inputs). `outputs` are the positions of
+    the stage's results among the program's flat outputs.
+    """
+
+    rank: int
+    code: Code
+    weights: Mapping[str, str]
+    inputs: tuple[str, ...]
+    outputs: tuple[int, ...]
+
+    @property
+    def calls(self) -> list[Call]:
+        return [step for step in self.code.steps if isinstance(step, Call)]
+
+    @property
+    def sends(self) -> list[Transfer]:
+        return [step.transfer for step in self.code.steps if isinstance(step, Send)]
+
+    @property
+    def receives(self) -> list[Transfer]:
+        return [step.transfer for step in self.code.steps if isinstance(step, Post)]
+
+    def __str__(self) -> str:
+        return f"rank {self.rank}:\n{self.code}"
+
+
+def cut(
+    program: ExportedProgram,
+    device_of: Mapping[str, int],
+    order: Sequence[str] | None = None,
+    ranks: int | None = None,
+) -> list[Stage]:
+    """The stages of a functional program (see `export_inference`), one per rank.
+
+    `device_of` gives every op (see `op_of_node`) its rank, from 0; any placement will do,
+    contiguous or not. `order` is a topological order of all ops, such as a schedule's; without
+    it, the program's own. There are `ranks` stages (by default up to the highest rank used); one
+    without ops has nothing to do. Raises InputError for a placement or an order of other ops,
+    or one that is not topological.
+
+    >>> import torch
+    >>> from placewright.importers.torch_export import export_inference
+    >>> layers = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
+    >>> program = export_inference(layers, (torch.zeros(3, 4),))
+    >>> first, second = cut(program, {"linear": 0, "relu": 1})
+    >>> print(second)
+    rank 1:
+    post %linear from rank 0
+    wait %linear
+    %relu = torch.ops.aten.relu.default(%linear)
+    return [%relu]
+    """
+    owner = op_of_node(program)
+    ranks = _check_placement(device_of, _ops(owner), ranks)
+    sequence = list(_sequence(program, owner, order))
+    home = {node.name: device_of.get(owner[node.name] or "", 0) for node in sequence}
+    where = _where(sequence, owner, home)
+    transfers = _transfers(sequence, where, home)
+    outputs = _outputs(program, home)
+    return [
+        _Cutter(rank, where, transfers).stage(program, sequence, outputs) for rank in range(ranks)
+    ]
+
+
+# -- what is asked ---------------------------------------------------------------------------
+
+
+def _ops(owner: Mapping[str, str | None]) -> list[str]:
+    return list(dict.fromkeys(op for op in owner.values() if op is not None))
+
+
+def _check_placement(device_of: Mapping[str, int], ops: Sequence[str], ranks: int | None) -> int:
+    """The number of ranks."""
+    for op in ops:
+        if op not in device_of:
+            raise InputError(f"the placement gives op '{op}' no device; plan this program again")
+    unknown = sorted(set(device_of) - set(ops))
+    if unknown:
+        raise InputError(
+            f"the placement names op '{unknown[0]}', which this program does not have; "
+            "plan this program again"
+        )
+    highest = max(device_of.values(), default=0)
+    count = highest + 1 if ranks is None else ranks
+    if min(device_of.values(), default=0) < 0 or highest >= count:
+        bad = next(op for op in ops if not 0 <= device_of[op] < count)
+        raise InputError(f"op '{bad}' is placed on rank {device_of[bad]} of {count}")
+    return count
+
+
+def _sequence(
+    program: ExportedProgram, owner: Mapping[str, str | None], order: Sequence[str] | None
+) -> Iterator[Node]:
+    """All calls in the order in which every rank goes through them.
+
+    An op comes at its place in `order`, what is folded into an op as soon as its inputs are
+    there.
+    """
+    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
+    calls = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
+    if order is None:
+        yield from calls.values()
+        return
+    _check_order(order, _ops(owner))
+    missing = {name: _inputs(node) for name, node in calls.items()}
+    ready: list[Node] = [*nodes.values(), *(calls[name] for name in missing if not missing[name])]
+    done: set[str] = set()
+
+    def release(started: Iterable[Node]) -> Iterator[Node]:
+        """These, and every folded call whose last input that brings."""
+        stack = list(started)
+        while stack:
+            node = stack.pop()
+            if node.op == "call_function":
+                yield node
+            done.add(node.name)
+            stack += [
+                user
+                for user in node.users
+                if user.name in calls and _folded(user, owner) and _inputs(user) <= done
+                and user.name not in done and user not in stack
+            ]  # fmt: skip
+
+    yield from release(node for node in ready if node.op == "placeholder" or _folded(node, owner))
+    for op in order:
+        lacking = sorted(missing[op] - done)
+        if lacking:
+            raise InputError(
+                f"the order has op '{op}' before op '{owner[lacking[0]]}', whose output it needs; "
+                "give a topological order"
+            )
+        yield from release([calls[op]])
+
+
+def _inputs(node: Node) -> set[str]:
+    """Names of the inputs that are values; bodies of higher-order ops are not."""
+    return {each.name for each in node.all_input_nodes if each.op != "get_attr"}
+
+
+def _folded(node: Node, owner: Mapping[str, str | None]) -> bool:
+    return owner[node.name] != node.name
+
+
+def _check_order(order: Sequence[str], ops: Sequence[str]) -> None:
+    if sorted(order) == sorted(ops):
+        return
+    wrong = set(ops) ^ set(order)
+    if not wrong:
+        op = next(op for op in order if order.count(op) > 1)
+        raise InputError(f"the order has op '{op}' twice; each op runs once")
+    op = min(wrong)
+    fault = "lacks op" if op in set(ops) else "names a foreign op"
+    raise InputError(f"the order {fault} '{op}'; give each of the program's ops once")
+
+
+# -- where things are ------------------------------------------------------------------------
+
+
+def _where(
+    sequence: Sequence[Node], owner: Mapping[str, str | None], home: Mapping[str, int]
+) -> dict[str, set[int]]:
+    """Call → the ranks that run it: one, unless it only tells something about a tensor."""
+    where: dict[str, set[int]] = {}
+    for node in reversed(sequence):
+        where[node.name] = {home[node.name]}
+        if _folded(node, owner) and node.target is not operator.getitem:
+            users = [user for user in node.users if user.op == "call_function"]
+            if users and len(users) == len(node.users):
+                where[node.name] = set().union(*(where[user.name] for user in users))
+            else:
+                where[node.name].update(*(where[user.name] for user in users))
+    return where
+
+
+def _transfers(
+    sequence: Sequence[Node], where: Mapping[str, set[int]], home: Mapping[str, int]
+) -> dict[str, list[Transfer]]:
+    """Call → the transfers of its result, tags ascending along the order."""
+    needed: dict[str, dict[int, str]] = {}
+    for node in sequence:
+        for source in node.all_input_nodes:
+            if source.op == "call_function":
+                for rank in where[node.name] - where[source.name]:
+                    needed.setdefault(source.name, {}).setdefault(rank, node.name)
+    transfers: dict[str, list[Transfer]] = {}
+    tag = 0
+    for node in sequence:
+        for rank, user in sorted(needed.get(node.name, {}).items()):
+            value = node.meta.get("val")
+            made = transfer_of(value, node.name, user, home[node.name], rank, tag)
+            transfers.setdefault(node.name, []).append(made)
+            tag += 1
+    return transfers
+
+
+def _outputs(program: ExportedProgram, home: Mapping[str, int]) -> list[tuple[int, Any]]:
+    """Of every flat output of the program, its rank and the value as data."""
+    node = program.graph.output_node()
+    values = [argument(value, node) for value in node.args[0]]  # type: ignore[union-attr]
+    return [(home.get(next(references(value), ""), 0), value) for value in values]
+
+
+# -- one rank --------------------------------------------------------------------------------
+
+
+class _Cutter:
+    """Collects what one rank does along the global order."""
+
+    def __init__(
+        self, rank: int, where: Mapping[str, set[int]], transfers: Mapping[str, list[Transfer]]
+    ) -> None:
+        self.rank = rank
+        self.where = where
+        self.transfers = transfers
+        self.steps: list[Step] = []
+        self.awaited: dict[str, Transfer] = {}
+
+    def stage(
+        self,
+        program: ExportedProgram,
+        sequence: Sequence[Node],
+        outputs: Sequence[tuple[int, Any]],
+    ) -> Stage:
+        for node in sequence:
+            if self.rank in self.where[node.name]:
+                self._run(node)
+            self._post(node)
+        positions = [p for p, (rank, _) in enumerate(outputs) if rank == self.rank]
+        result = [outputs[position][1] for position in positions]
+        weights, inputs = _split_inputs(program, self._used(result))
+        code = Code((*weights, *inputs), tuple(self.steps), result)
+        return Stage(self.rank, code, weights, tuple(inputs), tuple(positions))
+
+    def _run(self, node: Node) -> None:
+        for source in node.all_input_nodes:
+            if source.name in self.awaited:
+                self.steps.append(Wait(self.awaited.pop(source.name)))
+        self.steps.append(call_of(node))
+        for transfer in self.transfers.get(node.name, ()):
+            if transfer.source == self.rank:
+                self.steps.append(Send(transfer))
+
+    def _post(self, node: Node) -> None:
+        for transfer in self.transfers.get(node.name, ()):
+            if transfer.target == self.rank:
+                self.awaited[node.name] = transfer
+                self.steps.append(Post(transfer))
+
+    def _used(self, result: Sequence[Any]) -> set[str]:
+        used = set(references(result))
+        for step in self.steps:
+            if isinstance(step, Call):
+                used.update(references(step.args), references(step.kwargs))
+        return used
+
+
+def _split_inputs(
+    program: ExportedProgram, used: set[str]
+) -> tuple[dict[str, str], list[str]]:
+    """Of the program's placeholders those in `used`: weights (with their names), and inputs."""
+    weights: dict[str, str] = {}
+    inputs: list[str] = []
+    for spec in program.graph_signature.input_specs:
+        name = spec.arg.name
+        if name not in used:
+            continue
+        if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR") and spec.target:
+            weights[name] = spec.target
+        elif spec.kind.name == "USER_INPUT":
+            inputs.append(name)
+        else:
+            raise InputError(
+                f"input '{name}' of the program is a {spec.kind.name.lower()}, not a tensor; "
+                "such a program cannot be cut"
+            )
+    return weights, inputs

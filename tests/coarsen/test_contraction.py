@@ -1,0 +1,75 @@
+"""Contraction and the way back."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placewright.coarsen.contraction import colocation_groups, contract
+from placewright.errors import GraphError
+from placewright.plan import Placement, Plan
+from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.verify import verify
+from tests.strategies import placements, problems
+
+
+@given(problem=problems(memory=False))
+def test_colocation_groups_contract_to_a_dag_and_hold_colocated_ops(problem):
+    group = colocation_groups(problem)
+    contract(problem, group)  # a cycle would be a GraphError
+    for op in range(problem.op_count):
+        for other in range(op):
+            if problem.colocation[op] == problem.colocation[other] >= 0:
+                assert group[op] == group[other]
+
+
+@given(problem=problems(memory=False))
+def test_ops_of_one_group_are_colocated_or_on_a_cycle_of_groups(problem):
+    """Contracting less is always possible where nothing is colocated."""
+    if (problem.colocation < 0).all():
+        assert len(set(colocation_groups(problem).tolist())) == problem.op_count
+
+
+@given(st.data())
+def test_times_memory_and_bytes_add_up(data):
+    problem = data.draw(problems(memory=False))
+    contracted = contract(problem, colocation_groups(problem)).problem
+    assert np.allclose(contracted.op_memory.sum(), problem.op_memory.sum())
+    finite = np.isfinite(problem.op_time).all(axis=0)
+    assert np.allclose(contracted.op_time.sum(axis=0)[finite], problem.op_time.sum(axis=0)[finite])
+
+
+@given(st.data())
+def test_an_expanded_plan_holds_and_never_ends_later(data):
+    problem = data.draw(problems(memory=False))
+    contraction = contract(problem, colocation_groups(problem))
+    device = data.draw(placements(contraction.problem))
+    if np.isinf(contraction.problem.op_time[np.arange(len(device)), device]).any():
+        return
+    placement = schedule_placement(contraction.problem, device)
+    coarse = time_placement(contraction.problem, placement)
+    expanded = contraction.expand(placement)
+    fine = time_placement(problem, expanded)
+    assert fine.makespan <= coarse.makespan + 1e-9
+    plan = Plan(problem, Placement(expanded.device), fine, fine.makespan, 0.0, "", "test")
+    assert verify(plan).violations == ()
+    bare = contraction.expand(Placement(device))
+    assert (bare.device == expanded.device).all() and bare.sequence is None
+
+
+@given(problem=problems(max_ops=6, memory=False))
+def test_groups_that_would_leave_a_cycle_are_refused(problem):
+    order = problem.topological_order.tolist()
+    paths = [
+        (a, b, c)
+        for a in order
+        for b in problem.consumers[problem.edge_producer == a].tolist()
+        for c in problem.consumers[problem.edge_producer == b].tolist()
+    ]
+    if not paths:
+        return
+    a, _, c = paths[0]
+    group = np.arange(problem.op_count)
+    group[c] = group[a]
+    with pytest.raises(GraphError, match="cycle"):
+        contract(problem, np.unique(group, return_inverse=True)[1])
