@@ -36,7 +36,7 @@ class Comparison:
 
 def solve(
     problem: Problem,
-    planner: str,
+    planner: str | Planner,
     *,
     planner_options: Mapping[str, str] | None = None,
     time_limit: float = float("inf"),
@@ -45,16 +45,19 @@ def solve(
     bound: Bound | None = None,
     on_progress: Progress | None = None,
 ) -> Plan:
-    """Plan a problem with one planner, time the plan, bound it, and have it verified."""
+    """Plan a problem with one planner, time the plan, bound it, and have it verified.
+
+    `planner` is a name of the table, or a planner of your own (see `planners.base.Planner`).
+    """
     from placewright.bounds.latency import Bound, lower_bound
     from placewright.planners.base import Budget, no_progress
 
     started = time.perf_counter()
     problem.check_feasible()
-    chosen = planners.create(planner, planner_options)
+    chosen = planners.create(planner, planner_options) if isinstance(planner, str) else planner
     refusal = chosen.supports(problem)
     if refusal:
-        raise OptionError(f"planner '{planner}' cannot take this problem: {refusal}")
+        raise OptionError(f"planner '{chosen.name}' cannot take this problem: {refusal}")
     budget = Budget(time_limit)
     proposal, schedule = _propose(problem, chosen, budget, seed, on_progress or no_progress)
     seconds = time.perf_counter() - started
@@ -66,9 +69,9 @@ def solve(
         placement=Placement(proposal.placement.device),
         schedule=schedule,
         value=schedule.makespan,
-        lower_bound=min(bound.value, schedule.makespan),
+        lower_bound=bound.value,
         bound_source=bound.source,
-        planner=planner,
+        planner=chosen.name,
         seed=seed,
         planner_options=planner_options or {},
         source=source,
@@ -137,6 +140,7 @@ def _propose(
     Planners keep count of resident bytes. Under ``peak`` the schedule decides what lives besides,
     so a proposal that overflows is asked for again with that much memory held back.
     """
+    from placewright.planners.base import Proposal
     from placewright.simulate.latency import time_placement
     from placewright.simulate.peak import peak_memory
 
@@ -145,6 +149,8 @@ def _propose(
         available = problem.device_memory - held_back
         within = problem.with_device_memory(np.maximum(available, 0.0))
         proposal = _with_room(within, planner, budget, seed, on_progress)
+        if held_back.any():  # a bound under less memory than there is bounds another problem
+            proposal = Proposal(proposal.placement)
         schedule = time_placement(problem, proposal.placement)
         if problem.options.memory == "resident":
             return proposal, schedule
@@ -164,13 +170,15 @@ def _with_room(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
-    from placewright.planners.base import NoRoomError
+    from placewright.planners.base import NoRoomError, Proposal
 
     first: dict[int, int] = {}
     while True:
         pinned = problem.with_pins(first) if first else problem
         try:
-            return planner.plan(pinned, budget, seed, on_progress)
+            proposal = planner.plan(pinned, budget, seed, on_progress)
+            # What is proved with units pinned says nothing about the problem without the pins.
+            return Proposal(proposal.placement) if first else proposal
         except NoRoomError as error:
             device = _roomiest(pinned, error.unit)
             if device is None or error.unit in first or len(first) >= MAX_RETRIES:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import sys
+import warnings
 
 from placewright.errors import PlacewrightError
 
@@ -16,14 +18,26 @@ def main() -> None:
     """
     from placewright.cli.app import app
 
+    if not sys.warnoptions:  # libraries' deprecation notes are not for the user of a command
+        warnings.simplefilter("ignore")
+    if isinstance(sys.stdout, io.TextIOWrapper):  # an odd name must not end in a traceback
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except PlacewrightError as error:
-        print(f"placewright: {error}", file=sys.stderr)
+        print(f"placewright: {_one_line(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("placewright: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(0)
+    except SystemExit as stop:  # how Typer ends every run, also those the user cut short
+        if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
+            sys.exit(0)
+        if stop.code == INTERRUPTED:
+            print("placewright: interrupted", file=sys.stderr)
+        raise
+
+
+def _one_line(message: str) -> str:
+    """`message` with escapes for what would break the line or command the terminal.
+
+    Names in it come from files and arguments, which may hold anything.
+    """
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)
