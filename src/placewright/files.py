@@ -15,10 +15,12 @@ from placewright.errors import FormatError
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
+    from pydantic_core import ErrorDetails
 
     Model = TypeVar("Model", bound=BaseModel)
 
 MAX_FILE_BYTES = 4 * 2**30
+MAX_YAML_DEPTH = 100
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -26,6 +28,8 @@ def read_bytes(path: str | Path) -> bytes:
     try:
         if path.is_dir():
             raise FormatError(f"{path}: is a directory; give a file")
+        if path.is_char_device() or path.is_block_device():  # some never end
+            raise FormatError(f"{path}: is a device; give a file")
         size = path.stat().st_size
         if size > MAX_FILE_BYTES:
             raise FormatError(f"{path}: {size} bytes is more than the {MAX_FILE_BYTES} allowed")
@@ -53,7 +57,7 @@ def parse_json(text: str, path: str | Path) -> Any:
         raise FormatError(f"{path}: {constant} is not a number JSON allows; write a finite number")
 
     try:
-        return json.loads(text, parse_constant=refuse)
+        document = json.loads(text, parse_constant=refuse)
     except json.JSONDecodeError as error:
         raise FormatError(
             f"{path}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}"
@@ -62,6 +66,20 @@ def parse_json(text: str, path: str | Path) -> Any:
         raise FormatError(f"{path}: JSON nested too deeply") from None
     except ValueError as error:  # an integer of thousands of digits
         raise FormatError(f"{path}: not valid JSON: {error}") from None
+    if "\\ud" in text or "\\uD" in text:
+        _refuse_lone_surrogates(document, path)
+    return document
+
+
+def _refuse_lone_surrogates(document: Any, path: str | Path) -> None:
+    """JSON can escape halves of a character; text with one can be neither printed nor saved."""
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        half = ascii(error.object[error.start])[1:-1]
+        raise FormatError(
+            f"{path}: a text holds {half}, half a character; write whole characters"
+        ) from None
 
 
 def parse_yaml(text: str, path: str | Path) -> Any:
@@ -69,6 +87,7 @@ def parse_yaml(text: str, path: str | Path) -> Any:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
+        _refuse_deep_yaml(text, loader, path)
         return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -77,6 +96,20 @@ def parse_yaml(text: str, path: str | Path) -> Any:
         raise FormatError(f"{path}: not valid YAML{where}: {problem}") from None
     except (RecursionError, ValueError) as error:
         raise FormatError(f"{path}: not valid YAML: {error}") from None
+
+
+def _refuse_deep_yaml(text: str, loader: Any, path: str | Path) -> None:
+    """libyaml's loader recurses in C, where a file nested deeply enough ends the process."""
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_YAML_DEPTH:
+            raise FormatError(f"{path}: YAML nested too deeply")
 
 
 def read_document(path: str | Path) -> Any:
@@ -110,11 +143,28 @@ def validate(model: type[Model], document: Any, path: str | Path) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = ".".join(str(part) for part in first["loc"]) or "top level"
-        message = first["msg"].removeprefix("Value error, ")
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        raise FormatError(f"{path}: field {field}: {message}{more}") from None
+        errors = error.errors(include_url=False, include_input=False)
+        at_fault = list(dict.fromkeys(_field(each, document) for each in errors))
+        message = errors[0]["msg"].removeprefix("Value error, ")
+        more = f" (and {len(at_fault) - 1} more)" if len(at_fault) > 1 else ""
+        raise FormatError(f"{path}: field {at_fault[0]}: {message}{more}") from None
+
+
+def _field(error: ErrorDetails, document: Any) -> str:
+    """Where in `document` a fault is, such as ``devices.0.memory``.
+
+    pydantic's location has parts besides, which name the alternatives of a union.
+    """
+    parts = []
+    for part in error["loc"]:
+        if isinstance(document, dict) and (part in document or error["type"] == "missing"):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            continue
+        parts.append(str(part))
+    return ".".join(parts) or "top level"
 
 
 def write_text(path: str | Path, text: str) -> None:

@@ -17,6 +17,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 OpNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4"]  # graph.DTYPES
 
 
 def _quantity(parse: Any) -> BeforeValidator:
@@ -82,7 +83,7 @@ class DeviceEntry(Strict):
     kind: Annotated[str, Field(min_length=1)]
     host: str = "host"
     memory: Bytes | Literal["unlimited"] | None = None
-    peak_flops: dict[str, Positive] | None = None
+    peak_flops: dict[Dtype, Positive] | None = None
     memory_bandwidth: Bandwidth | None = None
     launch_overhead: Seconds | None = None
     compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -183,6 +184,7 @@ class PlannerEntry(Strict):
     name: str
     seed: int
     options: dict[str, str] = {}
+    coarsening: str = "none"
 
 
 class PlanFile(Strict):

@@ -210,16 +210,16 @@ class Graph:
             if values is None:
                 return [default] * length
             if len(values) != length:
-                raise GraphError(f"{path}: {name} has {len(values)} entries, expected {length}")
+                raise GraphError(f"{name} has {len(values)} entries, expected {length}")
             return values
 
         def numbers(name: str, default: Any) -> NDArray[Any]:
             return np.array(column(name, default))
 
-        consumers = column("consumers", [], tensors, producer_count)
-        offsets = np.zeros(producer_count + 1, dtype=np.int64)
-        np.cumsum([len(each) for each in consumers], out=offsets[1:])
         try:
+            consumers = column("consumers", [], tensors, producer_count)
+            offsets = np.zeros(producer_count + 1, dtype=np.int64)
+            np.cumsum([len(each) for each in consumers], out=offsets[1:])
             return cls(
                 name=content.name,
                 op_names=tuple(ops.name),

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from placewright import files
-from placewright.errors import FormatError, GraphError
+from placewright.errors import FormatError, GraphError, OptionError
 from placewright.graph import Floats, Ints, frozen
 from placewright.problem import Problem
 
@@ -98,6 +98,7 @@ class Plan:
     planner: str
     seed: int = 0
     planner_options: Mapping[str, str] = field(default_factory=dict)
+    coarsening: str = "none"
     source: str = ""
     seconds: float = float("nan")
     """How long planning took; not kept in the file, so that equal plans are equal files."""
@@ -154,6 +155,7 @@ class Plan:
                 "name": self.planner,
                 "seed": self.seed,
                 "options": dict(self.planner_options),
+                "coarsening": self.coarsening,
             },
             "value": self.value,
             "lower_bound": self.lower_bound,
@@ -193,9 +195,10 @@ class Plan:
                 planner=content.planner.name,
                 seed=content.planner.seed,
                 planner_options=content.planner.options,
+                coarsening=content.planner.coarsening,
                 source=content.source,
             )
-        except (GraphError, ValueError) as error:
+        except (GraphError, OptionError) as error:
             raise FormatError(f"{path}: {error}") from None
         n = plan.problem.op_count
         for what, column in (

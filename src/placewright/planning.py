@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from placewright.cluster import Cluster
 from placewright.costs.catalog import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
-from placewright.errors import InfeasibleError, InputError, OptionError
+from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
 from placewright.plan import Plan
 from placewright.problem import Options, Problem
-from placewright.solving import compare, solve
+from placewright.solving import best_of, compare, solve
 
 if TYPE_CHECKING:
     from placewright.planners.base import Progress
@@ -38,6 +38,7 @@ def plan(
     costs: CostOptions = DEFAULT_COSTS,
     pinned: Mapping[str, str] | None = None,
     planner_options: Mapping[str, str] | None = None,
+    coarsening: str = "none",
     time_limit: float = float("inf"),
     seed: int = 0,
     on_progress: Progress | None = None,
@@ -47,7 +48,7 @@ def plan(
     `source` is a file, ``zoo:NAME``, ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG``, a `Graph`
     or a ready `Problem`. `cluster` is a preset's name, a file or a `Cluster`; a published
     workload brings its own. Options left None are the source's own, else the defaults of
-    `Options`. `planner` ``auto`` takes the best of all planners for the objective.
+    `Options`. `planner` ``auto`` takes the best of the quick planners for the objective.
 
     Raises InputError for what cannot be used and InfeasibleError where no plan can exist or the
     planner found none.
@@ -66,11 +67,23 @@ def plan(
         source, cluster, given, training=training, costs=costs, pinned=pinned
     )
     if planner == AUTO:
-        return _best(problem, source_name, planner_options, time_limit, seed, on_progress)
+        if planner_options:
+            raise OptionError("planner 'auto' has no options; name one planner to give it options")
+        return best_of(
+            compare(
+                problem,
+                coarsening=coarsening,
+                time_limit=time_limit,
+                seed=seed,
+                source=source_name,
+                on_progress=on_progress,
+            )
+        )
     return solve(
         problem,
         planner,
         planner_options=planner_options,
+        coarsening=coarsening,
         time_limit=time_limit,
         seed=seed,
         source=source_name,
@@ -107,23 +120,3 @@ def make_problem(
     given = {name: value for name, value in (options or {}).items() if value is not None}
     chosen = Options(**{**source.options, **given})  # type: ignore[arg-type]
     return build_problem(source.graph, cluster, chosen, costs, pinned), source.source
-
-
-def _best(
-    problem: Problem,
-    source: str,
-    planner_options: Mapping[str, str] | None,
-    time_limit: float,
-    seed: int,
-    on_progress: Progress | None,
-) -> Plan:
-    if planner_options:
-        raise OptionError("planner 'auto' has no options; name one planner to give it options")
-    lines = compare(
-        problem, time_limit=time_limit, seed=seed, source=source, on_progress=on_progress
-    )
-    plans = [line.plan for line in lines if line.plan is not None]
-    if not plans:
-        reasons = "; ".join(line.error for line in lines)
-        raise InfeasibleError(f"no planner found a plan: {reasons}")
-    return min(plans, key=lambda each: each.value)

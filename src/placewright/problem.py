@@ -103,7 +103,13 @@ class Problem:
 
     def __post_init__(self) -> None:
         for column, dtype in _ARRAYS.items():
-            object.__setattr__(self, column, frozen(getattr(self, column), dtype))
+            try:
+                object.__setattr__(self, column, frozen(getattr(self, column), dtype))
+            except (ValueError, TypeError, OverflowError):
+                raise GraphError(
+                    f"problem '{self.name}': {column} is no array: its rows differ in length or "
+                    "hold what is no number"
+                ) from None
         _check(self)
 
     @property
@@ -241,6 +247,13 @@ class Problem:
                 f"{who} ({format_bytes(self.unit_memory[unit])}) fits on no device that "
                 f"supports it: the largest has {format_bytes(self._largest(int(unit)))}"
             )
+        held = self.unit_pinned >= 0
+        pinned = np.bincount(self.unit_pinned[held], self.unit_memory[held], self.device_count)
+        for device in np.flatnonzero(pinned > self.device_memory):
+            raise InfeasibleError(
+                f"the ops pinned to '{self.device_names[device]}' need "
+                f"{format_bytes(pinned[device])}, it has {format_bytes(self.device_memory[device])}"
+            )
         needed, available = float(self.op_memory.sum()), float(self.device_memory.sum())
         if needed > available:
             raise InfeasibleError(
@@ -307,6 +320,8 @@ class Problem:
         """The problem of a plan file, from its validated `formats.ProblemEntry`."""
         ops, tensors, devices, routes = entry.ops, entry.tensors, entry.devices, entry.routes
         n = len(ops.name)
+        if any(len(row) != len(devices.name) for row in routes.channels):
+            raise GraphError(f"problem '{entry.name}': routes.channels is no square matrix")
         channels = [pair for row in routes.channels for pair in row]
         return cls(
             name=entry.name,
@@ -363,15 +378,11 @@ def _null_for_inf(values: Floats) -> list[Any]:
     return [None if v == np.inf else v for v in listed]
 
 
-def _inf_for_null(values: list[Any]) -> Floats:
-    return np.array(values, dtype=np.float64) if not _has_null(values) else np.array(
-        [[np.inf if v is None else v for v in row] if isinstance(row, list)
-         else (np.inf if row is None else row) for row in values]
-    )  # fmt: skip
-
-
-def _has_null(values: list[Any]) -> bool:
-    return any(v is None or (isinstance(v, list) and None in v) for v in values)
+def _inf_for_null(values: list[Any]) -> Any:  # lists in lists; `frozen` makes the array
+    return [
+        _inf_for_null(each) if isinstance(each, list) else np.inf if each is None else each
+        for each in values
+    ]
 
 
 def _offsets(lists: list[list[int]]) -> NDArray[np.int64]:
@@ -384,6 +395,8 @@ def _check(problem: Problem) -> None:
     """GraphError if columns disagree or a figure is impossible."""
     where = f"problem '{problem.name}'"
     n, d, t = problem.op_count, problem.device_count, problem.tensor_count
+    if not n or not d:
+        raise GraphError(f"{where} has no {'devices' if n else 'ops'}")
     expected = {
         "op_types": (n,), "op_modules": (n,), "op_time": (n, d), "op_memory": (n,),
         "is_backward": (n,), "forward_twin": (n,), "colocation": (n,), "op_pinned": (n,),
@@ -412,8 +425,9 @@ def _check(problem: Problem) -> None:
         values = getattr(problem, column)
         if values.size and (values.min() < 0 or values.max() >= count):
             raise GraphError(f"{where}: {column} has an entry outside 0 … {count - 1}")
-    if problem.op_pinned.max() >= d:
-        raise GraphError(f"{where}: op_pinned names a device that does not exist")
+    for column, count in (("op_pinned", d), ("forward_twin", n)):
+        if getattr(problem, column).max() >= count:
+            raise GraphError(f"{where}: {column} has an entry above {count - 1}")
     for column, length in (
         ("consumer_offsets", problem.edge_count),
         ("channel_offsets", len(problem.channels)),

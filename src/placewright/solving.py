@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placewright import planners
+from placewright.coarsen import check_name, coarsen
 from placewright.errors import InfeasibleError, OptionError
 from placewright.plan import Placement, Plan, Schedule
 from placewright.problem import Problem
@@ -20,6 +21,7 @@ from placewright.verify import verify
 
 if TYPE_CHECKING:
     from placewright.bounds.latency import Bound
+    from placewright.coarsen.contraction import Contraction
     from placewright.planners.base import Budget, Planner, Progress, Proposal
 
 MAX_RETRIES = 64
@@ -39,6 +41,7 @@ def solve(
     planner: str | Planner,
     *,
     planner_options: Mapping[str, str] | None = None,
+    coarsening: str = "none",
     time_limit: float = float("inf"),
     seed: int = 0,
     source: str = "",
@@ -48,6 +51,8 @@ def solve(
     """Plan a problem with one planner, time the plan, bound it, and have it verified.
 
     `planner` is a name of the table, or a planner of your own (see `planners.base.Planner`).
+    With a `coarsening` (see `coarsen.COARSENINGS`) the planner sees the coarser problem, and its
+    answer is expanded and timed on this one.
     """
     from placewright.bounds.latency import Bound, lower_bound
     from placewright.planners.base import Budget, no_progress
@@ -59,7 +64,14 @@ def solve(
     if refusal:
         raise OptionError(f"planner '{chosen.name}' cannot take this problem: {refusal}")
     budget = Budget(time_limit)
-    proposal, schedule = _propose(problem, chosen, budget, seed, on_progress or no_progress)
+    proposal, schedule = _propose(
+        problem,
+        coarsen(problem, coarsening),
+        chosen,
+        budget,
+        seed,
+        on_progress or no_progress,
+    )
     seconds = time.perf_counter() - started
     bound = bound or lower_bound(problem)
     if proposal.lower_bound > bound.value:
@@ -73,7 +85,8 @@ def solve(
         bound_source=bound.source,
         planner=chosen.name,
         seed=seed,
-        planner_options=planner_options or {},
+        planner_options=dict(planner_options or {}),
+        coarsening=coarsening,
         source=source,
         seconds=seconds,
     )
@@ -85,12 +98,13 @@ def compare(
     problem: Problem,
     names: Sequence[str] | None = None,
     *,
+    coarsening: str = "none",
     time_limit: float = float("inf"),
     seed: int = 0,
     source: str = "",
     on_progress: Progress | None = None,
 ) -> list[Comparison]:
-    """Plan `problem` with each of the planners `names` (all for its objective if None).
+    """Plan `problem` with each of the planners `names` (the quick ones if None).
 
     The time limit is for all of them together. A planner that finds nothing, has no time left or
     is interrupted (Ctrl-C, after which no other starts) has no plan in its line.
@@ -99,9 +113,10 @@ def compare(
     from placewright.planners.base import Budget, no_progress
 
     report = on_progress or no_progress
-    chosen = list(names) if names is not None else applicable(problem)
+    chosen = list(names) if names is not None else quick_planners(problem)
     for name in chosen:
         planners.entry(name)
+    check_name(coarsening)
     problem.check_feasible()
     bound = lower_bound(problem)
     budget = Budget(time_limit)
@@ -113,7 +128,13 @@ def compare(
             continue
         try:
             found = solve(
-                problem, name, time_limit=budget.left, seed=seed, source=source, bound=bound
+                problem,
+                name,
+                coarsening=coarsening,
+                time_limit=budget.left,
+                seed=seed,
+                source=source,
+                bound=bound,
             )
             lines.append(Comparison(name, found))
         except (InfeasibleError, OptionError) as error:
@@ -127,13 +148,28 @@ def compare(
     return lines
 
 
-def applicable(problem: Problem) -> list[str]:
-    """Names of the planners for the problem's objective."""
-    return [row.name for row in planners.TABLE if row.objective == problem.options.objective]
+def best_of(lines: Sequence[Comparison]) -> Plan:
+    """The best plan of a comparison; InfeasibleError with every planner's reason if none."""
+    plans = [line.plan for line in lines if line.plan is not None]
+    if not plans:
+        reasons = "; ".join(line.error for line in lines)
+        raise InfeasibleError(f"no planner found a plan: {reasons}")
+    return min(plans, key=lambda each: each.value)
+
+
+def quick_planners(problem: Problem) -> list[str]:
+    """Names of the planners for the problem's objective that need no time limit."""
+    objective = problem.options.objective
+    return [row.name for row in planners.TABLE if row.objective == objective and row.quick]
 
 
 def _propose(
-    problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
+    problem: Problem,
+    contraction: Contraction | None,
+    planner: Planner,
+    budget: Budget,
+    seed: int,
+    on_progress: Progress,
 ) -> tuple[Proposal, Schedule]:
     """The planner's proposal with its schedule, within memory also where that is a peak.
 
@@ -141,21 +177,20 @@ def _propose(
     so a proposal that overflows is asked for again with that much memory held back.
     """
     from placewright.planners.base import Proposal
-    from placewright.simulate.latency import time_placement
     from placewright.simulate.peak import peak_memory
 
+    asked = contraction.problem if contraction else problem
     held_back = np.zeros(problem.device_count)
     for _ in range(MAX_RETRIES):
         available = problem.device_memory - held_back
-        within = problem.with_device_memory(np.maximum(available, 0.0))
+        within = asked.with_device_memory(np.maximum(available, 0.0))
         proposal = _with_room(within, planner, budget, seed, on_progress)
-        if held_back.any():  # a bound under less memory than there is bounds another problem
-            proposal = Proposal(proposal.placement)
-        schedule = time_placement(problem, proposal.placement)
+        placement, schedule = _expand(problem, contraction, proposal.placement)
+        if contraction or held_back.any():  # what is proved there bounds another problem
+            proposal = Proposal(placement)
         if problem.options.memory == "resident":
             return proposal, schedule
-        needed = peak_memory(problem, proposal.placement, schedule)
-        over = needed - problem.device_memory
+        over = peak_memory(problem, placement, schedule) - problem.device_memory
         if not (over > 0).any():
             return proposal, schedule
         # Half as much again: shaving off exactly the excess would creep.
@@ -164,6 +199,23 @@ def _propose(
         f"planner '{planner.name}' found no placement whose peak memory fits; "
         "give the devices more memory or try another planner"
     )
+
+
+def _expand(
+    problem: Problem, contraction: Contraction | None, placement: Placement
+) -> tuple[Placement, Schedule]:
+    """The placement on the problem's own ops, timed; coarse ones in the better of two orders.
+
+    Expanded, a group's ops keep the place of the group; scheduled afresh, they need not.
+    """
+    from placewright.simulate.latency import schedule_placement, time_placement
+
+    if contraction is None:
+        return placement, time_placement(problem, placement)
+    kept = contraction.expand(placement)
+    fresh = schedule_placement(problem, kept.device)
+    timed = [(each, time_placement(problem, each)) for each in (kept, fresh)]
+    return min(timed, key=lambda pair: pair[1].makespan)
 
 
 def _with_room(

@@ -29,20 +29,23 @@ def parse_bytes(text: str) -> float:
 
 
 def parse_bandwidth(text: str) -> float:
-    """Bytes per second from ``"32 GB/s"`` or ``"100 Gbit/s"``; ValueError otherwise."""
-    match = re.fullmatch(_NUMBER + r"([kKMGT]i?)?(B|bit|b)/s\s*", text)
+    """Bytes per second from ``"32 GB/s"``, ``"100 Gbit/s"`` or ``"4e9"``; ValueError otherwise."""
+    match = re.fullmatch(_NUMBER + r"(?:([kKMGT]i?)?(B|bit|b)/s)?\s*", text)
     if not match:
         raise ValueError(f"{text!r} is no bandwidth: write bytes per second, or a number with "
                          "GB/s, GiB/s, Gbit/s, …")  # fmt: skip
-    return float(match[1]) * _PREFIX[match[2] or ""] / (1.0 if match[3] == "B" else 8.0)
+    return float(match[1]) * _PREFIX[match[2] or ""] / (8.0 if match[3] in ("bit", "b") else 1.0)
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds from ``"5 us"`` or ``"1.5 ms"``; ValueError otherwise."""
-    match = re.fullmatch(_NUMBER + r"(s|ms|us|µs|ns)\s*", text)
+    """Seconds from ``"5 us"``, ``"1.5 ms"`` or ``"5e-6"``; ValueError otherwise.
+
+    A number without a unit comes as text too: YAML 1.1 takes ``5e-6`` for a word.
+    """
+    match = re.fullmatch(_NUMBER + r"(s|ms|us|µs|ns)?\s*", text)
     if not match:
         raise ValueError(f"{text!r} is no time: write seconds, or a number with s, ms, us, ns")
-    return float(match[1]) / _PER_SECOND[match[2]]
+    return float(match[1]) / _PER_SECOND[match[2] or "s"]
 
 
 def format_bytes(amount: float) -> str:

@@ -106,6 +106,14 @@ def _check_shapes(plan: Plan) -> Iterator[str]:
             if not 0 <= entry < count:
                 yield f"a transfer names {what} {entry}, but they go from 0 to {count - 1}"
                 break
+    if problem.options.transfer_unit == "tensor":
+        consumers, meaning = range(-1, 0), "for all consumers on its target and names -1"
+    else:
+        consumers, meaning = range(n), f"for one op, from 0 to {n - 1}"
+    for entry in transfers.consumer.tolist():
+        if entry not in consumers:
+            yield f"a transfer names consumer {entry}, but each is {meaning}"
+            break
     for what, times in (
         ("op start", plan.schedule.op_start),
         ("op finish", plan.schedule.op_finish),
@@ -156,7 +164,7 @@ class _Judge:
     def placement(self) -> Iterator[str]:
         for op, device in enumerate(self.device):
             if math.isinf(self.problem.op_time[op, device]):
-                yield f"{self.device_name(device)} does not support op {self.name(op)} on it"
+                yield f"op {self.name(op)} is on {self.device_name(device)}, which cannot run it"
             pinned = int(self.problem.op_pinned[op])
             if pinned >= 0 and pinned != device:
                 yield (

@@ -13,6 +13,7 @@ from placewright.cli import (
     info,
     plan,
     planners,
+    run,
     schema,
     verify,
     zoo,
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command("plan")(plan.command)
 app.command("compare")(compare.command)
 app.command("verify")(verify.command)
+app.command("run")(run.command)
 app.command("info")(info.command)
 app.command("planners")(planners.command)
 app.command("zoo")(zoo.command)

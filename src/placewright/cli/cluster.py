@@ -54,7 +54,10 @@ def show(
 @app.command()
 def detect(
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write it to this YAML or JSON file.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", callback=o.writable, help="Write it to this YAML or JSON file."
+        ),
     ] = None,
     json: o.Json = False,
 ) -> None:
@@ -69,14 +72,15 @@ def detect(
 
 def _print(cluster: Cluster, json: bool) -> None:
     from placewright.cli.output import console, print_json
+    from placewright.costs.links import routes
 
+    paths = routes(cluster)  # refuses a disconnected cluster before anything is printed
     if json:
         print_json(cluster.to_document())
         return
     from rich.markup import escape
     from rich.table import Table
 
-    from placewright.costs.links import routes
     from placewright.units import format_bytes, format_count, format_seconds
 
     out = console()
@@ -95,7 +99,6 @@ def _print(cluster: Cluster, json: bool) -> None:
             format_seconds(device.launch_overhead or 0.0),
         )
     out.print(table)
-    paths = routes(cluster)
     pairs = Table(title="routes: bandwidth, latency", title_justify="left")
     pairs.add_column("from / to")
     for name in cluster.device_names:

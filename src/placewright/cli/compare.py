@@ -13,7 +13,7 @@ def command(
     source: o.Source,
     cluster: o.Cluster = None,
     planners: Annotated[
-        str | None, typer.Option(help="Names parted by commas (all if not given).")
+        str | None, typer.Option(help="Names parted by commas (the quick ones if not given).")
     ] = None,
     objective: o.Objective = None,
     transfer_unit: o.TransferUnit = None,
@@ -22,6 +22,7 @@ def command(
     training: o.Training = False,
     optimizer: o.Optimizer = "adam",
     pin: o.Pins = None,
+    coarsen: o.Coarsening = "none",
     time_limit: o.TimeLimit = float("inf"),
     seed: o.Seed = 0,
     output: o.Output = None,
@@ -30,10 +31,9 @@ def command(
     """Plan SOURCE with several planners and print them side by side."""
     from placewright.cli.output import announce_compilation, console, print_json, progress, remark
     from placewright.costs.roofline import CostOptions
-    from placewright.errors import InfeasibleError
     from placewright.planning import make_problem
     from placewright.report.records import comparison_records
-    from placewright.solving import compare
+    from placewright.solving import best_of, compare
 
     announce_compilation()
     names = None if planners is None else [name.strip() for name in planners.split(",")]
@@ -55,14 +55,12 @@ def command(
         lines = compare(
             problem,
             names,
+            coarsening=coarsen,
             time_limit=time_limit,
             seed=seed,
             source=source_name,
             on_progress=on_progress,
         )
-    plans = [line.plan for line in lines if line.plan is not None]
-    if output is not None and plans:
-        min(plans, key=lambda plan: plan.value).save(output)
     if json:
         print_json(comparison_records(lines))
     else:
@@ -71,5 +69,6 @@ def command(
         console().print(comparison_table(lines, problem.name))
         for failure in failures(lines):
             remark(failure)
-    if not plans:
-        raise InfeasibleError("no planner found a plan")
+    best = best_of(lines)
+    if output is not None:
+        best.save(output)

@@ -15,7 +15,8 @@ CLUSTER = "moirai-inter-server"
 
 def command(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="Where the best plan is written.")
+        Path,
+        typer.Option("--output", "-o", callback=o.writable, help="Where the best plan is written."),
     ] = Path("placewright-demo.json"),
     json: o.Json = False,
 ) -> None:
@@ -26,21 +27,17 @@ def command(
     from its file.
     """
     from placewright.cli.output import announce_compilation, console, print_json, progress, remark
-    from placewright.errors import InfeasibleError
     from placewright.plan import Plan
     from placewright.planning import make_problem
     from placewright.report.records import comparison_records, plan_record
-    from placewright.solving import compare
+    from placewright.solving import best_of, compare
     from placewright.verify import verify
 
     announce_compilation()
     with progress(quiet=json) as on_progress:
         problem, source = make_problem(MODEL, CLUSTER, {"contention": "port"})
         lines = compare(problem, source=source, on_progress=on_progress)
-    plans = [line.plan for line in lines if line.plan is not None]
-    if not plans:
-        raise InfeasibleError("no planner found a plan")
-    best = min(plans, key=lambda plan: plan.value)
+    best = best_of(lines)
     best.save(output)
     verify(Plan.load(output)).raise_if_failed()
     if json:

@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from placewright.costs.roofline import Optimizer as Optimizers
-from placewright.errors import OptionError
+from placewright.errors import FormatError, OptionError
 
 Source = Annotated[
     str,
@@ -25,7 +25,9 @@ Cluster = Annotated[
 ]
 Planner = Annotated[
     str,
-    typer.Option("--planner", "-p", help="A planner (see 'planners'), or auto: the best of all."),
+    typer.Option(
+        "--planner", "-p", help="A planner (see 'planners'), or auto: the best of the quick ones."
+    ),
 ]
 Objective = Annotated[str | None, typer.Option(help="What to minimise: latency.")]
 TransferUnit = Annotated[
@@ -49,10 +51,25 @@ PlannerOptions = Annotated[
     list[str] | None,
     typer.Option("-O", help="KEY=VALUE: an option of the planner. May be repeated."),
 ]
+Coarsening = Annotated[
+    str, typer.Option(help="Plan a coarser graph: none, fusion, sequential or modules.")
+]
 TimeLimit = Annotated[float, typer.Option(help="Seconds that planning may take.", min=0.0)]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write the plan to this file.")]
+
+
+def writable(path: Path | None) -> Path | None:
+    """Refuse an output that could not be written before, not after, the work of minutes."""
+    if path is not None and not path.parent.is_dir():
+        raise FormatError(f"{path}: there is no directory {path.parent}; make it first")
+    return path
+
+
+Output = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", callback=writable, help="Write the plan to this file."),
+]
 
 
 def optimizer(name: str) -> Optimizers:

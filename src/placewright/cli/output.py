@@ -30,11 +30,11 @@ def remark(text: str) -> None:
 
 
 def announce_compilation() -> None:
-    """Say why the very first run on a machine takes longer."""
-    from placewright.kernels import compiled_before
+    """Say why it takes longer, should a kernel be used for the first time on this machine."""
+    from placewright.kernels import before_compiling
 
-    if not compiled_before():
-        remark("placewright: compiling kernels (first run on this machine; they are kept) ...")
+    why = "placewright: compiling kernels (used for the first time on this machine; kept after) ..."
+    before_compiling(lambda: remark(why))
 
 
 @contextmanager

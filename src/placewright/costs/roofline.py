@@ -17,25 +17,28 @@ from placewright.problem import Options, Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
-# Copies of the parameters that training keeps besides the parameters: gradient and state.
-_OPTIMIZER_COPIES: Mapping[str, float] = {"sgd": 1.0, "momentum": 2.0, "adam": 3.0}
+_STATE_COPIES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
+"""What an optimizer keeps per parameter, in fp32 or wider."""
+
+_ITEM_BYTES: Mapping[str, float] = {
+    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class CostOptions:
     """How costs are made.
 
-    `optimizer`: what training keeps per parameter besides it: its gradient (``sgd``), and one
-    more copy (``momentum``) or two (``adam``) of optimizer state.
+    `optimizer`: what training keeps per parameter besides it: its gradient, in the parameter's
+    own type; no state (``sgd``), one number (``momentum``) or two (``adam``), in fp32; and, with
+    state and parameters narrower than fp32, an fp32 copy of the parameter.
     """
 
     optimizer: Optimizer = "adam"
 
     def __post_init__(self) -> None:
-        if self.optimizer not in _OPTIMIZER_COPIES:
-            raise OptionError(
-                f"optimizer is '{self.optimizer}'; choose {', '.join(_OPTIMIZER_COPIES)}"
-            )
+        if self.optimizer not in _STATE_COPIES:
+            raise OptionError(f"optimizer is '{self.optimizer}'; choose {', '.join(_STATE_COPIES)}")
 
 
 def build_problem(
@@ -118,7 +121,7 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
     memory = graph.op_parameter_bytes + graph.op_state_bytes
     if not graph.is_training:
         return memory
-    memory = memory + graph.op_parameter_bytes * _OPTIMIZER_COPIES[costs.optimizer]
+    memory = memory + graph.op_parameter_bytes + _optimizer_state(graph, costs.optimizer)
     if options.memory == "resident":
         kept = np.zeros(graph.tensor_count, dtype=bool)
         edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
@@ -126,6 +129,15 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
         kept &= ~graph.is_backward[graph.tensor_producer]
         np.add.at(memory, graph.tensor_producer[kept], graph.tensor_bytes[kept])
     return memory
+
+
+def _optimizer_state(graph: Graph, optimizer: str) -> Floats:
+    """`[op]` bytes of optimizer state; the op's type is taken for that of its parameters."""
+    copies = _STATE_COPIES[optimizer]
+    item = np.array([_ITEM_BYTES[dtype] for dtype in graph.op_dtypes])
+    numbers = np.where((item < 4) & (copies > 0), copies + 1, copies)
+    state: Floats = graph.op_parameter_bytes / item * numbers * np.maximum(item, 4.0)
+    return state
 
 
 def _memory(device: Device) -> float:

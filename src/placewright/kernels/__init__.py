@@ -1,21 +1,27 @@
 """Compiled inner loops: functions of arrays and scalars, and the only place with ``@njit``.
 
-Each kernel has a slow, obvious twin in ``tests/naive.py``. Kernels are compiled when first used
-and kept on disk by numba; `compiled_before` tells whether that has happened on this machine.
+Each kernel has a slow, obvious twin among the tests (``tests/naive*.py``). A kernel is compiled
+when it is first used and kept on disk by numba, so that only the first run on a machine waits.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable
 
 
-def compiled_before() -> bool:
-    """Whether the kernels of this version are on disk already, so that no one needs to wait."""
-    from placewright.kernels.insertion import insertion_schedule
+def before_compiling(tell: Callable[[], None]) -> None:
+    """Call `tell` once, when the first kernel that is not on disk yet is about to be compiled."""
+    from numba.core import event
 
-    stats = getattr(insertion_schedule, "stats", None)
-    if stats is None:  # NUMBA_DISABLE_JIT: nothing is ever compiled
-        return True
-    source = Path(__file__).with_name("insertion.py")
-    kept = Path(stats.cache_path).glob("insertion.insertion_schedule-*.nbi")
-    return any(index.stat().st_mtime >= source.stat().st_mtime for index in kept)
+    class Teller(event.Listener):
+        told = False
+
+        def on_start(self, event: object) -> None:
+            if not self.told:
+                self.told = True
+                tell()
+
+        def on_end(self, event: object) -> None:
+            pass
+
+    event.register("numba:compile", Teller())

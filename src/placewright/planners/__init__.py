@@ -28,6 +28,8 @@ class PlannerEntry:
     home: str
     """``module:Class`` inside this package."""
     options: Mapping[str, str] = field(default_factory=dict)
+    quick: bool = True
+    """Done in seconds on any graph: tried when no planner is named."""
 
 
 TABLE: tuple[PlannerEntry, ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.markup import escape
 from rich.table import Table
@@ -10,6 +11,9 @@ from rich.table import Table
 from placewright.plan import Plan
 from placewright.solving import Comparison
 from placewright.units import format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    from placewright.runtime import RunReport
 
 
 def summary(plan: Plan) -> str:
@@ -74,6 +78,25 @@ def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
             *(_load_and_memory(line.plan, d) for d in range(len(names)) if len(names) <= 8),
             style="bold" if mark else "",
         )
+    return table
+
+
+def run_table(plan: Plan, report: RunReport) -> Table:
+    """Measured beside predicted, and how far the outputs are from those of one process."""
+    table = Table(title=escape(plan.problem.name), title_justify="left", show_header=False)
+    predicted, measured = plan.value, report.measured
+    table.add_row("predicted", format_seconds(predicted))
+    table.add_row(
+        "measured", f"{format_seconds(measured)} (fastest {format_seconds(report.fastest)})"
+    )
+    table.add_row("one process", format_seconds(report.single_process_seconds))
+    table.add_row("measured / predicted", f"{measured / predicted:.2f}" if predicted else "-")
+    table.add_row("largest difference of an output", f"{report.max_abs_difference:.3g}")
+    sent = f"{report.transfer_count}, {format_bytes(report.transfer_bytes)}"
+    table.add_row("transfers", sent)
+    for rank, busy in enumerate(report.rank_busy_seconds):
+        device = report.devices[rank] if report.devices else ""
+        table.add_row(escape(f"busy, rank {rank} {device}"), format_seconds(busy))
     return table
 
 

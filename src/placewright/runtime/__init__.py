@@ -1,0 +1,12 @@
+"""Executing a plan on PyTorch: cut the exported program, run it on ranks, compare.
+
+    Plan ──run_plan──▶ factory ──export──▶ program ──cut──▶ a Stage per rank ──▶ processes
+
+`code.py` says what a stage does, as data; `compiled.py` makes a function of it; `channels.py`
+moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` and `worker.py`
+on processes of this machine.
+"""
+
+from placewright.runtime.distributed import RunReport, execute, run_plan
+
+__all__ = ["RunReport", "execute", "run_plan"]

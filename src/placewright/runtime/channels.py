@@ -54,48 +54,55 @@ def transfer_of(value: Any, tensor: str, op: str, source: int, target: int, tag:
             f"'{tensor}' is needed by op '{op}' on another device but is no single tensor; "
             "place both on one device"
         )
-    try:
-        shape = tuple(int(size) for size in value.shape)
-    except Exception:
+    if not all(isinstance(each, int) for each in (*value.shape, *value.stride())):
         raise InputError(
             f"the shape of '{tensor}' depends on the data; export the module with static shapes"
-        ) from None
-    repeated = [n > 1 and stride == 0 for n, stride in zip(shape, value.stride(), strict=True)]
-    once = value[tuple(slice(0, 1) if each else slice(None) for each in repeated)]
-    dense = torch.empty_like(once, device="meta").stride()
+        )
     return Transfer(
         tag=tag,
         tensor=tensor,
         source=source,
         target=target,
-        shape=shape,
-        stride=tuple(0 if rep else int(each) for rep, each in zip(repeated, dense, strict=True)),
+        shape=tuple(value.shape),
+        stride=_dense_strides(tuple(value.shape), value.stride()),
         dtype=str(value.dtype).removeprefix("torch."),
         element_bytes=value.element_size(),
     )
 
 
+def _dense_strides(shape: tuple[int, ...], stride: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides without gaps, in the same order of dimensions; 0 stays 0."""
+    repeated = [size > 1 and step == 0 for size, step in zip(shape, stride, strict=True)]
+    once = tuple(1 if rep else size for rep, size in zip(repeated, shape, strict=True))
+    dense = torch.empty_like(torch.empty_strided(once, stride, device="meta")).stride()
+    return tuple(0 if rep else step for rep, step in zip(repeated, dense, strict=True))
+
+
 def pack(transfer: Transfer, value: Tensor) -> Tensor:
-    """The memory to send, flat: that of `value` itself where it has the transfer's layout."""
+    """The bytes to send, flat: those of `value` itself where it has the transfer's layout."""
     shape = transfer.sent_shape
     once = value
     for dimension, (size, full) in enumerate(zip(shape, transfer.shape, strict=True)):
         if size != full:
             once = once.narrow(dimension, 0, 1)
+    if once.is_conj() or once.is_neg():  # a promise to conjugate or negate does not travel
+        once = once.resolve_conj().resolve_neg()
     if _same_layout(once, transfer):
-        return once.as_strided((transfer.elements,), (1,), once.storage_offset())
+        flat = once.as_strided((transfer.elements,), (1,), once.storage_offset())
+        return flat.view(torch.uint8)
     flat = torch.empty(transfer.elements, dtype=value.dtype, device=value.device)
     flat.as_strided(shape, transfer.stride).copy_(once)
-    return flat
+    return flat.view(torch.uint8)
 
 
 def empty(transfer: Transfer) -> Tensor:
-    """Flat room for a transfer."""
-    return torch.empty(transfer.elements, dtype=getattr(torch, transfer.dtype))
+    """Room for the bytes of a transfer."""
+    return torch.empty(transfer.bytes, dtype=torch.uint8)
 
 
 def unpack(transfer: Transfer, flat: Tensor) -> Tensor:
-    return flat.as_strided(transfer.shape, transfer.stride)
+    """The tensor whose bytes these are."""
+    return flat.view(getattr(torch, transfer.dtype)).as_strided(transfer.shape, transfer.stride)
 
 
 def _same_layout(value: Tensor, transfer: Transfer) -> bool:
@@ -120,9 +127,7 @@ class GlooChannel:
         if not transfer.elements:
             return transfer, flat, None
         try:
-            work = torch.distributed.irecv(
-                flat.view(torch.uint8), transfer.source, tag=transfer.tag
-            )
+            work = torch.distributed.irecv(flat, transfer.source, tag=transfer.tag)
         except RuntimeError as error:
             raise ChannelError(str(error)) from error
         return transfer, flat, work
@@ -140,9 +145,7 @@ class GlooChannel:
             return
         flat = pack(transfer, value)
         try:
-            work = torch.distributed.isend(
-                flat.view(torch.uint8), transfer.target, tag=transfer.tag
-            )
+            work = torch.distributed.isend(flat, transfer.target, tag=transfer.tag)
         except RuntimeError as error:
             raise ChannelError(str(error)) from error
         self._sending.append((work, flat))

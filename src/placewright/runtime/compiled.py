@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from placewright.runtime.code import Call, Code, Post, Ref, Named, Send, Step, Wait, references
+from placewright.runtime.code import Call, Code, Named, Post, Ref, Send, Step, Wait, references
 from placewright.runtime.targets import constant_of, function_of
 
 
@@ -76,7 +76,9 @@ class _Writer:
                 function = self._constant(step.target, lambda: function_of(step.target))
                 return f"{self._variable(step.name)} = {function}({', '.join(arguments)})"
             case Send(transfer):
-                return f"channel.send({self._constant(transfer)}, {self._variable(transfer.tensor)})"
+                return (
+                    f"channel.send({self._constant(transfer)}, {self._variable(transfer.tensor)})"
+                )
             case Post(transfer):
                 variable = self._variable(transfer.tensor)
                 return f"{variable} = channel.post({self._constant(transfer)})"

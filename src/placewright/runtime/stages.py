@@ -7,7 +7,7 @@ first in the order among all that is left to do can always be done: no placement
 deadlocks.
 
 What belongs to an op but makes no tensor (a size query, an assertion) costs nothing and is run
-on every rank that wants its value; `getitem` is run where its op is.
+where its op is and on every other rank that wants its value; `getitem` only where its op is.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def cut(
     return [%relu]
     """
     owner = op_of_node(program)
+    device_of = {op: int(rank) for op, rank in device_of.items()}
     ranks = _check_placement(device_of, _ops(owner), ranks)
     sequence = list(_sequence(program, owner, order))
     home = {node.name: device_of.get(owner[node.name] or "", 0) for node in sequence}
@@ -131,34 +132,35 @@ def _sequence(
     An op comes at its place in `order`, what is folded into an op as soon as its inputs are
     there.
     """
-    nodes = {node.name: node for node in program.graph.find_nodes(op="placeholder")}
     calls = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
     if order is None:
         yield from calls.values()
         return
     _check_order(order, _ops(owner))
-    missing = {name: _inputs(node) for name, node in calls.items()}
-    ready: list[Node] = [*nodes.values(), *(calls[name] for name in missing if not missing[name])]
     done: set[str] = set()
 
     def release(started: Iterable[Node]) -> Iterator[Node]:
-        """These, and every folded call whose last input that brings."""
-        stack = list(started)
-        while stack:
-            node = stack.pop()
+        """These, and each folded call whose last input they bring."""
+        waiting = list(started)
+        while waiting:
+            node = waiting.pop()
+            if node.name in done:
+                continue
+            done.add(node.name)
             if node.op == "call_function":
                 yield node
-            done.add(node.name)
-            stack += [
+            waiting += [
                 user
                 for user in node.users
                 if user.name in calls and _folded(user, owner) and _inputs(user) <= done
-                and user.name not in done and user not in stack
-            ]  # fmt: skip
+            ]
 
-    yield from release(node for node in ready if node.op == "placeholder" or _folded(node, owner))
+    yield from release(program.graph.find_nodes(op="placeholder"))
+    yield from release(
+        node for node in calls.values() if _folded(node, owner) and not _inputs(node)
+    )
     for op in order:
-        lacking = sorted(missing[op] - done)
+        lacking = sorted(_inputs(calls[op]) - done)
         if lacking:
             raise InputError(
                 f"the order has op '{op}' before op '{owner[lacking[0]]}', whose output it needs; "
@@ -199,11 +201,7 @@ def _where(
     for node in reversed(sequence):
         where[node.name] = {home[node.name]}
         if _folded(node, owner) and node.target is not operator.getitem:
-            users = [user for user in node.users if user.op == "call_function"]
-            if users and len(users) == len(node.users):
-                where[node.name] = set().union(*(where[user.name] for user in users))
-            else:
-                where[node.name].update(*(where[user.name] for user in users))
+            where[node.name].update(*(where.get(user.name, ()) for user in node.users))
     return where
 
 
@@ -231,7 +229,7 @@ def _transfers(
 def _outputs(program: ExportedProgram, home: Mapping[str, int]) -> list[tuple[int, Any]]:
     """Of every flat output of the program, its rank and the value as data."""
     node = program.graph.output_node()
-    values = [argument(value, node) for value in node.args[0]]  # type: ignore[union-attr]
+    values = [argument(value, node) for value in node.args[0]]
     return [(home.get(next(references(value), ""), 0), value) for value in values]
 
 
@@ -289,9 +287,7 @@ class _Cutter:
         return used
 
 
-def _split_inputs(
-    program: ExportedProgram, used: set[str]
-) -> tuple[dict[str, str], list[str]]:
+def _split_inputs(program: ExportedProgram, used: set[str]) -> tuple[dict[str, str], list[str]]:
     """Of the program's placeholders those in `used`: weights (with their names), and inputs."""
     weights: dict[str, str] = {}
     inputs: list[str] = []

@@ -15,7 +15,7 @@ from placewright.errors import InputError
 from placewright.runtime.code import Call, Code, Named, Ref, calls
 
 _OPS = "torch.ops."
-_MODULES = {"operator": operator, "math": math, "torch": torch}
+_MODULES = {"operator": operator, "math": math}
 _BUILT_IN = ("aten", "prim", "prims", "higher_order", "quantized_decomposed")
 
 
@@ -50,8 +50,8 @@ def argument(value: Any, node: Node) -> Any:
 
 def _body(attribute: Node) -> Code:
     """The graph that a higher-order op (a condition, an autocast region) is given to call."""
-    module = attribute.graph.owning_module
-    body = module.get_submodule(str(attribute.target)) if _has(module, attribute) else None
+    holder = attribute.graph.owning_module
+    body = getattr(holder, str(attribute.target), None)
     if not isinstance(body, GraphModule):
         raise InputError(
             f"'{attribute.name}' keeps a value inside the program's graph; "
@@ -65,16 +65,12 @@ def _body(attribute: Node) -> Code:
     )
 
 
-def _has(module: Any, attribute: Node) -> bool:
-    return str(attribute.target) in {name for name, _ in module.named_modules()}
-
-
 def name_of(target: Any, op: str) -> str:
     """Such as ``torch.ops.aten.linear.default`` or ``operator.getitem``."""
     if isinstance(target, torch._ops.OpOverload):
         return f"{_OPS}{target._schema.name.replace('::', '.')}.{target._overloadname}"
     if isinstance(target, torch._ops.HigherOrderOperator):
-        return f"{_OPS}higher_order.{target.name()}"
+        return f"{_OPS}higher_order.{target._name}"
     for module, holder in _MODULES.items():
         name = getattr(target, "__name__", "")
         if name and getattr(holder, name, None) is target:

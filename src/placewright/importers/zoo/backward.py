@@ -8,11 +8,15 @@ consumes, and then, in reverse order, for each forward op ``name`` of type ``typ
   other op once. An ``add`` passes its gradient on and only sums what was broadcast; a ``concat``
   and whatever cost nothing forward cost nothing backward.
 - ``name.grad_weight`` (type ``type_weight_backward``) if it holds parameters: their gradient, again
-  for its FLOPs once. Its bytes are state of the holder's op: they stay until the step.
+  for its FLOPs once.
 - ``name.grad_sum`` (type ``add``) before these, where several ops sent a gradient for what
   ``name`` produced; ``name.grad_weight_sum`` at the end for tied parameters.
 - ``name.step`` (type ``sgd`` or ``adam``), if asked for: the update of its parameters. ``adam``
-  keeps two moments, and a copy of the parameters if they have fewer than 4 bytes, in fp32.
+  reads and writes two moments, and a copy of the parameters if they have fewer than 4 bytes, in
+  fp32.
+
+What training keeps besides (gradients, optimizer state) is not in the graph: the memory model
+adds it for every training graph alike (`costs.roofline`).
 
 All of these are marked backward, and their twin is the forward op (that of ``loss.grad_input`` is
 ``loss``). The forward tensors that a gradient needs (the stash) are inputs of its op, after the
@@ -253,7 +257,6 @@ class _Joint:
             flops=self.flops[op],
             bytes_read=received_bytes + self._size(stash),
             bytes_written=size,
-            state_bytes=size if op == holder else 0.0,
             colocate=self._colocate(op),
         )  # fmt: skip
         name = f"{self.names[op]}.grad_weight"
@@ -314,7 +317,6 @@ class _Joint:
             flops=_STEP_FLOPS[self.optimizer] * count,
             bytes_read=2 * size + state,
             bytes_written=size + state,
-            state_bytes=state,
             colocate=self._colocate(op),
         )  # fmt: skip
 

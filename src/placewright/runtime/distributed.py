@@ -1,0 +1,315 @@
+"""Running a placement on CPU ranks of this machine, and comparing it with a single process.
+
+The program is exported once, here, and cut; each rank is given its own stage with the weights it
+needs, in a private temporary directory (so factories need not be deterministic, nor is a model
+built once per rank; the directory holds a copy of the weights while the run lasts). Ranks talk
+over torch.distributed's gloo backend on the loopback interface.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import ExecutionError, OptionError
+from placewright.plan import Plan
+from placewright.runtime.launch import Event, Ranks, cores, ending_on_signals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch.export import ExportedProgram
+
+    from placewright.runtime.local import Values
+    from placewright.runtime.stages import Stage
+
+    Progress = Callable[[str, float], None]
+
+
+_LONGEST_TIMEOUT = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run measured. Seconds and bytes; per rank in the order of the ranks.
+
+    `measured` is the median over the repeats of the makespan: from the moment the ranks leave a
+    barrier to the end of the last rank's last op; `fastest` is the least of them. A warm-up run
+    is not counted. `single_process_seconds` is the median of the whole program run in one
+    process with as many threads as a rank has, and `max_abs_difference` the largest distance of
+    any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
+    (median). `predicted` is the plan's value, None where there is no plan.
+    """
+
+    measured: float
+    fastest: float
+    single_process_seconds: float
+    max_abs_difference: float
+    rank_busy_seconds: tuple[float, ...]
+    transfer_count: int
+    transfer_bytes: int
+    ranks: int
+    threads_per_rank: int
+    repeats: int
+    predicted: float | None = None
+    devices: tuple[str, ...] = ()
+    """The plan's device each rank stood for."""
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain JSON values; `devices` is called ``rank_devices``."""
+        document = asdict(self)
+        document["rank_devices"] = document.pop("devices")
+        return document
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Op → rank, and the order of the ops (None: the program's own)."""
+
+    device_of: Mapping[str, int]
+    order: Sequence[str] | None = None
+
+
+def run_plan(
+    plan: Plan,
+    *,
+    repeats: int = 5,
+    timeout: float = 60.0,
+    on_progress: Progress | None = None,
+) -> RunReport:
+    """Run a plan for ``torch:PACKAGE.MODULE:FACTORY``, a rank per device it uses, in its order.
+
+    OptionError for a plan of anything else, since only a factory brings weights and inputs.
+    """
+    kind, _, factory = plan.source.partition(":")
+    if kind != "torch" or not factory:
+        raise OptionError(
+            f"the plan's source is '{plan.source}', but only a factory brings weights and "
+            "inputs to run; plan torch:PACKAGE.MODULE:FACTORY"
+        )
+    if plan.problem.is_backward.any():
+        raise OptionError("the plan is for training; only inference can be run so far")
+    used = sorted(set(plan.placement.device.tolist()))
+    devices = plan.placement.device.tolist()
+    device_of = {
+        op: used.index(device) for op, device in zip(plan.problem.op_names, devices, strict=True)
+    }
+    report = execute(
+        factory,
+        device_of,
+        len(used),
+        schedule_order(plan),
+        repeats=repeats,
+        timeout=timeout,
+        on_progress=on_progress,
+    )
+    names = tuple(plan.problem.device_names[device] for device in used)
+    return replace(report, predicted=plan.value, devices=names)
+
+
+def schedule_order(plan: Plan) -> list[str]:
+    """The ops by their start in the schedule, and always topological, whatever rounding did."""
+    problem, schedule = plan.problem, plan.schedule
+    waiting = [0] * problem.op_count
+    successors: list[list[int]] = [[] for _ in range(problem.op_count)]
+    edges = zip(problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True)
+    for producer, consumer in edges:
+        successors[producer].append(consumer)
+        waiting[consumer] += 1
+    when = list(zip(schedule.op_start.tolist(), schedule.op_finish.tolist(), strict=True))
+    ready = [(when[op], op) for op in range(problem.op_count) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(problem.op_names[op])
+        for successor in successors[op]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (when[successor], successor))
+    return order
+
+
+def execute(
+    factory: str,
+    device_of: Mapping[str, int],
+    ranks: int,
+    order: Sequence[str] | None = None,
+    repeats: int = 5,
+    timeout: float = 60.0,
+    on_progress: Progress | None = None,
+) -> RunReport:
+    """Run what ``PACKAGE.MODULE:FACTORY`` returns on `ranks` processes and compare the outputs.
+
+    `device_of` gives every op of the exported program its rank, `order` the order of the ops
+    (see `stages.cut`). Raises InputError for a factory, placement or order that does not fit,
+    and ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything
+    for `timeout` seconds.
+    """
+    from placewright.importers.torch_export import export_inference, import_torch
+    from placewright.importers.torch_sources import load_factory
+
+    import_torch("running a plan")
+    from placewright.runtime.local import bind
+
+    progress = on_progress or (lambda what, done: None)
+    progress("exporting", 0.0)
+    module, args, kwargs = load_factory(factory.removeprefix("torch:"))
+    program = export_inference(module, args, kwargs)
+    return run_assignments(
+        program,
+        bind(program, args, kwargs),
+        [Assignment(device_of, order)],
+        ranks,
+        repeats=repeats,
+        timeout=timeout,
+        on_progress=progress,
+        modules=[factory.removeprefix("torch:").partition(":")[0]],
+    )[0]
+
+
+def run_assignments(
+    program: ExportedProgram,
+    values: Values,
+    assignments: Sequence[Assignment],
+    ranks: int,
+    *,
+    repeats: int = 5,
+    timeout: float = 60.0,
+    on_progress: Progress | None = None,
+    modules: Sequence[str] = (),
+) -> list[RunReport]:
+    """Run each of several assignments of one program in turn, the ranks being started once.
+
+    `modules` are imported by a rank of a program with operators that torch does not define.
+    """
+    from placewright.runtime.local import time_single
+    from placewright.runtime.stages import cut
+
+    _check_request(ranks, repeats, timeout)
+    progress = on_progress or (lambda what, done: None)
+    cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
+    progress("running in one process", 0.1)
+    threads = max(1, cores() // ranks)
+    expected, single = time_single(program, values, repeats, threads)
+    with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
+        folder = Path(name)
+        _write_jobs(folder, cuts, values, ranks)
+        settings = {
+            "ranks": ranks,
+            "threads": threads,
+            "repeats": repeats,
+            "timeout": timeout,
+            "path": sys.path,
+            "modules": _modules(cuts, modules),
+        }
+        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        progress(f"starting {ranks} ranks", 0.2)
+        with Ranks(folder, ranks, threads) as processes:
+            times = _Times(len(cuts), ranks, repeats)
+            for rank, event in processes.events(timeout):
+                times.add(rank, event)
+                progress(f"running on {ranks} ranks", 0.3 + 0.7 * times.share)
+        return _reports(folder, cuts, times, expected, single, threads)
+
+
+def _check_request(ranks: int, repeats: int, timeout: float) -> None:
+    if os.name != "posix":
+        raise ExecutionError("running a plan needs Linux or macOS")
+    for name, value in (("ranks", ranks), ("repeats", repeats)):
+        if value < 1:
+            raise OptionError(f"{name} is {value}; it must be at least 1")
+    if not 0 < timeout <= _LONGEST_TIMEOUT:
+        raise OptionError(f"timeout is {timeout}; it must be more than 0 s and at most a week")
+
+
+def _write_jobs(folder: Path, cuts: Sequence[Sequence[Stage]], values: Values, ranks: int) -> None:
+    from placewright.runtime.jobs import save_job
+
+    for rank in range(ranks):
+        save_job(folder, rank, [stages[rank] for stages in cuts], values)
+
+
+def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]:
+    """What ranks must import: nothing, unless there are operators of others than torch."""
+    from placewright.runtime.code import calls
+    from placewright.runtime.targets import defining_modules, is_custom
+
+    codes = [stage.code for stages in cuts for stage in stages]
+    custom = any(is_custom(call.target) for code in codes for call in calls(code))
+    return [*defining_modules(codes), *given] if custom else []
+
+
+class _Times:
+    """`runs[placement][repeat][rank]`: the event that tells when that run began and ended."""
+
+    def __init__(self, placements: int, ranks: int, repeats: int) -> None:
+        self.runs: list[list[dict[int, Event]]] = [
+            [{} for _ in range(repeats + 1)] for _ in range(placements)
+        ]
+        self._expected = placements * (repeats + 1) * ranks
+        self._seen = 0
+
+    def add(self, rank: int, event: Event) -> None:
+        if event["event"] == "run":
+            self.runs[event["placement"]][event["repeat"]][rank] = event
+            self._seen += 1
+
+    @property
+    def share(self) -> float:
+        return self._seen / self._expected
+
+    def makespans(self, placement: int) -> list[float]:
+        """Of the timed repeats: the first, repeat 0, was the warm-up."""
+        return [
+            max(e["finished"] for e in run.values()) - min(e["started"] for e in run.values())
+            for run in self.runs[placement][1:]
+        ]
+
+    def busy(self, placement: int, rank: int) -> float:
+        timed = [run[rank] for run in self.runs[placement][1:]]
+        seconds = [float(e["finished"] - e["started"] - e["waited"]) for e in timed]
+        return statistics.median(seconds)
+
+
+def _reports(
+    folder: Path,
+    cuts: Sequence[Sequence[Stage]],
+    times: _Times,
+    expected: Sequence[Any],
+    single: float,
+    threads: int,
+) -> list[RunReport]:
+    from placewright.runtime.jobs import load_outputs
+    from placewright.runtime.local import gather, max_abs_difference
+
+    ranks = len(cuts[0]) if cuts else 0
+    outputs = [load_outputs(folder, rank) for rank in range(ranks)]
+    reports = []
+    for number, stages in enumerate(cuts):
+        found = gather(stages, [outputs[rank][number] for rank in range(ranks)])
+        sends = [transfer for stage in stages for transfer in stage.sends]
+        makespans = times.makespans(number)
+        reports.append(
+            RunReport(
+                measured=statistics.median(makespans),
+                fastest=min(makespans),
+                single_process_seconds=single,
+                max_abs_difference=max_abs_difference(expected, found),
+                rank_busy_seconds=tuple(times.busy(number, rank) for rank in range(ranks)),
+                transfer_count=len(sends),
+                transfer_bytes=sum(transfer.bytes for transfer in sends),
+                ranks=ranks,
+                threads_per_rank=threads,
+                repeats=len(makespans),
+            )
+        )
+    return reports

@@ -1,0 +1,188 @@
+"""A rank: the process that runs its stages and reports to the process that started it.
+
+Started by `launch.py` with the job's directory, the rank, the pipe to report on and the parent.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placewright.runtime.channels import Channel
+    from placewright.runtime.compiled import Compiled
+
+
+def main() -> None:
+    _, _, folder, rank, pipe, parent = sys.argv
+    _end_with(int(parent))
+    report = Reporter(int(pipe))
+    try:
+        _work(Path(folder), int(rank), report)
+    except BaseException as error:
+        report.failure(error)
+        os._exit(1)  # gloo's threads would try to part in order
+    report("done")
+
+
+class Reporter:
+    """Writes events, a JSON object a line."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def __call__(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, **fields}) + "\n"
+        with suppress(BrokenPipeError):  # the parent has ended; so will this process
+            os.write(self._pipe, line.encode())
+
+    def failure(self, error: BaseException) -> None:
+        from placewright.runtime.channels import ChannelError
+
+        cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
+        message = next((line for line in str(cause).splitlines() if line.strip()), "no message")
+        self(
+            "error",
+            kind="channel" if isinstance(error, ChannelError) else "own",
+            type=type(cause).__name__,
+            message=message.strip()[:1000],
+            where=f"op '{error.op}'" if isinstance(error, OpError) else None,
+        )
+
+
+class OpError(Exception):
+    """An op raised its `__cause__`."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op)
+        self.op = op
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent ends, however that ends.
+
+    The kernel sees to it on Linux; everywhere, the parent's end of stdin closes.
+    """
+    if sys.platform == "linux":
+        import ctypes
+
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it ended before the kernel was told
+            os._exit(1)
+    threading.Thread(target=_wait_for_end_of_stdin, daemon=True).start()
+
+
+def _wait_for_end_of_stdin() -> None:
+    with suppress(OSError):
+        while os.read(0, 1):
+            pass
+    os._exit(1)
+
+
+def _work(folder: Path, rank: int, report: Reporter) -> None:
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    import torch
+
+    torch.set_num_threads(settings["threads"])
+    torch.set_num_interop_threads(1)
+    from placewright.runtime.compiled import Compiled
+    from placewright.runtime.jobs import load_job, save_outputs
+    from placewright.runtime.targets import import_all
+
+    report("loading", doing="loading its weights")
+    job = load_job(folder, rank)
+    sys.path[:] = settings["path"]
+    import_all(settings["modules"])
+    functions = [Compiled(stage.code) for stage in job.stages]
+    inputs = [job.values.of(stage) for stage in job.stages]
+    report("connecting", doing="connecting to the other ranks")
+    _connect(folder, rank, settings)
+    report("running", doing="running its ops")
+    outputs = []
+    with torch.no_grad():
+        for number, (function, values) in enumerate(zip(functions, inputs, strict=True)):
+            for repeat in range(settings["repeats"] + 1):
+                result = _run(function, values, report, placement=number, repeat=repeat)
+            outputs.append(result)
+    report("saving", doing="saving its outputs")
+    save_outputs(folder, rank, outputs)
+    _barrier()  # nobody leaves while another still talks to it
+    torch.distributed.destroy_process_group()
+
+
+def _connect(folder: Path, rank: int, settings: dict[str, Any]) -> None:
+    """Join the process group. Ranks find each other through a file: there is no port to guess."""
+    import datetime
+
+    import torch.distributed as dist
+
+    from placewright.runtime.channels import ChannelError
+
+    try:
+        dist.init_process_group(
+            "gloo",
+            store=dist.FileStore(  # type: ignore[attr-defined]
+                str(folder / "store"), settings["ranks"]
+            ),
+            rank=rank,
+            world_size=settings["ranks"],
+            # Longer than the parent's own patience, so that the parent names who is stuck.
+            timeout=datetime.timedelta(seconds=2 * settings["timeout"] + 60),
+        )
+    except RuntimeError as error:
+        raise ChannelError(str(error)) from error
+    _barrier()
+
+
+def _barrier() -> None:
+    import torch.distributed as dist
+
+    from placewright.runtime.channels import ChannelError
+
+    try:
+        dist.barrier()
+    except RuntimeError as error:
+        raise ChannelError(str(error)) from error
+
+
+def _run(function: Compiled, inputs: list[Any], report: Reporter, **which: int) -> list[Any]:
+    """One run from the barrier to this rank's last step; reports its times in seconds."""
+    from placewright.runtime.channels import GlooChannel
+
+    channel = GlooChannel()
+    _barrier()
+    started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
+    result = _call(function, channel, inputs)
+    finished = time.clock_gettime(time.CLOCK_MONOTONIC)
+    channel.finish()
+    report(
+        "run",
+        started=started,
+        finished=finished,
+        waited=channel.waited,
+        **which,
+    )
+    return result
+
+
+def _call(function: Compiled, channel: Channel, inputs: list[Any]) -> list[Any]:
+    from placewright.runtime.channels import ChannelError
+    from placewright.runtime.code import Call
+
+    try:
+        return function(channel, inputs)  # type: ignore[no-any-return]
+    except ChannelError:
+        raise
+    except Exception as error:
+        step = function.step_of(error)
+        if isinstance(step, Call):
+            raise OpError(step.name) from error
+        raise

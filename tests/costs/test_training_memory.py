@@ -1,0 +1,40 @@
+"""What training keeps on a device, against figures worked out by hand."""
+
+import pytest
+
+from placewright.costs.roofline import CostOptions, op_memory
+from placewright.importers import load
+from placewright.problem import Options
+
+
+@pytest.mark.parametrize(
+    ("dtype", "optimizer", "bytes_per_parameter"),
+    [
+        ("fp32", "sgd", 8),  # weight and gradient
+        ("fp32", "momentum", 12),
+        ("fp32", "adam", 16),
+        ("fp16", "sgd", 4),
+        ("fp16", "adam", 16),  # 2 + 2, and two moments and a copy in fp32 (Rajbhandari 2020, ZeRO)
+    ],
+)
+def test_bytes_per_parameter(dtype, optimizer, bytes_per_parameter):
+    graph = load(f"zoo:gpt2?layers=1&dtype={dtype}", training=True).graph
+    memory = op_memory(graph, Options(memory="peak"), CostOptions(optimizer))
+    parameters = graph.attributes["parameters"]
+    assert memory.sum() - graph.op_state_bytes.sum() == bytes_per_parameter * parameters
+
+
+def test_resident_memory_adds_what_the_backward_pass_reads():
+    graph = load("zoo:gpt2?layers=1", training=True).graph
+    costs = CostOptions("sgd")
+    kept = op_memory(graph, Options(), costs) - op_memory(graph, Options(memory="peak"), costs)
+    expected = {}
+    for tensor in range(graph.tensor_count):
+        producer = int(graph.tensor_producer[tensor])
+        readers = graph.consumers_of(tensor)
+        if not graph.is_backward[producer] and graph.is_backward[readers].any():
+            expected[producer] = expected.get(producer, 0.0) + graph.tensor_bytes[tensor]
+    assert expected
+    assert {op: kept[op] for op in kept.nonzero()[0]} == {
+        op: size for op, size in expected.items() if size
+    }

@@ -1,0 +1,128 @@
+"""When a run on real processes fails, it says why, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+psutil = pytest.importorskip("psutil")
+
+from placewright.errors import ExecutionError  # noqa: E402
+from placewright.runtime import execute  # noqa: E402
+from tests.runtime.processes import left_in, workers_of  # noqa: E402
+from tests.runtime.programs import split  # noqa: E402
+
+pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
+ROOT = Path(__file__).resolve().parents[2]
+HERE = "tests.runtime.models"
+ENDED_WITHIN = 10.0
+
+
+def once_running(action: Callable[[Any], None]) -> Callable[[str, float], None]:
+    """A progress function that calls `action` on one rank's process when two ranks are running.
+
+    Each says that it loads, connects and runs; a moment later it is in its ops.
+    """
+    said: list[float] = []
+
+    def progress(_what: str, done: float) -> None:
+        said.extend([done] if done >= 0.3 else [])
+        if len(said) == 6:
+            time.sleep(1)
+            first, _ = workers_of(psutil.Process())
+            action(first)
+
+    return progress
+
+
+def test_an_exception_in_a_rank_ends_all_and_is_told() -> None:
+    device_of = {"linear": 0, "stumble": 1, "linear_1": 2, "relu": 0}
+    with pytest.raises(ExecutionError) as caught:
+        execute(f"{HERE}:stumbling", device_of, 3)
+    assert str(caught.value) == "rank 1 failed in op 'stumble': ValueError: out of cheese"
+
+
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_killed_rank_ends_all_and_is_told(slow: int) -> None:
+    """Rank 0 is killed: in an op while rank 1 waits for it, and the other way round."""
+    killed: list[float] = []
+
+    def kill(process: Any) -> None:
+        killed.append(time.monotonic())
+        process.send_signal(signal.SIGKILL)
+
+    device_of = {"linear": 0, "dawdle": slow, "linear_1": 1 - slow, "relu": 0}
+    with pytest.raises(
+        ExecutionError, match=r"^rank 0 was ended by SIGKILL while running its ops; .*memory$"
+    ):
+        execute(f"{HERE}:dawdling", device_of, 2, on_progress=once_running(kill))
+    assert time.monotonic() - killed[0] < ENDED_WITHIN
+
+
+def test_a_stuck_rank_ends_all_after_the_timeout() -> None:
+    with pytest.raises(ExecutionError, match=r"is stuck .* for 5 s; give a longer timeout"):
+        execute(f"{HERE}:dawdling", split("dawdling"), 2, timeout=5)
+
+
+def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(ExecutionError, match="set TMPDIR to a directory with room for"):
+        execute(f"{HERE}:chain", split("chain"), 2)
+
+
+PARENT = textwrap.dedent(
+    """
+    import sys
+    from placewright.runtime import execute
+    device_of = {"linear": 0, "dawdle": 0, "linear_1": 1, "relu": 1}
+    def progress(what, done):
+        if done >= 0.3:
+            print("running", flush=True)
+    execute("tests.runtime.models:dawdling", device_of, 2, on_progress=progress)
+    """
+)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ranks_end_with_the_process_that_started_them(number: int, temporary: Path) -> None:
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        start_new_session=True,
+    )
+    assert parent.stdout is not None
+    try:
+        assert parent.stdout.readline() == b"running\n"
+        workers = workers_of(psutil.Process(parent.pid))
+        assert len(workers) == 2
+        parent.send_signal(number)
+        parent.wait(ENDED_WITHIN)
+        _, alive = psutil.wait_procs(workers, timeout=ENDED_WITHIN)
+        assert alive == []
+    finally:
+        parent.kill()
+        parent.wait()
+        parent.stdout.close()
+    if number == signal.SIGKILL:  # nobody was left to take the files away
+        for folder in left_in(temporary):
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+    if number == signal.SIGTERM:
+        assert parent.returncode == 128 + signal.SIGTERM

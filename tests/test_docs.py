@@ -1,0 +1,304 @@
+"""The documentation says what the code does: commands, planners, names, files, examples."""
+
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import shlex
+import textwrap
+import tomllib
+import types
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+
+import placewright
+from placewright import planners
+from placewright.cli.app import app
+from placewright.cluster import Cluster
+from placewright.coarsen import COARSENINGS
+from placewright.costs.catalog import complete, presets
+from placewright.errors import PlacewrightError
+from placewright.formats import FORMATS, json_schema
+from placewright.graph import Graph
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "placewright"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")]
+IDS = [page.name for page in PAGES]
+BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+TYPER_OPTIONS = {"--help", "--install-completion", "--show-completion"}
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = BLOCK.findall(page.read_text("utf-8"))
+    return [textwrap.dedent(text) for _, name, text in found if name == language]
+
+
+def pages_with(language: str) -> list[Path]:
+    return [page for page in PAGES if blocks(page, language)]
+
+
+# -- commands --------------------------------------------------------------------------------
+
+
+def registered(command=None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, object]]:
+    """("cluster show", command) for every command of the application."""
+    command = command or typer.main.get_command(app)
+    if hasattr(command, "commands"):
+        for name, inner in command.commands.items():
+            yield from registered(inner, (*words, name))
+    else:
+        yield " ".join(words), command
+
+
+COMMANDS = dict(registered())
+
+
+def documented() -> dict[str, str]:
+    """Command → its section of docs/cli.md."""
+    text = (DOCS / "cli.md").read_text("utf-8")
+    sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    found = {}
+    for section in sections:
+        heading = re.match(r"`placewright ((?:[a-z]+ ?)+)[^`]*`", section)
+        if heading:
+            found[heading[1].strip()] = section
+    return found
+
+
+def test_the_commands_page_has_every_command_and_no_other():
+    assert set(documented()) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_page_has_every_option_of_a_command_and_no_other(name):
+    section = documented()[name]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `-")]
+    written = set(re.findall(r"`(-[^`]+)`", " ".join(rows)))
+    options = [each for each in COMMANDS[name].params if each.param_type_name == "option"]
+    assert written == {flag for each in options for flag in each.opts} - TYPER_OPTIONS
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_commands_page_names_every_argument(name):
+    heading = documented()[name].splitlines()[0]
+    arguments = [each for each in COMMANDS[name].params if each.param_type_name == "argument"]
+    expected = [(each.metavar or each.name).upper() for each in arguments]
+    assert re.findall(r"\b[A-Z]{2,}\b", heading) == expected
+
+
+def test_the_commands_page_has_every_exit_code():
+    def codes(error: type[PlacewrightError]) -> Iterator[int]:
+        for inner in error.__subclasses__():
+            yield inner.exit_code
+            yield from codes(inner)
+
+    table = (DOCS / "cli.md").read_text("utf-8").partition("## Exit codes")[2].partition("\n## ")[0]
+    written = {int(code) for code in re.findall(r"^\| (\d+) \|", table, re.MULTILINE)}
+    assert written == {0, 130, *codes(PlacewrightError)}
+
+
+def command_lines(page: Path) -> Iterator[str]:
+    for text in blocks(page, "sh"):
+        for line in re.split(r"\n|&&", text.replace("\\\n", " ")):
+            if line.strip().startswith("placewright "):
+                yield line.strip()
+
+
+@pytest.mark.parametrize("page", pages_with("sh"), ids=lambda page: page.name)
+def test_command_lines_in_the_docs_parse(page):
+    for line in command_lines(page):
+        words = shlex.split(line, comments=True)[1:]
+        if words[0].startswith("--"):
+            assert words[0] in ("--version", "--help"), line
+            continue
+        command = typer.main.get_command(app)
+        while hasattr(command, "commands"):
+            assert words[0] in command.commands, line
+            command = command.commands[words.pop(0)]
+        command.make_context(command.name, words)  # raises for an unknown option or argument
+
+
+def test_the_readme_gives_the_two_commands_of_a_fresh_machine():
+    text = (ROOT / "README.md").read_text("utf-8")
+    assert "pip install . && placewright demo" in text
+    assert "pip install -e '.[test]' && pytest" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_extras_in_the_docs_exist(page):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = set(project["optional-dependencies"])
+    assert set(re.findall(r"\.\[(\w+)\]'", page.read_text("utf-8"))) <= extras
+
+
+# -- planners, presets, names ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", DOCS / "planners.md"], ids=["README", "docs"])
+def test_the_planners_tables_have_every_planner_and_no_other(page):
+    table = page.read_text("utf-8").partition("| planner | ")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| \[?`([\w-]+)`", table, re.MULTILINE) == [
+        row.name for row in planners.TABLE
+    ]
+
+
+@pytest.mark.parametrize("row", planners.TABLE, ids=lambda row: row.name)
+def test_the_planners_page_says_how_a_planner_works_and_names_its_options(row):
+    text = (DOCS / "planners.md").read_text("utf-8")
+    section = text.partition(f"\n### {row.name}\n")[2].partition("\n#")[0]
+    assert section.strip()
+    for option in row.options:
+        assert f"`{option}`" in section
+
+
+def test_the_planners_page_has_every_coarsening():
+    table = (DOCS / "planners.md").read_text("utf-8").partition("| coarsening |")[2]
+    assert re.findall(r"^\| `(\w+)`", table.partition("\n\n")[0], re.MULTILINE) == list(COARSENINGS)
+
+
+def test_the_clusters_page_has_every_preset():
+    text = (DOCS / "clusters.md").read_text("utf-8").partition("## Presets")[2]
+    for preset in presets():
+        assert f"`{preset.name}`" in text
+
+
+def test_all_is_complete():
+    public = {
+        name
+        for name, value in vars(placewright).items()
+        if not name.startswith("_")
+        and not isinstance(value, types.ModuleType)
+        and name != "annotations"
+    }
+    assert public | {"__version__"} == set(placewright.__all__)
+    assert len(set(placewright.__all__)) == len(placewright.__all__)
+
+
+@pytest.mark.parametrize("name", placewright.__all__)
+def test_the_api_page_has_every_public_name(name):
+    assert re.search(rf"`(pw\.)?{name}`", (DOCS / "api.md").read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "name", ["plan", "load", "load_cluster", "build_problem", "solve", "compare"]
+)
+def test_the_api_page_names_every_parameter(name):
+    text = BLOCK.sub("", (DOCS / "api.md").read_text("utf-8"))
+    section = text.partition(f"\n### `{name}`\n")[2].partition("\n### ")[0]
+    written = set(re.findall(r"\b\w+\b", " ".join(re.findall(r"`([^`]+)`", section))))
+    assert set(inspect.signature(getattr(placewright, name)).parameters) <= written
+
+
+def test_the_running_page_has_every_figure_of_a_run():
+    from placewright.runtime import RunReport
+
+    text = (DOCS / "running.md").read_text("utf-8").partition("## What is reported")[2]
+    for field in dataclasses.fields(RunReport):
+        assert f"`{field.name}`" in text
+
+
+# -- design ----------------------------------------------------------------------------------
+
+
+def imports(path: Path) -> set[str]:
+    """The first part after ``placewright.`` of what a module imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            within = node.module == "placewright"
+            names = [f"placewright.{each.name}" for each in node.names] if within else [node.module]
+        elif isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        else:
+            continue
+        found |= {name.split(".")[1] for name in names if name.startswith("placewright.")}
+    return found
+
+
+def test_the_judge_shares_no_code_with_what_it_judges():
+    assert imports(SOURCE / "verify.py") == {"errors", "plan", "units"}
+
+
+@pytest.mark.parametrize("name", ["graph", "cluster", "problem", "plan"])
+def test_data_modules_know_only_data(name):
+    data = {"graph", "cluster", "problem", "plan", "errors", "units", "files", "formats"}
+    assert imports(SOURCE / f"{name}.py") <= data | {"__version__"}
+
+
+def test_nothing_imports_the_command_line():
+    others = [path for path in SOURCE.rglob("*.py") if SOURCE / "cli" not in path.parents]
+    assert [path for path in others if "cli" in imports(path)] == []
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_schema_files_are_current(name):
+    """Made by: placewright schema NAME > docs/schema/NAME.json"""
+    assert json.loads((DOCS / "schema" / f"{name}.json").read_text("utf-8")) == json_schema(name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_files_we_write_fit_the_schema(name, tmp_path):
+    jsonschema = pytest.importorskip("jsonschema")
+    plan = placewright.plan("zoo:googlenet", "tarnawski", planner="heft")
+    made = {
+        "graph": lambda: placewright.load("zoo:gpt2?layers=1", training=True).graph,
+        "cluster": lambda: placewright.load_cluster("tarnawski"),
+        "plan": lambda: plan,
+    }
+    made[name]().save(tmp_path / "file.json")
+    jsonschema.validate(json.loads((tmp_path / "file.json").read_text("utf-8")), json_schema(name))
+
+
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=lambda page: page.name)
+def test_cluster_files_in_the_docs_are_usable(page, tmp_path):
+    for text in blocks(page, "yaml"):
+        path = tmp_path / "cluster.yaml"
+        path.write_text(text, "utf-8")
+        assert complete(Cluster.load(path)).device_count > 1
+
+
+@pytest.mark.parametrize("page", pages_with("json"), ids=lambda page: page.name)
+def test_files_in_the_docs_are_valid(page):
+    readers = {
+        "placewright.graph/1": Graph.from_document,
+        "placewright.cluster/1": lambda document: complete(Cluster.from_document(document)),
+    }
+    for text in blocks(page, "json"):
+        document = json.loads(text)
+        readers[document["format"]](document)
+
+
+# -- examples and links ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
+def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
+    """The blocks of a page run one after another, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    scope: dict[str, object] = {"__name__": "docs"}
+    for number, text in enumerate(blocks(page, "python")):
+        exec(compile(text, f"{page.name}, block {number + 1}", "exec"), scope)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_between_pages_lead_somewhere(page):
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", text):
+        if target and "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_site_lists_every_page():
+    text = (ROOT / "mkdocs.yml").read_text("utf-8")
+    assert sorted(re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)) == sorted(
+        page.name for page in DOCS.glob("*.md")
+    )
