@@ -285,7 +285,8 @@ def shortest_makespan(problem: Problem) -> float:
     """The optimum by trying every placement and every order; for a handful of ops.
 
     Depth first over sequences of ops and edges: at each step append any item whose predecessors
-    are in. Only semi-active schedules are reached, and one of these is optimal.
+    are in. Only semi-active schedules are reached, and one of these is optimal. A branch ends
+    where the longest path that is left cannot beat the best found.
     """
     best = math.inf
     n = problem.op_count
@@ -298,7 +299,18 @@ def shortest_makespan(problem: Problem) -> float:
 
     seen: set[object] = set()
 
-    def extend(device, op_finish, arrived, free, latest):
+    def path_lengths(device):
+        op_time = [float(problem.op_time[op, d]) for op, d in enumerate(device)]
+        edge_time = []
+        for e in range(problem.edge_count):
+            ends = device[problem.edge_producer[e]], device[problem.consumers[e]]
+            crosses = ends[0] != ends[1]
+            edge_time.append(
+                transfer_time(problem, problem.edge_tensor[e], *ends) if crosses else 0.0
+            )
+        return upward_ranks(problem, op_time, edge_time)
+
+    def extend(device, left, op_finish, arrived, free, latest):
         nonlocal best
         state = (tuple(device), frozenset(op_finish.items()), frozenset(arrived.items()))
         if latest >= best or state in seen:  # orders that lead to the same times are one
@@ -327,9 +339,12 @@ def shortest_makespan(problem: Problem) -> float:
                     start = max(start, arrived[key])
             if waits:
                 continue
+            if start + left[op] >= best:
+                return
             finish = start + float(problem.op_time[op, d])
             extend(
                 device,
+                left,
                 op_finish | {op: finish},
                 arrived,
                 free | {("device", d): finish},
@@ -347,6 +362,7 @@ def shortest_makespan(problem: Problem) -> float:
                 finish = start + transfer_time(problem, tensor, device[op], target)
                 extend(
                     device,
+                    left,
                     op_finish,
                     arrived | {key: finish},
                     free | dict.fromkeys(resources, finish),
@@ -356,7 +372,9 @@ def shortest_makespan(problem: Problem) -> float:
     def place(device):
         op = len(device)
         if op == n:
-            extend(device, {}, {}, {}, 0.0)
+            left = path_lengths(device)
+            if max(left) < best:
+                extend(device, left, {}, {}, {}, 0.0)
             return
         for d in range(problem.device_count):
             together = [device[o] for o in range(op) if problem.op_unit[o] == problem.op_unit[op]]

@@ -123,7 +123,7 @@ def compare(
     lines: list[Comparison] = []
     for number, name in enumerate(chosen):
         report(name, number / len(chosen))
-        if budget.left <= 0 and lines:
+        if budget.left <= 0 and any(line.plan for line in lines):
             lines.append(Comparison(name, None, "no time was left"))
             continue
         try:

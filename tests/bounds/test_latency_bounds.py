@@ -11,7 +11,7 @@ from tests.strategies import problems
 
 
 @settings(max_examples=40)
-@given(problem=problems(max_ops=5, max_devices=3))
+@given(problem=problems(max_ops=7, max_devices=3))
 def test_no_bound_is_above_the_optimum(problem):
     try:
         problem.check_feasible()

@@ -67,8 +67,9 @@ def command(
         from placewright.report.terminal import comparison_table, failures
 
         console().print(comparison_table(lines, problem.name))
-        for failure in failures(lines):
-            remark(failure)
+        if any(line.plan for line in lines):  # else the error below has them all
+            for failure in failures(lines):
+                remark(failure)
     best = best_of(lines)
     if output is not None:
         best.save(output)

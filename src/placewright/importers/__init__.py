@@ -88,6 +88,6 @@ def _from_json(document: object, path: Path) -> Imported:
     if isinstance(document, dict) and str(document.get("format", "")).startswith("placewright."):
         return Imported(Graph.from_document(document, path), source=str(path))
     raise FormatError(
-        f"{path}: JSON, but neither a placewright graph (\"format\": \"{FORMAT}\") "
+        f'{path}: JSON, but neither a placewright graph ("format": "{FORMAT}") '
         "nor a published workload"
     )

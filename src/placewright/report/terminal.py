@@ -102,7 +102,11 @@ def run_table(plan: Plan, report: RunReport) -> Table:
 
 def failures(lines: Sequence[Comparison]) -> list[str]:
     """A sentence for each planner that has no plan."""
-    return [f"{line.planner}: {line.error}" for line in lines if line.plan is None]
+    return [
+        line.error if f"'{line.planner}'" in line.error else f"{line.planner}: {line.error}"
+        for line in lines
+        if line.plan is None
+    ]
 
 
 def _load_and_memory(plan: Plan, device: int) -> str:

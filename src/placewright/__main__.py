@@ -1,0 +1,5 @@
+"""``python -m placewright``: the command line."""
+
+from placewright.cli import main
+
+main()

@@ -1,0 +1,252 @@
+"""Files are read whole or refused in one sentence, and written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from placewright import files
+from placewright.errors import FormatError
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def refused(match: str):
+    return pytest.raises(FormatError, match=match)
+
+
+# -- reading -------------------------------------------------------------------------------------
+
+
+def test_a_file_is_read_as_it_is(tmp_path):
+    (tmp_path / "file").write_bytes(b"\x00\xff")
+    assert files.read_bytes(tmp_path / "file") == b"\x00\xff"
+
+
+def test_a_file_larger_than_allowed_is_refused_unread(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"12345")
+    monkeypatch.setattr(files, "MAX_FILE_BYTES", 4)
+    with refused("5 bytes is more than the 4 allowed"):
+        files.read_bytes(tmp_path / "file")
+
+
+@pytest.mark.parametrize("device", ["/dev/null", "/dev/zero", "/dev/random"])
+def test_a_device_is_refused_for_it_might_never_end(device):
+    if not Path(device).is_char_device():
+        pytest.skip(f"no {device} here")
+    with refused(f"{device}: is a device; give a file"):
+        files.read_bytes(device)
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_may_not_be_read_is_refused(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text("{}")
+    path.chmod(0)
+    with refused("secret: cannot be read"):
+        files.read_bytes(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_what_comes_through_a_pipe_is_read(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_bytes, args=(b"[1]",))
+    writer.start()
+    assert files.read_document(path) == [1]
+    writer.join()
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
+    path = tmp_path / "bom.json"
+    path.write_bytes(b"\xef\xbb\xbf[1]")
+    assert files.read_document(path) == [1]
+
+
+@given(JSON)
+def test_json_reads_back_what_was_written(value):
+    assert files.parse_json(json.dumps(value), "x.json") == value
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_json_lacks_are_refused(constant):
+    with refused(f"x.json: {constant} is not a number JSON allows"):
+        files.parse_json(f"[{constant}]", "x.json")
+
+
+def test_a_syntax_error_is_located():
+    with refused("x.json: not valid JSON, line 2 column 3"):
+        files.parse_json("[1,\n  x]", "x.json")
+
+
+@pytest.mark.parametrize("escape", [r"\ud800", r"\uDFFF", r"x\uD83Dy"])
+def test_half_a_character_is_refused(escape):
+    with refused(r"a text holds \\ud[8d3f]"):
+        files.parse_json(f'{{"name": ["{escape}"]}}', "x.json")
+
+
+@pytest.mark.parametrize("text", [r"\ud83d\ude00", r"\uD83D\uDE00", r"\\ud800", "😀"])
+def test_whole_characters_are_taken_however_they_are_written(text):
+    (found,) = files.parse_json(f'["{text}"]', "x.json")
+    assert found in ("😀", r"\ud800")
+
+
+@pytest.mark.parametrize("depth", [files.MAX_YAML_DEPTH - 1, files.MAX_YAML_DEPTH])
+def test_yaml_may_nest_as_deep_as_the_limit(depth):
+    found = files.parse_yaml("[" * depth + "]" * depth, "x.yaml")
+    for _ in range(depth - 1):
+        (found,) = found
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 101 + "]" * 101, "- " * 101 + "x", "{a: " * 101 + "}" * 101]
+)
+def test_yaml_nested_deeper_is_refused(text):
+    with refused("x.yaml: YAML nested too deeply"):
+        files.parse_yaml(text, "x.yaml")
+
+
+def test_yaml_side_by_side_is_not_deep():
+    assert len(files.parse_yaml("- []\n- {}\n" * 500, "x.yaml")) == 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["!!python/object:os.system {}", "!!python/name:os.system", "!!python/tuple [1]", "!x 1"],
+)
+def test_yaml_that_makes_objects_is_refused(text):
+    with refused("x.yaml: not valid YAML, line 1 column 1: could not determine a constructor"):
+        files.parse_yaml(text, "x.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.json", '{"a": 1}'), ("a.yaml", "a: 1"), ("a.YML", "a: 1"), ("a", '{"a": 1}')],
+)
+def test_a_document_is_json_unless_its_name_says_yaml(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert files.read_document(tmp_path / name) == {"a": 1}
+
+
+# -- formats -------------------------------------------------------------------------------------
+
+
+def test_the_expected_format_passes():
+    files.check_format({"format": "placewright.graph/1"}, "placewright.graph/1", "x")
+
+
+@pytest.mark.parametrize(
+    ("document", "match"),
+    [
+        ([], 'x: the top level must be an object with "format": "placewright.graph/1"'),
+        ({}, "x: format is None, expected 'placewright.graph/1'"),
+        ({"format": 1}, "x: format is 1, expected"),
+        ({"format": "placewright.plan/1"}, "x: format is 'placewright.plan/1', expected"),
+        ({"format": "placewright.graph/2"}, "x: format is 'placewright.graph/2', this version"),
+    ],
+)
+def test_another_format_is_refused(document, match):
+    with refused(match):
+        files.check_format(document, "placewright.graph/1", "x")
+
+
+class Inner(BaseModel, extra="forbid"):
+    amount: float | None = None
+    either: int | list[int] = 0
+    table: dict[str, int] = {}
+
+
+class Outer(BaseModel):
+    inner: list[Inner]
+
+
+@pytest.mark.parametrize(
+    ("document", "field"),
+    [
+        ({}, "inner"),
+        ([], "top level"),
+        ({"inner": {}}, "inner"),
+        ({"inner": [{}, 3]}, "inner.1"),
+        ({"inner": [{"amount": "x"}]}, "inner.0.amount"),
+        ({"inner": [{"either": "x"}]}, "inner.0.either"),
+        ({"inner": [{"either": {}}]}, "inner.0.either"),
+        ({"inner": [{"either": [1, "x"]}]}, "inner.0.either"),
+        ({"inner": [{"table": {"a b": "x"}}]}, "inner.0.table.a b"),
+        ({"inner": [{"more": 1}]}, "inner.0.more"),
+    ],
+)
+def test_a_fault_is_named_by_its_place_in_the_file(document, field):
+    with pytest.raises(FormatError) as caught:
+        files.validate(Outer, document, "x.json")
+    message = str(caught.value)
+    assert message.startswith(f"x.json: field {field}")
+    assert "\n" not in message
+    assert not any(word in message.partition(": field ")[2].partition(": ")[0] for word in "[]()")
+
+
+def test_faults_beyond_the_first_are_counted_once_a_field():
+    document = {"inner": [{"either": "x"}, {"either": "x", "amount": "x"}]}
+    with refused(r"field inner.0.either: .* \(and 2 more\)$"):
+        files.validate(Outer, document, "x.json")
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+def test_what_is_written_replaces_the_file_and_leaves_nothing_beside_it(tmp_path):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+    files.write_json(path, {"é": [1.5, None]})
+    assert path.read_bytes() == '{"é": [1.5, null]}\n'.encode()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path):
+    (tmp_path / "plain").write_text("")
+    files.write_text(tmp_path / "out", "")
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("plain", "out")]
+    assert modes[0] == modes[1]
+
+
+@pytest.mark.parametrize("name", ["no/out.json", "folder", "x" * 300])
+def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    with refused("cannot be written"):
+        files.write_text(tmp_path / name, "text")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "folder"]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_number_that_json_lacks_is_never_written(tmp_path, value):
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(tmp_path / "out.json", [value])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_write_cut_short_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "out.json"
+    path.write_text("old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with refused(r"out.json: cannot be written \(No space left on device\)"):
+        files.write_text(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

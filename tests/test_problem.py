@@ -1,0 +1,312 @@
+"""A problem is checked when it is made, and knows its units, channels and impossibilities."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placewright.errors import GraphError, InfeasibleError, OptionError
+from placewright.formats import ProblemEntry
+from placewright.problem import Options, Problem
+from tests.strategies import problems
+
+INF = math.inf
+
+
+def small(**changes: object) -> Problem:
+    """Four ops a → b, c → d on devices x and y; b and c colocated."""
+    columns: dict[str, object] = {
+        "name": "small",
+        "op_names": ("a", "b", "c", "d"),
+        "op_types": ("op",) * 4,
+        "op_modules": ("",) * 4,
+        "op_time": [[1, 2], [2, 4], [3, 6], [1, INF]],
+        "op_memory": [4, 3, 2, 1],
+        "is_backward": [False] * 4,
+        "forward_twin": [-1] * 4,
+        "colocation": [-1, 7, 7, -1],
+        "op_pinned": [-1] * 4,
+        "tensor_producer": [0, 1, 2],
+        "tensor_bytes": [8, 4, 2],
+        "consumer_offsets": [0, 2, 3, 4],
+        "consumers": [1, 2, 3, 3],
+        "device_names": ("x", "y"),
+        "device_kinds": ("fast", "slow"),
+        "device_memory": [20, INF],
+        "link_latency": [[0, 0.5], [0.5, 0]],
+        "link_seconds_per_byte": [[0, 1], [1, 0]],
+        "channel_offsets": [0, 0, 1, 2, 2],
+        "channels": [0, 1],
+        "channel_names": ("x → y", "y → x"),
+    }
+    return Problem(**columns | changes)  # type: ignore[arg-type]
+
+
+# -- options -------------------------------------------------------------------------------------
+
+
+def test_options_have_the_defaults_of_a_real_cluster():
+    assert Options().to_document() == {
+        "objective": "latency",
+        "transfer_unit": "tensor",
+        "contention": "link",
+        "memory": "resident",
+    }
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("objective", "speed", "no objective 'speed'; there are latency, invocation-latency"),
+        ("transfer_unit", "bit", "transfer-unit is 'bit'; choose tensor, edge"),
+        ("contention", "some", "contention is 'some'; choose none, port, link"),
+        ("memory", "none", "memory is 'none'; choose resident, peak"),
+    ],
+)
+def test_an_option_that_does_not_exist_is_refused_with_those_that_do(option, value, message):
+    with pytest.raises(OptionError, match=message):
+        Options(**{option: value})
+
+
+# -- what is derived -----------------------------------------------------------------------------
+
+
+def test_an_edge_is_a_tensor_with_one_of_its_consumers():
+    problem = small()
+    assert problem.edge_count == 4
+    assert problem.edge_tensor.tolist() == [0, 0, 1, 2]
+    assert problem.edge_producer.tolist() == [0, 0, 1, 2]
+    assert problem.consumers.tolist() == [1, 2, 3, 3]
+
+
+@given(problems())
+def test_inputs_and_outputs_of_an_op_are_its_edges_and_tensors(problem):
+    in_offsets, edges = problem.op_inputs
+    out_offsets, tensors = problem.op_outputs
+    for op in range(problem.op_count):
+        read = edges[in_offsets[op] : in_offsets[op + 1]].tolist()
+        assert read == [e for e in range(problem.edge_count) if problem.consumers[e] == op]
+        made = tensors[out_offsets[op] : out_offsets[op + 1]].tolist()
+        assert made == [t for t in range(problem.tensor_count) if problem.tensor_producer[t] == op]
+
+
+def test_colocated_ops_are_one_unit_with_their_memory_and_times_added():
+    problem = small()
+    assert problem.op_unit.tolist() == [0, 1, 1, 2]
+    assert problem.unit_count == 3
+    assert problem.unit_memory.tolist() == [4, 5, 1]
+    assert problem.unit_time.tolist() == [[1, 2], [5, 10], [1, INF]]
+    assert problem.unit_pinned.tolist() == [-1, -1, -1]
+
+
+def test_units_are_numbered_by_their_first_op():
+    problem = small(colocation=[9, 3, 9, -1])
+    assert problem.op_unit.tolist() == [0, 1, 0, 2]
+
+
+def test_a_pinned_op_pins_its_whole_unit():
+    problem = small(op_pinned=[-1, -1, 1, -1])
+    assert problem.unit_pinned.tolist() == [-1, 1, -1]
+    assert problem.unit_time.tolist() == [[1, 2], [INF, 10], [1, INF]]
+
+
+def test_ops_of_one_unit_pinned_apart_can_be_nowhere():
+    problem = small(op_pinned=[-1, 0, 1, -1])
+    assert problem.unit_time[1].tolist() == [INF, INF]
+    with pytest.raises(InfeasibleError, match="op 'b' with the 1 ops colocated with it is supp"):
+        problem.check_feasible()
+
+
+@given(problems())
+def test_units_are_the_groups_of_ops_that_must_be_together(problem):
+    for one in range(problem.op_count):
+        for two in range(problem.op_count):
+            group = problem.colocation[one]
+            together = one == two or (group >= 0 and group == problem.colocation[two])
+            assert (problem.op_unit[one] == problem.op_unit[two]) == together
+    assert problem.unit_memory.sum() == pytest.approx(problem.op_memory.sum())
+
+
+def test_pinning_units_pins_all_their_ops_and_nothing_else():
+    pinned = small().with_pins({1: 0, 2: 0})
+    assert pinned.op_pinned.tolist() == [-1, 0, 0, 0]
+    assert small().op_pinned.tolist() == [-1] * 4
+
+
+def test_other_memory_makes_another_problem():
+    assert small().with_device_memory(np.array([1.0, 2.0])).device_memory.tolist() == [1, 2]
+
+
+# -- channels ------------------------------------------------------------------------------------
+
+
+def channels_of(problem: Problem, a: int, b: int) -> list[str]:
+    offsets, channels, names = problem.active_channels
+    pair = a * problem.device_count + b
+    return [names[c] for c in channels[offsets[pair] : offsets[pair + 1]]]
+
+
+def test_without_contention_a_transfer_keeps_nothing_busy():
+    problem = small(options=Options(contention="none"))
+    assert [channels_of(problem, a, b) for a in (0, 1) for b in (0, 1)] == [[]] * 4
+
+
+def test_under_port_a_transfer_keeps_one_port_at_each_end_busy():
+    problem = small(options=Options(contention="port"))
+    assert channels_of(problem, 0, 1) == ["out of x", "into y"]
+    assert channels_of(problem, 1, 0) == ["out of y", "into x"]
+    assert channels_of(problem, 0, 0) == channels_of(problem, 1, 1) == []
+
+
+def test_under_link_a_transfer_keeps_the_channels_of_its_route_busy():
+    problem = small(channel_offsets=[0, 0, 2, 3, 3], channels=[0, 1, 1])
+    assert channels_of(problem, 0, 1) == ["x → y", "y → x"]
+    assert channels_of(problem, 1, 0) == ["y → x"]
+
+
+@given(problems(options=Options(contention="port"), memory=False))
+def test_ports_are_shared_by_the_transfers_of_one_end_only(problem):
+    d = problem.device_count
+    for a, b in np.ndindex(d, d):
+        for e, f in np.ndindex(d, d):
+            shared = set(channels_of(problem, a, b)) & set(channels_of(problem, e, f))
+            assert bool(shared) == (a != b and e != f and (a == e or b == f))
+
+
+# -- feasibility ---------------------------------------------------------------------------------
+
+
+def test_a_feasible_problem_passes():
+    small().check_feasible()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"device_memory": [5, 4.5]},
+            "the model needs 10 B, the devices have 10 B in all",
+        ),
+        (
+            {"device_memory": [3, 4]},
+            "op 'b' with the 1 ops colocated with it (5 B) fits on no device that supports it: "
+            "the largest has 4 B",
+        ),
+        (
+            {"device_memory": [0.5, 40]},
+            "op 'd' (1 B) fits on no device that supports it: the largest has 0 B",
+        ),
+        (
+            {"op_time": [[1, 2], [2, 4], [INF, INF], [1, INF]]},
+            "op 'b' with the 1 ops colocated with it is supported by no device it may run on",
+        ),
+        (
+            {"op_pinned": [-1, -1, -1, 1]},
+            "op 'd' is supported by no device it may run on",
+        ),
+        (
+            {"op_pinned": [0, 0, -1, -1], "device_memory": [8, 8]},
+            "the ops pinned to 'x' need 9 B, it has 8 B",
+        ),
+    ],
+)
+def test_an_infeasible_problem_is_said_so_with_the_arithmetic(changes, message):
+    with pytest.raises(InfeasibleError) as caught:
+        small(**changes).check_feasible()
+    assert str(caught.value) == message
+
+
+def test_a_total_that_just_fits_is_feasible():
+    small(device_memory=[5, 5]).check_feasible()
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+IMPOSSIBLE = [
+    ({"op_time": [[1, 2]]}, "op_time has shape (1, 2), expected (4, 2)"),
+    ({"op_time": [[1, 2], [1], [1, 2], [1, 2]]}, "op_time is no array: its rows differ in length"),
+    ({"op_time": [[1, 2], [-1, 2], [1, 2], [1, 2]]}, "op_time has an entry that is negative"),
+    ({"op_time": [[1, 2], [math.nan, 2], [1, 2], [1, 2]]}, "op_time has an entry that is negative"),
+    ({"op_memory": [1, 2, 3]}, "op_memory has shape (3,), expected (4,)"),
+    ({"op_memory": [1, 2, 3, INF]}, "op_memory has an entry that is not finite"),
+    ({"op_memory": ["much"] * 4}, "op_memory is no array"),
+    ({"device_memory": [-1, 1]}, "device_memory has an entry that is negative"),
+    ({"tensor_bytes": [1, 1, math.nan]}, "tensor_bytes has an entry that is not finite"),
+    ({"link_latency": [[0]]}, "link_latency has shape (1, 1), expected (2, 2)"),
+    ({"link_seconds_per_byte": [[0, INF], [1, 0]]}, "link_seconds_per_byte has an entry"),
+    ({"tensor_producer": [0, 1, 4]}, "tensor_producer has an entry outside 0 … 3"),
+    ({"consumers": [1, 2, 3, -1]}, "consumers has an entry outside 0 … 3"),
+    ({"consumers": [1, 2, 3, 0]}, "cycle, a → c → a"),
+    ({"consumer_offsets": [0, 2, 3, 5]}, "consumer_offsets do not fit"),
+    ({"channels": [0, 2]}, "channels has an entry outside 0 … 1"),
+    ({"channel_offsets": [0, 2, 1, 2, 2]}, "channel_offsets do not fit"),
+    ({"op_pinned": [2, -1, -1, -1]}, "op_pinned has an entry above 1"),
+    ({"forward_twin": [4, -1, -1, -1]}, "forward_twin has an entry above 3"),
+    ({"device_names": (), "device_kinds": ()}, "has no devices"),
+    ({"op_names": ()}, "has no ops"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), IMPOSSIBLE, ids=[m for _, m in IMPOSSIBLE])
+def test_an_impossible_problem_is_refused(changes, message):
+    with pytest.raises(GraphError) as caught:
+        small(**changes)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_problem_cannot_be_changed_by_accident():
+    problem = small()
+    for column in ("op_time", "device_memory", "op_unit", "unit_time"):
+        with pytest.raises(ValueError, match="read-only"):
+            getattr(problem, column).flat[0] = 9
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def assert_equal(one: Problem, two: Problem) -> None:
+    for field in fields(Problem):
+        a, b = getattr(one, field.name), getattr(two, field.name)
+        if isinstance(a, np.ndarray):
+            assert a.dtype == b.dtype
+            np.testing.assert_array_equal(a, b, err_msg=field.name)
+        else:
+            assert a == b, field.name
+
+
+def reread(problem: Problem) -> Problem:
+    text = json.dumps(problem.to_document(), allow_nan=False)
+    return Problem.from_entry(ProblemEntry.model_validate_json(text))
+
+
+@given(problems(), st.data())
+def test_a_problem_reads_back_equal_from_a_plan_file(problem, data):
+    unit = data.draw(st.integers(0, problem.unit_count - 1))
+    device = data.draw(st.integers(0, problem.device_count - 1))
+    for each in (problem, problem.with_pins({unit: device})):
+        assert_equal(reread(each), each)
+
+
+def test_every_column_survives_the_file():
+    full = small(
+        op_types=("a", "b", "c", "d"),
+        op_modules=("m", "", "", ""),
+        is_backward=[False, False, False, True],
+        forward_twin=[-1, -1, -1, 0],
+        op_pinned=[0, -1, -1, -1],
+        options=Options(transfer_unit="edge", contention="port", memory="peak"),
+    )
+    assert_equal(reread(full), full)
+
+
+def test_columns_that_say_nothing_are_left_out_of_the_file():
+    ops = replace(small(colocation=[-1] * 4), op_types=("",) * 4).to_document()["ops"]
+    assert ops.keys() == {"name", "time", "memory"}
+    assert ops["time"][3] == [1.0, None]

@@ -1,0 +1,360 @@
+"""From a problem and a planner to a verified plan, and several planners side by side."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+
+from placewright import planners
+from placewright.bounds.latency import Bound
+from placewright.cluster import Cluster, Device, Link
+from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
+from placewright.graph import Graph, GraphBuilder
+from placewright.plan import Placement
+from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal, no_progress
+from placewright.planning import make_problem, plan
+from placewright.problem import Options, Problem
+from placewright.solving import best_of, compare, quick_planners, solve
+from placewright.verify import verify
+from tests.strategies import problems
+
+
+def chain(
+    kept: list[float], capacity: list[float], tensor_bytes: float = 0.0, **options: Any
+) -> Problem:
+    """Ops o0 → o1 → … that take 1 s on device x and 2 s on y, and keep `kept` bytes."""
+    n = len(kept)
+    return Problem(
+        name="chain",
+        op_names=tuple(f"o{k}" for k in range(n)),
+        op_types=("op",) * n,
+        op_modules=("",) * n,
+        op_time=np.tile([1.0, 2.0], (n, 1)),
+        op_memory=np.array(kept),
+        is_backward=np.zeros(n),
+        forward_twin=np.full(n, -1),
+        colocation=np.full(n, -1),
+        op_pinned=np.full(n, -1),
+        tensor_producer=np.arange(n - 1),
+        tensor_bytes=np.full(n - 1, tensor_bytes),
+        consumer_offsets=np.arange(n),
+        consumers=np.arange(1, n),
+        device_names=("x", "y"),
+        device_kinds=("fast", "slow"),
+        device_memory=np.array(capacity),
+        link_latency=np.array([[0.0, 0.5], [0.5, 0.0]]),
+        link_seconds_per_byte=np.array([[0.0, 0.1], [0.1, 0.0]]),
+        channel_offsets=np.array([0, 0, 1, 2, 2]),
+        channels=np.array([0, 1]),
+        channel_names=("x → y", "y → x"),
+        options=Options(**options),
+    )
+
+
+class Fixed(LatencyPlanner):
+    """A planner of the user's own, with an answer known beforehand."""
+
+    name = "fixed"
+
+    def __init__(self, device: list[int], bound: float = 0.0, refusal: str | None = None) -> None:
+        self.proposal = Proposal(Placement(np.array(device)), bound, "its own proof")
+        self.refusal = refusal
+        self.asked: list[Problem] = []
+
+    def supports(self, problem: Problem) -> str | None:
+        return self.refusal
+
+    def plan(self, problem: Problem, *_: Any) -> Proposal:
+        self.asked.append(problem)
+        return self.proposal
+
+
+# -- solve ---------------------------------------------------------------------------------------
+
+
+def test_a_plan_carries_its_provenance():
+    found = solve(chain([1, 1], [9, 9]), "heft", seed=5, source="here")
+    assert (found.planner, found.seed, found.source, found.planner_options) == (
+        "heft", 5, "here", {},
+    )  # fmt: skip
+    assert found.seconds > 0
+    assert found.value == found.schedule.makespan == 2
+
+
+def test_a_planner_of_ones_own_is_asked_timed_and_judged():
+    found = solve(chain([1, 1, 1], [9, 9]), Fixed([0, 1, 0]))
+    assert found.planner == "fixed"
+    assert found.value == 1 + 0.5 + 2 + 0.5 + 1
+    assert verify(found).ok
+
+
+def test_a_proved_bound_better_than_ours_is_kept_with_its_proof():
+    found = solve(chain([1, 1], [9, 9]), Fixed([0, 1], bound=2.25))
+    assert (found.lower_bound, found.bound_source) == (2.25, "its own proof")
+
+
+def test_a_proved_bound_worse_than_ours_is_not():
+    found = solve(chain([1, 1], [9, 9]), Fixed([0, 1], bound=0.25))
+    assert found.lower_bound == pytest.approx(2.0)
+    assert found.bound_source == "critical path"
+
+
+def test_a_bound_given_is_not_computed_again(monkeypatch):
+    monkeypatch.setattr("placewright.bounds.latency.lower_bound", lambda _: pytest.fail("it was"))
+    found = solve(chain([1, 1], [9, 9]), "heft", bound=Bound(1.5, "given"))
+    assert (found.lower_bound, found.bound_source) == (1.5, "given")
+
+
+@pytest.mark.parametrize(
+    ("device", "bound", "message"),
+    [
+        ([0, 0, 0], 0.0, "device 'x' needs 3 B and has 2 B"),
+        ([0, 1, 1], 99.0, "the lower bound 99.000 s is above the value"),
+    ],
+)
+def test_a_wrong_answer_of_a_planner_never_leaves_solve(device, bound, message):
+    with pytest.raises(VerificationError, match=message):
+        solve(chain([1, 1, 1], [2, 2]), Fixed(device, bound))
+
+
+def test_a_planner_that_does_not_support_a_problem_says_why():
+    message = "planner 'fixed' cannot take this problem: it is Tuesday"
+    with pytest.raises(OptionError, match=message):
+        solve(chain([1], [9, 9]), Fixed([0], refusal="it is Tuesday"))
+
+
+def test_an_infeasible_problem_is_refused_before_the_planner_is_asked():
+    planner = Fixed([0])
+    with pytest.raises(InfeasibleError, match=r"fits on no device"):
+        solve(chain([10], [9, 9]), planner)
+    assert planner.asked == []
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("hefty", {}, "no planner 'hefty'; did you mean 'heft'"),
+        ("xyz", {}, "no planner 'xyz'; there are single-device, "),
+        ("heft", {"speed": "9"}, "planner 'heft' has no option 'speed'; it has: none"),
+    ],
+)
+def test_a_planner_or_option_that_does_not_exist_is_refused(name, options, message):
+    with pytest.raises(OptionError, match=message):
+        solve(chain([1], [9, 9]), name, planner_options=options)
+
+
+# -- room: a large unit that comes late -----------------------------------------------------------
+
+
+def test_a_large_op_that_comes_late_gets_its_room_first():
+    """met fills x with 3 + 5 and y with 5, so 7 has no room: 10 − 8 = 2 and 10 − 5 = 5."""
+    problem = chain([3, 5, 5, 7], [10, 10])
+    with pytest.raises(NoRoomError, match=r"for op 'o3': it needs 7 B, the most that is left"):
+        planners.create("met").plan(problem, None, 0, no_progress)
+    found = solve(problem, "met")
+    assert sorted(found.device_memory.tolist()) == [10, 10]
+    assert verify(found).ok
+
+
+def test_every_list_planner_makes_room_that_way():
+    for name in ("met", "m-topo", "greedy", "heft", "m-etf"):
+        assert sorted(solve(chain([3, 5, 5, 7], [10, 10]), name).device_memory) == [10, 10]
+
+
+def test_what_a_planner_cannot_pack_ends_in_its_own_sentence():
+    with pytest.raises(InfeasibleError, match=r"planner 'met' found no device for op 'o.'"):
+        solve(chain([4, 4, 4, 7], [10, 10]), "met")
+
+
+def test_pinned_ops_keep_their_room():
+    problem = chain([3, 5, 5, 7], [10, 10]).with_pins({0: 1})
+    found = solve(problem, "met")
+    assert found.placement.device[0] == 1
+    assert found.device_memory.tolist() == [10, 10]
+
+
+# -- peak: room for tensors besides ---------------------------------------------------------------
+
+
+def test_memory_is_held_back_until_the_peak_fits():
+    """All on x keeps 9 of 10 bytes, and its tensors of 3 bytes take it to 15."""
+    resident = chain([4, 4, 1], [10, 20], tensor_bytes=3.0)
+    peak = chain([4, 4, 1], [10, 20], tensor_bytes=3.0, memory="peak")
+    assert solve(resident, "met").placement.device.tolist() == [0, 0, 0]
+    found = solve(peak, "met")
+    assert 1 in found.placement.device
+    assert verify(found).device_memory[0] <= 10
+
+
+def test_the_planner_is_asked_again_with_less_memory_each_time():
+    planner = Fixed([0, 0, 0])
+    with pytest.raises(InfeasibleError, match="'fixed' found no placement whose peak memory fits"):
+        solve(chain([4, 4, 1], [10, 20], tensor_bytes=3.0, memory="peak"), planner)
+    offered = [problem.device_memory[0] for problem in planner.asked]
+    assert offered[0] == 10
+    assert all(later < earlier or earlier == 0 for earlier, later in pairwise(offered))
+    assert min(offered) >= 0
+
+
+def test_a_bound_proved_with_memory_held_back_is_not_one_of_the_whole_problem():
+    """The second answer splits the chain; what it proves holds under less memory only."""
+
+    class Learning(Fixed):
+        def plan(self, problem: Problem, *more: Any) -> Proposal:
+            super().plan(problem, *more)
+            if len(self.asked) == 1:
+                return Proposal(Placement(np.array([0, 0, 0])))
+            return Proposal(Placement(np.array([0, 1, 1])), 5.5, "less memory")
+
+    problem = chain([4, 4, 1], [10, 20], tensor_bytes=3.0, memory="peak")
+    found = solve(problem, Learning([]))
+    assert found.placement.device.tolist() == [0, 1, 1]
+    assert found.bound_source != "less memory"
+
+
+# -- compare -------------------------------------------------------------------------------------
+
+
+@given(problems(max_ops=8))
+def test_the_best_of_a_comparison_is_its_least_value(problem):
+    try:
+        lines = compare(problem)
+    except InfeasibleError:
+        assume(False)
+    assert [line.planner for line in lines] == quick_planners(problem)
+    assert all((line.plan is None) == bool(line.error) for line in lines)
+    plans = [line.plan for line in lines if line.plan]
+    assume(plans)
+    assert best_of(lines).value == min(found.value for found in plans)
+    assert len({(found.lower_bound, found.bound_source) for found in plans}) == 1
+
+
+def test_progress_goes_from_nothing_to_all():
+    seen: list[tuple[str, float]] = []
+    problem = chain([1, 1], [9, 9])
+    compare(problem, ["met", "heft"], on_progress=lambda what, done: seen.append((what, done)))
+    assert seen == [("met", 0.0), ("heft", 0.5), ("done", 1.0)]
+
+
+def test_a_planner_without_a_plan_is_a_line_with_its_reason():
+    lines = compare(chain([6, 6], [10, 10]), ["single-device", "met"])
+    assert lines[0].plan is None
+    assert "no device supports every op and has the 12 B they need" in lines[0].error
+    assert lines[1].plan is not None
+
+
+def test_no_plan_at_all_is_infeasible_with_every_reason():
+    with pytest.raises(InfeasibleError, match=r"no planner found a plan: planner 'single-device'"):
+        best_of(compare(chain([6, 6], [10, 10]), ["single-device"]))
+
+
+def test_an_unknown_planner_is_refused_before_any_is_asked(monkeypatch):
+    monkeypatch.setattr("placewright.solving.solve", lambda *_, **__: pytest.fail("it was asked"))
+    with pytest.raises(OptionError, match="no planner 'nope'"):
+        compare(chain([1], [9, 9]), ["heft", "nope"])
+
+
+@pytest.fixture
+def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while m-topo works."""
+
+    def plan(*args: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placewright.planners.simple.MTopo.plan", plan)
+
+
+def test_an_interruption_keeps_the_plans_there_are_and_starts_no_other(interrupted):
+    lines = compare(chain([1, 1], [9, 9]), ["met", "m-topo", "heft"])
+    assert [(line.planner, line.plan is None, line.error) for line in lines] == [
+        ("met", False, ""),
+        ("m-topo", True, "interrupted"),
+    ]
+    assert best_of(lines).planner == "met"
+
+
+def test_an_interruption_before_there_is_a_plan_interrupts(interrupted):
+    with pytest.raises(KeyboardInterrupt):
+        compare(chain([6, 6], [10, 10]), ["single-device", "m-topo", "heft"])
+
+
+def test_with_no_time_at_all_there_is_still_a_plan():
+    lines = compare(chain([1, 1], [9, 9]), ["met", "m-topo", "heft"], time_limit=0.0)
+    assert lines[0].plan is not None
+    assert [line.error for line in lines[1:]] == ["no time was left"] * 2
+
+
+def test_with_no_time_at_all_planners_are_asked_until_one_has_a_plan():
+    problem = chain([6, 6], [10, 10])
+    lines = compare(problem, ["single-device", "met", "heft"], time_limit=0.0)
+    assert [line.plan is None for line in lines] == [True, False, True]
+
+
+def test_solve_with_no_time_gives_what_a_planner_that_cannot_stop_early_has():
+    assert solve(chain([1, 1], [9, 9]), "heft", time_limit=0.0).value == 2
+
+
+# -- plan and make_problem -----------------------------------------------------------------------
+
+
+def graph() -> Graph:
+    builder = GraphBuilder("two")
+    first = builder.add_op("first", "op", parameter_bytes=3.0)
+    builder.add_op("second", "op", [builder.add_tensor(first, 1.0)], parameter_bytes=4.0)
+    builder.times["fast"], builder.times["slow"] = [1.0, 2.0], [2.0, math.inf]
+    return builder.build()
+
+
+CLUSTER = Cluster(
+    "pair",
+    devices=(Device("x", "fast", memory=5.0), Device("y", "slow", memory=5.0)),
+    links=(Link("x", "y", bandwidth=2.0, latency=0.25),),
+)
+
+
+def test_plan_takes_a_graph_and_a_cluster():
+    found = plan(graph(), CLUSTER)
+    assert found.device_of() == {"first": "y", "second": "x"}
+    assert found.value == 2 + 0.25 + 0.5 + 2
+    assert (found.source, found.problem.name) == ("two", "two on pair")
+
+
+def test_plan_takes_a_problem_as_it_is():
+    problem = chain([1, 1], [9, 9], contention="port")
+    assert plan(problem, planner="met").problem is problem
+
+
+@pytest.mark.parametrize(
+    "more", [{"cluster": CLUSTER}, {"contention": "port"}, {"pinned": {"o0": "x"}}]
+)
+def test_what_a_problem_has_already_cannot_be_given(more):
+    with pytest.raises(OptionError, match="a Problem has its devices and options already"):
+        plan(chain([1], [9, 9]), **more)
+
+
+def test_a_graph_needs_a_cluster():
+    with pytest.raises(InputError, match=r"two has no devices of its own; name a cluster"):
+        plan(graph())
+
+
+def test_auto_takes_no_options():
+    with pytest.raises(OptionError, match="name one planner to give it options"):
+        plan(graph(), CLUSTER, planner_options={"a": "1"})
+
+
+def test_options_left_out_are_the_defaults():
+    problem, name = make_problem(graph(), CLUSTER, {"contention": "port", "memory": None})
+    assert problem.options == Options(contention="port")
+    assert name == "two"
+
+
+def test_pins_are_part_of_the_problem():
+    problem, _ = make_problem(graph(), CLUSTER, pinned={"first": "x"})
+    assert problem.op_pinned.tolist() == [0, -1]
+    with pytest.raises(InfeasibleError, match="planner 'met' found no device for op 'second'"):
+        plan(graph(), CLUSTER, planner="met", pinned={"first": "x"})
