@@ -150,8 +150,9 @@ class Ranks:
                 for event in self._pipes[rank].read():
                     if event["event"] == "done":
                         self._done.add(rank)
-                    if event["event"] != "end" or rank not in self._done:
-                        yield rank, event
+                    if event["event"] == "end" and rank in self._done:
+                        event = {"event": "left"}
+                    yield rank, event
 
     def _diagnosis(self, failures: list[tuple[int, Event]]) -> str:
         """The failure that came first: a rank that lost its peer is never to blame."""
