@@ -32,6 +32,14 @@ class PlannerEntry:
     """Done in seconds on any graph: tried when no planner is named."""
 
 
+_CELERITAS: dict[str, str] = {
+    "order": "topological order that is cut: cpd, dfs or m-topo (cpd)",
+    "reach": "R, the most ops in a group (200)",
+    "memory_fraction": "M, the share of a device's memory a group may take (0.25)",
+    "measure": "what a cut costs, per edge or per tensor (the transfer unit)",
+    "group_order": "order of the groups: same, cpd, dfs or m-topo (same)",
+}
+
 TABLE: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "single-device",
@@ -81,6 +89,23 @@ TABLE: tuple[PlannerEntry, ...] = (
         "always the op and device that can start first",
         "Baechi (Jeon et al., SoCC 2020); ETF (Hwang et al. 1989)",
         "list_scheduling:MEtf",
+    ),
+    PlannerEntry(
+        "order-place",
+        "latency",
+        "ops fused into groups, devices filled with them in topological order",
+        "Celeritas (Xu et al. 2022) §5.2, §6.2.2",
+        "celeritas:OrderPlace",
+        _CELERITAS,
+    ),
+    PlannerEntry(
+        "celeritas",
+        "latency",
+        "ops fused into groups, each stays with the one before unless leaving pays",
+        "Celeritas (Xu et al. 2022) Alg. 1 and 2",
+        "celeritas:Celeritas",
+        _CELERITAS
+        | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
     ),
 )
 
