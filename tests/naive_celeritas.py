@@ -201,3 +201,19 @@ def adjusting_schedule(problem: Problem, order, unit_device, previous, work: boo
         op_finish[op] = op_start[op] + time
         line(("device", previous)).busy.append((op_start[op], op_finish[op]))
     return unit_device, op_start, op_finish, edge_start, -1
+
+
+def breadth_first_order(problem):
+    """A queue: ops without inputs by number, then each as the last of its inputs comes out."""
+    waiting = [0] * problem.op_count
+    for consumer in problem.consumers:
+        waiting[consumer] += 1
+    queue = [op for op in range(problem.op_count) if waiting[op] == 0]
+    for op in queue:  # grows while it is read
+        for edge in range(problem.edge_count):
+            if problem.edge_producer[edge] == op:
+                consumer = int(problem.consumers[edge])
+                waiting[consumer] -= 1
+                if waiting[consumer] == 0:
+                    queue.append(consumer)
+    return queue

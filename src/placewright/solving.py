@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,7 +107,8 @@ def compare(
     """Plan `problem` with each of the planners `names` (the quick ones if None).
 
     The time limit is for all of them together. A planner that finds nothing, has no time left or
-    is interrupted (Ctrl-C, after which no other starts) has no plan in its line.
+    is interrupted (Ctrl-C, after which no other starts) has no plan in its line. The best bound
+    that any of them proved is that of every plan.
     """
     from placewright.bounds.latency import lower_bound
     from placewright.planners.base import Budget, no_progress
@@ -145,7 +146,20 @@ def compare(
             lines.append(Comparison(name, None, "interrupted"))
             break
     report("done", 1.0)
-    return lines
+    return _with_best_bound(lines)
+
+
+def _with_best_bound(lines: list[Comparison]) -> list[Comparison]:
+    """What one planner proved about the problem holds for the plans of all."""
+    plans = [line.plan for line in lines if line.plan is not None]
+    if not plans:
+        return lines
+    best = max(plans, key=lambda plan: plan.lower_bound)
+
+    def bounded(plan: Plan) -> Plan:
+        return replace(plan, lower_bound=best.lower_bound, bound_source=best.bound_source)
+
+    return [replace(line, plan=line.plan and bounded(line.plan)) for line in lines]
 
 
 def best_of(lines: Sequence[Comparison]) -> Plan:

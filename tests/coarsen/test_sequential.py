@@ -22,7 +22,6 @@ from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.sequential import cheapest_cuts, top_levels
-from placewright.planners.simple import breadth_first_order
 from placewright.planning import make_problem
 from tests import naive, naive_celeritas
 from tests.strategies import BYTES, problems
@@ -67,7 +66,7 @@ def test_dfs_topo_takes_what_became_ready_by_number(problem):
 
 @given(problem=problems())
 def test_m_topo_is_breadth_first(problem):
-    assert order_named("m-topo", problem).tolist() == breadth_first_order(problem).tolist()
+    assert order_named("m-topo", problem).tolist() == naive_celeritas.breadth_first_order(problem)
 
 
 @given(problem=problems(max_ops=8))

@@ -40,6 +40,12 @@ _CELERITAS: dict[str, str] = {
     "group_order": "order of the groups: same, cpd, dfs or m-topo (same)",
 }
 
+_MILP: dict[str, str] = {
+    "solver": "highs, scip or gurobi (highs)",
+    "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
+    "start": "a heuristic planner whose plan to start from as well (none)",
+}
+
 TABLE: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "single-device",
@@ -91,6 +97,30 @@ TABLE: tuple[PlannerEntry, ...] = (
         "list_scheduling:MEtf",
     ),
     PlannerEntry(
+        "m-sct",
+        "latency",
+        "earliest start, a device kept for its last op's favourite child",
+        "Baechi (Jeon et al., SoCC 2020); SCT (Hanen & Munier 1995)",
+        "favourite_child:MSct",
+        {
+            "lp": "how favourite children are found: auto, glop, highs or descent (auto)",
+            "threshold": "an edge below it in the programme is a favourite, up to 0.5 (0.5)",
+            "iterations": "steps of lp=descent (300)",
+        },
+    ),
+    PlannerEntry(
+        "getf",
+        "latency",
+        "a linear programme picks a group of speeds, earliest start the device in it",
+        "GETF (Su et al. 2020); Chudak & Shmoys 1999",
+        "getf:Getf",
+        {
+            "lp": "how the programme is solved: auto, glop, highs or descent (auto)",
+            "gamma": "speeds of a group differ by less than this factor (log m / log log m, ≥ 2)",
+            "iterations": "steps of lp=descent (300)",
+        },
+    ),
+    PlannerEntry(
         "order-place",
         "latency",
         "ops fused into groups, devices filled with them in topological order",
@@ -106,6 +136,24 @@ TABLE: tuple[PlannerEntry, ...] = (
         "celeritas:Celeritas",
         _CELERITAS
         | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
+    ),
+    PlannerEntry(
+        "moirai-milp",
+        "latency",
+        "exact: mixed-integer programme with memory and contention",
+        "Moirai §III-D, eqs 4-8",
+        "milp.moirai:MoiraiMilp",
+        _MILP,
+        quick=False,
+    ),
+    PlannerEntry(
+        "diviml-milp",
+        "latency",
+        "exact: mixed-integer programme without contention",
+        "DiviML §IV-A, eqs 1-7",
+        "milp.diviml:DivimlMilp",
+        _MILP,
+        quick=False,
     ),
 )
 

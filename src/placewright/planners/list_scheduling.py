@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.graph import Floats, Ints
+from placewright.coarsen.orders import m_topo, mean_edge_time, mean_op_time
+from placewright.graph import Ints
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.earliest_start import earliest_start_placement
 from placewright.plan import Placement
 from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal, no_room
-from placewright.planners.simple import breadth_first_order
 from placewright.problem import Problem
 from placewright.simulate.latency import insert_in_order, rank_order
 
@@ -37,7 +37,7 @@ class Greedy(LatencyPlanner):
     name: ClassVar[str] = "greedy"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        order = breadth_first_order(problem)
+        order = m_topo(problem)
         return Proposal(_insert(problem, order, self.name, insertion=False))
 
 
@@ -72,25 +72,6 @@ class MEtf(LatencyPlanner):
         if failed >= 0:
             raise no_room(problem, int(problem.op_unit[failed]), free, self.name)
         return Proposal(Placement(unit_device[problem.op_unit]))
-
-
-def mean_op_time(problem: Problem) -> Floats:
-    """`[op]` seconds averaged over the devices that support the op (HEFT's w̄)."""
-    supported = np.isfinite(problem.op_time)
-    total: Floats = np.where(supported, problem.op_time, 0.0).sum(axis=1)
-    mean: Floats = total / np.maximum(supported.sum(axis=1), 1)
-    return mean
-
-
-def mean_edge_time(problem: Problem) -> Floats:
-    """`[edge]` seconds averaged over all pairs of different devices (HEFT's c̄)."""
-    pairs = problem.device_count * (problem.device_count - 1)
-    if pairs == 0:
-        return np.zeros(problem.edge_count)
-    latency = problem.link_latency.sum() / pairs
-    seconds_per_byte = problem.link_seconds_per_byte.sum() / pairs
-    mean: Floats = latency + problem.tensor_bytes[problem.edge_tensor] * seconds_per_byte
-    return mean
 
 
 def _insert(problem: Problem, order: Ints, planner: str, *, insertion: bool) -> Placement:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.coarsen.orders import m_topo
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
 from placewright.planners.base import Budget, LatencyPlanner, MemoryAccount, Progress, Proposal
@@ -90,7 +91,7 @@ class MTopo(LatencyPlanner):
         devices = np.arange(problem.device_count)
         filled = np.zeros(problem.device_count)
         current = 0
-        for op in breadth_first_order(problem):
+        for op in m_topo(problem):
             unit = int(problem.op_unit[op])
             if account.unit_device[unit] >= 0:
                 continue
@@ -107,20 +108,3 @@ def fastest_first(problem: Problem) -> Ints:
     supported = np.isfinite(problem.unit_time)
     total = np.where(supported, problem.unit_time, 0.0).sum(axis=0)
     return np.lexsort((total, -supported.sum(axis=0))).astype(np.int32)
-
-
-def breadth_first_order(problem: Problem) -> Ints:
-    """The topological order of M-TOPO: a first-in first-out queue of ready ops (Celeritas §4.2)."""
-    offsets, tensors = problem.op_outputs
-    waiting = np.diff(problem.op_inputs[0]).tolist()
-    consumer_offsets = problem.consumer_offsets.tolist()
-    consumers = problem.consumers.tolist()
-    starts = offsets.tolist()
-    order = [op for op, count in enumerate(waiting) if count == 0]
-    for op in order:  # grows while it is read: the queue
-        for tensor in tensors[starts[op] : starts[op + 1]].tolist():
-            for consumer in consumers[consumer_offsets[tensor] : consumer_offsets[tensor + 1]]:
-                waiting[consumer] -= 1
-                if waiting[consumer] == 0:
-                    order.append(consumer)
-    return np.array(order, dtype=np.int32)

@@ -1,0 +1,112 @@
+"""The plan to start from, and devices that are as good as one another."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.errors import InfeasibleError, OptionError
+from placewright.graph import Ints
+from placewright.plan import Placement, Schedule
+from placewright.planners.base import Budget, NoRoomError, Planner, no_progress
+from placewright.planners.list_scheduling import Heft, MEtf
+from placewright.planners.simple import MinimumExecutionTime, SingleDevice
+from placewright.problem import Problem
+from placewright.simulate.latency import schedule_placement, time_placement
+
+STARTS: tuple[Callable[[], Planner], ...] = (Heft, MEtf, MinimumExecutionTime, SingleDevice)
+
+
+@dataclass(frozen=True, eq=False)
+class Incumbent:
+    """The best plan so far."""
+
+    placement: Placement
+    schedule: Schedule
+
+    @property
+    def value(self) -> float:
+        return self.schedule.makespan
+
+
+def timed(problem: Problem, placement: Placement) -> Incumbent:
+    if placement.sequence is None:
+        placement = schedule_placement(problem, placement.device)
+    return Incumbent(placement, time_placement(problem, placement))
+
+
+def first_incumbent(
+    problem: Problem, seed: int, another: Planner | None, budget: Budget
+) -> tuple[Incumbent | None, InfeasibleError | None]:
+    """The shortest plan of HEFT, simpler rules and `another` planner; or why there is none."""
+    best: Incumbent | None = None
+    reason: InfeasibleError | None = None
+    for planner in [create() for create in STARTS] + ([another] if another else []):
+        refusal = planner.supports(problem)
+        if refusal:
+            raise OptionError(f"start '{planner.name}' cannot take this problem: {refusal}")
+        try:
+            proposal = planner.plan(problem, budget, seed, no_progress)
+        except NoRoomError as error:
+            reason = reason or error
+            continue
+        except InfeasibleError:  # such as: no single device has everything
+            continue
+        found = timed(problem, _relabelled(problem, proposal.placement))
+        if best is None or found.value < best.value:
+            best = found
+    return best, reason
+
+
+def twin_devices(problem: Problem) -> list[list[int]]:
+    """Groups of two or more devices that can be swapped without changing any schedule."""
+    groups: list[list[int]] = []
+    for device in range(problem.device_count):
+        for group in groups:
+            if _swappable(problem, group[0], device):
+                group.append(device)
+                break
+        else:
+            groups.append([device])
+    return [group for group in groups if len(group) > 1]
+
+
+def _swappable(problem: Problem, one: int, two: int) -> bool:
+    swap = np.arange(problem.device_count, dtype=np.int32)
+    swap[[one, two]] = two, one
+    if problem.device_memory[one] != problem.device_memory[two]:
+        return False
+    if not np.array_equal(problem.unit_time[:, one], problem.unit_time[:, two]):
+        return False
+    if not np.array_equal(problem.op_time[:, one], problem.op_time[:, two]):
+        return False
+    for matrix in (problem.link_latency, problem.link_seconds_per_byte):
+        if not np.array_equal(matrix, matrix[np.ix_(swap, swap)]):
+            return False
+    return _channel_uses(problem, np.sort(swap)) == _channel_uses(problem, swap)
+
+
+def _channel_uses(problem: Problem, renamed: Ints) -> Counter[frozenset[tuple[int, int]]]:
+    """How many channels each set of routes has; a channel is nothing but the routes that use it."""
+    offsets, channels, names = problem.active_channels
+    routes: list[set[tuple[int, int]]] = [set() for _ in names]
+    for pair in range(problem.device_count**2):
+        source, target = divmod(pair, problem.device_count)
+        for channel in channels[offsets[pair] : offsets[pair + 1]].tolist():
+            routes[channel].add((int(renamed[source]), int(renamed[target])))
+    return Counter(frozenset(each) for each in routes)
+
+
+def _relabelled(problem: Problem, placement: Placement) -> Placement:
+    """The same plan with twin devices named in the order in which units first use them."""
+    unit_device = np.empty(problem.unit_count, dtype=np.int64)
+    unit_device[problem.op_unit] = placement.device
+    used = list(dict.fromkeys(unit_device.tolist()))
+    renamed = np.arange(problem.device_count, dtype=np.int32)
+    for group in twin_devices(problem):
+        by_use = sorted(group, key=lambda d: used.index(d) if d in used else len(used))
+        renamed[by_use] = group
+    return Placement(renamed[placement.device], placement.sequence)

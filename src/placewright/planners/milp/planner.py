@@ -1,0 +1,151 @@
+"""The outline that every exact planner follows."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from placewright import planners
+from placewright.errors import InfeasibleError, OptionError
+from placewright.graph import Floats
+from placewright.plan import Placement
+from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
+from placewright.planners.milp.instance import Instance
+from placewright.planners.milp.placement import PlacementVariables
+from placewright.planners.milp.solver import (
+    SOLVERS,
+    Answer,
+    OutOfTimeError,
+    Program,
+    safe_bound,
+    solve_program,
+)
+from placewright.problem import Problem
+
+DEFAULT_SECONDS = 600.0
+MAX_BINARIES = 2_000_000
+
+
+class Formulation(ABC):
+    """A program for a problem: built by its constructor, read by `hint` and `decode`."""
+
+    def __init__(self, instance: Instance, limit: Budget) -> None:
+        self.instance = instance
+        self.problem = instance.problem
+        self.program = Program(limit)
+        self.placement = PlacementVariables(self.program, instance)
+
+    @abstractmethod
+    def hint(self, incumbent: Incumbent) -> Floats:
+        """The value of every variable in the incumbent's schedule."""
+
+    @abstractmethod
+    def decode(self, values: Floats) -> Placement:
+        """The placement, with its sequence, of a solution."""
+
+
+class MilpPlanner(LatencyPlanner, ABC):
+    """Build the program, start it from an incumbent, return the best plan and what is proved.
+
+    Options: `solver` (highs, scip, gurobi); `nodes`, a limit on branch-and-bound nodes, which
+    unlike a time limit gives the same plan on every machine; `start`, a planner whose plan to
+    start from if it beats HEFT's and the simple rules', given a quarter of the time. The time
+    limit is the budget's, and `DEFAULT_SECONDS` if that has none. When time is up, or after
+    Ctrl-C, the best plan so far is returned, with what is proved by then.
+    """
+
+    name: ClassVar[str]
+
+    def __init__(self, solver: str = "highs", nodes: str = "", start: str = "") -> None:
+        if solver not in SOLVERS:
+            raise OptionError(
+                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(SOLVERS)}"
+            )
+        if nodes and not (nodes.isdecimal() and int(nodes) > 0):
+            raise OptionError(
+                f"planner '{self.name}': nodes is '{nodes}'; give a whole number above 0"
+            )
+        self.solver = solver
+        self.nodes = int(nodes) if nodes else None
+        self.start = planners.create(start) if start else None
+        if isinstance(self.start, MilpPlanner):
+            raise OptionError(
+                f"planner '{self.name}': start is '{start}', an exact planner; name a heuristic"
+            )
+
+    @abstractmethod
+    def binaries(self, problem: Problem) -> int:
+        """How many yes-or-no variables the program would have, at most."""
+
+    @abstractmethod
+    def formulate(self, instance: Instance, limit: Budget) -> Formulation:
+        """The program; OutOfTimeError if the limit passes first."""
+
+    def supports(self, problem: Problem) -> str | None:
+        count = self.binaries(problem)
+        if count <= MAX_BINARIES:
+            return None
+        return (
+            f"its program would have {count:,} yes-or-no variables, more than the "
+            f"{MAX_BINARIES:,} that are of any use; coarsen the graph or take a heuristic planner"
+        )
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        on_progress(f"{self.name}: a first plan", 0.0)
+        incumbent, reason = first_incumbent(problem, seed, self.start, Budget(limit.left / 4))
+        if incumbent and incumbent.value == 0.0:  # cannot be improved, nor scaled
+            return Proposal(incumbent.placement)
+        bound = 0.0
+        try:
+            on_progress(f"{self.name}: building the program", 0.05)
+            instance = Instance(problem, incumbent)
+            if not instance.allowed.any(axis=1).all():
+                raise reason or InfeasibleError(
+                    f"planner '{self.name}': some op fits no device; give the devices more memory"
+                )
+            formulation = self.formulate(instance, limit)
+            on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.1)
+            incumbent, answer = self._search(formulation, incumbent, limit, seed)
+            bound = safe_bound(answer) * instance.scale
+            if answer.infeasible and incumbent is None:
+                reason = InfeasibleError(
+                    f"planner '{self.name}': no placement fits the devices' memory, as "
+                    f"{self.solver} has proved; give the devices more memory"
+                )
+        except OutOfTimeError:
+            pass
+        except KeyboardInterrupt:
+            if incumbent is None:
+                raise
+        if incumbent is None:
+            raise reason or InfeasibleError(
+                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more time "
+                "or try another planner"
+            )
+        source = f"{self.name} ({self.solver})"
+        return Proposal(incumbent.placement, min(bound, incumbent.value), source)
+
+    def _search(
+        self, formulation: Formulation, incumbent: Incumbent | None, limit: Budget, seed: int
+    ) -> tuple[Incumbent | None, Answer]:
+        hint = formulation.hint(incumbent) if incumbent else None
+        while True:
+            answer = solve_program(
+                formulation.program, self.solver, limit.left, hint, self.nodes, seed
+            )
+            if answer.values is None:
+                return incumbent, answer
+            found = formulation.decode(answer.values)
+            if not formulation.placement.forbid_overfull(found.device):
+                return _better(formulation.problem, incumbent, found), answer
+
+
+def _better(problem: Problem, incumbent: Incumbent | None, found: Placement) -> Incumbent:
+    """The shortest of the incumbent, the solution in its own order, and that listed anew."""
+    candidates = [timed(problem, found), timed(problem, Placement(found.device))]
+    if incumbent:
+        candidates.append(incumbent)
+    return min(candidates, key=lambda each: each.value)

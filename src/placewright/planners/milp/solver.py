@@ -1,0 +1,296 @@
+"""A mixed-integer program as rows of numbers, and MathOpt to solve it.
+
+Rows are kept in flat arrays rather than solver objects: a formulation here has hundreds of
+thousands of terms.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from placewright.errors import OptionError, PlacewrightError
+from placewright.graph import Floats
+from placewright.planners.base import Budget
+
+SOLVERS = ("highs", "scip", "gurobi")
+THREADS = 2
+# The search may stop when value and bound are this close, relatively; `safe_bound` counts it.
+RELATIVE_GAP = 1e-6
+# Of the horizon. Solvers accept rows violated by 1e-6 and reduced costs off by 1e-7 where the
+# horizon is HORIZON = 1000: what they add up to over a handful of rows is well below this.
+BOUND_TOLERANCE = 1e-6
+HORIZON = 1000.0
+GRACE_SECONDS = 2.0
+LONGEST_SECONDS = 1e7  # a time limit MathOpt can write down
+HIGHS_TOLERANCES = (1e-6, 1e-8, 1e-9)
+
+ROWS_BETWEEN_LOOKS = 1000  # at the clock
+
+Term = tuple[int, float]
+
+
+class OutOfTimeError(Exception):
+    """The time limit passed before the program was complete."""
+
+
+class Program:
+    """Minimise one variable under rows ``lower ≤ Σ coefficient · variable ≤ upper``.
+
+    >>> program = Program()
+    >>> x = program.variable(0.0, 1.0, integer=True)
+    >>> y = program.variable(0.0, 10.0)
+    >>> program.row([(y, 1.0), (x, 3.0)], lower=2.0)
+    >>> program.variable_count, program.row_count
+    (2, 1)
+
+    A program that is still being written when its time limit has passed raises OutOfTimeError.
+    """
+
+    def __init__(self, limit: Budget | None = None) -> None:
+        self.limit = limit or Budget()
+        self.lower, self.upper = array("d"), array("d")
+        self.integer = array("b")
+        self.row_lower, self.row_upper = array("d"), array("d")
+        self.row_of, self.column_of, self.coefficient = array("q"), array("q"), array("d")
+        self.objective = -1
+
+    @property
+    def variable_count(self) -> int:
+        return len(self.lower)
+
+    @property
+    def row_count(self) -> int:
+        return len(self.row_lower)
+
+    def variable(self, lower: float, upper: float, *, integer: bool = False) -> int:
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self.integer.append(integer)
+        return len(self.lower) - 1
+
+    def binary(self) -> int:
+        return self.variable(0.0, 1.0, integer=True)
+
+    def row(self, terms: Iterable[Term], lower: float = -np.inf, upper: float = np.inf) -> None:
+        """Add a row; coefficients of a variable named twice add up."""
+        total: dict[int, float] = {}
+        for column, coefficient in terms:
+            total[column] = total.get(column, 0.0) + coefficient
+        number = len(self.row_lower)
+        if number % ROWS_BETWEEN_LOOKS == 0 and self.limit.left <= 0:
+            raise OutOfTimeError
+        for column in sorted(total):  # MathOpt wants its matrix in order
+            if total[column] != 0.0:
+                self.row_of.append(number)
+                self.column_of.append(column)
+                self.coefficient.append(total[column])
+        self.row_lower.append(lower)
+        self.row_upper.append(upper)
+
+    def minimise(self, variable: int) -> None:
+        self.objective = variable
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the solver found: `values` of all variables or None, and its dual bound (raw)."""
+
+    values: Floats | None
+    bound: float
+    infeasible: bool = False
+
+
+NOTHING = Answer(None, 0.0)
+
+
+def safe_bound(answer: Answer) -> float:
+    """The dual bound, lowered by what the solver's tolerances may have added to it."""
+    if answer.infeasible or not np.isfinite(answer.bound):
+        return 0.0
+    return max(0.0, answer.bound * (1 - RELATIVE_GAP) - HORIZON * BOUND_TOLERANCE)
+
+
+def solve_program(
+    program: Program,
+    solver: str,
+    seconds: float,
+    hint: Floats | None = None,
+    nodes: int | None = None,
+    seed: int = 0,
+) -> Answer:
+    """Solve for at most so many seconds; KeyboardInterrupt if Ctrl-C left no answer.
+
+    Python sees Ctrl-C only between its own instructions, so the solver runs in a second thread.
+    HiGHS and SCIP cannot be interrupted through MathOpt: they are left behind, to end with the
+    process or at their time limit, and what they had is lost. Gurobi hands it over.
+    """
+    if seconds <= 0:
+        return NOTHING
+    from ortools.util.python.solve_interrupter import SolveInterrupter
+
+    interrupter = SolveInterrupter()
+    outcome: list[Answer | Exception] = []
+
+    def work() -> None:
+        try:
+            outcome.append(_solve(program, solver, seconds, hint, nodes, seed, interrupter))
+        except Exception as error:  # handed to the caller's thread
+            outcome.append(error)
+
+    thread = threading.Thread(target=work, daemon=True, name=f"placewright-{solver}")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(0.1)
+    except KeyboardInterrupt:
+        interrupter.interrupt()
+        if solver == "gurobi":
+            thread.join(GRACE_SECONDS)
+        if not outcome:
+            raise
+    if isinstance(outcome[0], PlacewrightError):
+        raise outcome[0]
+    if isinstance(outcome[0], Exception):
+        raise _failure(solver, outcome[0]) from outcome[0]
+    return outcome[0]
+
+
+def _solve(
+    program: Program,
+    solver: str,
+    seconds: float,
+    hint: Floats | None,
+    nodes: int | None,
+    seed: int,
+    interrupter: Any,
+) -> Answer:
+    from ortools.math_opt.python import mathopt
+
+    model = mathopt.Model.from_model_proto(_proto(program))
+    extras = mathopt.ModelSolveParameters()
+    if hint is not None:
+        values = dict(zip(model.variables(), hint.tolist(), strict=True))
+        extras.solution_hints.append(mathopt.SolutionHint(variable_values=values))
+    parameters = mathopt.SolveParameters(
+        time_limit=timedelta(seconds=min(seconds, LONGEST_SECONDS)),
+        relative_gap_tolerance=RELATIVE_GAP,
+        absolute_gap_tolerance=0.0,
+        random_seed=seed,
+        node_limit=nodes,
+    )
+    if solver == "highs":
+        return _highs(model, parameters, extras, seconds)
+    kind = mathopt.SolverType.GSCIP if solver == "scip" else mathopt.SolverType.GUROBI
+    if solver == "gurobi":
+        parameters.threads = THREADS
+    else:
+        interrupter = None  # MathOpt's SCIP complains of it and goes on
+    result = mathopt.solve(
+        model, kind, params=parameters, model_params=extras, interrupter=interrupter
+    )
+    return _answer(result, mathopt)
+
+
+def _highs(model: Any, parameters: Any, extras: Any, seconds: float) -> Answer:
+    """HiGHS, again with tighter tolerances where it fails.
+
+    HiGHS 1.12 throws a solution away, with the status "solve error", if after presolve is undone
+    a row is off by a rounding error more than its tolerance (its issues 2782 and 2808). Another
+    tolerance leads to another solution.
+    """
+    from ortools.math_opt.python import mathopt
+
+    limit = Budget(seconds)
+    if _two_threads():
+        parameters.highs.int_options["threads"] = THREADS
+    for tolerance in HIGHS_TOLERANCES:
+        if limit.left <= 0:
+            return NOTHING
+        parameters.time_limit = timedelta(seconds=min(limit.left, LONGEST_SECONDS))
+        parameters.highs.double_options["mip_feasibility_tolerance"] = tolerance
+        try:
+            result = mathopt.solve(
+                model, mathopt.SolverType.HIGHS, params=parameters, model_params=extras
+            )
+        except Exception as error:  # what MathOpt raises differs from version to version
+            failure = error
+        else:
+            return _answer(result, mathopt)
+    raise failure
+
+
+@cache
+def _two_threads() -> bool:
+    """Whether HiGHS can be asked for its number of threads.
+
+    It has one pool of threads a process. Whoever uses HiGHS first decides its size, and asking
+    for another later is an error; then the pool is used as it is.
+    """
+    from ortools.math_opt.python import mathopt
+
+    model = mathopt.Model()
+    model.minimize(model.add_variable(lb=0.0))
+    parameters = mathopt.SolveParameters()
+    parameters.highs.int_options["threads"] = THREADS
+    try:
+        mathopt.solve(model, mathopt.SolverType.HIGHS, params=parameters)
+    except Exception:  # as above
+        return False
+    return True
+
+
+def _answer(result: Any, mathopt: Any) -> Answer:
+    reason = result.termination.reason
+    infeasible = reason in (
+        mathopt.TerminationReason.INFEASIBLE,
+        mathopt.TerminationReason.INFEASIBLE_OR_UNBOUNDED,  # the objective is bounded
+    )
+    values = None
+    if result.has_primal_feasible_solution():
+        by_variable = result.variable_values()
+        values = np.array(
+            [
+                by_variable[variable]
+                for variable in sorted(by_variable, key=lambda variable: variable.id)
+            ]
+        )
+    return Answer(values, float(result.termination.objective_bounds.dual_bound), infeasible)
+
+
+def _proto(program: Program) -> Any:
+    from ortools.math_opt import model_pb2
+
+    proto = model_pb2.ModelProto()
+    variables = proto.variables
+    variables.ids.extend(range(program.variable_count))
+    variables.lower_bounds.extend(program.lower)
+    variables.upper_bounds.extend(program.upper)
+    variables.integers.extend(bool(flag) for flag in program.integer)
+    proto.objective.linear_coefficients.ids.append(program.objective)
+    proto.objective.linear_coefficients.values.append(1.0)
+    rows = proto.linear_constraints
+    rows.ids.extend(range(program.row_count))
+    rows.lower_bounds.extend(program.row_lower)
+    rows.upper_bounds.extend(program.row_upper)
+    matrix = proto.linear_constraint_matrix
+    matrix.row_ids.extend(program.row_of)
+    matrix.column_ids.extend(program.column_of)
+    matrix.coefficients.extend(program.coefficient)
+    return proto
+
+
+def _failure(solver: str, error: Exception) -> PlacewrightError:
+    if solver == "gurobi":
+        return OptionError(
+            f"solver 'gurobi' did not start ({error}): install Gurobi with a licence, "
+            "or use solver=highs"
+        )
+    return PlacewrightError(f"solver '{solver}' failed: {error}; try another solver")
