@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright import planners
 from placewright.coarsen import check_name, coarsen
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, MissingExtraError, OptionError
 from placewright.plan import Placement, Plan, Schedule
 from placewright.problem import Problem
 from placewright.verify import verify
@@ -138,7 +138,7 @@ def compare(
                 bound=bound,
             )
             lines.append(Comparison(name, found))
-        except (InfeasibleError, OptionError) as error:
+        except (InfeasibleError, OptionError, MissingExtraError) as error:
             lines.append(Comparison(name, None, str(error)))
         except KeyboardInterrupt:
             if not any(line.plan for line in lines):

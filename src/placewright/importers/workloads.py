@@ -48,7 +48,7 @@ class Workload:
 
     `options` are those under which the published figures are judged (names as in
     `placewright.problem.Options`), empty where the defaults hold. `op_ids[op]` is the number
-    that the file gives the op, which expert placements refer to (see `read_expert`).
+    that the file gives the op, which expert placements refer to (see `placement_files`).
     """
 
     graph: Graph
@@ -85,26 +85,6 @@ def read_workload(document: object, path: str | Path) -> Workload:
         files.check_format(document, MOIRAI_FORMAT, path)
         return _moirai(files.validate(MoiraiFile, document, path), path)
     return _tarnawski(files.validate(TarnawskiFile, document, path), path)
-
-
-def read_expert(document: object, path: str | Path) -> dict[int, str]:
-    """The device name per op id of a human-made placement of a Tarnawski workload.
-
-    The device names are those `read_workload` gives: ``acc0``, …, ``cpu0``, …, in the order of
-    the file. Raises FormatError, also for an op placed twice.
-    """
-    content = files.validate(ExpertFile, document, path)
-    placement: dict[int, str] = {}
-    for prefix, field, entries in (("acc", "fpgas", content.fpgas), ("cpu", "cpus", content.cpus)):
-        for number, entry in enumerate(entries):
-            for op_id in entry.nodes:
-                if op_id in placement:
-                    raise FormatError(
-                        f"{path}: field {field}.{number}.nodes: node {op_id} is already on "
-                        f"{placement[op_id]}; place each node once"
-                    )
-                placement[op_id] = f"{prefix}{number}"
-    return placement
 
 
 # -- the formats -----------------------------------------------------------------------------
@@ -183,15 +163,6 @@ class TarnawskiFile(Entry):
     maxCPUs: Count  # noqa: N815
     nodes: Annotated[list[TarnawskiNode], Field(min_length=1)]
     edges: list[TarnawskiEdge]
-
-
-class ExpertDevice(Entry):
-    nodes: list[int]
-
-
-class ExpertFile(Entry):
-    fpgas: list[ExpertDevice]
-    cpus: list[ExpertDevice]
 
 
 # -- Moirai ----------------------------------------------------------------------------------

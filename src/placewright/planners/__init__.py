@@ -40,6 +40,11 @@ _CELERITAS: dict[str, str] = {
     "group_order": "order of the groups: same, cpd, dfs or m-topo (same)",
 }
 
+_PARTITIONER: dict[str, str] = {
+    "balance": "what parts share evenly, by speed: time or memory (time)",
+    "imbalance": "how much a part may exceed its share (0.03)",
+}
+
 _MILP: dict[str, str] = {
     "solver": "highs, scip or gurobi (highs)",
     "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
@@ -136,6 +141,71 @@ TABLE: tuple[PlannerEntry, ...] = (
         "celeritas:Celeritas",
         _CELERITAS
         | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
+    ),
+    PlannerEntry(
+        "annealing",
+        "latency",
+        "simulated annealing over placements",
+        "Kirkpatrick et al. 1983; DiviML §V-A",
+        "search:Annealing",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "temperature": "seconds at the start (a twentieth of the mean worsening)",
+            "cooling": "factor per as many evaluations as units (ends at 1/1000)",
+            "order": "breadth-first, or free: search the order of ops and transfers too",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "one-plus-one-ea",
+        "latency",
+        "biased (1+1) evolutionary algorithm over placements",
+        "DiviML §V-A; Droste et al. 2002",
+        "search:OnePlusOneEA",
+        {"iterations": "evaluations (at most 200,000; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
+        "local-search",
+        "latency",
+        "best single-unit move until none helps, from random starts",
+        "Tarnawski et al. 2020 §6",
+        "search:LocalSearch",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "restarts": "random starts (10)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "metis",
+        "latency",
+        "METIS graph partitioning, memory repaired",
+        "Karypis and Kumar 1997; Celeritas §6.2.2",
+        "partitioners:Metis",
+        _PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "scotch",
+        "latency",
+        "Scotch mapping onto weighted devices, memory repaired",
+        "Pellegrini 2009; Tarnawski et al. 2020 §6, §7",
+        "partitioners:Scotch",
+        _PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "expert",
+        "latency",
+        "a placement from a file",
+        "Tarnawski et al. 2020 §6, §7",
+        "expert:Expert",
+        {
+            "file": "the placement file (required)",
+            "workload": "the workload file whose op numbers the placement uses (none)",
+        },
+        quick=False,
     ),
     PlannerEntry(
         "moirai-milp",
