@@ -1,5 +1,6 @@
 """Settings every test shares."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,10 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=2000)
 settings.load_profile("default")
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and what it starts too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "shared" / "workloads"
 

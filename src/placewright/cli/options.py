@@ -63,6 +63,8 @@ def writable(path: Path | None) -> Path | None:
     """Refuse an output that could not be written before, not after, the work of minutes."""
     if path is not None and not path.parent.is_dir():
         raise FormatError(f"{path}: there is no directory {path.parent}; make it first")
+    if path is not None and path.is_dir():
+        raise FormatError(f"{path}: cannot be written (Is a directory)")
     return path
 
 

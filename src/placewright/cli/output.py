@@ -33,8 +33,11 @@ def announce_compilation() -> None:
     """Say why it takes longer, should a kernel be used for the first time on this machine."""
     from placewright.kernels import before_compiling
 
-    why = "placewright: compiling kernels (used for the first time on this machine; kept after) ..."
-    before_compiling(lambda: remark(why))
+    before_compiling(_tell_of_compilation)
+
+
+def _tell_of_compilation() -> None:
+    remark("placewright: compiling kernels (used for the first time on this machine; kept) ...")
 
 
 @contextmanager

@@ -7,10 +7,15 @@ when it is first used and kept on disk by numba, so that only the first run on a
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 
+@cache
 def before_compiling(tell: Callable[[], None]) -> None:
-    """Call `tell` once, when the first kernel that is not on disk yet is about to be compiled."""
+    """Call `tell` once, when the first kernel that is not on disk yet is about to be compiled.
+
+    Asking again with the same function changes nothing.
+    """
     from numba.core import event
 
     class Teller(event.Listener):
