@@ -38,11 +38,21 @@ Flags = NDArray[np.bool_]
 
 def frozen(values: Any, dtype: Any) -> NDArray[Any]:
     """A read-only contiguous array of `dtype`, copied unless it already is one."""
+    if type(values) is np.ndarray and values.dtype == dtype:
+        flags = values.flags
+        if flags.c_contiguous and not flags.writeable:
+            return values
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
         if array is values or array.base is not None:
             array = array.copy()
         array.flags.writeable = False
+    return array
+
+
+def given_up(array: NDArray[Any]) -> NDArray[Any]:
+    """The same array, made read-only by its only owner, so that `frozen` need not copy it."""
+    array.flags.writeable = False
     return array
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, given_up
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
@@ -39,9 +39,8 @@ def time_placement(problem: Problem, placement: Placement) -> Schedule:
         op_start,
         edge_start,
     )
-    return Schedule(
-        op_start, op_finish, _transfers(problem, placement.device, edge_start, edge_finish)
-    )
+    transfers = _transfers(problem, placement.device, edge_start, edge_finish)
+    return Schedule(given_up(op_start), given_up(op_finish), transfers)
 
 
 def schedule_placement(problem: Problem, device: Ints) -> Placement:
@@ -138,10 +137,10 @@ def _transfers(
     consumer = problem.consumers[sent]
     by_tensor = problem.options.transfer_unit == "tensor"
     return Transfers(
-        tensor=problem.edge_tensor[sent],
-        consumer=np.full(len(sent), -1) if by_tensor else consumer,
-        source=device[problem.edge_producer[sent]],
-        target=device[consumer],
-        start=edge_start[sent],
-        finish=edge_finish[sent],
+        tensor=given_up(problem.edge_tensor[sent]),
+        consumer=given_up(np.full(len(sent), -1, dtype=np.int32) if by_tensor else consumer),
+        source=given_up(device[problem.edge_producer[sent]]),
+        target=given_up(device[consumer]),
+        start=given_up(edge_start[sent]),
+        finish=given_up(edge_finish[sent]),
     )
