@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import math
 
+from hypothesis import reject
+
 from placewright.problem import Problem
+
+MOST_STATES = 20_000  # that brute force may visit for one placement
 
 
 def transfer_time(problem: Problem, tensor: int, source: int, target: int) -> float:
@@ -284,9 +288,10 @@ def peak_memory(problem: Problem, device, schedule):
 def shortest_makespan(problem: Problem) -> float:
     """The optimum by trying every placement and every order; for a handful of ops.
 
-    Depth first over sequences of ops and edges: at each step append any item whose predecessors
-    are in. Only semi-active schedules are reached, and one of these is optimal. A branch ends
-    where the longest path that is left cannot beat the best found.
+    Depth first over sequences of ops and edges by ascending start: at each step append any item
+    whose predecessors are in and that starts no earlier than the last. Every semi-active schedule
+    is such a sequence, and one of them is optimal. A branch ends where the longest path that is
+    left cannot beat the best found. An example with too many sequences is rejected.
     """
     best = math.inf
     n = problem.op_count
@@ -296,7 +301,6 @@ def shortest_makespan(problem: Problem) -> float:
         for op in range(n)
     }
     by_tensor = problem.options.transfer_unit == "tensor"
-
     seen: set[object] = set()
 
     def path_lengths(device):
@@ -310,14 +314,19 @@ def shortest_makespan(problem: Problem) -> float:
             )
         return upward_ranks(problem, op_time, edge_time)
 
-    def extend(device, left, op_finish, arrived, free, latest):
+    def key_of(e, target):
+        return (int(problem.edge_tensor[e]), target) if by_tensor else e
+
+    def extend(device, left, op_finish, arrived, free, last):
         nonlocal best
         state = (tuple(device), frozenset(op_finish.items()), frozenset(arrived.items()))
-        if latest >= best or state in seen:  # orders that lead to the same times are one
+        if state in seen:  # orders that lead to the same times are one
             return
         seen.add(state)
+        if len(seen) > MOST_STATES:
+            reject()
         if len(op_finish) == n:
-            best = latest
+            best = min(best, max(op_finish.values()))
             return
         for op in range(n):
             if op in op_finish or any(
@@ -325,48 +334,55 @@ def shortest_makespan(problem: Problem) -> float:
             ):
                 continue
             d = device[op]
-            start = free.get(("device", d), 0.0)
-            waits = False
-            for e in in_edges[op]:
-                producer = int(problem.edge_producer[e])
-                if device[producer] == d:
-                    start = max(start, op_finish[producer])
-                else:
-                    key = (int(problem.edge_tensor[e]), d) if by_tensor else e
-                    if key not in arrived:
-                        waits = True
-                        break
-                    start = max(start, arrived[key])
-            if waits:
+            local = [e for e in in_edges[op] if device[problem.edge_producer[e]] == d]
+            remote = [e for e in in_edges[op] if e not in local]
+            if any(key_of(e, d) not in arrived for e in remote):
                 continue
+            start = max(
+                [
+                    free.get(("device", d), 0.0),
+                    *(op_finish[int(problem.edge_producer[e])] for e in local),
+                    *(arrived[key_of(e, d)] for e in remote),
+                ]
+            )
             if start + left[op] >= best:
                 return
+            if start < last:
+                continue
             finish = start + float(problem.op_time[op, d])
+            sent = dict(arrived)
+            for e in out_edges[op]:  # what contends with nothing is sent at once
+                target = device[int(problem.consumers[e])]
+                if target != d and not contended(problem, d, target):
+                    sent[key_of(e, target)] = finish + transfer_time(
+                        problem, problem.edge_tensor[e], d, target
+                    )
             extend(
                 device,
                 left,
                 op_finish | {op: finish},
-                arrived,
+                sent,
                 free | {("device", d): finish},
-                max(latest, finish),
+                start,
             )
         for op in op_finish:
             for e in out_edges[op]:
                 target = device[int(problem.consumers[e])]
-                tensor = int(problem.edge_tensor[e])
-                key = (tensor, target) if by_tensor else e
+                key = key_of(e, target)
                 if target == device[op] or key in arrived:
                     continue
                 resources = contended(problem, device[op], target)
                 start = max([op_finish[op], *(free.get(r, 0.0) for r in resources)])
-                finish = start + transfer_time(problem, tensor, device[op], target)
+                if start < last:
+                    continue
+                finish = start + transfer_time(problem, problem.edge_tensor[e], device[op], target)
                 extend(
                     device,
                     left,
                     op_finish,
                     arrived | {key: finish},
                     free | dict.fromkeys(resources, finish),
-                    latest,
+                    start,
                 )
 
     def place(device):
@@ -374,6 +390,7 @@ def shortest_makespan(problem: Problem) -> float:
         if op == n:
             left = path_lengths(device)
             if max(left) < best:
+                seen.clear()
                 extend(device, left, {}, {}, {}, 0.0)
             return
         for d in range(problem.device_count):

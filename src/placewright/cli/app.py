@@ -50,7 +50,7 @@ def _print_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version"),
     ] = False,
 ) -> None:
     """Decide where each operator of a neural network runs, and prove how good the answer is."""
