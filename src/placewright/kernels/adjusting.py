@@ -6,7 +6,8 @@ import numpy as np
 from numba import njit
 
 from placewright.kernels.arrays import transfer_time
-from placewright.kernels.insertion import NOT_SENT, UNPLACED, _earliest, _occupy, _room
+from placewright.kernels.gaps import earliest, occupy, room
+from placewright.kernels.insertion import NOT_SENT, UNPLACED
 
 
 @njit(inline="always")
@@ -18,7 +19,7 @@ def _meeting(gap_start, gap_end, count, busy, first, last, ready, duration):
         moved = False
         for k in range(first, last):
             resource = busy[k]
-            fits = _earliest(
+            fits = earliest(
                 gap_start[resource], gap_end[resource], count[resource], start, duration
             )
             if fits > start:
@@ -54,7 +55,7 @@ def _finish_on(
                 there += duration
         ready = max(ready, there)
     time = p.op_time[op, d]
-    return time + _earliest(gap_start[d], gap_end[d], count[d], ready, time)
+    return time + earliest(gap_start[d], gap_end[d], count[d], ready, time)
 
 
 @njit(inline="always")
@@ -122,7 +123,7 @@ def adjusting_schedule(
         op_device[op] = previous = chosen
 
         needed = p.input_offsets[op + 1] - p.input_offsets[op] + 1
-        gap_start, gap_end = _room(gap_start, gap_end, count, needed)
+        gap_start, gap_end = room(gap_start, gap_end, count, needed)
         ready = 0.0
         for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
             edge = p.inputs[k]
@@ -138,15 +139,15 @@ def adjusting_schedule(
                     start = _meeting(gap_start, gap_end, count, busy, first, last, there, duration)
                     there = start + duration
                     for b in range(first, last):
-                        _occupy(gap_start, gap_end, count, busy[b], start, there)
+                        occupy(gap_start, gap_end, count, busy[b], start, there)
                     edge_start[edge] = start
                     if p.by_tensor:
                         arrival[tensor, chosen] = there
                 edge_finish[edge] = there
             ready = max(ready, there)
         time = p.op_time[op, chosen]
-        start = _earliest(gap_start[chosen], gap_end[chosen], count[chosen], ready, time)
-        _occupy(gap_start, gap_end, count, chosen, start, start + time)
+        start = earliest(gap_start[chosen], gap_end[chosen], count[chosen], ready, time)
+        occupy(gap_start, gap_end, count, chosen, start, start + time)
         op_start[op] = start
         op_finish[op] = start + time
     return -1

@@ -6,74 +6,10 @@ import numpy as np
 from numba import njit
 
 from placewright.kernels.arrays import transfer_time
+from placewright.kernels.gaps import earliest, occupy, room
 
 NOT_SENT = -1.0
 UNPLACED = -1
-
-
-@njit(inline="always")
-def _first_gap(gap_end, count, ready):
-    """Index of the first idle interval that ends after `ready`; the last one never ends."""
-    low, high = 0, count - 1
-    while low < high:
-        middle = (low + high) // 2
-        if gap_end[middle] > ready:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@njit(inline="always")
-def _earliest(gap_start, gap_end, count, ready, duration):
-    """Earliest start ≥ `ready` at which `duration` fits an idle interval."""
-    gap = _first_gap(gap_end, count, ready)
-    start = max(ready, gap_start[gap])
-    while start + duration > gap_end[gap]:
-        gap += 1
-        start = gap_start[gap]
-    return start
-
-
-@njit(cache=True)
-def _occupy(gap_start, gap_end, count, resource, start, finish):
-    """Take [start, finish] out of the idle interval that holds it."""
-    size = count[resource]
-    gap = _first_gap(gap_end[resource], size, start)
-    left = start > gap_start[resource, gap]
-    right = finish < gap_end[resource, gap]
-    if left and right:
-        for k in range(size, gap + 1, -1):
-            gap_start[resource, k] = gap_start[resource, k - 1]
-            gap_end[resource, k] = gap_end[resource, k - 1]
-        gap_start[resource, gap + 1] = finish
-        gap_end[resource, gap + 1] = gap_end[resource, gap]
-        gap_end[resource, gap] = start
-        count[resource] = size + 1
-    elif left:
-        gap_end[resource, gap] = start
-    elif right:
-        gap_start[resource, gap] = finish
-    else:
-        for k in range(gap, size - 1):
-            gap_start[resource, k] = gap_start[resource, k + 1]
-            gap_end[resource, k] = gap_end[resource, k + 1]
-        count[resource] = size - 1
-
-
-@njit(cache=True)
-def _room(gap_start, gap_end, count, needed):
-    """The gap tables with room for `needed` more intervals on every resource."""
-    most = count.max() if len(count) else 0
-    capacity = gap_start.shape[1]
-    if most + needed <= capacity:
-        return gap_start, gap_end
-    grown = max(2 * capacity, most + needed)
-    new_start = np.empty((len(count), grown))
-    new_end = np.empty((len(count), grown))
-    new_start[:, :capacity] = gap_start
-    new_end[:, :capacity] = gap_end
-    return new_start, new_end
 
 
 @njit(inline="always")
@@ -85,7 +21,7 @@ def _send_start(p, gap_start, gap_end, count, device_count, pair, ready, duratio
         moved = False
         for k in range(p.channel_offsets[pair], p.channel_offsets[pair + 1]):
             resource = device_count + p.channels[k]
-            fits = _earliest(
+            fits = earliest(
                 gap_start[resource], gap_end[resource], count[resource], start, duration
             )
             if fits > start:
@@ -169,7 +105,7 @@ def insertion_schedule(
                 ready = max(ready, there)
             time = p.op_time[op, d]
             if insertion:
-                start = _earliest(gap_start[d], gap_end[d], count[d], ready, time)
+                start = earliest(gap_start[d], gap_end[d], count[d], ready, time)
             else:
                 start = max(ready, gap_start[d, count[d] - 1])
             if start + time < best_finish:
@@ -181,7 +117,7 @@ def insertion_schedule(
             unit_device[unit] = best
             free_memory[best] -= unit_memory[unit]
 
-        gap_start, gap_end = _room(gap_start, gap_end, count, last - first + 1)
+        gap_start, gap_end = room(gap_start, gap_end, count, last - first + 1)
         ready = 0.0
         for k in range(first, last):
             edge = p.inputs[k]
@@ -200,7 +136,7 @@ def insertion_schedule(
                     )
                     there = start + duration
                     for c in range(p.channel_offsets[pair], p.channel_offsets[pair + 1]):
-                        _occupy(
+                        occupy(
                             gap_start, gap_end, count, device_count + p.channels[c], start, there
                         )
                     edge_start[edge] = start
@@ -210,10 +146,10 @@ def insertion_schedule(
             ready = max(ready, there)
         time = p.op_time[op, best]
         if insertion:
-            start = _earliest(gap_start[best], gap_end[best], count[best], ready, time)
+            start = earliest(gap_start[best], gap_end[best], count[best], ready, time)
         else:
             start = max(ready, gap_start[best, count[best] - 1])
-        _occupy(gap_start, gap_end, count, best, start, start + time)
+        occupy(gap_start, gap_end, count, best, start, start + time)
         op_start[op] = start
         op_finish[op] = start + time
     return -1
