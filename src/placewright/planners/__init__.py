@@ -225,6 +225,20 @@ TABLE: tuple[PlannerEntry, ...] = (
         _MILP,
         quick=False,
     ),
+    PlannerEntry(
+        "milp-split",
+        "latency",
+        "modules solved exactly, joined by a dynamic programme",
+        "DiviML §IV-B",
+        "milp.split:MilpSplit",
+        {
+            "channels": "1 to 4, or auto: the fewest that give modules of at most 40 ops (auto)",
+            "max_ops": "join neighbouring modules up to this size (none; 40 with more channels)",
+            "solver": "highs, scip or gurobi (highs)",
+            "module_seconds": "limit per module and pair of devices (60)",
+        },
+        quick=False,
+    ),
 )
 
 

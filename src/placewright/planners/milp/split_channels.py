@@ -1,0 +1,128 @@
+"""Modules with several channels between them, one after another (DiviML, §IV-B2; a heuristic)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from placewright.coarsen.modules import Modules
+from placewright.graph import Floats, Ints
+from placewright.plan import Placement
+from placewright.planners.base import Budget, Progress
+from placewright.planners.milp.split_exact import Solver
+from placewright.planners.milp.subproblem import Subproblem, subproblem
+from placewright.problem import Problem
+
+
+def solve_in_order(
+    modules: Modules, solve: Solver, seconds: float, limit: Budget, on_progress: Progress
+) -> Placement:
+    """Solve every module given the devices and the finish of the ops it reads, then stitch.
+
+    What else earlier modules still run then is not seen, so this may lose the optimum, and
+    nothing is proved. A module has `seconds` at most, and a fair share of what is left.
+    InfeasibleError if the memory that earlier modules leave is too little for one.
+    """
+    problem = modules.problem
+    device = np.full(problem.op_count, -1, dtype=np.int32)
+    finish = np.zeros(problem.op_count)
+    free = problem.device_memory.copy()
+    items: list[Ints] = []
+    for module in range(modules.count):
+        inputs, sub = _module(modules, module, device, finish, free)
+        share = min(seconds, max(limit.left, 0.0) / (modules.count - module))
+        placement, _ = solve(sub.problem, share)
+        ops = sub.ops[len(inputs) :]
+        device[ops] = placement.device[len(inputs) :]
+        free -= np.bincount(device[ops], problem.op_memory[ops], problem.device_count)
+        finish[ops] = _finish(sub.problem, placement)[len(inputs) :] + _begin(finish, inputs)
+        items.append(sub.items(_inside(placement, len(sub.edges)), skipped=len(inputs)))
+        on_progress("modules solved", (module + 1) / modules.count)
+    return Placement(device, np.concatenate(items))
+
+
+def _module(
+    modules: Modules, module: int, device: Ints, finish: Floats, free: Floats
+) -> tuple[Ints, Subproblem]:
+    """The ops that the module reads, by finish, and the problem of them and its own ops.
+
+    The ops it reads are on their devices, in a row on each, so that each ends when it does.
+    """
+    problem = modules.problem
+    own = modules.ops(module)
+    inputs = np.unique(problem.edge_producer[modules.input_edges(module)])
+    inputs = inputs[np.argsort(finish[inputs], kind="stable")]
+    sub = subproblem(problem, np.concatenate([inputs, own]).astype(np.int32))
+    part, count = sub.problem, len(inputs)
+    pinned, time, memory = part.op_pinned.copy(), part.op_time.copy(), part.op_memory.copy()
+    _pin_to_placed(problem, own, device, pinned[count:])
+    pinned[:count], memory[:count] = device[inputs], 0.0
+    ready = finish[inputs] - _begin(finish, inputs)
+    rows = []
+    for each in range(problem.device_count):
+        row = np.flatnonzero(pinned[:count] == each)
+        time[row] = np.diff(ready[row], prepend=0.0)[:, None]
+        rows += [(int(a), int(b)) for a, b in pairwise(row.tolist())]
+    # Edges among ops read would hold them up: they have ended.
+    sub = _without_edges_to(sub, count)
+    part = replace(sub.problem, op_time=time, op_memory=memory, op_pinned=pinned)
+    part = replace(part, device_memory=np.maximum(free, 0.0))
+    return inputs, replace(sub, problem=_with_edges(part, rows))
+
+
+def _pin_to_placed(problem: Problem, ops: Ints, device: Ints, pinned: Ints) -> None:
+    """Ops of units that earlier modules have placed go where these are."""
+    unit_device = np.full(problem.unit_count, -1)
+    np.maximum.at(unit_device, problem.op_unit, device)
+    placed = unit_device[problem.op_unit[ops]]
+    pinned[placed >= 0] = placed[placed >= 0]
+
+
+def _begin(finish: Floats, inputs: Ints) -> float:
+    """When a module's own clock starts: as the first op it reads ends."""
+    return float(finish[inputs].min()) if len(inputs) else 0.0
+
+
+def _without_edges_to(sub: Subproblem, count: int) -> Subproblem:
+    """Without the edges to the first `count` ops."""
+    part = sub.problem
+    kept = part.consumers >= count
+    per_tensor = np.bincount(part.edge_tensor[kept], minlength=part.tensor_count)
+    tensors = np.flatnonzero(per_tensor)
+    problem = replace(
+        part,
+        tensor_producer=part.tensor_producer[tensors],
+        tensor_bytes=part.tensor_bytes[tensors],
+        consumer_offsets=np.concatenate([[0], np.cumsum(per_tensor[tensors])]),
+        consumers=part.consumers[kept],
+    )
+    return Subproblem(problem, sub.ops, sub.edges[kept])
+
+
+def _with_edges(problem: Problem, pairs: list[tuple[int, int]]) -> Problem:
+    """With a tensor of no bytes for each pair of ops; their edges come last."""
+    sources, targets = [a for a, _ in pairs], [b for _, b in pairs]
+    end = problem.edge_count
+    return replace(
+        problem,
+        tensor_producer=np.concatenate([problem.tensor_producer, sources]),
+        tensor_bytes=np.concatenate([problem.tensor_bytes, np.zeros(len(pairs))]),
+        consumers=np.concatenate([problem.consumers, targets]),
+        consumer_offsets=np.concatenate(
+            [problem.consumer_offsets, np.arange(end + 1, end + 1 + len(pairs))]
+        ),
+    )
+
+
+def _inside(placement: Placement, edges: int) -> Placement:
+    """Without the edges that `_with_edges` added."""
+    assert placement.sequence is not None
+    return Placement(placement.device, placement.sequence[placement.sequence >= -edges])
+
+
+def _finish(problem: Problem, placement: Placement) -> Floats:
+    from placewright.simulate.latency import time_placement
+
+    return time_placement(problem, placement).op_finish

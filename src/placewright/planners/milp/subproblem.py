@@ -1,0 +1,84 @@
+"""A part of a problem as a problem of its own, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placewright.graph import Ints, frozen
+from placewright.plan import Placement
+from placewright.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Subproblem:
+    """`problem` has some ops of another; `ops[op]` and `edges[edge]` say which they are there."""
+
+    problem: Problem
+    ops: Ints
+    edges: Ints
+
+    def items(self, placement: Placement, skipped: int = 0) -> Ints:
+        """The placement's sequence in the numbers of the whole, less its first `skipped` ops.
+
+        The edges of the ops that are left out stay. ValueError without a sequence.
+        """
+        if placement.sequence is None:
+            raise ValueError("the placement has no sequence")
+        sequence = placement.sequence[(placement.sequence < 0) | (placement.sequence >= skipped)]
+        is_op = sequence >= 0
+        items = np.empty_like(sequence)
+        items[is_op] = self.ops[sequence[is_op]]
+        items[~is_op] = -1 - self.edges[-1 - sequence[~is_op]]
+        return frozen(items, np.int32)
+
+    def key(self) -> tuple[bytes, ...]:
+        """Equal where two parts of one problem differ in names and numbers only."""
+        problem = self.problem
+        return tuple(
+            array.tobytes()
+            for array in (
+                problem.op_time, problem.op_memory, problem.op_unit, problem.op_pinned,
+                problem.tensor_producer, problem.tensor_bytes, problem.consumer_offsets,
+                problem.consumers, problem.device_memory,
+            )
+        )  # fmt: skip
+
+
+def subproblem(problem: Problem, ops: Ints) -> Subproblem:
+    """The problem of `ops` alone, numbered in the order given, with the edges between them.
+
+    Tensors keep their bytes and lose the consumers outside; those without any left are gone.
+    Pins and colocation stay, the devices and the options are the same.
+
+    >>> subproblem(problem, np.array([1, 2])).problem.op_names     # of a → b → c
+    ('b', 'c')
+    """
+    number = np.full(problem.op_count, -1, dtype=np.int32)
+    number[ops] = np.arange(len(ops))
+    inside = (number[problem.edge_producer] >= 0) & (number[problem.consumers] >= 0)
+    edges = np.flatnonzero(inside)
+    # Parts that look the same are to have the same arrays: by producer, then as they were.
+    edges = edges[np.argsort(number[problem.edge_producer[edges]], kind="stable")]
+    tensors, first = np.unique(problem.edge_tensor[edges], return_index=True)
+    tensors = tensors[np.argsort(first)]
+    starts = np.append(np.sort(first), len(edges))
+    twin = problem.forward_twin[ops]
+    part = replace(
+        problem,
+        op_names=tuple(problem.op_names[op] for op in ops.tolist()),
+        op_types=tuple(problem.op_types[op] for op in ops.tolist()),
+        op_modules=tuple(problem.op_modules[op] for op in ops.tolist()),
+        op_time=problem.op_time[ops],
+        op_memory=problem.op_memory[ops],
+        is_backward=problem.is_backward[ops],
+        forward_twin=np.where(twin >= 0, number[twin], -1),
+        colocation=problem.colocation[ops],
+        op_pinned=problem.op_pinned[ops],
+        tensor_producer=number[problem.tensor_producer[tensors]],
+        tensor_bytes=problem.tensor_bytes[tensors],
+        consumer_offsets=starts,
+        consumers=number[problem.consumers[edges]],
+    )
+    return Subproblem(part, frozen(ops, np.int32), frozen(edges, np.int32))
