@@ -19,6 +19,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+def reason(error: BaseException) -> str:
+    """The first line of another library's error that says something."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next((line for line in lines if line), "no reason given")
+
+
 class PlacewrightError(Exception):
     """Base of every error above; `exit_code` is what the command line returns."""
 

@@ -221,6 +221,12 @@ class Problem:
             (),
         )
 
+    def free_memory(self, unit_device: Ints) -> Floats:
+        """`[device]` bytes left beside the units placed so far (`unit_device[unit]` or -1)."""
+        placed = unit_device >= 0
+        used = np.bincount(unit_device[placed], self.unit_memory[placed], self.device_count)
+        return self.device_memory - used
+
     def with_pins(self, unit_device: Mapping[int, int]) -> Problem:
         """The same problem with whole units pinned to devices."""
         pinned = self.op_pinned.copy()

@@ -254,11 +254,7 @@ def _with_room(
 
 def _roomiest(problem: Problem, unit: int) -> int | None:
     """The device with the most memory left beside the pinned units, if the unit fits there."""
-    pinned = problem.unit_pinned
-    held = pinned >= 0
-    free = problem.device_memory - np.bincount(
-        pinned[held], problem.unit_memory[held], problem.device_count
-    )
+    free = problem.free_memory(problem.unit_pinned)
     free = np.where(np.isfinite(problem.unit_time[unit]), free, -np.inf)
     best = int(free.argmax())
     return best if problem.unit_memory[unit] <= free[best] else None

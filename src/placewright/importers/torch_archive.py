@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright import files
-from placewright.errors import FormatError, PlacewrightError
+from placewright.errors import FormatError, PlacewrightError, reason
 from placewright.graph import Graph
 from placewright.importers import torch_export
 from placewright.importers.torch_graph import Shared
@@ -95,10 +95,9 @@ def _explained(path: str | Path) -> Iterator[None]:
     except PlacewrightError:
         raise
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise FormatError(
             f"{path}: not a .pt2 file that this torch reads "
-            f"({type(error).__name__}: {reason or 'no reason given'}); "
+            f"({type(error).__name__}: {reason(error)}); "
             "save the program again with torch.export.save"
         ) from error
 

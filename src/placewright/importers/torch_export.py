@@ -14,7 +14,7 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import GraphError, MissingExtraError, PlacewrightError
+from placewright.errors import GraphError, MissingExtraError, PlacewrightError, reason
 from placewright.graph import Graph
 from placewright.importers import torch_costs, torch_graph
 from placewright.importers.torch_graph import Program, Shared, Weight
@@ -123,10 +123,9 @@ def tracing(name: str) -> Iterator[None]:
     except PlacewrightError:
         raise
     except Exception as error:
-        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
         raise GraphError(
             f"{name}: torch.export cannot follow this module "
-            f"({type(error).__name__}: {reason or 'no reason given'}); "
+            f"({type(error).__name__}: {reason(error)}); "
             "remove what depends on data from its forward"
         ) from error
 

@@ -10,6 +10,9 @@ from numba import njit
 from placewright.graph import Ints
 from placewright.problem import Problem
 
+NOT_SENT = -1.0
+"""The time of a transfer that does not take place."""
+
 
 class Arrays(NamedTuple):
     """See `Problem` for the meaning; CSR pairs are `…_offsets` with what they index."""

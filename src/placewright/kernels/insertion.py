@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from placewright.kernels.arrays import transfer_time
+from placewright.kernels.arrays import NOT_SENT, transfer_time
 from placewright.kernels.gaps import earliest, occupy, room
 
-NOT_SENT = -1.0
 UNPLACED = -1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-NOT_SENT = -1.0
+from placewright.kernels.arrays import NOT_SENT
 
 
 @njit(cache=True, nogil=True)

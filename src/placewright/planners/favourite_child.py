@@ -76,7 +76,7 @@ class MSct(LatencyPlanner):
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         unit_device = problem.unit_pinned.copy()
-        free = free_memory(problem)
+        free = problem.free_memory(problem.unit_pinned)
         failed = favourite_child_placement(
             arrays_of(problem),
             priority,
@@ -211,15 +211,6 @@ def number(name: str, text: str, above: float, most: float = inf) -> float:
         limit = f" and at most {most:g}" if most < inf else ""
         raise OptionError(f"option {name} is '{text}'; give a number above {above:g}{limit}")
     return value
-
-
-def free_memory(problem: Problem) -> Floats:
-    """`[device]` bytes left beside the pinned units."""
-    pinned = problem.unit_pinned >= 0
-    used = np.bincount(
-        problem.unit_pinned[pinned], problem.unit_memory[pinned], problem.device_count
-    )
-    return problem.device_memory - used
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,7 +49,6 @@ from placewright.planners.favourite_child import (
     OpPairs,
     Symmetry,
     Words,
-    free_memory,
     lp_options,
     number,
 )
@@ -91,7 +90,7 @@ class Getf(LatencyPlanner):
         supported = np.isfinite(problem.unit_time)
         for _ in range(MAX_RETRIES):
             unit_device = problem.unit_pinned.copy()
-            free = free_memory(problem)
+            free = problem.free_memory(problem.unit_pinned)
             failed = earliest_start_placement(
                 arrays_of(problem), priority, problem.op_unit, unit_device, problem.unit_memory,
                 allowed, free,

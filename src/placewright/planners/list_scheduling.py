@@ -56,10 +56,7 @@ class MEtf(LatencyPlanner):
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         unit_device = problem.unit_pinned.copy()
-        pinned = unit_device >= 0
-        free = problem.device_memory - np.bincount(
-            unit_device[pinned], problem.unit_memory[pinned], problem.device_count
-        )
+        free = problem.free_memory(unit_device)
         failed = earliest_start_placement(
             arrays_of(problem),
             priority,
@@ -79,8 +76,6 @@ def _insert(problem: Problem, order: Ints, planner: str, *, insertion: bool) -> 
     if failed >= 0:
         unit_device = np.full(problem.unit_count, -1)
         unit_device[problem.op_unit] = placement.device
-        placed = unit_device >= 0
-        used = np.bincount(unit_device[placed], problem.unit_memory[placed], problem.device_count)
-        free = problem.device_memory - used
+        free = problem.free_memory(unit_device)
         raise no_room(problem, int(problem.op_unit[failed]), free, planner)
     return placement

@@ -80,10 +80,6 @@ def insert_in_order(
     unit_device = np.array(unit_device, dtype=np.int32)
     op_start, op_finish = np.zeros(problem.op_count), np.zeros(problem.op_count)
     edge_start, edge_finish = np.empty(problem.edge_count), np.empty(problem.edge_count)
-    placed = unit_device >= 0
-    used = np.bincount(
-        unit_device[placed], problem.unit_memory[placed], minlength=problem.device_count
-    )
     failed = insertion_schedule(
         arrays_of(problem),
         order,
@@ -91,7 +87,7 @@ def insert_in_order(
         unit_device,
         problem.unit_memory,
         np.isfinite(problem.unit_time),
-        problem.device_memory - used,
+        problem.free_memory(unit_device),
         insertion,
         op_start,
         op_finish,
