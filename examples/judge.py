@@ -20,7 +20,7 @@ def main() -> None:
     start, finish = plan.schedule.op_start.copy(), plan.schedule.op_finish.copy()
     last = int(finish.argmax())
     start[last], finish[last] = 0.0, finish[last] - start[last]
-    earlier = replace(plan, schedule=replace(plan.schedule, op_start=start, op_finish=finish))
+    earlier = replace(plan, outcome=replace(plan.schedule, op_start=start, op_finish=finish))
     print("last op first:  ", pw.verify(earlier).violations[0])
 
     device = np.array(plan.placement.device)

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import strategies as st
 
 from placewright.graph import GraphBuilder
-from placewright.problem import Options, Problem
+from placewright.options import Options
+from placewright.problem import Problem
 
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.7])
 BYTES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3])

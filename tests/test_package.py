@@ -176,13 +176,16 @@ def test_what_plans_knows_no_file_no_framework_and_no_command_line(name):
     assert roots.isdisjoint({"torch", "onnx", "transformers", "typer", "rich"})
 
 
-@pytest.mark.parametrize(
-    "name", ["graph", "cluster", "problem", "plan", "units", "errors", "files", "formats"]
-)
+DATA = (
+    "graph", "cluster", "options", "problem", "problem_files", "outcome", "plan", "units", "errors",
+    "files", "formats",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DATA)
 def test_data_modules_import_data_modules_only(name):
-    allowed = ("graph", "cluster", "problem", "plan", "units", "errors", "files", "formats")
     ours = {each for each in imported(f"placewright.{name}") if each.startswith("placewright")}
-    assert {each for each in ours if not inside(each, *allowed)} <= {"placewright"}
+    assert {each for each in ours if not inside(each, *DATA)} <= {"placewright"}
 
 
 def test_nothing_imports_the_command_line_but_itself():

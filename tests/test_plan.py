@@ -11,7 +11,8 @@ import pytest
 from hypothesis import assume, given
 
 from placewright.errors import FormatError, GraphError, InfeasibleError
-from placewright.plan import Placement, Plan, Schedule, Transfers
+from placewright.outcome import Schedule, Transfers
+from placewright.plan import Placement, Plan
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.strategies import problems
@@ -25,7 +26,7 @@ def plan_of(**changes: object) -> Plan:
     figures: dict[str, object] = {
         "problem": small(),
         "placement": Placement([0, 0, 0, 0]),
-        "schedule": Schedule([0, 1, 3, 6], [1, 3, 6, 7], NO_TRANSFERS),
+        "outcome": Schedule([0, 1, 3, 6], [1, 3, 6, 7], NO_TRANSFERS),
         "value": 7.0,
         "lower_bound": 5.0,
         "bound_source": "critical path",

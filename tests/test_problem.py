@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from placewright.errors import GraphError, InfeasibleError, OptionError
 from placewright.formats import ProblemEntry
-from placewright.problem import Options, Problem
+from placewright.options import Options, chosen_options
+from placewright.problem import Problem
+from placewright.problem_files import problem_document, read_problem
 from tests.strategies import problems
 
 INF = math.inf
@@ -49,6 +51,39 @@ def small(**changes: object) -> Problem:
 
 
 # -- options -------------------------------------------------------------------------------------
+
+
+def test_an_option_of_another_objective_is_refused():
+    with pytest.raises(OptionError, match="option load belongs to objective throughput, not to"):
+        Options(load="overlap")
+    with pytest.raises(OptionError, match="option contention belongs to objective latency and b"):
+        chosen_options({}, {"objective": "throughput", "contention": "none"})
+
+
+def test_what_a_source_brings_for_another_objective_is_left_out():
+    own = {"contention": "port", "transfer_unit": "edge"}
+    assert chosen_options(own, {}) == Options(contention="port", transfer_unit="edge")
+    assert chosen_options(own, {"objective": "throughput"}) == Options(objective="throughput")
+    assert chosen_options(own, {"contention": "none"}).contention == "none"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"objective": "batch-throughput", "batch": 0}, "batch is '0'; give a whole number above"),
+        ({"objective": "invocation-latency", "subgraphs": True}, "subgraphs is 'True'; give a"),
+        ({"objective": "throughput", "contiguous": "yes"}, "contiguous is 'yes'; give true or"),
+        ({"objective": "throughput", "load": "all"}, "load is 'all'; choose sum, overlap, duplex"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_refused(changes, message):
+    with pytest.raises(OptionError, match=message):
+        Options(**changes)
+
+
+def test_an_unknown_option_is_refused():
+    with pytest.raises(OptionError, match="no option 'contenton'; objective latency has"):
+        chosen_options({}, {"contenton": "none"})
 
 
 def test_options_have_the_defaults_of_a_real_cluster():
@@ -282,8 +317,8 @@ def assert_equal(one: Problem, two: Problem) -> None:
 
 
 def reread(problem: Problem) -> Problem:
-    text = json.dumps(problem.to_document(), allow_nan=False)
-    return Problem.from_entry(ProblemEntry.model_validate_json(text))
+    text = json.dumps(problem_document(problem), allow_nan=False)
+    return read_problem(ProblemEntry.model_validate_json(text))
 
 
 @given(problems(), st.data())
@@ -306,7 +341,41 @@ def test_every_column_survives_the_file():
     assert_equal(reread(full), full)
 
 
+def test_every_column_of_the_other_objectives_survives_the_file():
+    full = small(
+        is_cpu=[False, True],
+        staging="host",
+        host_latency=[[0.1, 0], [0.2, 0]],
+        host_seconds_per_byte=[[1, 0], [2, 0]],
+        op_sync_bytes=[1, 2, 3, 4],
+        batch_sizes=[2, 4],
+        batch_time=[[[1, 2], [INF, 3]]] * 4,
+        options=Options(objective="batch-throughput", batch=4),
+    )
+    assert_equal(reread(full), full)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"staging": "pigeon"}, "staging is 'pigeon'; choose direct or host"),
+        ({"host_latency": [[1, 2]]}, r"host_latency has shape \(1, 2\), expected \(2, 2\)"),
+        ({"batch_sizes": [2, 2], "batch_time": np.zeros((4, 2, 2))}, "batch_sizes must rise"),
+        ({"batch_sizes": [2]}, None),
+        ({"batch_sizes": [2], "batch_time": np.full((4, 2, 1), -1.0)}, "batch_time has an entry"),
+        ({"options": Options(objective="batch-throughput")}, "needs batch_sizes and batch_time"),
+    ],
+)
+def test_columns_of_the_other_objectives_are_checked(changes, message):
+    if message is None:
+        assert small(**changes).batch_time.shape == (4, 2, 1)
+        return
+    with pytest.raises(GraphError, match=message):
+        small(**changes)
+
+
 def test_columns_that_say_nothing_are_left_out_of_the_file():
-    ops = replace(small(colocation=[-1] * 4), op_types=("",) * 4).to_document()["ops"]
+    plain = replace(small(colocation=[-1] * 4), op_types=("",) * 4)
+    ops = problem_document(plain)["ops"]
     assert ops.keys() == {"name", "time", "memory"}
     assert ops["time"][3] == [1.0, None]

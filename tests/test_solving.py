@@ -15,10 +15,11 @@ from placewright.bounds.latency import Bound
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
 from placewright.graph import Graph, GraphBuilder
+from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal, no_progress
 from placewright.planning import make_problem, plan
-from placewright.problem import Options, Problem
+from placewright.problem import Problem
 from placewright.solving import best_of, compare, quick_planners, solve
 from placewright.verify import verify
 from tests.strategies import problems

@@ -18,8 +18,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placewright.errors import InfeasibleError, VerificationError
-from placewright.plan import Placement, Plan, Schedule, Transfers
-from placewright.problem import Options, Problem
+from placewright.options import Options
+from placewright.outcome import Schedule, Transfers
+from placewright.plan import Placement, Plan
+from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import CHECKS, MAX_SHOWN, verify
 from tests.strategies import problems
@@ -498,7 +500,7 @@ def test_no_op_of_a_plan_can_take_no_time_if_it_needs_some(random, data):
     assume(finish[op] > start[op])
     cut = finish.copy()
     cut[op] = start[op]
-    wrong = replace(good, schedule=Schedule(start, cut, good.schedule.transfers))
+    wrong = replace(good, outcome=Schedule(start, cut, good.schedule.transfers))
     assert any(f"op '{random.op_names[op]}' takes" in each for each in verify(wrong).violations)
 
 
@@ -512,5 +514,5 @@ def test_no_transfer_of_a_plan_can_be_left_out(random, data):
     assume(len(sent) > 0)
     gone = data.draw(st.integers(0, len(sent) - 1))
     rest = Transfers(*(np.delete(getattr(sent, name), gone) for name in vars(sent)))
-    wrong = replace(good, schedule=replace(good.schedule, transfers=rest))
+    wrong = replace(good, outcome=replace(good.schedule, transfers=rest))
     assert any("which is never sent" in each for each in verify(wrong).violations)

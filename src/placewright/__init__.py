@@ -25,15 +25,18 @@ from placewright.errors import (
 )
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers import Imported, load
-from placewright.plan import Placement, Plan, Schedule, Transfers
+from placewright.options import Options
+from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Schedule, Transfers
+from placewright.plan import Placement, Plan
 from placewright.planning import plan
-from placewright.problem import Options, Problem
+from placewright.problem import Problem
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "BatchSchedule",
     "Cluster",
     "ClusterError",
     "Comparison",
@@ -47,10 +50,13 @@ __all__ = [
     "Imported",
     "InfeasibleError",
     "InputError",
+    "Invocations",
     "Link",
+    "Loads",
     "MissingExtraError",
     "OptionError",
     "Options",
+    "Outcome",
     "Placement",
     "PlacewrightError",
     "Plan",

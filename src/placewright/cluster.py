@@ -32,6 +32,8 @@ class Device:
     `memory` bytes (`inf` = unlimited); `peak_flops` FLOP/s per dtype; `memory_bandwidth` B/s;
     `launch_overhead` seconds added to every op that does work; the efficiencies are the shares
     of the two peaks that real ops reach. None means: not given here, look in the catalog.
+    `batch_sizes`: how many inputs it may take at once (objective ``batch-throughput``; None:
+    quarters of the batch, see `costs.batches`).
     """
 
     name: str
@@ -43,8 +45,14 @@ class Device:
     launch_overhead: float | None = None
     compute_efficiency: float | None = None
     memory_efficiency: float | None = None
+    batch_sizes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.batch_sizes is not None:
+            sizes = tuple(sorted(set(self.batch_sizes)))
+            object.__setattr__(self, "batch_sizes", sizes)
+            if not sizes or sizes[0] < 1:
+                raise ClusterError(f"device '{self.name}': batch_sizes must be 1 or more")
         if self.peak_flops is not None:
             object.__setattr__(self, "peak_flops", MappingProxyType(dict(self.peak_flops)))
         positive = {
@@ -99,7 +107,9 @@ class Cluster:
 
     `routing` says how two devices reach each other: ``widest`` takes the path with the largest
     minimum bandwidth (Moirai §III), ``direct`` takes their own link where they have one, for
-    bandwidths that were measured end to end.
+    bandwidths that were measured end to end. `host_memory` names the device or switch that is
+    host memory, where tensors are staged through it on their way between devices (objectives
+    ``throughput`` and ``invocation-latency``); else devices send to each other directly.
     """
 
     name: str
@@ -107,6 +117,7 @@ class Cluster:
     links: tuple[Link, ...] = ()
     switches: tuple[str, ...] = ()
     routing: Literal["widest", "direct"] = "widest"
+    host_memory: str = ""
     description: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -118,6 +129,10 @@ class Cluster:
             if names.count(name) > 1:
                 raise ClusterError(f"{where}: two devices or switches are named '{name}'")
         known = set(names)
+        if self.host_memory and self.host_memory not in known:
+            raise ClusterError(
+                f"{where}: host_memory is '{self.host_memory}', which is no device or switch of it"
+            )
         for link in self.links:
             for end in (link.a, link.b):
                 if end not in known:
@@ -142,6 +157,8 @@ class Cluster:
             document["description"] = self.description
         if self.routing != "widest":
             document["routing"] = self.routing
+        if self.host_memory:
+            document["host_memory"] = self.host_memory
         document["devices"] = [_device_entry(device) for device in self.devices]
         if self.switches:
             document["switches"] = list(self.switches)
@@ -192,6 +209,7 @@ class Cluster:
                 links,
                 tuple(content.switches),
                 content.routing,
+                content.host_memory,
                 content.description,
             )
         except ClusterError as error:
@@ -215,6 +233,8 @@ def _device_entry(device: Device) -> dict[str, Any]:
     for what in ("memory_bandwidth", "launch_overhead", "compute_efficiency", "memory_efficiency"):
         if getattr(device, what) is not None:
             entry[what] = getattr(device, what)
+    if device.batch_sizes is not None:
+        entry["batch_sizes"] = list(device.batch_sizes)
     return entry
 
 

@@ -17,6 +17,7 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 OpNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4"]  # graph.DTYPES
 
 
@@ -88,6 +89,7 @@ class DeviceEntry(Strict):
     launch_overhead: Seconds | None = None
     compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
     memory_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
+    batch_sizes: Annotated[list[Count], Field(min_length=1)] | None = None
 
 
 class LinkEntry(Strict):
@@ -108,6 +110,7 @@ class ClusterFile(Strict):
     name: str
     description: str = ""
     routing: Literal["widest", "direct"] = "widest"
+    host_memory: str = ""
     devices: Annotated[list[DeviceEntry], Field(min_length=1)]
     switches: list[str] = []
     links: list[LinkEntry] = []
@@ -128,28 +131,52 @@ class ProblemOps(Strict):
     twin: list[Index] | None = None
     colocation: list[Index] | None = None
     pinned: list[Index] | None = None
+    sync_bytes: list[Amount] | None = None
 
 
 class Routes(Strict):
-    """`latency[a][b]` seconds, `seconds_per_byte[a][b]`; `channels[a][b]` the channels used."""
+    """`latency[a][b]` seconds, `seconds_per_byte[a][b]`; `channels[a][b]` the channels used.
+
+    With staging ``host``: `host_latency[way][device]`, `host_seconds_per_byte[way][device]`, way
+    0 to host memory and way 1 from it.
+    """
 
     latency: list[list[Amount]]
     seconds_per_byte: list[list[Amount]]
     channels: list[list[list[OpNumber]]]
     channel_names: list[str]
+    staging: Literal["direct", "host"] = "direct"
+    host_latency: list[list[Amount]] | None = None
+    host_seconds_per_byte: list[list[Amount]] | None = None
 
 
 class ProblemDevices(Strict):
     name: list[str]
     kind: list[str]
     memory: list[Amount | None]
+    cpu: list[bool] | None = None
 
 
 class ProblemOptions(Strict):
+    """The objective and the options that belong to it."""
+
     objective: str
-    transfer_unit: Literal["tensor", "edge"]
-    contention: Literal["none", "port", "link"]
-    memory: Literal["resident", "peak"]
+    transfer_unit: Literal["tensor", "edge"] | None = None
+    contention: Literal["none", "port", "link"] | None = None
+    memory: Literal["resident", "peak"] | None = None
+    load: Literal["sum", "overlap", "duplex"] | None = None
+    contiguous: bool | None = None
+    schedule: Literal["pipedream", "gpipe"] | None = None
+    replicate: bool | None = None
+    subgraphs: Count | None = None
+    batch: Count | None = None
+
+
+class BatchTimes(Strict):
+    """`time[op][device][size]` seconds for a batch of ``sizes[size]``, null = not allowed."""
+
+    sizes: list[Count]
+    time: list[list[list[Amount | None]]]
 
 
 class ProblemEntry(Strict):
@@ -159,6 +186,7 @@ class ProblemEntry(Strict):
     tensors: Tensors
     devices: ProblemDevices
     routes: Routes
+    batches: BatchTimes | None = None
 
 
 class TransfersEntry(Strict):
@@ -173,11 +201,62 @@ class TransfersEntry(Strict):
 
 
 class ScheduleEntry(Strict):
-    """Seconds from the start of the run."""
+    """Objective ``latency``: seconds from the start of the run."""
 
     op_start: list[Amount]
     op_finish: list[Amount]
     transfers: TransfersEntry
+
+
+class LoadsEntry(Strict):
+    """Objective ``throughput``: seconds per sample, ``[way][device]`` or ``[device]``."""
+
+    compute: list[list[Amount]]
+    incoming: list[list[Amount]]
+    outgoing: list[list[Amount]]
+    sync: list[Amount]
+    load: list[Amount]
+
+
+class InvocationTableEntry(Strict):
+    """Columns; seconds."""
+
+    device: list[OpNumber]
+    subgraph: list[OpNumber]
+    start: list[Amount]
+    incoming: list[Amount]
+    compute: list[Amount]
+    outgoing: list[Amount]
+
+
+class InvocationsEntry(Strict):
+    """Objective ``invocation-latency``: `op_finish` is when an output is in host memory."""
+
+    op_finish: list[Amount]
+    invocations: InvocationTableEntry
+
+
+class BatchesEntry(Strict):
+    """Columns: batches of `size` inputs."""
+
+    op: list[OpNumber]
+    device: list[OpNumber]
+    size: list[Count]
+    start: list[Amount]
+    finish: list[Amount]
+
+
+class BatchTransfersEntry(TransfersEntry):
+    """Columns as of a schedule's transfers, and how many inputs' tensors go together."""
+
+    inputs: list[Count]
+
+
+class BatchScheduleEntry(Strict):
+    """Objective ``batch-throughput``: seconds from the start of the run."""
+
+    batches: BatchesEntry
+    transfers: BatchTransfersEntry
 
 
 class PlannerEntry(Strict):
@@ -188,7 +267,12 @@ class PlannerEntry(Strict):
 
 
 class PlanFile(Strict):
-    """A plan with the whole problem it answers, so that anyone can judge it."""
+    """A plan with the whole problem it answers, so that anyone can judge it.
+
+    `placement[op]` is a device, or for ``batch-throughput`` a list of one device per input. What
+    the placement comes to is in the one of `schedule`, `loads`, `invocations` and `batches` that
+    belongs to the objective.
+    """
 
     format: Literal["placewright.plan/1"]
     version: str
@@ -198,8 +282,13 @@ class PlanFile(Strict):
     lower_bound: Amount
     bound_source: str
     status: Literal["optimal", "feasible"]
-    placement: list[OpNumber]
-    schedule: ScheduleEntry
+    placement: list[OpNumber] | list[list[OpNumber]]
+    replicas: list[list[OpNumber]] | None = None
+    subgraph: list[Index] | None = None
+    schedule: ScheduleEntry | None = None
+    loads: LoadsEntry | None = None
+    invocations: InvocationsEntry | None = None
+    batches: BatchScheduleEntry | None = None
     problem: ProblemEntry
 
 

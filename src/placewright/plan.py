@@ -1,4 +1,4 @@
-"""`Placement`, `Schedule` and `Plan`: a decision, its timing, and the whole answer with proof."""
+"""`Placement` and `Plan`: a decision, and the whole answer with its proof."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import numpy as np
 from placewright import files
 from placewright.errors import FormatError, GraphError, OptionError
 from placewright.graph import Floats, Ints, frozen
+from placewright.outcome import KEYS, BatchSchedule, Loads, Outcome, Schedule, read_outcome
 from placewright.problem import Problem
+from placewright.problem_files import problem_document, read_problem
 
 FORMAT = "placewright.plan/1"
 OPTIMAL_GAP = 1e-4
@@ -21,69 +23,36 @@ Status = Literal["optimal", "feasible"]
 
 @dataclass(frozen=True, eq=False)
 class Placement:
-    """`device[op]`: where each op runs.
+    """`device[op]`: where each op runs; ``device[op, input]`` for objective ``batch-throughput``.
 
     `sequence`, where a planner decided that too, is one order of all ops and edges: item i ≥ 0
     is op i, item i < 0 is edge ``-1 - i``. Timing each item as early as its predecessors and its
     resources (device, channels), taken in this order, allow gives the schedule; every
-    semi-active schedule has such a sequence. None leaves the order to the scheduler.
+    semi-active schedule has such a sequence. None leaves the order to the scheduler. For
+    ``batch-throughput`` ops and edges are those of `simulate.batch.expand`.
+
+    `replicas` (objective ``throughput``): stages that run on several devices, each a tuple of
+    them; its ops name the first. `subgraph[op]` (``invocation-latency``): which of its
+    accelerator's invocations, from 0 in their order, an op belongs to; -1 on a CPU.
     """
 
     device: Ints
     sequence: Ints | None = None
+    replicas: tuple[tuple[int, ...], ...] = ()
+    subgraph: Ints | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", frozen(self.device, np.int32))
-        if self.sequence is not None:
-            object.__setattr__(self, "sequence", frozen(self.sequence, np.int32))
-
-
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """Columns, one entry per transfer: the tensor, from `source` to `target` device, seconds.
-
-    `consumer` is the op it is for, or -1 where one transfer serves all consumers on the target.
-    """
-
-    tensor: Ints
-    consumer: Ints
-    source: Ints
-    target: Ints
-    start: Floats
-    finish: Floats
-
-    def __post_init__(self) -> None:
-        for name in ("tensor", "consumer", "source", "target"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
-        for name in ("start", "finish"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
-        if len({len(getattr(self, name)) for name in self.__dataclass_fields__}) > 1:
-            raise GraphError("the columns of schedule.transfers differ in length")
-
-    def __len__(self) -> int:
-        return len(self.tensor)
-
-
-@dataclass(frozen=True, eq=False)
-class Schedule:
-    """`op_start[op]`, `op_finish[op]` and the transfers; seconds from the start of the run."""
-
-    op_start: Floats
-    op_finish: Floats
-    transfers: Transfers
-
-    def __post_init__(self) -> None:
-        for name in ("op_start", "op_finish"):
-            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
-
-    @property
-    def makespan(self) -> float:
-        return float(self.op_finish.max())
+        for name in ("sequence", "subgraph"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
+        replicas = tuple(tuple(int(device) for device in stage) for stage in self.replicas)
+        object.__setattr__(self, "replicas", replicas)
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A placement, its schedule, its value and the proof of how good that is.
+    """A placement, what it comes to, its value and the proof of how good that is.
 
     `value` and `lower_bound` are seconds; `bound_source` says which argument proves the bound.
     The plan carries its whole problem, so that anyone can judge it.
@@ -91,7 +60,7 @@ class Plan:
 
     problem: Problem
     placement: Placement
-    schedule: Schedule
+    outcome: Outcome
     value: float
     lower_bound: float
     bound_source: str
@@ -113,26 +82,57 @@ class Plan:
         return "optimal" if self.gap <= OPTIMAL_GAP else "feasible"
 
     @property
+    def schedule(self) -> Schedule:
+        """The outcome of objective ``latency``; TypeError for another objective."""
+        if not isinstance(self.outcome, Schedule):
+            objective = self.problem.options.objective
+            raise TypeError(f"a plan for {objective} has no schedule of ops; see Plan.outcome")
+        return self.outcome
+
+    @property
+    def throughput(self) -> float | None:
+        """Samples per second, for the two objectives that are about many samples."""
+        inputs = {"throughput": 1, "batch-throughput": self.problem.options.batch}
+        count = inputs.get(self.problem.options.objective)
+        return None if count is None else count / self.value if self.value else float("inf")
+
+    @property
     def device_load(self) -> Floats:
-        """`[device]` seconds of computing."""
+        """`[device]` seconds that it is busy: computing, and for ``throughput`` all its load."""
         problem, device = self.problem, self.placement.device
+        if isinstance(self.outcome, Loads):
+            return self.outcome.load
+        if isinstance(self.outcome, BatchSchedule):
+            batches = self.outcome.batches
+            busy = batches.finish - batches.start
+            return np.bincount(batches.device, busy, problem.device_count).astype(np.float64)
         times = problem.op_time[np.arange(problem.op_count), device]
         return np.bincount(device, times, problem.device_count).astype(np.float64)
 
     @property
+    def device_ops(self) -> list[Ints]:
+        """Per device, the ops that run there (in a replica too)."""
+        devices = self.placement.device.reshape(self.problem.op_count, -1)
+        count = self.problem.device_count
+        found = [
+            np.flatnonzero((devices == device).any(axis=1)).astype(np.int32)
+            for device in range(count)
+        ]
+        for first, *others in self.placement.replicas:
+            for device in others:
+                found[device] = found[first]
+        return found
+
+    @property
     def device_memory(self) -> Floats:
-        """`[device]` bytes that the ops placed there keep."""
-        problem = self.problem
-        memory = np.bincount(self.placement.device, problem.op_memory, problem.device_count)
-        return memory.astype(np.float64)
+        """`[device]` bytes that the ops there keep."""
+        return np.array([self.problem.op_memory[ops].sum() for ops in self.device_ops])
 
     def device_of(self) -> dict[str, str]:
-        """Op name → device name."""
+        """Op name → device name (of its first input, and the first replica)."""
         names = self.problem.device_names
-        return {
-            op: names[device]
-            for op, device in zip(self.problem.op_names, self.placement.device, strict=True)
-        }
+        first = self.placement.device.reshape(self.problem.op_count, -1)[:, 0]
+        return {op: names[device] for op, device in zip(self.problem.op_names, first, strict=True)}
 
     def save(self, path: str | Path) -> None:
         files.write_json(path, self.to_document())
@@ -146,8 +146,7 @@ class Plan:
         """The plan as a ``placewright.plan/1`` object."""
         from placewright import __version__
 
-        transfers = self.schedule.transfers
-        return {
+        document = {
             "format": FORMAT,
             "version": __version__,
             "source": self.source,
@@ -162,16 +161,14 @@ class Plan:
             "bound_source": self.bound_source,
             "status": self.status,
             "placement": self.placement.device.tolist(),
-            "schedule": {
-                "op_start": self.schedule.op_start.tolist(),
-                "op_finish": self.schedule.op_finish.tolist(),
-                "transfers": {
-                    column: getattr(transfers, column).tolist()
-                    for column in ("tensor", "consumer", "source", "target", "start", "finish")
-                },
-            },
-            "problem": self.problem.to_document(),
         }
+        if self.placement.replicas:
+            document["replicas"] = [list(stage) for stage in self.placement.replicas]
+        if self.placement.subgraph is not None:
+            document["subgraph"] = self.placement.subgraph.tolist()
+        document[KEYS[self.problem.options.objective]] = self.outcome.to_document()
+        document["problem"] = problem_document(self.problem)
+        return document
 
     @classmethod
     def from_document(cls, document: Any, path: str | Path = "plan") -> Plan:
@@ -179,16 +176,21 @@ class Plan:
 
         files.check_format(document, FORMAT, path)
         content = files.validate(PlanFile, document, path)
-        schedule = content.schedule
         try:
-            plan = cls(
-                problem=Problem.from_entry(content.problem),
-                placement=Placement(np.array(content.placement)),
-                schedule=Schedule(
-                    np.array(schedule.op_start),
-                    np.array(schedule.op_finish),
-                    Transfers(**schedule.transfers.model_dump()),
+            problem = read_problem(content.problem)
+            key = KEYS[problem.options.objective]
+            if (entry := getattr(content, key)) is None:
+                raise FormatError(
+                    f"{path}: field {key}: missing; a plan for {problem.options.objective} has it"
+                )
+            return cls(
+                problem=problem,
+                placement=Placement(
+                    _rectangle(content.placement, problem, path),
+                    replicas=tuple(tuple(stage) for stage in content.replicas or ()),
+                    subgraph=None if content.subgraph is None else np.array(content.subgraph),
                 ),
+                outcome=read_outcome(key, entry, content.value),
                 value=content.value,
                 lower_bound=content.lower_bound,
                 bound_source=content.bound_source,
@@ -197,15 +199,33 @@ class Plan:
                 planner_options=content.planner.options,
                 coarsening=content.planner.coarsening,
                 source=content.source,
-            )
+            )._checked(path)
         except (GraphError, OptionError) as error:
             raise FormatError(f"{path}: {error}") from None
-        n = plan.problem.op_count
-        for what, column in (
-            ("placement", plan.placement.device),
-            ("schedule.op_start", plan.schedule.op_start),
-            ("schedule.op_finish", plan.schedule.op_finish),
-        ):
-            if len(column) != n:
-                raise FormatError(f"{path}: {what} has {len(column)} entries for {n} ops")
-        return plan
+
+    def _checked(self, path: str | Path) -> Plan:
+        """FormatError if a column is not as long as there are ops."""
+        columns: dict[str, Any] = {"placement": self.placement.device}
+        if self.placement.subgraph is not None:
+            columns["subgraph"] = self.placement.subgraph
+        key = KEYS[self.problem.options.objective]
+        for name in ("op_start", "op_finish"):
+            if hasattr(self.outcome, name):
+                columns[f"{key}.{name}"] = getattr(self.outcome, name)
+        for what, column in columns.items():
+            if len(column) != self.problem.op_count:
+                raise FormatError(
+                    f"{path}: {what} has {len(column)} entries for {self.problem.op_count} ops"
+                )
+        return self
+
+
+def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:
+    """The placement column: a device per op, or per op and input of a batch."""
+    width = problem.options.batch if problem.options.objective == "batch-throughput" else None
+    for op, row in enumerate(rows):
+        got = len(row) if isinstance(row, list) else None
+        if got != width:
+            wanted = "one device" if width is None else f"{width} devices, one per input"
+            raise FormatError(f"{path}: field placement.{op}: give {wanted}")
+    return np.array(rows, dtype=np.int32)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placewright.cluster import Cluster
 from placewright.costs.catalog import load_cluster
@@ -12,8 +12,9 @@ from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
+from placewright.options import chosen_options
 from placewright.plan import Plan
-from placewright.problem import Options, Problem
+from placewright.problem import Problem
 from placewright.solving import best_of, compare, solve
 
 if TYPE_CHECKING:
@@ -31,9 +32,6 @@ def plan(
     *,
     planner: str = AUTO,
     objective: str | None = None,
-    transfer_unit: str | None = None,
-    contention: str | None = None,
-    memory: str | None = None,
     training: bool = False,
     costs: CostOptions = DEFAULT_COSTS,
     pinned: Mapping[str, str] | None = None,
@@ -42,13 +40,15 @@ def plan(
     time_limit: float = float("inf"),
     seed: int = 0,
     on_progress: Progress | None = None,
+    **options: Any,
 ) -> Plan:
     """Plan `source` on `cluster` and return a verified `Plan`.
 
     `source` is a file, ``zoo:NAME``, ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG``, a `Graph`
     or a ready `Problem`. `cluster` is a preset's name, a file or a `Cluster`; a published
-    workload brings its own. Options left None are the source's own, else the defaults of
-    `Options`. `planner` ``auto`` takes the best of the quick planners for the objective.
+    workload brings its own. `options` are fields of `Options`, such as ``contention="port"``;
+    those left out are the source's own, else the defaults. `planner` ``auto`` takes the best of
+    the quick planners for the objective.
 
     Raises InputError for what cannot be used and InfeasibleError where no plan can exist or the
     planner found none.
@@ -57,12 +57,7 @@ def plan(
     >>> p.planner, p.lower_bound <= p.value
     ('heft', True)
     """
-    given = {
-        "objective": objective,
-        "transfer_unit": transfer_unit,
-        "contention": contention,
-        "memory": memory,
-    }
+    given = {**options, "objective": objective}
     problem, source_name = make_problem(
         source, cluster, given, training=training, costs=costs, pinned=pinned
     )
@@ -94,7 +89,7 @@ def plan(
 def make_problem(
     source: Source,
     cluster: Cluster | str | Path | None = None,
-    options: Mapping[str, str | None] | None = None,
+    options: Mapping[str, Any] | None = None,
     *,
     training: bool = False,
     costs: CostOptions = DEFAULT_COSTS,
@@ -117,6 +112,5 @@ def make_problem(
             f"{source.source} has no devices of its own; name a cluster (--cluster), "
             "such as 2x3090, this-machine or a file"
         )
-    given = {name: value for name, value in (options or {}).items() if value is not None}
-    chosen = Options(**{**source.options, **given})  # type: ignore[arg-type]
+    chosen = chosen_options(source.options, options or {})
     return build_problem(source.graph, cluster, chosen, costs, pinned), source.source

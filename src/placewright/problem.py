@@ -6,61 +6,26 @@ Seconds and bytes. Index order is stated by each name: ``op_time[op, device]``.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.errors import GraphError, InfeasibleError, OptionError
+from placewright.errors import GraphError, InfeasibleError
 from placewright.graph import Flags, Floats, Ints, frozen, topological_order
+from placewright.options import Options
 from placewright.units import format_bytes
 
-TransferUnit = Literal["tensor", "edge"]
-Contention = Literal["none", "port", "link"]
-Memory = Literal["resident", "peak"]
+Staging = Literal["direct", "host"]
 
-OBJECTIVES = ("latency", "invocation-latency", "throughput", "batch-throughput")
+DEFAULT_OPTIONS = Options()
 
 
-@dataclass(frozen=True)
-class Options:
-    """What exactly is being minimised, and on what kind of machine.
-
-    - `transfer_unit`: a ``tensor`` is sent once to each device that needs it, or once per
-      consumer (``edge``: the papers' model);
-    - `contention`: ``none``; ``port``: transfers that leave one device, or enter one, do not
-      overlap (Moirai eq. 8); ``link``: transfers over one channel do not overlap;
-    - `memory`: ``resident``: what the ops keep on a device fits it; ``peak``: weights stay,
-      and each tensor lives from its production to its last use on that device.
-    """
-
-    objective: str = "latency"
-    transfer_unit: TransferUnit = "tensor"
-    contention: Contention = "link"
-    memory: Memory = "resident"
-
-    def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise OptionError(f"no objective '{self.objective}'; there are {', '.join(OBJECTIVES)}")
-        if self.objective != "latency":
-            raise OptionError(
-                f"objective '{self.objective}' is not built yet; this version plans for latency"
-            )
-        for name, allowed in (
-            ("transfer_unit", get_args(TransferUnit)),
-            ("contention", get_args(Contention)),
-            ("memory", get_args(Memory)),
-        ):
-            if getattr(self, name) not in allowed:
-                raise OptionError(
-                    f"{name.replace('_', '-')} is '{getattr(self, name)}'; "
-                    f"choose {', '.join(allowed)}"
-                )
-
-    def to_document(self) -> dict[str, str]:
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+def _nothing() -> Any:
+    """The default of a column that most problems do not have: `Problem` puts zeros there."""
+    return np.zeros(0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +39,14 @@ class Problem:
     - `device_memory[device]` bytes (`inf` unlimited);
     - moving tensor t from a to b takes ``link_latency[a, b] + tensor_bytes[t] ·
       link_seconds_per_byte[a, b]``, nothing when a = b, and under contention ``link`` keeps the
-      channels ``channels[channel_offsets[k]:channel_offsets[k + 1]]``, k = a·devices + b, busy.
+      channels ``channels[channel_offsets[k]:channel_offsets[k + 1]]``, k = a·devices + b, busy;
+    - `is_cpu[device]`; every other device is an accelerator;
+    - `staging`: a tensor goes to another device ``direct``, or through ``host`` memory: written
+      there once in ``host_latency[0, a] + bytes · host_seconds_per_byte[0, a]`` and read by b
+      with row 1 of both (objectives ``throughput`` and ``invocation-latency``);
+    - `op_sync_bytes[op]` weights that replicas of the op keep equal, per sample (training);
+    - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
+      device takes no such batch (objective ``batch-throughput``).
     """
 
     name: str
@@ -99,9 +71,19 @@ class Problem:
     channel_offsets: NDArray[np.int64]
     channels: Ints
     channel_names: tuple[str, ...]
-    options: Options = Options()
+    options: Options = DEFAULT_OPTIONS
+    is_cpu: Flags = field(default_factory=_nothing)
+    staging: Staging = "direct"
+    host_latency: Floats = field(default_factory=_nothing)
+    host_seconds_per_byte: Floats = field(default_factory=_nothing)
+    op_sync_bytes: Floats = field(default_factory=_nothing)
+    batch_sizes: Ints = field(default_factory=_nothing)
+    batch_time: Floats = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
+        for column, shape in self._optional_shapes().items():
+            if np.size(getattr(self, column)) == 0:
+                object.__setattr__(self, column, np.zeros(shape))
         for column, dtype in _ARRAYS.items():
             try:
                 object.__setattr__(self, column, frozen(getattr(self, column), dtype))
@@ -111,6 +93,17 @@ class Problem:
                     "hold what is no number"
                 ) from None
         _check(self)
+
+    def _optional_shapes(self) -> dict[str, tuple[int, ...]]:
+        n, d = len(self.op_names), len(self.device_names)
+        return {
+            "is_cpu": (d,),
+            "host_latency": (2, d),
+            "host_seconds_per_byte": (2, d),
+            "op_sync_bytes": (n,),
+            "batch_sizes": (np.size(self.batch_sizes),),
+            "batch_time": (n, d, np.size(self.batch_sizes)),
+        }
 
     @property
     def op_count(self) -> int:
@@ -270,91 +263,6 @@ class Problem:
     def _largest(self, unit: int) -> float:
         return float(self.device_memory[np.isfinite(self.unit_time[unit])].max())
 
-    # -- files (part of a plan file) -------------------------------------------------------------
-
-    def to_document(self) -> dict[str, Any]:
-        """The problem as the ``problem`` object of a ``placewright.plan/1`` file."""
-        ops: dict[str, Any] = {"name": list(self.op_names)}
-        if any(self.op_types):
-            ops["type"] = list(self.op_types)
-        if any(self.op_modules):
-            ops["module"] = list(self.op_modules)
-        ops["time"] = _null_for_inf(self.op_time)
-        ops["memory"] = self.op_memory.tolist()
-        if self.is_backward.any():
-            ops["backward"] = self.is_backward.tolist()
-        for key, values in (
-            ("twin", self.forward_twin),
-            ("colocation", self.colocation),
-            ("pinned", self.op_pinned),
-        ):
-            if (values >= 0).any():
-                ops[key] = values.tolist()
-        offsets = self.consumer_offsets
-        count = self.device_count
-        channels = [
-            self.channels[self.channel_offsets[k] : self.channel_offsets[k + 1]].tolist()
-            for k in range(count * count)
-        ]
-        return {
-            "name": self.name,
-            "options": self.options.to_document(),
-            "ops": ops,
-            "tensors": {
-                "producer": self.tensor_producer.tolist(),
-                "bytes": self.tensor_bytes.tolist(),
-                "consumers": [
-                    self.consumers[offsets[t] : offsets[t + 1]].tolist()
-                    for t in range(self.tensor_count)
-                ],
-            },
-            "devices": {
-                "name": list(self.device_names),
-                "kind": list(self.device_kinds),
-                "memory": _null_for_inf(self.device_memory),
-            },
-            "routes": {
-                "latency": self.link_latency.tolist(),
-                "seconds_per_byte": self.link_seconds_per_byte.tolist(),
-                "channels": [channels[a * count : (a + 1) * count] for a in range(count)],
-                "channel_names": list(self.channel_names),
-            },
-        }
-
-    @classmethod
-    def from_entry(cls, entry: Any) -> Problem:
-        """The problem of a plan file, from its validated `formats.ProblemEntry`."""
-        ops, tensors, devices, routes = entry.ops, entry.tensors, entry.devices, entry.routes
-        n = len(ops.name)
-        if any(len(row) != len(devices.name) for row in routes.channels):
-            raise GraphError(f"problem '{entry.name}': routes.channels is no square matrix")
-        channels = [pair for row in routes.channels for pair in row]
-        return cls(
-            name=entry.name,
-            op_names=tuple(ops.name),
-            op_types=tuple(ops.type or [""] * n),
-            op_modules=tuple(ops.module or [""] * n),
-            op_time=_inf_for_null(ops.time),
-            op_memory=ops.memory,
-            is_backward=ops.backward or np.zeros(n, dtype=bool),
-            forward_twin=ops.twin or np.full(n, -1),
-            colocation=ops.colocation or np.full(n, -1),
-            op_pinned=ops.pinned or np.full(n, -1),
-            tensor_producer=tensors.producer,
-            tensor_bytes=tensors.bytes,
-            consumer_offsets=_offsets(tensors.consumers),
-            consumers=np.array([op for each in tensors.consumers for op in each], dtype=np.int32),
-            device_names=tuple(devices.name),
-            device_kinds=tuple(devices.kind),
-            device_memory=_inf_for_null(devices.memory),
-            link_latency=routes.latency,
-            link_seconds_per_byte=routes.seconds_per_byte,
-            channel_offsets=_offsets(channels),
-            channels=np.array([each for pair in channels for each in pair], dtype=np.int32),
-            channel_names=tuple(routes.channel_names),
-            options=Options(**entry.options.model_dump()),
-        )
-
 
 _ARRAYS: Mapping[str, Any] = {
     "op_time": np.float64,
@@ -372,29 +280,13 @@ _ARRAYS: Mapping[str, Any] = {
     "link_seconds_per_byte": np.float64,
     "channel_offsets": np.int64,
     "channels": np.int32,
+    "is_cpu": np.bool_,
+    "host_latency": np.float64,
+    "host_seconds_per_byte": np.float64,
+    "op_sync_bytes": np.float64,
+    "batch_sizes": np.int32,
+    "batch_time": np.float64,
 }
-
-
-def _null_for_inf(values: Floats) -> list[Any]:
-    listed = values.tolist()
-    if np.isfinite(values).all():
-        return listed  # type: ignore[no-any-return]
-    if values.ndim == 2:
-        return [[None if v == np.inf else v for v in row] for row in listed]
-    return [None if v == np.inf else v for v in listed]
-
-
-def _inf_for_null(values: list[Any]) -> Any:  # lists in lists; `frozen` makes the array
-    return [
-        _inf_for_null(each) if isinstance(each, list) else np.inf if each is None else each
-        for each in values
-    ]
-
-
-def _offsets(lists: list[list[int]]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(each) for each in lists], out=offsets[1:])
-    return offsets
 
 
 def _check(problem: Problem) -> None:
@@ -408,7 +300,7 @@ def _check(problem: Problem) -> None:
         "is_backward": (n,), "forward_twin": (n,), "colocation": (n,), "op_pinned": (n,),
         "tensor_bytes": (t,), "consumer_offsets": (t + 1,), "device_kinds": (d,),
         "device_memory": (d,), "link_latency": (d, d), "link_seconds_per_byte": (d, d),
-        "channel_offsets": (d * d + 1,),
+        "channel_offsets": (d * d + 1,), **problem._optional_shapes(),
     }  # fmt: skip
     for column, shape in expected.items():
         if np.shape(getattr(problem, column)) != shape:
@@ -416,10 +308,13 @@ def _check(problem: Problem) -> None:
                 f"{where}: {column} has shape {np.shape(getattr(problem, column))}, "
                 f"expected {shape}"
             )
-    for column in ("op_time", "device_memory"):
+    for column in ("op_time", "device_memory", "batch_time"):
         if not (getattr(problem, column) >= 0).all():
             raise GraphError(f"{where}: {column} has an entry that is negative or not a number")
-    for column in ("op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte"):
+    for column in (
+        "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
+        "host_latency", "host_seconds_per_byte", "op_sync_bytes",
+    ):  # fmt: skip
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():
             raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
@@ -441,4 +336,15 @@ def _check(problem: Problem) -> None:
         offsets = getattr(problem, column)
         if offsets[0] != 0 or offsets[-1] != length or (np.diff(offsets) < 0).any():
             raise GraphError(f"{where}: {column} do not fit")
+    if problem.staging not in get_args(Staging):
+        raise GraphError(f"{where}: staging is '{problem.staging}'; choose direct or host")
+    _check_batch(problem, where)
     problem.topological_order  # noqa: B018  (raises on a cycle)
+
+
+def _check_batch(problem: Problem, where: str) -> None:
+    sizes = problem.batch_sizes
+    if problem.options.objective == "batch-throughput" and not len(sizes):
+        raise GraphError(f"{where}: objective batch-throughput needs batch_sizes and batch_time")
+    if (np.diff(sizes, prepend=0) <= 0).any():
+        raise GraphError(f"{where}: batch_sizes must rise, from 1 or more")

@@ -15,12 +15,13 @@ import numpy as np
 from placewright import planners
 from placewright.coarsen import check_name, coarsen
 from placewright.errors import InfeasibleError, MissingExtraError, OptionError
-from placewright.plan import Placement, Plan, Schedule
+from placewright.outcome import Outcome, Schedule
+from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.verify import verify
 
 if TYPE_CHECKING:
-    from placewright.bounds.latency import Bound
+    from placewright.bounds import Bound
     from placewright.coarsen.contraction import Contraction
     from placewright.planners.base import Budget, Planner, Progress, Proposal
 
@@ -54,17 +55,23 @@ def solve(
     With a `coarsening` (see `coarsen.COARSENINGS`) the planner sees the coarser problem, and its
     answer is expanded and timed on this one.
     """
-    from placewright.bounds.latency import Bound, lower_bound
+    from placewright.bounds import Bound, lower_bound
     from placewright.planners.base import Budget, no_progress
 
     started = time.perf_counter()
     problem.check_feasible()
-    chosen = planners.create(planner, planner_options) if isinstance(planner, str) else planner
+    objective = problem.options.objective
+    if isinstance(planner, str):
+        chosen = planners.create(planner, planner_options, objective)
+    else:
+        chosen = planner
+    if chosen.objective != objective:
+        raise OptionError(f"planner '{chosen.name}' plans for {chosen.objective}, not {objective}")
     refusal = chosen.supports(problem)
     if refusal:
         raise OptionError(f"planner '{chosen.name}' cannot take this problem: {refusal}")
     budget = Budget(time_limit)
-    proposal, schedule = _propose(
+    proposal, outcome = _propose(
         problem,
         coarsen(problem, coarsening),
         chosen,
@@ -78,9 +85,9 @@ def solve(
         bound = Bound(proposal.lower_bound, proposal.bound_source)
     found = Plan(
         problem=problem,
-        placement=Placement(proposal.placement.device),
-        schedule=schedule,
-        value=schedule.makespan,
+        placement=replace(proposal.placement, sequence=None),
+        outcome=outcome,
+        value=outcome.value,
         lower_bound=bound.value,
         bound_source=bound.source,
         planner=chosen.name,
@@ -110,13 +117,13 @@ def compare(
     is interrupted (Ctrl-C, after which no other starts) has no plan in its line. The best bound
     that any of them proved is that of every plan.
     """
-    from placewright.bounds.latency import lower_bound
+    from placewright.bounds import lower_bound
     from placewright.planners.base import Budget, no_progress
 
     report = on_progress or no_progress
     chosen = list(names) if names is not None else quick_planners(problem)
     for name in chosen:
-        planners.entry(name)
+        planners.entry(name, problem.options.objective)
     check_name(coarsening)
     problem.check_feasible()
     bound = lower_bound(problem)
@@ -173,8 +180,7 @@ def best_of(lines: Sequence[Comparison]) -> Plan:
 
 def quick_planners(problem: Problem) -> list[str]:
     """Names of the planners for the problem's objective that need no time limit."""
-    objective = problem.options.objective
-    return [row.name for row in planners.TABLE if row.objective == objective and row.quick]
+    return [row.name for row in planners.planners_for(problem.options.objective) if row.quick]
 
 
 def _propose(
@@ -184,8 +190,8 @@ def _propose(
     budget: Budget,
     seed: int,
     on_progress: Progress,
-) -> tuple[Proposal, Schedule]:
-    """The planner's proposal with its schedule, within memory also where that is a peak.
+) -> tuple[Proposal, Outcome]:
+    """The planner's proposal with what it comes to, within memory also where that is a peak.
 
     Planners keep count of resident bytes. Under ``peak`` the schedule decides what lives besides,
     so a proposal that overflows is asked for again with that much memory held back.
@@ -199,14 +205,14 @@ def _propose(
         available = problem.device_memory - held_back
         within = asked.with_device_memory(np.maximum(available, 0.0))
         proposal = _with_room(within, planner, budget, seed, on_progress)
-        placement, schedule = _expand(problem, contraction, proposal.placement)
+        placement, outcome = _expand(problem, contraction, proposal.placement)
         if contraction or held_back.any():  # what is proved there bounds another problem
             proposal = Proposal(placement)
-        if problem.options.memory == "resident":
-            return proposal, schedule
-        over = peak_memory(problem, placement, schedule) - problem.device_memory
+        if problem.options.memory == "resident" or not isinstance(outcome, Schedule):
+            return proposal, outcome
+        over = peak_memory(problem, placement, outcome) - problem.device_memory
         if not (over > 0).any():
-            return proposal, schedule
+            return proposal, outcome
         # Half as much again: shaving off exactly the excess would creep.
         held_back += np.where(over > 0, 1.5 * over, 0.0)
     raise InfeasibleError(
@@ -217,19 +223,21 @@ def _propose(
 
 def _expand(
     problem: Problem, contraction: Contraction | None, placement: Placement
-) -> tuple[Placement, Schedule]:
-    """The placement on the problem's own ops, timed; coarse ones in the better of two orders.
+) -> tuple[Placement, Outcome]:
+    """The placement on the problem's own ops, evaluated; a latency one in the better of two orders.
 
     Expanded, a group's ops keep the place of the group; scheduled afresh, they need not.
     """
-    from placewright.simulate.latency import schedule_placement, time_placement
+    from placewright.simulate import evaluate
 
     if contraction is None:
-        return placement, time_placement(problem, placement)
+        return placement, evaluate(problem, placement)
     kept = contraction.expand(placement)
-    fresh = schedule_placement(problem, kept.device)
-    timed = [(each, time_placement(problem, each)) for each in (kept, fresh)]
-    return min(timed, key=lambda pair: pair[1].makespan)
+    if kept.sequence is None or problem.options.objective != "latency":
+        kept = replace(kept, sequence=None)
+        return kept, evaluate(problem, kept)
+    timed = [(each, evaluate(problem, each)) for each in (kept, replace(kept, sequence=None))]
+    return min(timed, key=lambda pair: pair[1].value)
 
 
 def _with_room(

@@ -13,7 +13,8 @@ from placewright.cluster import Cluster, Device, Link
 from placewright.costs.roofline import CostOptions, build_problem, op_memory, op_times
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import Graph, GraphBuilder
-from placewright.problem import Options, Problem
+from placewright.options import Options
+from placewright.problem import Problem
 
 # 10 TFLOP/s of which half is reached, 100 GB/s of which four fifths are, 10 µs to launch.
 GPU = Device(

@@ -4,7 +4,7 @@ import pytest
 
 from placewright.costs.roofline import CostOptions, op_memory
 from placewright.importers import load
-from placewright.problem import Options
+from placewright.options import Options
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.getf import assignment_descent, dual_value
+from placewright.options import Options
 from placewright.planners.favourite_child import OpPairs
 from placewright.planners.getf import (
     Getf,
@@ -20,7 +21,6 @@ from placewright.planners.getf import (
     relaxation,
 )
 from placewright.planning import make_problem
-from placewright.problem import Options
 from placewright.solving import solve
 from placewright.verify import verify
 from tests import naive

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from placewright import planners
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InfeasibleError
-from placewright.problem import Options
+from placewright.options import Options
 from placewright.solving import compare
 from placewright.verify import verify
 from tests.costs.test_links import clusters

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from placewright.errors import InfeasibleError, OptionError, PlacewrightError
 from placewright.graph import GraphBuilder
+from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Proposal, no_progress
 from placewright.planners.milp import planner as milp_planner
@@ -24,7 +25,7 @@ from placewright.planners.milp.moirai import MoiraiMilp
 from placewright.planners.milp.precedence import END, START, Precedence
 from placewright.planners.milp.sequence import sequence_by_time
 from placewright.planning import make_problem
-from placewright.problem import Options, Problem
+from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan

@@ -12,11 +12,11 @@ from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.kernels import mutations
 from placewright.kernels import search as kernel
+from placewright.options import Options
 from placewright.planners.base import Budget, MemoryAccount, NoRoomError
 from placewright.planners.search import Annealing, LocalSearch, OnePlusOneEA
 from placewright.planners.walk import Walk
 from placewright.planning import make_problem
-from placewright.problem import Options
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify

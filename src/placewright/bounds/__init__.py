@@ -1,1 +1,32 @@
-"""Lower bounds: what no plan can beat, and the argument that proves it."""
+"""Lower bounds: what no plan can beat, per objective."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from placewright.bounds.bound import Bound
+
+if TYPE_CHECKING:
+    from placewright.problem import Problem
+
+__all__ = ["Bound", "lower_bound"]
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The best bound that takes no search, for the problem's own objective and options."""
+    objective = problem.options.objective
+    if objective == "latency":
+        from placewright.bounds import latency
+
+        return latency.lower_bound(problem)
+    if objective == "throughput":
+        from placewright.bounds import throughput
+
+        return throughput.lower_bound(problem)
+    if objective == "invocation-latency":
+        from placewright.bounds import invocation
+
+        return invocation.lower_bound(problem)
+    from placewright.bounds import batch
+
+    return batch.lower_bound(problem)

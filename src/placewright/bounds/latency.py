@@ -14,10 +14,9 @@ subgradient steps; every price vector gives a valid bound, so the best seen coun
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from placewright.bounds.bound import Bound
 from placewright.graph import Floats, Ints
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.ranks import upward_ranks
@@ -26,14 +25,6 @@ from placewright.problem import Problem
 STEPS = 60
 # Sums of many floats are rounded; a bound is lowered by more than the error can be.
 ROUNDING = 1e-12
-
-
-@dataclass(frozen=True)
-class Bound:
-    """`value` seconds, and the argument that proves it in words."""
-
-    value: float
-    source: str
 
 
 def lower_bound(problem: Problem) -> Bound:

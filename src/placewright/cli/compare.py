@@ -19,6 +19,12 @@ def command(
     transfer_unit: o.TransferUnit = None,
     contention: o.Contention = None,
     memory: o.Memory = None,
+    load: o.Load = None,
+    contiguous: o.Contiguous = None,
+    schedule: o.Schedule = None,
+    replicate: o.Replicate = None,
+    subgraphs: o.Subgraphs = None,
+    batch: o.Batch = None,
     training: o.Training = False,
     optimizer: o.Optimizer = "adam",
     pin: o.Pins = None,
@@ -38,12 +44,10 @@ def command(
     announce_compilation()
     names = None if planners is None else [name.strip() for name in planners.split(",")]
     with progress(quiet=json) as on_progress:
-        given = {
-            "objective": objective,
-            "transfer_unit": transfer_unit,
-            "contention": contention,
-            "memory": memory,
-        }
+        given = o.problem_options(
+            objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
+            subgraphs, batch,
+        )  # fmt: skip
         problem, source_name = make_problem(
             source,
             cluster,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 
@@ -29,7 +29,12 @@ Planner = Annotated[
         "--planner", "-p", help="A planner (see 'planners'), or auto: the best of the quick ones."
     ),
 ]
-Objective = Annotated[str | None, typer.Option(help="What to minimise: latency.")]
+Objective = Annotated[
+    str | None,
+    typer.Option(
+        help="What to minimise: latency, invocation-latency, throughput or batch-throughput."
+    ),
+]
 TransferUnit = Annotated[
     str | None,
     typer.Option(help="Send a tensor once per device (tensor) or per consumer (edge)."),
@@ -39,6 +44,52 @@ Memory = Annotated[
     str | None,
     typer.Option(help="What must fit: what ops keep (resident), or the peak of the schedule."),
 ]
+Load = Annotated[
+    str | None,
+    typer.Option(
+        help="Throughput: computing and transfers one after another (sum), at once (overlap), "
+        "or in, out and computing at once (duplex)."
+    ),
+]
+Contiguous = Annotated[
+    bool | None,
+    typer.Option(
+        "--contiguous/--no-contiguous",
+        help="Throughput: whether devices must form a row that data goes along.",
+    ),
+]
+Schedule = Annotated[str | None, typer.Option(help="Throughput of training: pipedream or gpipe.")]
+Replicate = Annotated[
+    bool | None,
+    typer.Option(
+        "--replicate/--no-replicate", help="Throughput: let a stage run on several equal devices."
+    ),
+]
+Subgraphs = Annotated[
+    int | None,
+    typer.Option(help="Invocation latency: contiguous subgraphs an accelerator may hold."),
+]
+Batch = Annotated[
+    int | None, typer.Option(help="Batch throughput: how many inputs there are to finish.")
+]
+
+
+def problem_options(
+    objective: str | None,
+    transfer_unit: str | None,
+    contention: str | None,
+    memory: str | None,
+    load: str | None,
+    contiguous: bool | None,
+    schedule: str | None,
+    replicate: bool | None,
+    subgraphs: int | None,
+    batch: int | None,
+) -> dict[str, Any]:
+    """The fields of `Options` as a person gave them; None where they did not."""
+    return dict(locals())
+
+
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]

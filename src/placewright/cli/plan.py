@@ -13,6 +13,12 @@ def command(
     transfer_unit: o.TransferUnit = None,
     contention: o.Contention = None,
     memory: o.Memory = None,
+    load: o.Load = None,
+    contiguous: o.Contiguous = None,
+    schedule: o.Schedule = None,
+    replicate: o.Replicate = None,
+    subgraphs: o.Subgraphs = None,
+    batch: o.Batch = None,
     training: o.Training = False,
     optimizer: o.Optimizer = "adam",
     pin: o.Pins = None,
@@ -30,15 +36,15 @@ def command(
     from placewright.report.records import plan_record
 
     announce_compilation()
+    given = o.problem_options(
+        objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
+        subgraphs, batch,
+    )  # fmt: skip
     with progress(quiet=json) as on_progress:
         plan = make_plan(
             source,
             cluster,
             planner=planner,
-            objective=objective,
-            transfer_unit=transfer_unit,
-            contention=contention,
-            memory=memory,
             training=training,
             costs=CostOptions(optimizer=o.optimizer(optimizer)),
             pinned=o.pairs(pin, "--pin"),
@@ -47,6 +53,7 @@ def command(
             time_limit=time_limit,
             seed=seed,
             on_progress=on_progress,
+            **given,
         )
     if output is not None:
         plan.save(output)

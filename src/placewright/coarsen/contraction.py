@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Ints, frozen
+from placewright.graph import Floats, Ints, frozen
 from placewright.plan import Placement
 from placewright.problem import Problem
 
@@ -36,10 +36,11 @@ class Contraction:
         a group's ops run back to back where it ran as one, and their results leave as it ended,
         at the latest.
         """
-        device = placement.device[self.op_group]
-        if placement.sequence is None:
-            return Placement(device)
-        return Placement(device, self._expand_sequence(placement.sequence))
+        grouped = self.op_group
+        if placement.sequence is not None:
+            return Placement(placement.device[grouped], self._expand_sequence(placement.sequence))
+        subgraph = None if placement.subgraph is None else placement.subgraph[grouped]
+        return replace(placement, device=placement.device[grouped], subgraph=subgraph)
 
     def _expand_sequence(self, sequence: Ints) -> Ints:
         order = self.original.topological_order
@@ -77,8 +78,6 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
     first = np.full(count, problem.op_count)
     np.minimum.at(first, group, np.arange(problem.op_count))
     size = np.bincount(group, minlength=count)
-    op_time = np.zeros((count, problem.device_count))
-    np.add.at(op_time, group, problem.op_time)
     pinned = np.full(count, -1)
     np.maximum.at(pinned, group, problem.op_pinned)
     backward = np.zeros(count, dtype=np.int64)
@@ -94,18 +93,27 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         ),
         op_types=tuple(problem.op_types[op] for op in first),
         op_modules=tuple(problem.op_modules[op] for op in first),
-        op_time=op_time,
+        op_time=_summed(problem.op_time, group, count),
         op_memory=np.bincount(group, problem.op_memory, count).astype(np.float64),
         is_backward=backward == size,
         forward_twin=_twins(problem, group, count, backward == size),
         colocation=_merged_colocation(problem, group, count),
         op_pinned=pinned,
+        op_sync_bytes=np.bincount(group, problem.op_sync_bytes, count).astype(np.float64),
+        batch_time=_summed(problem.batch_time, group, count),
         tensor_producer=np.array(producer, dtype=np.int32),
         tensor_bytes=np.array(nbytes, dtype=np.float64),
         consumer_offsets=offsets,
         consumers=np.array([each for some in consumers for each in some], dtype=np.int32),
     )
     return Contraction(problem, contracted, group, edge_of)
+
+
+def _summed(values: Floats, group: Ints, count: int) -> Floats:
+    """Rows added up per group."""
+    total = np.zeros((count, *values.shape[1:]))
+    np.add.at(total, group, values)
+    return total
 
 
 def colocation_groups(problem: Problem) -> Ints:

@@ -26,14 +26,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.cluster import Cluster
+from placewright.cluster import Cluster, Device
 from placewright.errors import ClusterError
 from placewright.graph import Floats, Ints, frozen
 
@@ -41,6 +41,7 @@ Keys = NDArray[np.int64]
 _ChannelKey = tuple[str, str, str]  # own or shared, name, and what tells it from its likes
 
 UNREACHED = 2**62  # longer than any route, and small enough that adding two keys cannot overflow
+HOST = "host memory"  # the kind of a switch taken for a device
 UNLIMITED = -1  # in place of a channel: a transfer that keeps nothing busy
 
 
@@ -91,6 +92,29 @@ def routes(cluster: Cluster) -> Routes:
     if cluster.routing == "direct":
         table.prefer_direct(arcs)
     return table.routes(channel_names)
+
+
+def host_routes(cluster: Cluster) -> tuple[Floats, Floats]:
+    """``latency[way, device]`` and ``seconds_per_byte[way, device]`` of staging through memory.
+
+    Way 0 is from the device to ``cluster.host_memory``, way 1 back; nothing for a device that is
+    host memory itself or shares it (an unlimited link).
+    """
+    host = cluster.host_memory
+    if host not in cluster.device_names:
+        cluster = replace(
+            cluster,
+            devices=(*cluster.devices, Device(host, HOST)),
+            switches=tuple(switch for switch in cluster.switches if switch != host),
+        )
+    at = cluster.device_names.index(host)
+    found = routes(cluster)
+    rest = [d for d in range(cluster.device_count) if d != at or cluster.devices[d].kind != HOST]
+    ways = [
+        np.stack([matrix[rest, at], matrix[at, rest]])
+        for matrix in (found.link_latency, found.link_seconds_per_byte)
+    ]
+    return ways[0], ways[1]
 
 
 # -- arcs: one direction of one link ---------------------------------------------------------

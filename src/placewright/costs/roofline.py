@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from placewright.cluster import Cluster, Device
-from placewright.costs.catalog import complete, peak_flops
-from placewright.costs.links import routes
+from placewright.costs.batches import batch_times, roofline
+from placewright.costs.catalog import complete, is_cpu
+from placewright.costs.links import host_routes, routes
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import Floats, Graph, Ints
-from placewright.problem import Options, Problem
+from placewright.options import Options
+from placewright.problem import Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -79,24 +81,31 @@ def build_problem(
         channels=paths.channels,
         channel_names=paths.channel_names,
         options=options,
+        is_cpu=np.array([is_cpu(device) for device in cluster.devices]),
+        op_sync_bytes=graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count),
+        **_staging(cluster),
+        **_batches(graph, cluster, options),
     )
 
 
-def op_times(graph: Graph, device: Device) -> Floats:
-    """`[op]` seconds on `device`: measured if the graph has its kind, else the roofline.
+def _staging(cluster: Cluster) -> dict[str, Any]:
+    if not cluster.host_memory:
+        return {}
+    latency, per_byte = host_routes(cluster)
+    return {"staging": "host", "host_latency": latency, "host_seconds_per_byte": per_byte}
 
-    Roofline (Williams et al. 2009): the larger of FLOPs over the peak of the op's dtype and
-    bytes over memory bandwidth, each peak times the share of it that real ops reach, plus the
-    launch overhead. Ops that compute and move nothing take no time.
-    """
+
+def _batches(graph: Graph, cluster: Cluster, options: Options) -> dict[str, Any]:
+    if options.objective != "batch-throughput":
+        return {}
+    sizes, times = batch_times(graph, cluster, options.batch)
+    return {"batch_sizes": sizes, "batch_time": times}
+
+
+def op_times(graph: Graph, device: Device) -> Floats:
+    """`[op]` seconds on `device`: measured if the graph has its kind, else the roofline."""
     if device.kind in graph.times:
         return graph.times[device.kind]
-    if not device.peak_flops or not device.memory_bandwidth:
-        raise ClusterError(
-            f"device '{device.name}' of kind '{device.kind}': the graph has no measured times "
-            f"for this kind{_kinds_of(graph)} and the device has no peak_flops and "
-            "memory_bandwidth; give them, or name a kind of the catalog"
-        )
     moved = graph.op_bytes_read + graph.op_bytes_written
     works = (graph.op_flops > 0) | (moved > 0)
     if graph.times and not works.any():
@@ -104,11 +113,7 @@ def op_times(graph: Graph, device: Device) -> Floats:
             f"device '{device.name}' of kind '{device.kind}': the graph has measured times"
             f"{_kinds_of(graph)} and no FLOPs to estimate others from; use devices of those kinds"
         )
-    peaks = {dtype: peak_flops(device, dtype) for dtype in set(graph.op_dtypes)}
-    peak = np.array([peaks[dtype] for dtype in graph.op_dtypes])
-    computing = graph.op_flops / (peak * (device.compute_efficiency or 1.0))
-    moving = moved / (device.memory_bandwidth * (device.memory_efficiency or 1.0))
-    return np.where(works, np.maximum(computing, moving) + (device.launch_overhead or 0.0), 0.0)
+    return roofline(graph, device, graph.op_flops, moved)
 
 
 def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:

@@ -309,6 +309,7 @@ def _tarnawski_cluster(content: TarnawskiFile, path: str | Path) -> Cluster:
         devices=(*accelerators, *cpus),
         links=tuple(links),
         switches=(HOST_MEMORY,),
+        host_memory=HOST_MEMORY,
         description="devices of the workload file; bandwidths are nominal",
     )
 

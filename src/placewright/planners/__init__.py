@@ -242,20 +242,33 @@ TABLE: tuple[PlannerEntry, ...] = (
 )
 
 
-def entry(name: str) -> PlannerEntry:
-    """The row of the planner `name`; OptionError with the nearest names if there is none."""
-    for row in TABLE:
-        if row.name == name:
+def planners_for(objective: str) -> list[PlannerEntry]:
+    """The rows of the table for an objective."""
+    return [row for row in TABLE if row.objective == objective]
+
+
+def entry(name: str, objective: str = "latency") -> PlannerEntry:
+    """The row of the planner `name` for an objective; OptionError with the nearest if none."""
+    rows = [row for row in TABLE if row.name == name]
+    for row in rows:
+        if row.objective == objective:
             return row
-    names = [row.name for row in TABLE]
+    names = [row.name for row in planners_for(objective)]
+    if rows:
+        raise OptionError(
+            f"planner '{name}' plans for {' and '.join(row.objective for row in rows)}, not for "
+            f"{objective}; there are {', '.join(names) or 'none'}"
+        )
     close = difflib.get_close_matches(name, names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names)}"
     raise OptionError(f"no planner '{name}'; {hint}")
 
 
-def create(name: str, options: Mapping[str, str] | None = None) -> Planner:
+def create(
+    name: str, options: Mapping[str, str] | None = None, objective: str = "latency"
+) -> Planner:
     """The planner `name` with its options (``-O key=value`` on the command line)."""
-    row = entry(name)
+    row = entry(name, objective)
     for option in options or {}:
         if option not in row.options:
             known = ", ".join(row.options) or "none"

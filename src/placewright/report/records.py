@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from placewright.outcome import BatchSchedule, Invocations, Outcome, Schedule
 from placewright.plan import Plan
 from placewright.solving import Comparison
 
@@ -17,6 +18,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
     return {
         "objective": problem.options.objective,
         "value": plan.value,
+        **({} if plan.throughput is None else {"throughput": plan.throughput}),
         "lower_bound": plan.lower_bound,
         "bound_source": plan.bound_source,
         "gap": plan.gap,
@@ -26,7 +28,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
         "seed": plan.seed,
         "source": plan.source,
         "options": problem.options.to_document(),
-        "transfers": len(plan.schedule.transfers),
+        **_transfers(plan.outcome),
         "devices": [
             {
                 "name": name,
@@ -44,6 +46,14 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
         ],
         "plan": None if path is None else str(path),
     }
+
+
+def _transfers(outcome: Outcome) -> dict[str, int]:
+    if isinstance(outcome, (Schedule, BatchSchedule)):
+        return {"transfers": len(outcome.transfers)}
+    if isinstance(outcome, Invocations):
+        return {"invocations": len(outcome.invocations)}
+    return {}
 
 
 def comparison_records(lines: Sequence[Comparison]) -> list[dict[str, Any]]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from rich.markup import escape
 from rich.table import Table
 
+from placewright.options import Options
+from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome
 from placewright.plan import Plan
 from placewright.solving import Comparison
 from placewright.units import format_bytes, format_seconds
@@ -20,37 +22,87 @@ def summary(plan: Plan) -> str:
     """The answer in two lines."""
     options = plan.problem.options
     return (
-        f"{options.objective} {format_seconds(plan.value)}, lower bound "
+        f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
         f"planner {plan.planner}, {format_seconds(plan.seconds)}; "
-        f"{plan.problem.op_count} ops, {len(plan.schedule.transfers)} transfers; "
-        f"transfer unit {options.transfer_unit}, contention {options.contention}, "
-        f"memory {options.memory}"
+        f"{plan.problem.op_count} ops, {_amount(plan.outcome)}; {_chosen(options)}"
     )
+
+
+def _value(plan: Plan) -> str:
+    """The value, and the throughput where that is what people ask for."""
+    text = f"{plan.problem.options.objective} {format_seconds(plan.value)}"
+    if isinstance(plan.outcome, Loads):
+        return f"time per sample {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
+    if isinstance(plan.outcome, BatchSchedule):
+        return f"batch done in {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
+    return text
+
+
+def _amount(outcome: Outcome) -> str:
+    if isinstance(outcome, Loads):
+        return f"{int((outcome.load > 0).sum())} devices at work"
+    if isinstance(outcome, Invocations):
+        return f"{len(outcome.invocations)} invocations"
+    if isinstance(outcome, BatchSchedule):
+        return f"{len(outcome.batches)} batches, {len(outcome.transfers)} transfers"
+    return f"{len(outcome.transfers)} transfers"
+
+
+def _chosen(options: Options) -> str:
+    """The options that belong to the objective, in words."""
+    words = []
+    for name, value in options.to_document().items():
+        if isinstance(value, bool):
+            words.append(name if value else f"not {name}")
+        elif name != "objective":
+            words.append(f"{name.replace('_', ' ')} {value}")
+    return ", ".join(words)
 
 
 def device_table(plan: Plan) -> Table:
     """A line per device: how long it computes, what it keeps, what it sends."""
-    problem, transfers = plan.problem, plan.schedule.transfers
+    problem = plan.problem
     table = Table(title=escape(problem.name), title_justify="left")
     table.add_column("device")
     table.add_column("kind")
-    for column in ("ops", "load", "busy", "memory", "capacity", "sent"):
+    sent = _sent(plan)
+    columns = ("ops", "load", "busy", "memory", "capacity", *sent)
+    for column in columns:
         table.add_column(column, justify="right")
     for d, name in enumerate(problem.device_names):
         load = float(plan.device_load[d])
-        sent = problem.tensor_bytes[transfers.tensor[transfers.source == d]].sum()
         table.add_row(
             escape(name),
             escape(problem.device_kinds[d]),
-            str(int((plan.placement.device == d).sum())),
+            str(len(plan.device_ops[d])),
             format_seconds(load),
             f"{load / plan.value:.0%}" if plan.value else "-",
             format_bytes(float(plan.device_memory[d])),
             format_bytes(float(problem.device_memory[d])),
-            format_bytes(float(sent)),
+            *(column[d] for column in sent.values()),
         )
     return table
+
+
+def _sent(plan: Plan) -> dict[str, list[str]]:
+    """Title → text per device: what it sends and receives, in what the objective counts."""
+    problem, outcome = plan.problem, plan.outcome
+    devices = range(problem.device_count)
+    if isinstance(outcome, Loads):
+        ways = {"in": outcome.incoming, "out": outcome.outgoing}
+        return {
+            title: [format_seconds(float(each)) for each in seconds.sum(axis=0)]
+            for title, seconds in ways.items()
+        }
+    if isinstance(outcome, Invocations):
+        counts = [int((outcome.invocations.device == d).sum()) for d in devices]
+        return {"invoked": [str(count) for count in counts]}
+    transfers = outcome.transfers
+    size = problem.tensor_bytes[transfers.tensor]
+    if isinstance(outcome, BatchSchedule):
+        size = size * outcome.transfers.inputs
+    return {"sent": [format_bytes(float(size[transfers.source == d].sum())) for d in devices]}
 
 
 def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
@@ -58,7 +110,9 @@ def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
     plans = [line.plan for line in lines if line.plan is not None]
     table = Table(title=escape(title), title_justify="left")
     table.add_column("planner")
-    for column in ("makespan", "lower bound", "gap", "planned in"):
+    latency = not plans or plans[0].problem.options.objective == "latency"
+    value = "makespan" if latency else plans[0].problem.options.objective
+    for column in (value, "lower bound", "gap", "planned in"):
         table.add_column(column, justify="right")
     names = plans[0].problem.device_names if plans else ()
     for name in names if len(names) <= 8 else ():

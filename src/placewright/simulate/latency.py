@@ -14,7 +14,8 @@ from placewright.kernels.arrays import arrays_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
 from placewright.kernels.timing import time_sequence
-from placewright.plan import Placement, Schedule, Transfers
+from placewright.outcome import Schedule, Transfers
+from placewright.plan import Placement
 from placewright.problem import Problem
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Floats, Ints
-from placewright.plan import Placement, Schedule
+from placewright.outcome import Schedule
+from placewright.plan import Placement
 from placewright.problem import Problem
 
 

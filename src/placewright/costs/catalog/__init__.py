@@ -100,6 +100,12 @@ def find_kind(name: str) -> DeviceKind | None:
     return _by_any_name().get(_plain(name))
 
 
+def is_cpu(device: Device) -> bool:
+    """Whether the catalog knows the device's kind as a CPU, or the kind is ``cpu``."""
+    kind = find_kind(device.kind)
+    return device.kind.lower() == "cpu" if kind is None else kind.family == "cpu"
+
+
 def peak_flops(device: Device, dtype: str) -> float:
     """FLOP/s of `device` in `dtype`, or in the next wider dtype it has a peak for (`WIDER`).
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Ints
-from placewright.plan import Placement, Schedule
+from placewright.outcome import Schedule
+from placewright.plan import Placement
 from placewright.planners.base import Budget, NoRoomError, Planner, no_progress
 from placewright.planners.list_scheduling import Heft, MEtf
 from placewright.planners.simple import MinimumExecutionTime, SingleDevice

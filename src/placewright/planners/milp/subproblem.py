@@ -76,6 +76,8 @@ def subproblem(problem: Problem, ops: Ints) -> Subproblem:
         forward_twin=np.where(twin >= 0, number[twin], -1),
         colocation=problem.colocation[ops],
         op_pinned=problem.op_pinned[ops],
+        op_sync_bytes=problem.op_sync_bytes[ops],
+        batch_time=problem.batch_time[ops],
         tensor_producer=number[problem.tensor_producer[tensors]],
         tensor_bytes=problem.tensor_bytes[tensors],
         consumer_offsets=starts,

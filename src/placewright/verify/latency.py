@@ -1,49 +1,15 @@
-"""The judge: does a plan do what it says? Slow, obvious, and apart from everything that plans.
-
-`verify` recomputes every claim of a plan from its problem alone, with the definitions of the
-design and no code of the kernels, the simulator or a planner. Times may differ by rounding
-(`TOLERANCE`, relative to the makespan), nothing else may.
-"""
+"""The judge of plans for latency: the schedule of every op and transfer."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from placewright.errors import VerificationError
+from placewright.outcome import Schedule
 from placewright.plan import Plan
-from placewright.units import format_bytes, format_seconds
-
-TOLERANCE = 1e-9
-MAX_SHOWN = 20
-
-
-@dataclass(frozen=True)
-class Report:
-    """What the judge found: `violations` (empty if the plan holds) and its own figures."""
-
-    violations: tuple[str, ...]
-    value: float
-    """Seconds: the makespan, from the schedule's finish times."""
-    device_memory: tuple[float, ...]
-    """`[device]` bytes needed, under the plan's memory option."""
-    checks: tuple[str, ...]
-    """What was checked, in words."""
-
-    @property
-    def ok(self) -> bool:
-        return not self.violations
-
-    def raise_if_failed(self) -> None:
-        """VerificationError with the first violation, if there is one."""
-        if self.violations:
-            more = len(self.violations) - 1
-            raise VerificationError(
-                "the plan is wrong: " + self.violations[0] + (f" (and {more} more)" if more else "")
-            )
-
+from placewright.units import format_seconds
+from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, overlaps
 
 CHECKS = (
     "every op is on one device that supports it, its pinned device if it has one",
@@ -56,13 +22,8 @@ CHECKS = (
 )
 
 
-def verify(plan: Plan) -> Report:
-    """Judge `plan`; never raises for a wrong plan (see `Report.raise_if_failed`).
-
-    >>> report = verify(plan)          # doctest: +SKIP
-    >>> report.ok, report.violations   # doctest: +SKIP
-    (True, ())
-    """
+def verify_latency(plan: Plan, schedule: Schedule) -> Report:
+    """Judge a plan for objective ``latency``."""
     violations = list(_check_shapes(plan))
     value = math.nan
     memory: tuple[float, ...] = ()
@@ -71,8 +32,8 @@ def verify(plan: Plan) -> Report:
         value = max(judge.op_finish)
         memory = tuple(judge.memory_needed())
         for check in (
-            judge.placement,
-            judge.colocation,
+            judge.placed.placement,
+            judge.placed.colocation,
             judge.memory,
             judge.ops,
             judge.inputs,
@@ -131,6 +92,7 @@ class _Judge:
         problem = self.problem = plan.problem
         self.plan = plan
         self.device: list[int] = plan.placement.device.tolist()
+        self.placed = Placed(plan, [[device] for device in self.device])
         self.op_start: list[float] = plan.schedule.op_start.tolist()
         self.op_finish: list[float] = plan.schedule.op_finish.tolist()
         self.producer: list[int] = problem.tensor_producer.tolist()
@@ -155,50 +117,12 @@ class _Judge:
         self.by_tensor = problem.options.transfer_unit == "tensor"
         self.slack = TOLERANCE * max(max(self.op_finish), 1e-12)
 
-    def name(self, op: int) -> str:
-        return f"'{self.problem.op_names[op]}'"
-
-    def device_name(self, device: int) -> str:
-        return f"'{self.problem.device_names[device]}'"
-
-    def placement(self) -> Iterator[str]:
-        for op, device in enumerate(self.device):
-            if math.isinf(self.problem.op_time[op, device]):
-                yield f"op {self.name(op)} is on {self.device_name(device)}, which cannot run it"
-            pinned = int(self.problem.op_pinned[op])
-            if pinned >= 0 and pinned != device:
-                yield (
-                    f"op {self.name(op)} is pinned to {self.device_name(pinned)} "
-                    f"but is on {self.device_name(device)}"
-                )
-
-    def colocation(self) -> Iterator[str]:
-        first: dict[int, int] = {}
-        for op, group in enumerate(self.problem.colocation.tolist()):
-            if group < 0:
-                continue
-            other = first.setdefault(group, op)
-            if self.device[other] != self.device[op]:
-                yield (
-                    f"ops {self.name(other)} and {self.name(op)} must be together but are on "
-                    f"{self.device_name(self.device[other])} and "
-                    f"{self.device_name(self.device[op])}"
-                )
-
     def memory(self) -> Iterator[str]:
-        for device, needed in enumerate(self.memory_needed()):
-            available = float(self.problem.device_memory[device])
-            if needed > available * (1 + TOLERANCE):
-                yield (
-                    f"device {self.device_name(device)} needs {format_bytes(needed)} "
-                    f"and has {format_bytes(available)}"
-                )
+        return self.placed.memory(self.memory_needed())
 
     def memory_needed(self) -> list[float]:
         """Bytes per device: what its ops keep, and under ``peak`` the most that lives besides."""
-        kept = [0.0] * self.problem.device_count
-        for op, device in enumerate(self.device):
-            kept[device] += float(self.problem.op_memory[op])
+        kept = self.placed.kept()
         if self.problem.options.memory == "resident":
             return kept
         changes: dict[int, list[tuple[float, int, float]]] = defaultdict(list)
@@ -242,26 +166,26 @@ class _Judge:
             took = self.op_finish[op] - self.op_start[op]
             if abs(took - needed) > self.slack:
                 yield (
-                    f"op {self.name(op)} takes {format_seconds(took)} on "
-                    f"{self.device_name(device)}, which needs {format_seconds(needed)}"
+                    f"op {self.placed.op(op)} takes {format_seconds(took)} on "
+                    f"{self.placed.device(device)}, which needs {format_seconds(needed)}"
                 )
-            on_device[device].append((self.op_start[op], self.op_finish[op], self.name(op)))
+            on_device[device].append((self.op_start[op], self.op_finish[op], self.placed.op(op)))
         for device, intervals in on_device.items():
-            for one, two in self._overlaps(intervals):
-                yield f"ops {one} and {two} run at once on {self.device_name(device)}"
+            for one, two in overlaps(intervals, self.slack):
+                yield f"ops {one} and {two} run at once on {self.placed.device(device)}"
 
     def inputs(self) -> Iterator[str]:
         arrival: dict[tuple[int, int, int], float] = {}
         for tensor, consumer, source, target, start, finish in self.sent:
             key = (tensor, -1 if self.by_tensor else consumer, target)
             if key in arrival:
-                yield f"tensor {tensor} is sent twice to {self.device_name(target)}"
+                yield f"tensor {tensor} is sent twice to {self.placed.device(target)}"
             arrival[key] = finish
             producer = self.producer[tensor]
             if source != self.device[producer]:
-                yield f"tensor {tensor} is sent from {self.device_name(source)}, where it is not"
+                yield f"tensor {tensor} is sent from {self.placed.device(source)}, where it is not"
             if start < self.op_finish[producer] - self.slack:
-                yield f"tensor {tensor} is sent before {self.name(producer)} has produced it"
+                yield f"tensor {tensor} is sent before {self.placed.op(producer)} has produced it"
         needed = 0
         for tensor, producer in enumerate(self.producer):
             served = set()
@@ -274,14 +198,14 @@ class _Judge:
                     there = arrival.get(key)
                 if there is None:
                     yield (
-                        f"op {self.name(op)} on {self.device_name(target)} needs a tensor of "
-                        f"{self.name(producer)} on {self.device_name(self.device[producer])}, "
-                        "which is never sent"
+                        f"op {self.placed.op(op)} on {self.placed.device(target)} needs a tensor "
+                        f"of {self.placed.op(producer)} on "
+                        f"{self.placed.device(self.device[producer])}, which is never sent"
                     )
                 elif self.op_start[op] < there - self.slack:
                     yield (
-                        f"op {self.name(op)} starts at {format_seconds(self.op_start[op])}, "
-                        f"before its input from {self.name(producer)} is there "
+                        f"op {self.placed.op(op)} starts at {format_seconds(self.op_start[op])}, "
+                        f"before its input from {self.placed.op(producer)} is there "
                         f"({format_seconds(there)})"
                     )
             needed += len(served)
@@ -291,7 +215,9 @@ class _Judge:
     def transfers(self) -> Iterator[str]:
         busy: dict[tuple[str, int], list[tuple[float, float, str]]] = defaultdict(list)
         for tensor, _, source, target, start, finish in self.sent:
-            route = f"tensor {tensor} from {self.device_name(source)} to {self.device_name(target)}"
+            route = (
+                f"tensor {tensor} from {self.placed.device(source)} to {self.placed.device(target)}"
+            )
             if source == target:
                 yield f"the transfer of {route} goes nowhere"
                 continue
@@ -306,7 +232,7 @@ class _Judge:
             for resource in self._contended(source, target):
                 busy[resource].append((start, finish, route))
         for (kind, _), intervals in busy.items():
-            for one, two in self._overlaps(intervals):
+            for one, two in overlaps(intervals, self.slack):
                 yield f"the transfers of {one} and of {two} overlap on one {kind}"
 
     def _contended(self, source: int, target: int) -> list[tuple[str, int]]:
@@ -319,15 +245,6 @@ class _Judge:
             used = self.problem.channels[offsets[pair] : offsets[pair + 1]].tolist()
             return [("channel", channel) for channel in used]
         return []
-
-    def _overlaps(self, intervals: list[tuple[float, float, str]]) -> Iterator[tuple[str, str]]:
-        """Pairs that overlap; an interval of no length must not lie inside another either."""
-        latest_end, latest = -math.inf, ""
-        for start, end, name in sorted(intervals):
-            if start < latest_end - self.slack:
-                yield latest, name
-            if end > latest_end:
-                latest_end, latest = end, name
 
     def claims(self) -> Iterator[str]:
         makespan = max(self.op_finish)

@@ -1,0 +1,133 @@
+"""`Options`: what exactly is being minimised, and on what kind of machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+from placewright.errors import OptionError
+
+Objective = Literal["latency", "invocation-latency", "throughput", "batch-throughput"]
+TransferUnit = Literal["tensor", "edge"]
+Contention = Literal["none", "port", "link"]
+Memory = Literal["resident", "peak"]
+Load = Literal["sum", "overlap", "duplex"]
+PipelineSchedule = Literal["pipedream", "gpipe"]
+
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+OPTIONS_OF: Mapping[str, tuple[str, ...]] = {
+    "latency": ("transfer_unit", "contention", "memory"),
+    "invocation-latency": ("subgraphs",),
+    "throughput": ("load", "contiguous", "schedule", "replicate"),
+    "batch-throughput": ("transfer_unit", "contention", "batch"),
+}
+"""The options that mean something for an objective; the others keep their defaults."""
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "transfer_unit": get_args(TransferUnit),
+    "contention": get_args(Contention),
+    "memory": get_args(Memory),
+    "load": get_args(Load),
+    "schedule": get_args(PipelineSchedule),
+}
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is minimised. `OPTIONS_OF` says which options belong to which objective.
+
+    Objective ``latency`` (of one input), and ``batch-throughput`` where noted:
+
+    - `transfer_unit` (both): a ``tensor`` is sent once to each device that needs it, or once per
+      consumer (``edge``: the papers' model);
+    - `contention` (both): ``none``; ``port``: transfers that leave one device, or enter one, do
+      not overlap (Moirai eq. 8); ``link``: transfers over one channel do not overlap;
+    - `memory`: ``resident``: what the ops keep on a device fits it; ``peak``: weights stay,
+      and each tensor lives from its production to its last use on that device.
+
+    Objective ``batch-throughput`` (DiviML §IV-A): `batch`, the number L of inputs.
+
+    Objective ``throughput`` (Tarnawski et al. §5): `load` of a device: computing and transfers
+    one after another (``sum``), at once (``overlap``), or ways in and out apart too (``duplex``);
+    `contiguous`: devices can be put in a row that data only goes along; `schedule` of training,
+    ``pipedream`` (largest forward and backward load of a device) or ``gpipe`` (largest forward
+    plus largest backward load); `replicate`: a stage may run on several equal devices.
+
+    Objective ``invocation-latency`` (Tarnawski et al. §4): `subgraphs`, the number q of
+    contiguous subgraphs that an accelerator may hold.
+    """
+
+    objective: str = "latency"
+    transfer_unit: TransferUnit = "tensor"
+    contention: Contention = "link"
+    memory: Memory = "resident"
+    load: Load = "sum"
+    contiguous: bool = True
+    schedule: PipelineSchedule = "pipedream"
+    replicate: bool = False
+    subgraphs: int = 1
+    batch: int = 1
+
+    def __post_init__(self) -> None:
+        check_objective(self.objective)
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise OptionError(
+                    f"{_written(name)} is '{getattr(self, name)}'; choose {', '.join(allowed)}"
+                )
+        for name in ("subgraphs", "batch"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise OptionError(f"{_written(name)} is '{value}'; give a whole number above 0")
+        for name in ("contiguous", "replicate"):
+            if not isinstance(getattr(self, name), bool):
+                raise OptionError(
+                    f"{_written(name)} is '{getattr(self, name)}'; give true or false"
+                )
+        for field in fields(self):
+            used = field.name in ("objective", *OPTIONS_OF[self.objective])
+            if not used and getattr(self, field.name) != field.default:
+                raise OptionError(_misplaced(field.name, self.objective))
+
+    def to_document(self) -> dict[str, Any]:
+        """The objective and the options that belong to it."""
+        return {name: getattr(self, name) for name in ("objective", *OPTIONS_OF[self.objective])}
+
+
+def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
+    """The options a person has `given` (None: not given) over those of the source itself.
+
+    What a source brings for another objective than the one chosen is left out; what a person
+    gives must belong to the objective (OptionError).
+    """
+    wanted = {name: value for name, value in given.items() if value is not None}
+    objective = wanted.get("objective", own.get("objective", "latency"))
+    check_objective(objective)
+    fitting = {name: own[name] for name in own if name in OPTIONS_OF[objective]}
+    for name in wanted:
+        if name not in Options.__dataclass_fields__:
+            known = ", ".join(_written(each) for each in OPTIONS_OF[objective])
+            raise OptionError(f"no option '{name}'; objective {objective} has {known}")
+        if name != "objective" and name not in OPTIONS_OF[objective]:
+            raise OptionError(_misplaced(name, objective))
+    return Options(**{**fitting, **wanted, "objective": objective})
+
+
+def check_objective(name: str) -> None:
+    """OptionError unless `name` is an objective."""
+    if name not in OBJECTIVES:
+        raise OptionError(f"no objective '{name}'; there are {', '.join(OBJECTIVES)}")
+
+
+def _misplaced(name: str, objective: str) -> str:
+    owners = [owner for owner, options in OPTIONS_OF.items() if name in options]
+    return (
+        f"option {_written(name)} belongs to objective {' and '.join(owners)}, not to "
+        f"{objective}; leave it out or choose another objective"
+    )
+
+
+def _written(name: str) -> str:
+    return name.replace("_", "-")

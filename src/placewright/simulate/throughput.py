@@ -1,0 +1,154 @@
+"""Time per sample of a pipeline: the loads of its devices (Tarnawski et al. 2020, §5, App. C).
+
+A *stage* is a device, or the devices that run replicas of the same ops. Per sample and stage, in
+the forward and the backward pass apart:
+
+- `compute`: its ops' times;
+- `outgoing`: each tensor that an op of another stage reads. Staging ``host``: written to host
+  memory once; ``direct``: sent once to each other stage that reads it;
+- `incoming`: each tensor that comes from another stage: read once.
+
+What goes between two stages directly takes the mean over their pairs of devices. An outgoing
+tensor belongs to its producer's pass, an incoming one to the forward pass if any forward op of
+the stage reads it. The replicas of a stage take turns, so each has the stage's seconds divided by
+their number r per sample, and in training ``(r − 1) / r · weights · seconds per byte`` besides,
+to keep their weights equal (App. C.2): on the slowest link among them, or through host memory.
+
+A device's load puts these together: added up (``sum``), or the largest of computing and of
+transfers, in and out together (``overlap``) or apart (``duplex``). Weight synchronisation is
+added under ``sum`` and one more candidate for the largest otherwise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.graph import Floats, Ints
+from placewright.options import Options
+from placewright.outcome import BACKWARD, FORWARD, Loads
+from placewright.plan import Placement
+from placewright.problem import Problem
+
+
+def loads(problem: Problem, placement: Placement) -> Loads:
+    """The loads of a placement and the time per sample.
+
+    >>> loads(problem, Placement(np.zeros(2, int))).compute.shape    # doctest: +SKIP
+    (2, 3)
+    """
+    stages = Stages(problem, placement)
+    way = problem.is_backward.astype(np.int64)
+    d = problem.device_count
+    compute, incoming, outgoing = np.zeros((2, d)), np.zeros((2, d)), np.zeros((2, d))
+    times = problem.op_time[np.arange(problem.op_count), placement.device]
+    np.add.at(compute, (way, placement.device), times)
+    for tensor in range(problem.tensor_count):
+        _add_transfers(problem, stages, tensor, incoming, outgoing)
+    for total in (compute, incoming, outgoing):
+        stages.share_out(total)
+    sync = stages.sync()
+    parts = [
+        combined(problem.options, compute[w], incoming[w], outgoing[w]) for w in (FORWARD, BACKWARD)
+    ]
+    if problem.options.schedule == "gpipe":
+        # Weights are synchronised once per sample, after its backward pass.
+        parts[BACKWARD] = _with_sync(problem.options, parts[BACKWARD], sync)
+        load = parts[FORWARD] + parts[BACKWARD]
+        value = float(parts[FORWARD].max() + parts[BACKWARD].max())
+    else:
+        whole = combined(problem.options, compute.sum(0), incoming.sum(0), outgoing.sum(0))
+        load = _with_sync(problem.options, whole, sync)
+        value = float(load.max())
+    return Loads(compute, incoming, outgoing, sync, load, value)
+
+
+def combined(options: Options, compute: Floats, incoming: Floats, outgoing: Floats) -> Floats:
+    """Busy seconds from their parts, under the option `load`."""
+    if options.load == "sum":
+        return compute + incoming + outgoing
+    if options.load == "overlap":
+        return np.maximum(compute, incoming + outgoing)
+    return np.maximum(compute, np.maximum(incoming, outgoing))
+
+
+class Stages:
+    """Which devices act as one, and what it takes to send between them."""
+
+    def __init__(self, problem: Problem, placement: Placement) -> None:
+        self.problem = problem
+        self.placement = placement
+        self.members: dict[int, tuple[int, ...]] = {
+            device: (device,) for device in range(problem.device_count)
+        }
+        for stage in placement.replicas:
+            self.members[stage[0]] = stage
+
+    def transfer(self, tensor: int, source: int, target: int) -> float:
+        """Seconds from one stage to another, directly."""
+        problem = self.problem
+        ways = np.ix_(self.members[source], self.members[target])
+        seconds = (
+            problem.link_latency[ways]
+            + problem.tensor_bytes[tensor] * problem.link_seconds_per_byte[ways]
+        )
+        return float(seconds.mean())
+
+    def staged(self, tensor: int, stage: int, way: int) -> float:
+        """Seconds to host memory (way 0) or from it (way 1)."""
+        problem, members = self.problem, list(self.members[stage])
+        seconds = (
+            problem.host_latency[way, members]
+            + problem.tensor_bytes[tensor] * problem.host_seconds_per_byte[way, members]
+        )
+        return float(seconds.mean())
+
+    def share_out(self, total: Floats) -> None:
+        """Divide each stage's seconds, which stand at its first device, among its replicas."""
+        for stage in self.placement.replicas:
+            total[:, list(stage)] = total[:, stage[0]][:, None] / len(stage)
+
+    def sync(self) -> Floats:
+        """`[device]` seconds per sample for keeping replicas' weights equal."""
+        problem, seconds = self.problem, np.zeros(self.problem.device_count)
+        for stage in self.placement.replicas:
+            size = problem.op_sync_bytes[self.placement.device == stage[0]].sum()
+            share = (len(stage) - 1) / len(stage)
+            seconds[list(stage)] = share * size * sync_seconds_per_byte(problem, stage)
+        return seconds
+
+
+def sync_seconds_per_byte(problem: Problem, stage: tuple[int, ...]) -> float:
+    """Of the slowest way between two replicas."""
+    members = list(stage)
+    if problem.staging == "host":
+        return float(problem.host_seconds_per_byte[:, members].max())
+    return float(problem.link_seconds_per_byte[np.ix_(members, members)].max())
+
+
+def _add_transfers(
+    problem: Problem, stages: Stages, tensor: int, incoming: Floats, outgoing: Floats
+) -> None:
+    device: Ints = stages.placement.device
+    producer = problem.tensor_producer[tensor]
+    source = int(device[producer])
+    start, end = problem.consumer_offsets[tensor : tensor + 2]
+    readers = problem.consumers[start:end]
+    targets = sorted(set(device[readers].tolist()) - {source})
+    if not targets:
+        return
+    out_way = int(problem.is_backward[producer])
+    if problem.staging == "host":
+        outgoing[out_way, source] += stages.staged(tensor, source, 0)
+    for target in targets:
+        here = readers[device[readers] == target]
+        in_way = int(problem.is_backward[here].all())
+        if problem.staging == "host":
+            incoming[in_way, target] += stages.staged(tensor, target, 1)
+        else:
+            seconds = stages.transfer(tensor, source, target)
+            incoming[in_way, target] += seconds
+            outgoing[out_way, source] += seconds
+
+
+def _with_sync(options: Options, load: Floats, sync: Floats) -> Floats:
+    return load + sync if options.load == "sum" else np.maximum(load, sync)

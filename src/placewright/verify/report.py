@@ -1,0 +1,124 @@
+"""What a judge says: `Report`; and what every judge checks of a placement."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from placewright.errors import VerificationError
+from placewright.plan import Plan
+from placewright.problem import Problem
+from placewright.units import format_bytes, format_seconds
+
+TOLERANCE = 1e-9
+MAX_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the judge found: `violations` (empty if the plan holds) and its own figures."""
+
+    violations: tuple[str, ...]
+    value: float
+    """Seconds: the makespan, from the schedule's finish times."""
+    device_memory: tuple[float, ...]
+    """`[device]` bytes needed, under the plan's memory option."""
+    checks: tuple[str, ...]
+    """What was checked, in words."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.violations
+
+    def raise_if_failed(self) -> None:
+        """VerificationError with the first violation, if there is one."""
+        if self.violations:
+            more = len(self.violations) - 1
+            raise VerificationError(
+                "the plan is wrong: " + self.violations[0] + (f" (and {more} more)" if more else "")
+            )
+
+
+class Placed:
+    """Ops on devices: the checks that hold under every objective.
+
+    `devices_of[op]` are the devices where the op runs: several for replicas and for batches.
+    """
+
+    def __init__(self, plan: Plan, devices_of: Sequence[Sequence[int]]) -> None:
+        self.problem: Problem = plan.problem
+        self.devices_of = [sorted(set(devices)) for devices in devices_of]
+
+    def op(self, op: int) -> str:
+        return f"'{self.problem.op_names[op]}'"
+
+    def device(self, device: int) -> str:
+        return f"'{self.problem.device_names[device]}'"
+
+    def names(self, devices: Sequence[int]) -> str:
+        return " and ".join(self.device(device) for device in devices)
+
+    def placement(self) -> Iterator[str]:
+        for op, devices in enumerate(self.devices_of):
+            for device in devices:
+                if math.isinf(self.problem.op_time[op, device]):
+                    yield f"op {self.op(op)} is on {self.device(device)}, which cannot run it"
+            pinned = int(self.problem.op_pinned[op])
+            if pinned >= 0 and devices != [pinned]:
+                yield (
+                    f"op {self.op(op)} is pinned to {self.device(pinned)} "
+                    f"but is on {self.names(devices)}"
+                )
+
+    def colocation(self) -> Iterator[str]:
+        first: dict[int, int] = {}
+        for op, group in enumerate(self.problem.colocation.tolist()):
+            if group < 0:
+                continue
+            other = first.setdefault(group, op)
+            if self.devices_of[other] != self.devices_of[op]:
+                yield (
+                    f"ops {self.op(other)} and {self.op(op)} must be together but are on "
+                    f"{self.names(self.devices_of[other])} and {self.names(self.devices_of[op])}"
+                )
+
+    def kept(self) -> list[float]:
+        """Bytes that the ops keep, per device."""
+        kept = [0.0] * self.problem.device_count
+        for op, devices in enumerate(self.devices_of):
+            for device in devices:
+                kept[device] += float(self.problem.op_memory[op])
+        return kept
+
+    def memory(self, needed: Sequence[float]) -> Iterator[str]:
+        for device, amount in enumerate(needed):
+            available = float(self.problem.device_memory[device])
+            if amount > available * (1 + TOLERANCE):
+                yield (
+                    f"device {self.device(device)} needs {format_bytes(amount)} "
+                    f"and has {format_bytes(available)}"
+                )
+
+
+def overlaps(
+    intervals: Sequence[tuple[float, float, str]], slack: float
+) -> Iterator[tuple[str, str]]:
+    """Pairs that overlap; an interval of no length must not lie inside another either."""
+    latest_end, latest = -math.inf, ""
+    for start, end, name in sorted(intervals):
+        if start < latest_end - slack:
+            yield latest, name
+        if end > latest_end:
+            latest_end, latest = end, name
+
+
+def claims(plan: Plan, value: float, slack: float, what: str) -> Iterator[str]:
+    """The plan's value must be the judge's, and its lower bound not above."""
+    if not abs(plan.value - value) <= slack:
+        yield (f"the value is {format_seconds(plan.value)}, {what} is {format_seconds(value)}")
+    if not (math.isfinite(plan.lower_bound) and 0 <= plan.lower_bound <= plan.value + slack):
+        yield (
+            f"the lower bound {format_seconds(plan.lower_bound)} is not between 0 and the value "
+            f"{format_seconds(plan.value)}"
+        )

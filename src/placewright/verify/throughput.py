@@ -1,0 +1,245 @@
+"""The judge of plans for throughput: what every device does per sample (Tarnawski et al. §5)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
+
+from placewright.outcome import Loads
+from placewright.plan import Plan
+from placewright.units import format_seconds
+from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, claims
+
+CHECKS = (
+    "every op is on devices that support it, its pinned device if it has one",
+    "replicas are equal devices, each in one stage, and only where replication is allowed",
+    "colocated ops are together",
+    "what each device keeps fits its memory",
+    "a contiguous plan's devices can be put in a row that data only goes along",
+    "computing, transfers, synchronisation and load of each device are what its ops make them",
+    "the value is the time per sample of the pipeline, and the lower bound is not above it",
+)
+
+PASSES = ("forward", "backward")
+
+
+def verify_throughput(plan: Plan, loads: Loads) -> Report:
+    """Judge a plan for objective ``throughput``."""
+    violations = list(_check_shapes(plan, loads))
+    value = math.nan
+    memory: tuple[float, ...] = ()
+    if not violations:
+        judge = _Judge(plan, loads)
+        value = judge.value
+        memory = tuple(judge.placed.kept())
+        violations += judge.placed.placement()
+        violations += judge.replicas()
+        violations += judge.placed.colocation()
+        violations += judge.placed.memory(memory)
+        violations += judge.contiguity()
+        violations += judge.loads()
+        violations += claims(plan, value, judge.slack, "the pipeline's time per sample")
+    return Report(tuple(violations[:MAX_SHOWN]), value, memory, CHECKS)
+
+
+def _check_shapes(plan: Plan, loads: Loads) -> Iterator[str]:
+    problem = plan.problem
+    n, d = problem.op_count, problem.device_count
+    if plan.placement.device.shape != (n,):
+        yield f"placement has {len(plan.placement.device)} entries for {n} ops"
+    named = {*plan.placement.device.ravel().tolist()}
+    named.update(device for stage in plan.placement.replicas for device in stage)
+    for device in sorted(named):
+        if not 0 <= device < d:
+            yield f"the placement names device {device}, but devices go from 0 to {d - 1}"
+    if any(not stage for stage in plan.placement.replicas):
+        yield "a stage of replicas names no device"
+    for name in ("compute", "incoming", "outgoing"):
+        if getattr(loads, name).shape != (2, d):
+            yield f"{name} is not two rows, forward and backward, of {d} devices"
+    for name in ("sync", "load"):
+        if getattr(loads, name).shape != (d,):
+            yield f"{name} has {len(getattr(loads, name))} entries for {d} devices"
+
+
+class _Judge:
+    """The loads worked out anew, stage by stage, from the definitions."""
+
+    def __init__(self, plan: Plan, claimed: Loads) -> None:
+        self.problem = plan.problem
+        self.options = plan.problem.options
+        self.claimed = claimed
+        self.device: list[int] = plan.placement.device.tolist()
+        self.stages: dict[int, tuple[int, ...]] = {d: (d,) for d in self.device}
+        for stage in plan.placement.replicas:
+            self.stages[stage[0]] = stage
+        self.replicated = plan.placement.replicas
+        self.placed = Placed(plan, [self.stages[d] for d in self.device])
+        self.backward: list[bool] = plan.problem.is_backward.tolist()
+        self._work_out()
+        self.slack = TOLERANCE * max(self.value, 1e-12)
+
+    # -- what the loads must be ------------------------------------------------------------------
+
+    def _work_out(self) -> None:
+        count = self.problem.device_count
+        self.compute = [[0.0] * count, [0.0] * count]
+        self.incoming = [[0.0] * count, [0.0] * count]
+        self.outgoing = [[0.0] * count, [0.0] * count]
+        self.sync = [0.0] * count
+        for op, stage in enumerate(self.device):
+            for device in self.stages[stage]:
+                seconds = float(self.problem.op_time[op, device]) / len(self.stages[stage])
+                self.compute[self.backward[op]][device] += seconds
+        for tensor, producer in enumerate(self.problem.tensor_producer.tolist()):
+            self._send(tensor, producer)
+        for members in self.stages.values():
+            self._synchronise(members)
+        parts = [
+            [
+                self._busy(self.compute[way][d], self.incoming[way][d], self.outgoing[way][d])
+                for d in range(count)
+            ]
+            for way in (0, 1)
+        ]
+        if self.options.schedule == "gpipe":
+            parts[1] = [self._beside(parts[1][d], self.sync[d]) for d in range(count)]
+            self.load = [parts[0][d] + parts[1][d] for d in range(count)]
+            self.value = max(parts[0]) + max(parts[1])
+            return
+        self.load = [
+            self._beside(
+                self._busy(
+                    self.compute[0][d] + self.compute[1][d],
+                    self.incoming[0][d] + self.incoming[1][d],
+                    self.outgoing[0][d] + self.outgoing[1][d],
+                ),
+                self.sync[d],
+            )
+            for d in range(count)
+        ]
+        self.value = max(self.load)
+
+    def _busy(self, compute: float, incoming: float, outgoing: float) -> float:
+        if self.options.load == "sum":
+            return compute + incoming + outgoing
+        if self.options.load == "overlap":
+            return max(compute, incoming + outgoing)
+        return max(compute, incoming, outgoing)
+
+    def _beside(self, load: float, sync: float) -> float:
+        return load + sync if self.options.load == "sum" else max(load, sync)
+
+    def _send(self, tensor: int, producer: int) -> None:
+        problem = self.problem
+        first, last = problem.consumer_offsets[tensor], problem.consumer_offsets[tensor + 1]
+        source = self.device[producer]
+        readers: dict[int, list[int]] = defaultdict(list)
+        for op in problem.consumers[first:last].tolist():
+            if self.device[op] != source:
+                readers[self.device[op]].append(op)
+        size = float(problem.tensor_bytes[tensor])
+        if readers and problem.staging == "host":
+            seconds = _mean([self._to_host(size, d, 0) for d in self.stages[source]])
+            self._add(self.outgoing[self.backward[producer]], source, seconds)
+        for target, ops in readers.items():
+            way = int(all(self.backward[op] for op in ops))
+            if problem.staging == "host":
+                seconds = _mean([self._to_host(size, d, 1) for d in self.stages[target]])
+            else:
+                seconds = _mean(
+                    [
+                        float(problem.link_latency[a, b])
+                        + size * float(problem.link_seconds_per_byte[a, b])
+                        for a in self.stages[source]
+                        for b in self.stages[target]
+                    ]
+                )
+                self._add(self.outgoing[self.backward[producer]], source, seconds)
+            self._add(self.incoming[way], target, seconds)
+
+    def _to_host(self, size: float, device: int, way: int) -> float:
+        return float(self.problem.host_latency[way, device]) + size * float(
+            self.problem.host_seconds_per_byte[way, device]
+        )
+
+    def _add(self, seconds_of: list[float], stage: int, seconds: float) -> None:
+        for device in self.stages[stage]:
+            seconds_of[device] += seconds / len(self.stages[stage])
+
+    def _synchronise(self, stage: tuple[int, ...]) -> None:
+        problem, r = self.problem, len(stage)
+        if r == 1:
+            return
+        weights = sum(
+            float(problem.op_sync_bytes[op])
+            for op, device in enumerate(self.device)
+            if device == stage[0]
+        )
+        if problem.staging == "host":
+            slowest = max(float(problem.host_seconds_per_byte[w, d]) for w in (0, 1) for d in stage)
+        else:
+            slowest = max(float(problem.link_seconds_per_byte[a, b]) for a in stage for b in stage)
+        for device in stage:
+            self.sync[device] = (r - 1) / r * weights * slowest
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def replicas(self) -> Iterator[str]:
+        if self.replicated and not self.options.replicate:
+            yield "the plan has replicas, and its problem does not allow them"
+        seen: set[int] = set()
+        for stage in self.replicated:
+            for device in stage:
+                if device in seen:
+                    yield f"device {self.placed.device(device)} is named by two stages"
+                seen.add(device)
+            if any(device in self.device for device in stage[1:]):
+                yield f"ops name a device of stage {self.placed.names(stage)} that is not its first"
+            ops = [op for op, device in enumerate(self.device) if device == stage[0]]
+            times = {tuple(self.problem.op_time[ops, device].tolist()) for device in stage}
+            if len(times) > 1:
+                yield f"the devices of stage {self.placed.names(stage)} are not equally fast"
+
+    def contiguity(self) -> Iterator[str]:
+        """Forward data goes along the row of devices, backward data against it."""
+        if not self.options.contiguous:
+            return
+        after: dict[int, set[int]] = {device: set() for device in self.device}
+        ends = zip(
+            self.problem.edge_producer.tolist(), self.problem.consumers.tolist(), strict=True
+        )
+        for producer, consumer in ends:
+            one, two = self.device[producer], self.device[consumer]
+            if one == two or self.backward[producer] != self.backward[consumer]:
+                continue
+            if self.backward[producer]:
+                one, two = two, one
+            after[two].add(one)
+        try:
+            list(TopologicalSorter(after).static_order())
+        except CycleError as error:
+            circle = self.placed.names(sorted(set(error.args[1])))
+            yield f"the plan is not contiguous: data goes in a circle over {circle}"
+
+    def loads(self) -> Iterator[str]:
+        for name in ("compute", "incoming", "outgoing"):
+            for way in (0, 1):
+                mine, theirs = getattr(self, name)[way], getattr(self.claimed, name)[way]
+                yield from self._compare(f"{PASSES[way]} {name}", mine, theirs.tolist())
+        yield from self._compare("sync", self.sync, self.claimed.sync.tolist())
+        yield from self._compare("load", self.load, self.claimed.load.tolist())
+
+    def _compare(self, what: str, mine: Sequence[float], theirs: Sequence[float]) -> Iterator[str]:
+        for device, (right, claimed) in enumerate(zip(mine, theirs, strict=True)):
+            if not abs(right - claimed) <= self.slack:
+                yield (
+                    f"{what} of {self.placed.device(device)} is {format_seconds(claimed)}, "
+                    f"its ops make it {format_seconds(right)}"
+                )
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
