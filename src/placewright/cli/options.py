@@ -103,7 +103,7 @@ PlannerOptions = Annotated[
     typer.Option("-O", help="KEY=VALUE: an option of the planner. May be repeated."),
 ]
 Coarsening = Annotated[
-    str, typer.Option(help="Plan a coarser graph: none, fusion, sequential or modules.")
+    str, typer.Option(help="Plan a coarser graph: none, fusion, sequential, modules or layers.")
 ]
 TimeLimit = Annotated[float, typer.Option(help="Seconds that planning may take.", min=0.0)]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]

@@ -19,6 +19,7 @@ COARSENINGS = {
     "fusion": "fuse what an inference engine fuses (GCOF, Moirai Alg. 1)",
     "sequential": "cut a topological order at its best breakpoints (Celeritas Alg. 1)",
     "modules": "contract the modules between cut ops (DiviML §IV-B)",
+    "layers": "contract the ops of one layer of the model (Tarnawski et al. §6.2)",
 }
 
 
@@ -47,6 +48,10 @@ def _groups(problem: Problem, name: str) -> Ints:
         from placewright.coarsen.sequential import sequential_groups
 
         return sequential_groups(problem)
+    if name == "layers":
+        from placewright.coarsen.layers import layer_groups
+
+        return layer_groups(problem)
     from placewright.coarsen.modules import module_groups
 
     return module_groups(problem)

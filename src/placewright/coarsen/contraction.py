@@ -123,14 +123,15 @@ def colocation_groups(problem: Problem) -> Ints:
     stay colocated. Strongly connected components are contracted because a contiguous subgraph
     that holds two of their ops must hold them all.
     """
+    return acyclic_groups(problem, problem.colocation)
+
+
+def acyclic_groups(problem: Problem, key: Ints) -> Ints:
+    """Ops of equal `key[op]` ≥ 0 and equal side in one group; groups on a cycle are merged."""
     import rustworkx as rx
 
     side = np.where(problem.is_backward, 1, 0)
-    key = np.where(
-        problem.colocation >= 0,
-        2 * problem.colocation + side,
-        -1 - np.arange(problem.op_count),
-    )
+    key = np.where(key >= 0, 2 * key + side, -1 - np.arange(problem.op_count))
     group = np.unique(key, return_inverse=True)[1].astype(np.int64)
     ends = np.stack([group[problem.edge_producer], group[problem.consumers]], axis=1)
     digraph = rx.PyDiGraph()
