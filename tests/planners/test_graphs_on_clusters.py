@@ -13,7 +13,7 @@ from placewright.verify import verify
 from tests.costs.test_links import clusters
 from tests.strategies import graphs
 
-QUICK = [row.name for row in planners.TABLE if row.quick]
+QUICK = [row.name for row in planners.planners_for("latency") if row.quick]
 OPTIONS = st.builds(
     Options,
     transfer_unit=st.sampled_from(["tensor", "edge"]),

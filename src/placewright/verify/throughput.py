@@ -204,9 +204,16 @@ class _Judge:
                 yield f"the devices of stage {self.placed.names(stage)} are not equally fast"
 
     def contiguity(self) -> Iterator[str]:
-        """Forward data goes along the row of devices, backward data against it."""
+        """Forward data goes up the row of devices; backward data all down it, or all up."""
         if not self.options.contiguous:
             return
+        circles = [self._circle(turned) for turned in (True, False)]
+        if all(circles):
+            circle = self.placed.names(min(circles, key=len))
+            yield f"the plan is not contiguous: data goes in a circle over {circle}"
+
+    def _circle(self, turned: bool) -> list[int]:
+        """Devices that come before each other, backward edges turned round or not; or none."""
         after: dict[int, set[int]] = {device: set() for device in self.device}
         ends = zip(
             self.problem.edge_producer.tolist(), self.problem.consumers.tolist(), strict=True
@@ -215,14 +222,14 @@ class _Judge:
             one, two = self.device[producer], self.device[consumer]
             if one == two or self.backward[producer] != self.backward[consumer]:
                 continue
-            if self.backward[producer]:
+            if self.backward[producer] and turned:
                 one, two = two, one
             after[two].add(one)
         try:
             list(TopologicalSorter(after).static_order())
         except CycleError as error:
-            circle = self.placed.names(sorted(set(error.args[1])))
-            yield f"the plan is not contiguous: data goes in a circle over {circle}"
+            return sorted(set(error.args[1]))
+        return []
 
     def loads(self) -> Iterator[str]:
         for name in ("compute", "incoming", "outgoing"):

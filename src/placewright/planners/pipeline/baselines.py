@@ -1,0 +1,110 @@
+"""What throughput planners are compared with (Tarnawski et al. 2020, §6 and §7)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.errors import InfeasibleError
+from placewright.plan import Placement
+from placewright.planners import expert, partitioners
+from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.pipeline.pieces import directions
+from placewright.planners.pipeline.row import in_a_row
+from placewright.problem import Problem
+from placewright.units import format_bytes
+
+NOT_CONTIGUOUS = "its splits are not contiguous; allow that (--no-contiguous)"
+
+
+class SingleDevice:
+    """Everything on the one device that does it soonest: no pipeline at all."""
+
+    name: ClassVar[str] = "single-device"
+    objective: ClassVar[str] = "throughput"
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        needed = float(problem.op_memory.sum())
+        total = problem.unit_time.sum(axis=0)
+        fits = np.isfinite(total) & (needed <= problem.device_memory)
+        if not fits.any():
+            raise InfeasibleError(
+                f"planner 'single-device': no device supports every op and has the "
+                f"{format_bytes(needed)} they need; use a planner that splits the model"
+            )
+        best = int(np.where(fits, total, np.inf).argmin())
+        return Proposal(Placement(np.full(problem.op_count, best)))
+
+
+class Greedy:
+    """Fill one accelerator after another in topological order; the rest goes to CPUs (§7).
+
+    Of forward ops in their order, each with the backward ops colocated with it. A device is left
+    for good at the first piece that it has no room for or does not support, so the split is
+    contiguous.
+    """
+
+    name: ClassVar[str] = "greedy"
+    objective: ClassVar[str] = "throughput"
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        pieces = directions(problem)[0]
+        devices = np.argsort(problem.is_cpu, kind="stable").tolist()
+        allowed = pieces.piece_allowed[:, pieces.device_class]
+        free = problem.device_memory.copy()
+        place = 0
+        piece_device = np.zeros(pieces.piece_count, dtype=np.int32)
+        for piece, memory in enumerate(pieces.piece_memory):
+            while place < len(devices):
+                device = devices[place]
+                if allowed[piece, device] and memory <= free[device]:
+                    break
+                place += 1
+            else:
+                op = int(np.flatnonzero(pieces.op_piece == piece)[0])
+                raise InfeasibleError(
+                    f"planner 'greedy' ran out of devices at op '{problem.op_names[op]}'; give "
+                    "the devices more memory or try another planner"
+                )
+            piece_device[piece] = device
+            free[device] -= memory
+        return Proposal(Placement(piece_device[pieces.op_piece]))
+
+
+class Metis(partitioners.Metis):
+    """METIS: parts of equal work that exchange little (`partitioners.Metis`)."""
+
+    objective: ClassVar[str] = "throughput"
+
+    def supports(self, problem: Problem) -> str | None:
+        return NOT_CONTIGUOUS if problem.options.contiguous else None
+
+
+class Scotch(partitioners.Scotch):
+    """Scotch: parts of equal work that exchange little (`partitioners.Scotch`; §6)."""
+
+    objective: ClassVar[str] = "throughput"
+
+    def supports(self, problem: Problem) -> str | None:
+        return NOT_CONTIGUOUS if problem.options.contiguous else None
+
+
+class Expert(expert.Expert):
+    """A split from a file (`expert.Expert`; §6)."""
+
+    objective: ClassVar[str] = "throughput"
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        proposal = super().plan(problem, budget, seed, on_progress)
+        if problem.options.contiguous and not in_a_row(problem, proposal.placement.device):
+            raise InfeasibleError(
+                f"{self.file}: the placement is not contiguous; allow that (--no-contiguous)"
+            )
+        return proposal

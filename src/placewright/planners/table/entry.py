@@ -1,0 +1,21 @@
+"""A row of the table of planners."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class PlannerEntry:
+    """A row of the table. `options`: name → what it means and its default."""
+
+    name: str
+    objective: str
+    summary: str
+    paper: str
+    home: str
+    """``module:Class`` inside `planners`."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    quick: bool = True
+    """Done in seconds on any graph: tried when no planner is named."""

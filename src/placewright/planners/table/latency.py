@@ -1,0 +1,214 @@
+"""Planners for objective ``latency``."""
+
+from __future__ import annotations
+
+from placewright.planners.table.entry import PlannerEntry
+
+CELERITAS: dict[str, str] = {
+    "order": "topological order that is cut: cpd, dfs or m-topo (cpd)",
+    "reach": "R, the most ops in a group (200)",
+    "memory_fraction": "M, the share of a device's memory a group may take (0.25)",
+    "measure": "what a cut costs, per edge or per tensor (the transfer unit)",
+    "group_order": "order of the groups: same, cpd, dfs or m-topo (same)",
+}
+
+PARTITIONER: dict[str, str] = {
+    "balance": "what parts share evenly, by speed: time or memory (time)",
+    "imbalance": "how much a part may exceed its share (0.03)",
+}
+
+MILP: dict[str, str] = {
+    "solver": "highs, scip or gurobi (highs)",
+    "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
+    "start": "a heuristic planner whose plan to start from as well (none)",
+}
+
+LATENCY: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "single-device",
+        "latency",
+        "everything on the one device where that is fastest",
+        "baseline of all the papers",
+        "simple:SingleDevice",
+    ),
+    PlannerEntry(
+        "memory-fill",
+        "latency",
+        "fill devices one after another in topological order",
+        "what Accelerate's automatic device map does",
+        "simple:MemoryFill",
+    ),
+    PlannerEntry(
+        "met",
+        "latency",
+        "each op on the device that runs it fastest",
+        "minimum execution time; DiviML §V-A",
+        "simple:MinimumExecutionTime",
+    ),
+    PlannerEntry(
+        "m-topo",
+        "latency",
+        "topological order, memory spread evenly over the devices",
+        "Baechi (Jeon et al., SoCC 2020); Celeritas §4.2",
+        "simple:MTopo",
+    ),
+    PlannerEntry(
+        "greedy",
+        "latency",
+        "each op, in breadth-first order, where it finishes first",
+        "DiviML §V-A",
+        "list_scheduling:Greedy",
+    ),
+    PlannerEntry(
+        "heft",
+        "latency",
+        "longest remaining path first, into the gap where it finishes first",
+        "HEFT (Topcuoglu et al., TPDS 2002)",
+        "list_scheduling:Heft",
+    ),
+    PlannerEntry(
+        "m-etf",
+        "latency",
+        "always the op and device that can start first",
+        "Baechi (Jeon et al., SoCC 2020); ETF (Hwang et al. 1989)",
+        "list_scheduling:MEtf",
+    ),
+    PlannerEntry(
+        "m-sct",
+        "latency",
+        "earliest start, a device kept for its last op's favourite child",
+        "Baechi (Jeon et al., SoCC 2020); SCT (Hanen & Munier 1995)",
+        "favourite_child:MSct",
+        {
+            "lp": "how favourite children are found: auto, glop, highs or descent (auto)",
+            "threshold": "an edge below it in the programme is a favourite, up to 0.5 (0.5)",
+            "iterations": "steps of lp=descent (300)",
+        },
+    ),
+    PlannerEntry(
+        "getf",
+        "latency",
+        "a linear programme picks a group of speeds, earliest start the device in it",
+        "GETF (Su et al. 2020); Chudak & Shmoys 1999",
+        "getf:Getf",
+        {
+            "lp": "how the programme is solved: auto, glop, highs or descent (auto)",
+            "gamma": "speeds of a group differ by less than this factor (log m / log log m, ≥ 2)",
+            "iterations": "steps of lp=descent (300)",
+        },
+    ),
+    PlannerEntry(
+        "order-place",
+        "latency",
+        "ops fused into groups, devices filled with them in topological order",
+        "Celeritas (Xu et al. 2022) §5.2, §6.2.2",
+        "celeritas:OrderPlace",
+        CELERITAS,
+    ),
+    PlannerEntry(
+        "celeritas",
+        "latency",
+        "ops fused into groups, each stays with the one before unless leaving pays",
+        "Celeritas (Xu et al. 2022) Alg. 1 and 2",
+        "celeritas:Celeritas",
+        CELERITAS
+        | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
+    ),
+    PlannerEntry(
+        "annealing",
+        "latency",
+        "simulated annealing over placements",
+        "Kirkpatrick et al. 1983; DiviML §V-A",
+        "search:Annealing",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "temperature": "seconds at the start (a twentieth of the mean worsening)",
+            "cooling": "factor per as many evaluations as units (ends at 1/1000)",
+            "order": "breadth-first, or free: search the order of ops and transfers too",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "one-plus-one-ea",
+        "latency",
+        "biased (1+1) evolutionary algorithm over placements",
+        "DiviML §V-A; Droste et al. 2002",
+        "search:OnePlusOneEA",
+        {"iterations": "evaluations (at most 200,000; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
+        "local-search",
+        "latency",
+        "best single-unit move until none helps, from random starts",
+        "Tarnawski et al. 2020 §6",
+        "search:LocalSearch",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "restarts": "random starts (10)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "metis",
+        "latency",
+        "METIS graph partitioning, memory repaired",
+        "Karypis and Kumar 1997; Celeritas §6.2.2",
+        "partitioners:Metis",
+        PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "scotch",
+        "latency",
+        "Scotch mapping onto weighted devices, memory repaired",
+        "Pellegrini 2009; Tarnawski et al. 2020 §6, §7",
+        "partitioners:Scotch",
+        PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "expert",
+        "latency",
+        "a placement from a file",
+        "Tarnawski et al. 2020 §6, §7",
+        "expert:Expert",
+        {
+            "file": "the placement file (required)",
+            "workload": "the workload file whose op numbers the placement uses (none)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "moirai-milp",
+        "latency",
+        "exact: mixed-integer programme with memory and contention",
+        "Moirai §III-D, eqs 4-8",
+        "milp.moirai:MoiraiMilp",
+        MILP,
+        quick=False,
+    ),
+    PlannerEntry(
+        "diviml-milp",
+        "latency",
+        "exact: mixed-integer programme without contention",
+        "DiviML §IV-A, eqs 1-7",
+        "milp.diviml:DivimlMilp",
+        MILP,
+        quick=False,
+    ),
+    PlannerEntry(
+        "milp-split",
+        "latency",
+        "modules solved exactly, joined by a dynamic programme",
+        "DiviML §IV-B",
+        "milp.split:MilpSplit",
+        {
+            "channels": "1 to 4, or auto: the fewest that give modules of at most 40 ops (auto)",
+            "max_ops": "join neighbouring modules up to this size (none; 40 with more channels)",
+            "solver": "highs, scip or gurobi (highs)",
+            "module_seconds": "limit per module and pair of devices (60)",
+        },
+        quick=False,
+    ),
+)

@@ -1,0 +1,80 @@
+"""Baselines for throughput, against the figures the paper prints for them."""
+
+from pathlib import Path
+
+import pytest
+
+from placewright.errors import InfeasibleError, OptionError
+from placewright.planning import make_problem
+from placewright.solving import solve
+from placewright.verify import verify
+
+TARNAWSKI = Path(__file__).resolve().parents[3] / "shared" / "workloads" / "tarnawski"
+
+needs_workloads = pytest.mark.skipif(
+    not TARNAWSKI.is_dir(), reason="the published workloads are not here"
+)
+
+
+def problem_of(name: str, contiguous: bool):
+    options = {"objective": "throughput", "contiguous": contiguous}
+    return make_problem(TARNAWSKI / "throughput" / f"{name}.json", None, options)[0]
+
+
+@needs_workloads
+@pytest.mark.parametrize(
+    ("name", "milliseconds"),
+    [
+        ("bert24_inference", 20.08),
+        ("bert24_training", 49.40),
+        ("inceptionv3_inference", 102.48),
+        ("resnet50_inference", 43.92),
+    ],
+)
+def test_expert_splits_are_worth_what_the_paper_says(name, milliseconds):
+    """Tarnawski et al. 2020, Table 1, column Expert."""
+    file = TARNAWSKI / "experts" / f"{name}_expert.json"
+    workload = TARNAWSKI / "throughput" / f"layer_{name}.json"
+    options = {"file": str(file), "workload": str(workload)}
+    plan = solve(problem_of(f"layer_{name}", False), "expert", planner_options=options)
+    assert plan.value * 1e3 == pytest.approx(milliseconds, abs=0.005)
+
+
+@needs_workloads
+@pytest.mark.parametrize(("name", "slowdown"), [("layer_bert24_inference", 92.41)])
+def test_one_accelerator_takes_the_sum_of_its_ops(name, slowdown):
+    """Table 2 gives 0.19 of the best split's throughput: 17.79 / 92.41."""
+    plan = solve(problem_of(name, True), "single-device")
+    assert plan.value * 1e3 == pytest.approx(slowdown, abs=0.005)
+    assert plan.throughput == pytest.approx(1 / plan.value)
+
+
+@needs_workloads
+def test_greedy_fills_accelerators_in_a_row():
+    problem = problem_of("op_bert_L-12_training", True)
+    plan = solve(problem, "greedy")
+    assert verify(plan).ok
+    used = sorted(set(plan.placement.device.tolist()))
+    assert len(used) > 1
+    assert (plan.device_memory[used] <= problem.device_memory[used]).all()
+
+
+@needs_workloads
+@pytest.mark.parametrize("name", ["metis", "scotch"])
+def test_partitioners_plan_only_where_splits_need_not_be_contiguous(name):
+    pytest.importorskip({"metis": "pymetis", "scotch": "pyscotch"}[name])
+    with pytest.raises(OptionError, match="not contiguous; allow that"):
+        solve(problem_of("layer_bert24_inference", True), name)
+    plan = solve(problem_of("layer_bert24_inference", False), name)
+    assert plan.value < 0.0185  # the paper's Scotch: 18.03 ms
+
+
+@needs_workloads
+def test_an_expert_split_in_a_circle_is_refused_where_it_must_be_contiguous(tmp_path):
+    problem = problem_of("layer_bert24_inference", True)
+    names = problem.op_names
+    file = tmp_path / "split.json"
+    rows = ", ".join(f'"{name}": "acc{number % 2}"' for number, name in enumerate(names))
+    file.write_text(f'{{"format": "placewright.placement/1", "placement": {{{rows}}}}}')
+    with pytest.raises(InfeasibleError, match="is not contiguous"):
+        solve(problem, "expert", planner_options={"file": str(file)})
