@@ -12,10 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.costs.catalog import load_cluster
 from placewright.errors import OptionError
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers import zoo
 from placewright.importers.zoo import blocks
+from placewright.importers.zoo.diviml_times import A100, BATCHES, CPU, T4
 from placewright.importers.zoo.random_wiring import RandomWiring, random_edges
 
 NAMES = [entry.name for entry in zoo.entries()]
@@ -439,6 +441,92 @@ def test_opening_the_units_changes_ops_but_not_costs() -> None:
     assert op.op_state_bytes.sum() == pytest.approx(layer.op_state_bytes.sum())
 
 
+# -- random wiring with times --------------------------------------------------------------------
+
+TIMED = "rwnn?times=diviml"
+
+
+def total(graph: Graph, kind: str) -> float:
+    return float(graph.times[kind].sum())
+
+
+@pytest.mark.parametrize("query", ["", "&ops=10", "&granularity=op", "&modules=1&ops=2&seed=7"])
+def test_drawn_times_are_as_much_slower_on_cpu_and_t4_as_in_diviml_table_ii(query: str) -> None:
+    graph = zoo.build(TIMED + query)
+    assert total(graph, CPU) == pytest.approx(7.10 * total(graph, A100))
+    assert total(graph, T4) == pytest.approx(1.26 * total(graph, A100))
+    assert min(times.min() for times in graph.times.values()) > 0
+
+
+@pytest.mark.parametrize(
+    ("query", "milliseconds"),
+    [  # Table I, best device; with more channels the mean of sdep and wdep
+        ("", 211.7),
+        ("&channels=2", (234.9 + 225.2) / 2),
+        ("&channels=3", (236.5 + 229.9) / 2),
+        ("&channels=4", (250.5 + 242.9) / 2),
+    ],
+)
+def test_the_a100_alone_takes_as_long_as_in_diviml_table_i(query: str, milliseconds: float) -> None:
+    graphs = [zoo.build(f"{TIMED}&seed={seed}{query}") for seed in range(5)]
+    mean = 1e3 * np.mean([total(graph, A100) for graph in graphs])
+    assert mean == pytest.approx(milliseconds, rel=0.05)
+
+
+def test_drawn_times_let_hardly_an_op_gain_by_its_fastest_device() -> None:
+    graph = zoo.build(TIMED)
+    fastest = np.minimum.reduce([graph.times[kind] for kind in (CPU, T4, A100)])
+    assert 0.98 * total(graph, A100) < fastest.sum() < total(graph, A100)
+
+
+def test_drawn_times_make_convolutions_worst_on_the_cpu_and_averages_nearly_as_good() -> None:
+    graph = zoo.build(TIMED + "&granularity=op")
+    ratio = graph.times[CPU] / graph.times[A100]
+    kinds = np.array(graph.op_types)
+    assert ratio[kinds == "conv"].min() > 5
+    assert ratio[(kinds == "mean") | (kinds == "relu") | (kinds == "add")].max() < 1.5
+
+
+def test_the_a100_gets_through_as_many_images_as_in_diviml_table_iv() -> None:
+    graphs = [zoo.build(f"{TIMED}&seed={seed}") for seed in range(5)]
+    assert np.mean([16 / total(graph, f"{A100}@16") for graph in graphs]) == pytest.approx(
+        54, rel=0.03
+    )
+
+
+def test_drawn_times_of_batches_grow_with_the_batch_and_fall_per_input() -> None:
+    graph = zoo.build(TIMED)
+    for kind in (CPU, T4, A100):
+        sizes = np.array([1, *BATCHES])
+        times = np.array([graph.times[kind], *(graph.times[f"{kind}@{b}"] for b in BATCHES)])
+        assert (np.diff(times, axis=0) > 0).all()
+        assert (np.diff(times / sizes[:, None], axis=0) <= 1e-12).all()
+
+
+def test_a_network_for_batches_takes_the_drawn_times_of_that_batch() -> None:
+    one, four = zoo.build(TIMED), zoo.build(TIMED + "&batch=4")
+    for kind in (CPU, T4, A100):
+        assert four.times[kind] == pytest.approx(one.times[f"{kind}@4"])
+        assert four.times[f"{kind}@4"] == pytest.approx(one.times[f"{kind}@16"])
+
+
+def test_drawn_times_depend_on_the_seed_alone_and_leave_the_wiring_as_it_is() -> None:
+    plain, one, again = zoo.build("rwnn"), zoo.build(TIMED), zoo.build(TIMED)
+    assert np.array_equal(plain.consumers, one.consumers) and not plain.times
+    assert one.to_document() == again.to_document()
+    assert not np.allclose(one.times[A100], zoo.build(TIMED + "&seed=1").times[A100][:343])
+
+
+def test_drawn_times_are_those_of_the_kinds_of_devices_in_cluster_diviml() -> None:
+    kinds = {device.kind for device in load_cluster("diviml").devices}
+    assert {kind for kind in zoo.build(TIMED).times if "@" not in kind} == kinds
+
+
+def test_drawn_times_cannot_be_had_for_training() -> None:
+    with pytest.raises(OptionError, match="times=diviml are for inference"):
+        zoo.build(TIMED, training=True)
+
+
 # -- training ----------------------------------------------------------------------------------
 
 TRAINED = [
@@ -660,7 +748,7 @@ def test_an_unknown_optimizer_is_refused() -> None:
         zoo.joint_graph(small_graph(), "lion")
 
 
-@pytest.mark.parametrize("module", ["zoo", "zoo.blocks", "zoo.options"])
+@pytest.mark.parametrize("module", ["zoo", "zoo.blocks", "zoo.diviml_times", "zoo.options"])
 def test_examples_in_docstrings_hold(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"placewright.importers.{module}"))
     assert found.attempted > 0

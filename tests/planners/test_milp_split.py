@@ -1,5 +1,7 @@
 """MILP-SPLIT against the exact planners and brute force, and what its parts promise."""
 
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -7,17 +9,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.coarsen.modules import split_modules
+from placewright.coarsen.modules import _modules, split_modules
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
+from placewright.options import Options
 from placewright.plan import Placement
+from placewright.planners.base import Budget
+from placewright.planners.milp import parallel
 from placewright.planners.milp.diviml import DivimlMilp
 from placewright.planners.milp.incumbent import timed
 from placewright.planners.milp.split import MilpSplit
+from placewright.planners.milp.split_bound import channel_bounds
+from placewright.planners.milp.split_channels import polished
 from placewright.planners.milp.split_exact import parts_of
 from placewright.planners.milp.subproblem import subproblem
 from placewright.planning import make_problem
-from placewright.problem import Options
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
@@ -53,6 +59,15 @@ def diamonds(count, **options):
             builder.connect(builder.add_tensor(op, 1e6), end)
         last = end
     return make_problem(builder.build(), "diviml", options)[0]
+
+
+def bounds_of(modules):
+    with parallel.Solvers(parallel.Method(), 1) as solvers:
+        return list(channel_bounds(modules, solvers, 10, Budget(), _mute))
+
+
+def _mute(what, done):
+    pass
 
 
 # -- one channel -----------------------------------------------------------------------------------
@@ -121,9 +136,9 @@ def test_pins_are_respected_and_the_pinned_optimum_is_found(problem, data):
 
 def test_equal_modules_are_solved_once_and_few_pairs_of_devices_are_solved(monkeypatch):
     asked = []
-    original = DivimlMilp.plan
+    original = parallel.solve_exactly
     monkeypatch.setattr(
-        DivimlMilp, "plan", lambda *given: asked.append(given[1]) or original(*given)
+        parallel, "solve_exactly", lambda *given: asked.append(given[0]) or original(*given)
     )
     plan = solve(diamonds(30, contention="none"), MilpSplit(channels="1"))
     assert plan.status == "optimal"
@@ -161,6 +176,156 @@ def test_larger_problems_of_every_kind_get_a_plan_the_judge_accepts(data):
     except InfeasibleError:
         return
     assert verify(plan).ok
+
+
+@settings(max_examples=40)
+@given(tiny(), st.sampled_from([2, 3, 4]), st.sampled_from([1, 2, 3]))
+def test_the_bound_of_several_channels_is_never_above_the_optimum(problem, channels, max_ops):
+    best = shortest_makespan(problem)
+    assume(np.isfinite(best))
+    for bound in bounds_of(split_modules(problem, channels, max_ops)):
+        assert bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dependency", ["sdep", "wdep"])
+@pytest.mark.parametrize("channels", [2, 3])
+def test_bound_optimum_and_value_are_in_order_and_near_on_random_wiring(channels, dependency):
+    problem = rwnn(f"modules=2&ops=4&channels={channels}&dependency={dependency}")
+    best = parallel.solve_exactly(problem, 60, parallel.Method())
+    assert best.is_proved
+    plan = solve(problem, MilpSplit(channels=str(channels), max_ops="12"))
+    bounds = bounds_of(split_modules(problem, channels, 12))
+    assert len(bounds) == 2
+    assert 0.7 * best.value < max(bounds) <= best.value * (1 + 1e-9)
+    assert plan.lower_bound <= best.value * (1 + 1e-9)
+    assert best.lower_bound <= plan.value * (1 + 1e-9)
+    assert plan.value <= 1.02 * best.value
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dependency", ["sdep", "wdep"])
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_the_bound_is_below_what_the_whole_programme_finds(channels, dependency):
+    problem = rwnn(f"modules=3&ops=4&channels={channels}&dependency={dependency}")
+    exact = solve(problem, DivimlMilp(), time_limit=120)
+    plan = solve(problem, MilpSplit(channels=str(channels)))
+    assert plan.lower_bound <= exact.value * (1 + 1e-6)
+    assert exact.lower_bound <= plan.value * (1 + 1e-6)
+
+
+def test_ops_that_lead_to_no_later_module_may_run_after_it():
+    """Six seconds, four of them beside the next module: two modules in a row would take nine."""
+    builder = GraphBuilder("dead end")
+    names = ("a", "b", "dead", "c", "d", "end")
+    op = {name: builder.add_op(name, "op", flops=1e9) for name in names}
+    for source, target in ("ab", "ac"):
+        builder.connect(builder.add_tensor(op[source], 0.0), op[target])
+    for source, target in (("a", "dead"), ("b", "d"), ("c", "d"), ("d", "end")):
+        builder.connect(builder.add_tensor(op[source], 0.0), op[target])
+    problem = make_problem(builder.build(), "diviml", {"contention": "none"})[0]
+    seconds = np.array([1.0, 1.0, 5.0, 1.0, 3.0, 1.0])
+    problem = replace(
+        problem,
+        op_time=np.repeat(seconds[:, None], problem.device_count, axis=1),
+        link_latency=np.zeros_like(problem.link_latency),
+    )
+    module = np.array([0, 0, 0, 0, 1, 1])
+    bounds = bounds_of(_modules(problem, 2, module))
+    assert shortest_makespan(problem) == 6.0
+    assert bounds == pytest.approx([6.0, 6.0])
+
+
+def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
+    problem = rwnn("modules=3&ops=6&channels=2")
+    modules = split_modules(problem, 2, 12)
+    slowest = int(problem.op_time.sum(axis=0).argmax())
+    start = timed(problem, Placement(np.full(problem.op_count, slowest)))
+    values = [start.value, *(each.value for each in polished(modules, start, 0, Budget(60), _mute))]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < 0.5 * start.value
+
+
+@settings(max_examples=25)
+@given(tiny())
+def test_the_constraint_programme_finds_and_proves_the_optimum(problem):
+    best = shortest_makespan(problem)
+    answer = parallel.solve_exactly(problem, 30, parallel.Method())
+    if np.isfinite(best):
+        assert answer.value == pytest.approx(best, rel=1e-5, abs=1e-9)
+        assert best * (1 - 2e-5) <= answer.lower_bound <= best * (1 + 1e-9)
+    else:
+        assert answer.placement is None
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+def hard_parts():
+    problem = rwnn("modules=4&ops=8")
+    modules = split_modules(problem)
+    return [subproblem(problem, modules.ops(t)) for t in range(1, 5)]
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Workers start for any two problems."""
+    monkeypatch.setattr(parallel, "PATIENCE", 0.0)
+
+
+def test_workers_find_what_one_process_finds_and_a_killed_one_is_made_up_for(eager):
+    method, subs = parallel.Method(), hard_parts()
+    with parallel.Solvers(method, 1) as alone:
+        expected = alone.solve(subs, 60, Budget())
+    with parallel.Solvers(method, 2) as solvers:
+        together = solvers.solve(subs[:2], 60, Budget())
+        workers = solvers._pool.context.started
+        assert workers
+        for worker in workers:
+            worker.kill()
+        with pytest.warns(RuntimeWarning, match="worker process was killed"):
+            together += solvers.solve(subs[2:], 60, Budget())
+    assert not any(worker.is_alive() for worker in workers)
+    for one, other in zip(expected, together, strict=True):
+        assert one.value == other.value
+        assert one.lower_bound == other.lower_bound
+        assert (one.placement.device == other.placement.device).all()
+
+
+def test_after_ctrl_c_no_worker_is_left(eager, monkeypatch):
+    def interrupt(*given, **named):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(parallel, "wait", interrupt)
+    with parallel.Solvers(parallel.Method(), 2) as solvers:
+        pool = solvers._pool = parallel._Pool(2)
+        with pytest.raises(KeyboardInterrupt):
+            solvers.solve(hard_parts(), 60, Budget())
+    assert pool.context.started
+    assert not any(worker.is_alive() for worker in pool.context.started)
+
+
+SCRIPT = """
+from placewright.planners.milp import parallel
+from placewright.planners.milp.split import MilpSplit
+from placewright.planning import make_problem
+from placewright.solving import solve
+print("begun", flush=True)
+parallel.PATIENCE = 0.0
+options = {"contention": "none"}
+problem = make_problem("zoo:rwnn?modules=4&ops=8&channels=2", "diviml", options)[0]
+plan = solve(problem, MilpSplit(processes="2"))
+print("planned", plan.value, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_workers_do_not_run_the_callers_script_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["begun", "planned"]
+    assert not done.stderr
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -212,6 +377,15 @@ def test_parts_hold_every_op_once_and_keep_units_together(problem):
 # -- limits and options ----------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("solver", ["cp-sat", "highs"])
+def test_a_limit_on_nodes_gives_the_same_plan_again(solver):
+    problem = rwnn("modules=2&ops=6&channels=2")
+    options = {"channels": "2", "nodes": "5", "solver": solver}
+    one, two = (solve(problem, MilpSplit(**options)) for _ in range(2))
+    assert (one.placement.device == two.placement.device).all()
+    assert (one.value, one.lower_bound) == (two.value, two.lower_bound)
+
+
 def test_with_no_time_at_all_it_still_gives_a_plan():
     problem = diamonds(5)
     plan = solve(problem, MilpSplit(), time_limit=0.0)
@@ -222,7 +396,7 @@ def test_after_ctrl_c_the_best_plan_so_far_is_returned(monkeypatch):
     def interrupt(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(DivimlMilp, "plan", interrupt)
+    monkeypatch.setattr(parallel, "solve_exactly", interrupt)
     problem = diamonds(3, contention="none")
     plan = solve(problem, MilpSplit(channels="1"))
     assert verify(plan).ok
@@ -236,6 +410,8 @@ def test_after_ctrl_c_the_best_plan_so_far_is_returned(monkeypatch):
         ({"max_ops": "0"}, "max_ops is '0'"),
         ({"solver": "abacus"}, "solver is 'abacus'"),
         ({"module_seconds": "soon"}, "module_seconds is 'soon'"),
+        ({"nodes": "-1"}, "nodes is '-1'"),
+        ({"processes": "many"}, "processes is 'many'"),
     ],
 )
 def test_an_option_out_of_range_is_refused(options, what):

@@ -13,7 +13,7 @@ forward graph becomes one for training, in `backward`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any
@@ -54,6 +54,8 @@ def build(spec: str, training: bool = False) -> Graph:
     model.write(writer, shape)
     writer.builder.attributes.update(family=model.family, **defaults(shape))
     graph = writer.finish()
+    if model.times is not None and (times := model.times(graph, shape)):
+        graph = replace(graph, times=times)
     return joint_graph(graph, shape.optimizer) if training else graph
 
 
@@ -90,6 +92,9 @@ def _check_training(name: str, shape: Hyper, training: bool) -> None:
     phase = getattr(shape, "phase", "forward")
     if training and phase != "forward":
         raise OptionError(f"zoo model '{name}': phase={phase} cannot be trained; use forward")
+    times = getattr(shape, "times", "roofline")
+    if training and times != "roofline":
+        raise OptionError(f"zoo model '{name}': times={times} are for inference; use roofline")
 
 
 def _count_parameters(model: Model) -> int:

@@ -27,7 +27,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from placewright.graph import Floats, Graph
 from placewright.importers.zoo.blocks import Tensor, Writer, model_input, require
+from placewright.importers.zoo.diviml_times import diviml_times
 from placewright.importers.zoo.options import Hyper, choice, fraction, number
 
 LINKS_PER_CHANNEL = 2
@@ -40,6 +42,8 @@ class RandomWiring(Hyper):
 
     `p` is 0.2 (``er``) or 0.75 (``ws``) unless given. `image` is the input's side in pixels; the
     modules work at a quarter of it. Granularity ``layer`` makes a unit one op, ``op`` four or five.
+    With `times` ``diviml`` the ops have times on the devices of that cluster, drawn such that they
+    add up as in DiviML's tables (`diviml_times`); with ``roofline`` the cost model makes them.
     """
 
     generator: str = choice("er", "er", "ws", "ba")
@@ -55,7 +59,18 @@ class RandomWiring(Hyper):
     image: int = number(224, minimum=4)
     classes: int = number(1000)
     granularity: str = choice("layer", "layer", "op")
+    times: str = choice("roofline", "roofline", "diviml")
     dtype: str = choice("fp32", "fp32", "fp64", "tf32", "bf16", "fp16", "fp8", "int8", "int4")
+
+
+def random_wiring_times(graph: Graph, shape: RandomWiring) -> dict[str, Floats]:
+    """Kind of device → `[op]` seconds; empty if the cost model is to make them.
+
+    The draws are others than the wiring's, so that both options have the same graph.
+    """
+    if shape.times == "roofline":
+        return {}
+    return diviml_times(graph, shape.seed + 2**31, shape.batch)
 
 
 def write_random_wiring(w: Writer, shape: RandomWiring) -> None:

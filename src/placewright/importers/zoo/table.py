@@ -9,10 +9,11 @@ in Brown et al. and as its own 9480 ops demand (24 · (11 + 12·32)); the table 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from placewright.graph import Floats, Graph
 from placewright.importers.zoo.blocks import Writer
 from placewright.importers.zoo.convolutional import (
     Convolutional,
@@ -26,20 +27,28 @@ from placewright.importers.zoo.encoder_decoder import T5, write_t5
 from placewright.importers.zoo.evoformer import Evoformer, write_evoformer
 from placewright.importers.zoo.llama import Llama, Mixtral, write_llama
 from placewright.importers.zoo.options import Hyper
-from placewright.importers.zoo.random_wiring import RandomWiring, write_random_wiring
+from placewright.importers.zoo.random_wiring import (
+    RandomWiring,
+    random_wiring_times,
+    write_random_wiring,
+)
 from placewright.importers.zoo.swin import Swin, write_swin
 from placewright.importers.zoo.transformers import Bert, Gpt, write_bert, write_gpt
 
 
 @dataclass(frozen=True)
 class Model:
-    """One row: `write` writes the ops of the hyper-parameters `shape`."""
+    """One row: `write` writes the ops of the hyper-parameters `shape`.
+
+    `times`, where a model has some of its own, gives kind of device → `[op]` seconds.
+    """
 
     name: str
     family: str
     description: str
     shape: Hyper
     write: Callable[[Writer, Any], None]
+    times: Callable[[Graph, Any], Mapping[str, Floats]] | None = None
 
 
 def _gpt3(name: str, layers: int, hidden: int, heads: int, granularity: str = "head") -> Model:
@@ -134,6 +143,6 @@ TABLE: tuple[Model, ...] = (
     _alphafold("alphafold2-3.2b", 128, 1024, 512, 32),
     Model(
         "rwnn", "rwnn", "Randomly wired network, 10 modules (DiviML §V)",
-        RandomWiring(), write_random_wiring,
+        RandomWiring(), write_random_wiring, random_wiring_times,
     ),
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,19 +12,24 @@ from placewright.coarsen.modules import Modules
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
-from placewright.planners.milp.split_exact import Solver
-from placewright.planners.milp.subproblem import Subproblem, subproblem
+from placewright.planners.milp.incumbent import Incumbent
+from placewright.planners.milp.parallel import Solvers, shortest
+from placewright.planners.milp.subproblem import ConstraintProgram, Subproblem, subproblem
 from placewright.problem import Problem
+
+GAIN = 1e-4  # relative; less is not worth another round
+WINDOW_EFFORT = 0.03  # for two modules, in CP-SAT's deterministic time: some tenths of a second
+MOST_ROUNDS = 2
 
 
 def solve_in_order(
-    modules: Modules, solve: Solver, seconds: float, limit: Budget, on_progress: Progress
-) -> Placement:
+    modules: Modules, solvers: Solvers, seconds: float, limit: Budget, on_progress: Progress
+) -> Placement | None:
     """Solve every module given the devices and the finish of the ops it reads, then stitch.
 
     What else earlier modules still run then is not seen, so this may lose the optimum, and
     nothing is proved. A module has `seconds` at most, and a fair share of what is left.
-    InfeasibleError if the memory that earlier modules leave is too little for one.
+    None if no plan was found for one, such as for too little memory that earlier ones leave.
     """
     problem = modules.problem
     device = np.full(problem.op_count, -1, dtype=np.int32)
@@ -33,7 +39,9 @@ def solve_in_order(
     for module in range(modules.count):
         inputs, sub = _module(modules, module, device, finish, free)
         share = min(seconds, max(limit.left, 0.0) / (modules.count - module))
-        placement, _ = solve(sub.problem, share)
+        placement = solvers.solve([sub], share, limit)[0].placement
+        if placement is None:
+            return None
         ops = sub.ops[len(inputs) :]
         device[ops] = placement.device[len(inputs) :]
         free -= np.bincount(device[ops], problem.op_memory[ops], problem.device_count)
@@ -41,6 +49,46 @@ def solve_in_order(
         items.append(sub.items(_inside(placement, len(sub.edges)), skipped=len(inputs)))
         on_progress("modules solved", (module + 1) / modules.count)
     return Placement(device, np.concatenate(items))
+
+
+def polished(
+    modules: Modules, incumbent: Incumbent, seed: int, limit: Budget, on_progress: Progress
+) -> Iterator[Incumbent]:
+    """Ever shorter plans: two neighbouring modules at a time are placed anew.
+
+    All other ops keep their devices, and their order there; the makespan of the whole counts. So
+    this sees what solving in order does not: where modules overlap, and what later ones want.
+    Goes along the chain until once around brings no gain, at most `MOST_ROUNDS` times.
+    """
+    windows = max(1, modules.count - 1)
+    since = 0
+    for number in range(windows * MOST_ROUNDS):
+        if since >= windows or limit.left <= 0:
+            break
+        at = number % windows
+        ops = np.concatenate([modules.ops(t) for t in range(at, min(at + 2, modules.count))])
+        found = _anew(modules.problem, incumbent, ops, seed, limit)
+        since = 0 if found.value < incumbent.value * (1 - GAIN) else since + 1
+        incumbent = found
+        yield incumbent
+        on_progress("modules placed anew", number / (windows * MOST_ROUNDS))
+
+
+def _anew(problem: Problem, incumbent: Incumbent, ops: Ints, seed: int, limit: Budget) -> Incumbent:
+    if incumbent.value == 0.0:
+        return incumbent
+    program = ConstraintProgram(problem, incumbent, ops)
+    found = program.solve(max(limit.left, 0.0), seed=seed, effort=WINDOW_EFFORT)
+    if found.placement is None:
+        return incumbent
+    best = shortest(problem, incumbent, found.placement)
+    return best if not overfull(problem, best.placement) else incumbent
+
+
+def overfull(problem: Problem, placement: Placement) -> bool:
+    """Whether some device has too much."""
+    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
+    return bool((used > problem.device_memory).any())
 
 
 def _module(

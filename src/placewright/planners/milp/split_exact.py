@@ -11,7 +11,6 @@ bounded with their pins, then solved, until the shortest path has solved arcs on
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -19,20 +18,19 @@ import numpy as np
 
 from placewright.bounds.latency import lower_bound
 from placewright.coarsen.modules import Modules
-from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
+from placewright.planners.milp.parallel import PROVED, Solvers
 from placewright.planners.milp.subproblem import Subproblem, subproblem
 from placewright.problem import Problem
 
 ROUNDING = 1e-12
 FIRST_SECONDS = 0.5  # for an arc; twice that each time the shortest path needs it again
-PROVED = 1e-5  # relative difference of value and bound at which an arc needs no more time
 GUESSED, BOUNDED, SOLVED = range(3)
 
-Solver = Callable[[Problem, float], tuple[Placement, float]]
-"""A placement with its sequence and a lower bound, within so many seconds."""
+Arc = tuple[int, int, int]
+"""A part, the device of the cut op before it and that of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,35 +98,34 @@ class Chain:
     found. Parts with equal arrays share their results.
     """
 
-    def __init__(self, problem: Problem, parts: list[Part], solve: Solver, seconds: float) -> None:
+    def __init__(
+        self, problem: Problem, parts: list[Part], solvers: Solvers, seconds: float
+    ) -> None:
         self.problem = problem
         self.parts = parts
-        self.solve = solve
+        self.solvers = solvers
         self.seconds = seconds
         self.bounds: dict[tuple[bytes, ...], float] = {}
-        self.answers: dict[
-            tuple[bytes, ...], tuple[float, tuple[Placement | None, float, float]]
-        ] = {}
-        self.placements: dict[tuple[int, int, int], Placement | None] = {}
+        self.placements: dict[Arc, Placement | None] = {}
         self.low = [self._cheap(part) for part in parts]
         self.guess = [each.copy() for each in self.low]
         self.value = [np.full(each.shape, np.inf) for each in self.low]
-        self.tries: dict[tuple[int, int, int], int] = {}
+        self.tries: dict[Arc, int] = {}
         self.level = [np.full(each.shape, GUESSED) for each in self.low]
 
-    def run(self, limit: Budget, on_progress: Progress) -> Chained:
-        """Refine until the shortest path is solved, time is up or Ctrl-C."""
-        try:
-            while limit.left > 0:
-                arcs, length = _shortest(self.guess)
-                waiting = [arc for arc in arcs if self.level[arc[0]][arc[1:]] < SOLVED]
-                if not waiting or not np.isfinite(length):
-                    break
-                self._refine(waiting, limit)
-                done = sum(int((each == SOLVED).any()) for each in self.level)
-                on_progress("modules solved", done / len(self.parts))
-        except KeyboardInterrupt:
-            pass
+    def refine(self, limit: Budget, on_progress: Progress) -> None:
+        """Bound and solve arcs until the shortest path is solved, or time is up."""
+        while limit.left > 0:
+            arcs, length = _shortest(self.guess)
+            waiting = [arc for arc in arcs if self.level[arc[0]][arc[1:]] < SOLVED]
+            if not waiting or not np.isfinite(length):
+                break
+            self._refine(waiting, limit)
+            done = sum(int((each == SOLVED).any()) for each in self.level)
+            on_progress("modules solved", done / len(self.parts))
+
+    def result(self) -> Chained:
+        """What is known so far."""
         bound = _shortest(self.low)[1] * (1 - ROUNDING * len(self.parts))
         return Chained(self._stitched(), bound if np.isfinite(bound) else 0.0)
 
@@ -156,52 +153,36 @@ class Chain:
             self.bounds[key] = lower_bound(sub.problem).value
         return self.bounds[key]
 
-    def _refine(self, arcs: list[tuple[int, int, int]], limit: Budget) -> None:
-        """Bound the arcs that are not, or else solve them, with fair shares of the time."""
+    def _refine(self, arcs: list[Arc], limit: Budget) -> None:
+        """Bound the arcs that are not, or else solve them."""
         guessed = [arc for arc in arcs if self.level[arc[0]][arc[1:]] == GUESSED]
-        for number, (part, source, target) in enumerate(guessed or arcs):
-            if limit.left <= 0:
-                return
-            sub = self.parts[part].pinned(source, target)
+        for part, *pair in guessed:
+            source, target = pair
             at = source, target
-            if guessed:
-                low = max(self._bound(sub), float(self.low[part][at]))
-                self.low[part][at] = self.guess[part][at] = low
-                self.level[part][at] = BOUNDED
+            low = max(self._bound(self.parts[part].pinned(*at)), float(self.low[part][at]))
+            self.low[part][at] = self.guess[part][at] = low
+            self.level[part][at] = BOUNDED
+        if not guessed:
+            self._solve(arcs, limit)
+
+    def _solve(self, arcs: list[Arc], limit: Budget) -> None:
+        """Solve arcs, for longer than last time; what is proved may rule them out by then."""
+        share = min(self.seconds, max(limit.left, 0.0) * self.solvers.processes / len(arcs))
+        tries = max(self.tries.get(arc, 0) for arc in arcs)
+        seconds = share if self.solvers.method.nodes else min(share, FIRST_SECONDS * 2.0**tries)
+        subs = [self.parts[part].pinned(source, target) for part, source, target in arcs]
+        for arc, answer in zip(arcs, self.solvers.solve(subs, seconds, limit), strict=True):
+            part, at = arc[0], arc[1:]
+            self.tries[arc] = tries + 1
+            if answer.value <= self.value[part][at]:
+                self.value[part][at], self.placements[arc] = answer.value, answer.placement
+            value = float(self.value[part][at])
+            low = min(max(answer.lower_bound, float(self.low[part][at])), value)
+            self.low[part][at] = low
+            if seconds >= share or value - low <= PROVED * value:
+                self.guess[part][at], self.level[part][at] = value, SOLVED
             else:
-                share = min(self.seconds, limit.left / (len(arcs) - number))
-                self._improve((part, source, target), sub, share)
-
-    def _improve(self, arc: tuple[int, int, int], sub: Subproblem, share: float) -> None:
-        """Solve an arc, for longer than last time; what is proved may rule it out by then."""
-        part, at = arc[0], arc[1:]
-        seconds = min(share, FIRST_SECONDS * 2.0 ** self.tries.get(arc, 0))
-        self.tries[arc] = self.tries.get(arc, 0) + 1
-        placement, value, low = self._answer(sub, seconds)
-        if value <= self.value[part][at]:
-            self.value[part][at], self.placements[arc] = value, placement
-        value = float(self.value[part][at])
-        low = self.low[part][at] = min(max(low, float(self.low[part][at])), value)
-        if seconds >= share or value - low <= PROVED * value:
-            self.guess[part][at], self.level[part][at] = value, SOLVED
-        else:
-            self.guess[part][at] = low
-
-    def _answer(self, sub: Subproblem, seconds: float) -> tuple[Placement | None, float, float]:
-        key = sub.key()
-        known = self.answers.get(key)
-        if known is None or known[0] < seconds:
-            known = self.answers[key] = (seconds, self._solve(sub.problem, seconds))
-        return known[1]
-
-    def _solve(self, problem: Problem, seconds: float) -> tuple[Placement | None, float, float]:
-        from placewright.simulate.latency import time_placement
-
-        try:
-            placement, low = self.solve(problem, seconds)
-        except InfeasibleError:  # proved or not: no plan of this arc, and its bound stays
-            return None, np.inf, 0.0
-        return placement, time_placement(problem, placement).makespan, low
+                self.guess[part][at] = low
 
     # -- the plan --------------------------------------------------------------------------------
 
@@ -220,7 +201,7 @@ class Chain:
         return Placement(device, np.concatenate(items))
 
 
-def _shortest(cost: list[Floats]) -> tuple[list[tuple[int, int, int]], float]:
+def _shortest(cost: list[Floats]) -> tuple[list[Arc], float]:
     """The arcs `(part, source, target)` of a shortest path, and its length."""
     total = np.zeros(cost[0].shape[0])
     choices = []

@@ -205,9 +205,11 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "milp.split:MilpSplit",
         {
             "channels": "1 to 4, or auto: the fewest that give modules of at most 40 ops (auto)",
-            "max_ops": "join neighbouring modules up to this size (none; 40 with more channels)",
-            "solver": "highs, scip or gurobi (highs)",
+            "max_ops": "join neighbouring modules up to this size (none; 20 with more channels)",
+            "solver": "cp-sat, highs, scip or gurobi (cp-sat)",
+            "nodes": "limit on branch-and-bound nodes (cp-sat: conflicts) per module (none)",
             "module_seconds": "limit per module and pair of devices (60)",
+            "processes": "processes to solve modules in; 1: in this one (as many as CPUs)",
         },
         quick=False,
     ),
