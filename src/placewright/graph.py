@@ -29,6 +29,9 @@ from placewright import files
 from placewright.errors import GraphError
 
 FORMAT = "placewright.graph/1"
+WHOLE_MEMORY = "whole_memory"
+"""The attribute of a training graph whose parameter bytes have gradients and all else in them."""
+
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4")
 
 Floats = NDArray[np.float64]

@@ -1,8 +1,11 @@
 """What training keeps on a device, against figures worked out by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from placewright.costs.roofline import CostOptions, op_memory
+from placewright.graph import WHOLE_MEMORY
 from placewright.importers import load
 from placewright.options import Options
 
@@ -38,3 +41,10 @@ def test_resident_memory_adds_what_the_backward_pass_reads():
     assert {op: kept[op] for op in kept.nonzero()[0]} == {
         op: size for op, size in expected.items() if size
     }
+
+
+def test_bytes_that_are_the_whole_memory_get_nothing_added():
+    graph = load("zoo:gpt2?layers=1", training=True).graph
+    whole = replace(graph, attributes={WHOLE_MEMORY: True})
+    expected = graph.op_parameter_bytes + graph.op_state_bytes
+    assert op_memory(whole, Options(), CostOptions()).tolist() == expected.tolist()

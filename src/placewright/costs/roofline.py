@@ -13,7 +13,7 @@ from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
 from placewright.errors import ClusterError, OptionError
-from placewright.graph import Floats, Graph, Ints
+from placewright.graph import WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
 from placewright.problem import Problem
 
@@ -121,10 +121,11 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
 
     Weights and state (a KV cache); in training also gradients and optimizer state, and, under
     memory ``resident``, the activations kept for the backward pass, at the op that makes them
-    (under ``peak`` these are tensors with a life of their own).
+    (under ``peak`` these are tensors with a life of their own). A graph whose bytes are said to
+    be the whole memory (`graph.WHOLE_MEMORY`) needs no more than those.
     """
     memory = graph.op_parameter_bytes + graph.op_state_bytes
-    if not graph.is_training:
+    if not graph.is_training or graph.attributes.get(WHOLE_MEMORY):
         return memory
     memory = memory + graph.op_parameter_bytes + _optimizer_state(graph, costs.optimizer)
     if options.memory == "resident":

@@ -31,7 +31,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from placewright import files
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import FormatError, GraphError
-from placewright.graph import Graph, GraphBuilder
+from placewright.graph import WHOLE_MEMORY, Graph, GraphBuilder
 
 NOMINAL_BANDWIDTH = 1e9  # bytes per second that stand for a transfer rate of 1
 MOIRAI_FORMAT = "moirai/1"
@@ -258,6 +258,7 @@ def _tarnawski(content: TarnawskiFile, path: str | Path) -> Workload:
     builder.times[ACCELERATOR] = _accelerator_times(nodes, path)
     builder.times[CPU] = [_seconds(node.cpuLatency) for node in nodes]
     builder.attributes["source"] = "published workload, Tarnawski et al. 2020"
+    builder.attributes[WHOLE_MEMORY] = True  # gradients and the like are in the sizes
     return Workload(_build(builder, path), _tarnawski_cluster(content, path), {}, tuple(op_ids))
 
 
