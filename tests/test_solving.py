@@ -11,13 +11,14 @@ import pytest
 from hypothesis import assume, given
 
 from placewright import planners
-from placewright.bounds.latency import Bound
+from placewright.bounds import Bound
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
 from placewright.graph import Graph, GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal, no_progress
+from placewright.planners.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.problem import Problem
 from placewright.solving import best_of, compare, quick_planners, solve
@@ -359,3 +360,16 @@ def test_pins_are_part_of_the_problem():
     assert problem.op_pinned.tolist() == [0, -1]
     with pytest.raises(InfeasibleError, match="planner 'met' found no device for op 'second'"):
         plan(graph(), CLUSTER, planner="met", pinned={"first": "x"})
+
+
+def test_a_planner_is_asked_whether_it_takes_the_coarser_problem():
+    problem, _ = make_problem("zoo:gpt2?layers=2", "2x3090")
+
+    class Small(Heft):
+        def supports(self, problem):
+            return None if problem.op_count < 40 else "too many ops"
+
+    assert problem.op_count >= 40
+    with pytest.raises(OptionError, match="too many ops"):
+        solve(problem, Small())
+    assert verify(solve(problem, Small(), coarsening="modules")).ok

@@ -58,7 +58,7 @@ def solve(
     from placewright.bounds import Bound, lower_bound
     from placewright.planners.base import Budget, no_progress
 
-    started = time.perf_counter()
+    started, budget = time.perf_counter(), Budget(time_limit)
     problem.check_feasible()
     objective = problem.options.objective
     if isinstance(planner, str):
@@ -67,13 +67,13 @@ def solve(
         chosen = planner
     if chosen.objective != objective:
         raise OptionError(f"planner '{chosen.name}' plans for {chosen.objective}, not {objective}")
-    refusal = chosen.supports(problem)
+    contraction = coarsen(problem, coarsening)
+    refusal = chosen.supports(contraction.problem if contraction else problem)
     if refusal:
         raise OptionError(f"planner '{chosen.name}' cannot take this problem: {refusal}")
-    budget = Budget(time_limit)
     proposal, outcome = _propose(
         problem,
-        coarsen(problem, coarsening),
+        contraction,
         chosen,
         budget,
         seed,

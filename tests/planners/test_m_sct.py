@@ -23,7 +23,6 @@ from placewright.planning import make_problem
 from placewright.solving import solve
 from placewright.verify import verify
 from tests import naive_lp_planners as naive
-from tests.conftest import WORKLOADS
 from tests.strategies import TIMES, problems
 
 LP = st.sampled_from(["auto", "glop", "highs", "descent"])
@@ -44,22 +43,6 @@ def test_its_plan_passes_the_judge_and_comes_again(problem, lp, seed):
     assert verify(plan).violations == ()
     again = solve(problem, MSct(lp=lp, iterations="20"), seed=seed)
     assert again.to_document() == plan.to_document()
-
-
-@given(problem=problems(memory=False), data=st.data())
-@settings(max_examples=30)
-def test_it_respects_pins(problem, data):
-    op = data.draw(st.integers(0, problem.op_count - 1))
-    unit = int(problem.op_unit[op])
-    device = data.draw(st.sampled_from(range(problem.device_count)))
-    if not np.isfinite(problem.unit_time[unit, device]):
-        return
-    try:
-        plan = solve(problem.with_pins({unit: device}), MSct())
-    except InfeasibleError:
-        assert np.isinf(problem.unit_time).all(axis=1).any()
-        return
-    assert plan.placement.device[op] == device
 
 
 @given(st.data())
@@ -172,17 +155,6 @@ def test_a_retry_with_more_pins_does_not_solve_the_programme_again(monkeypatch):
 def test_it_refuses_an_option_it_cannot_use(options):
     with pytest.raises(OptionError, match=f"option {next(iter(options))} is"):
         MSct(**options)
-
-
-FILES = sorted(WORKLOADS.glob("moirai/*.json")) + sorted(WORKLOADS.glob("tarnawski/[lt]*/*.json"))
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_published_workloads(file, workloads):
-    problem, _ = make_problem(file)
-    plan = solve(problem, MSct())
-    assert verify(plan).violations == ()
-    assert 0 < plan.lower_bound <= plan.value
 
 
 @pytest.mark.slow
