@@ -12,7 +12,10 @@ from tests.conftest import WORKLOADS
 FILES = sorted(WORKLOADS.glob("moirai/*.json")) + sorted(WORKLOADS.glob("tarnawski/[lt]*/*.json"))
 
 
-@pytest.mark.parametrize("name", [row.name for row in planners.planners_for("latency") if row.quick])
+QUICK = [row.name for row in planners.planners_for("latency") if row.quick]
+
+
+@pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_its_plan_passes_the_judge(name, file, workloads):
     problem, source = make_problem(file)
@@ -27,11 +30,12 @@ def test_its_plan_passes_the_judge(name, file, workloads):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", [
+    "name",
+    [
         row.name
         for row in planners.planners_for("latency")
         if not row.quick and row.name != "expert"
-    ]
+    ],
 )
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_the_plan_of_one_that_takes_its_time_passes_the_judge(name, file, workloads):

@@ -40,7 +40,7 @@ def critical_path(problem: Problem) -> Bound:
     """
     times = _allowed_times(problem)
     fastest = times.min(axis=1)
-    plain = _longest_path(problem, fastest)[0]
+    plain = longest_path(problem, fastest)[0]
     best = plain
     limited = np.isfinite(problem.device_memory)
     capacity = np.where(limited & (problem.device_memory > 0), problem.device_memory, np.inf)
@@ -50,7 +50,7 @@ def critical_path(problem: Problem) -> Bound:
         for step in range(STEPS):
             priced = times + share * price[None, :]
             choice = priced.argmin(axis=1)
-            length, path = _longest_path(problem, priced[np.arange(len(choice)), choice])
+            length, path = longest_path(problem, priced[np.arange(len(choice)), choice])
             best = max(best, length - price.sum())
             used = np.bincount(choice[path], share[path, choice[path]], problem.device_count)
             excess = np.where(limited, used - 1.0, 0.0)
@@ -108,7 +108,7 @@ def _weighted(times: Floats, weight: Floats) -> Floats:
     return np.where(np.isinf(times), np.inf, np.where(np.isinf(times), 0.0, times) * weight)
 
 
-def _longest_path(problem: Problem, op_weight: Floats) -> tuple[float, Ints]:
+def longest_path(problem: Problem, op_weight: Floats) -> tuple[float, Ints]:
     """Length of the heaviest path, and its ops."""
     arrays = arrays_of(problem)
     order = problem.topological_order

@@ -1,0 +1,123 @@
+"""Rows under construction, and the placement that finished rows come to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.errors import InfeasibleError
+from placewright.graph import Floats, Ints
+from placewright.kernels.batch import batches_of
+from placewright.kernels.batch_lists import UNPLACED
+from placewright.plan import Placement
+from placewright.planners.base import no_room
+from placewright.planners.batch.splits import Splits, splits_of
+from placewright.problem import Problem
+from placewright.simulate.batch import Expansion, expand
+from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
+
+MOST_FIRST = 64
+
+
+class Draft:
+    """Rows being filled, ``rows[unit, chunk]`` devices or ``UNPLACED``, and what is free."""
+
+    def __init__(self, problem: Problem, splits: Splits) -> None:
+        self.problem = problem
+        self.splits = splits
+        chunks = problem.options.batch // batches_of(problem).chunk
+        self.rows: Ints = np.full((problem.unit_count, chunks), UNPLACED, dtype=np.int32)
+        self.free = problem.device_memory.copy()
+        self.waiting = float(problem.unit_memory.sum())
+        for unit in np.flatnonzero(problem.unit_pinned >= 0):
+            self.place(int(unit), self.splits.of(int(unit))[0])
+
+    def place(self, unit: int, split: NDArray[np.int64]) -> None:
+        self.rows[unit] = np.repeat(np.arange(len(split)), split)
+        self.free -= np.where(split > 0, self.problem.unit_memory[unit], 0.0)
+        self.waiting -= self.problem.unit_memory[unit]
+
+    def fitting(self, unit: int) -> NDArray[np.int64]:
+        """Numbers of the splits of `unit` for which there is room.
+
+        On each of its devices and, for copies beyond the first, beside all units that wait.
+        """
+        used = self.splits.of(unit) > 0
+        memory = self.problem.unit_memory[unit]
+        here = (~used | (memory <= self.free)).all(axis=1)
+        copies = used.sum(axis=1)
+        beside = (copies == 1) | ((copies - 1) * memory + self.waiting <= self.free.sum())
+        return np.flatnonzero(here & beside)
+
+    def place_roomiest(self, unit: int) -> bool:
+        """On the fewest devices, those with most room; False if there is none."""
+        fitting = self.fitting(unit)
+        if not len(fitting):
+            return False
+        used = self.splits.of(unit)[fitting] > 0
+        tightest = np.where(used, self.free, np.inf).min(axis=1)
+        best = np.lexsort((-tightest, used.sum(axis=1)))[0]
+        self.place(unit, self.splits.of(unit)[fitting[best]])
+        return True
+
+
+def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Draft:
+    """A draft that `attempt` has completed; it returns -1, or the unit that found no room.
+
+    Such a unit is placed before all others, and the attempt made again; InfeasibleError if that
+    does not help (not NoRoomError: pinned whole to one device, its batch may have no allowed size).
+    """
+    splits = splits_of(problem)
+    first: list[int] = []
+    while True:
+        draft = Draft(problem, splits)
+        failed = next((unit for unit in first if not draft.place_roomiest(unit)), -1)
+        if failed < 0:
+            failed = attempt(draft)
+            if failed < 0:
+                return draft
+        if failed in first or len(first) == MOST_FIRST:
+            raise InfeasibleError(str(no_room(problem, failed, draft.free, planner)))
+        first.append(failed)
+
+
+def input_devices(problem: Problem, rows: Ints) -> Ints:
+    """`[op, input]` the device, from ``rows[unit, chunk]``."""
+    return np.repeat(rows[problem.op_unit], batches_of(problem).chunk, axis=1)
+
+
+def placement_of(
+    problem: Problem, rows: Ints, order: Ints, times: tuple[Floats, Floats] | None = None
+) -> Placement:
+    """The placement with the best of three sequences.
+
+    Ops in `order`, as `kernels.batch.finish_time` takes them; by the planner's own `times`
+    (``start[op, device]`` and finish), if it has them; or by list scheduling into gaps.
+    """
+    device = input_devices(problem, rows)
+    expansion = expand(problem, device)
+    inner = expansion.problem
+    sequences = [schedule_placement(inner, expansion.device).sequence, listed(expansion, order)]
+    if times is not None:
+        start, finish = (each[expansion.op, expansion.device] for each in times)
+        nowhere = np.full(inner.edge_count, -1.0)
+        sequences.append(sequence_of(inner, start, finish, nowhere, nowhere))
+    values = [
+        time_placement(inner, Placement(expansion.device, sequence)).makespan
+        for sequence in sequences
+    ]
+    return Placement(device, sequences[int(np.argmin(values))])
+
+
+def listed(expansion: Expansion, order: Ints) -> Ints:
+    """The sequence of `kernels.batch.finish_time`: for each op its batches, then its transfers."""
+    inner = expansion.problem
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    n, edges = inner.op_count, inner.edge_count
+    items = np.concatenate([np.arange(n), -1 - np.arange(edges)])
+    of_op = rank[expansion.op]
+    block = np.concatenate([of_op, of_op[inner.edge_producer]])
+    return items[np.lexsort((np.arange(n + edges), block))].astype(np.int32)

@@ -1,0 +1,115 @@
+"""Search on strings of devices, one per unit and chunk of inputs: DiviML's SA and (1+1) EA.
+
+The encoding of §V-A, batched: a string's value is the time to finish all inputs with the ops in
+breadth-first topological order, and every tensor sent right after it is made. Strings with
+batch sizes that are not allowed do not arise, and one whose memory overflows is never accepted.
+Iterations, time limit, Ctrl-C and seeds are as in `planners.search`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.errors import InfeasibleError
+from placewright.graph import Ints
+from placewright.kernels import batch_search as kernel
+from placewright.kernels.search import COLDEST
+from placewright.planners import search
+from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
+from placewright.planners.batch.rows import fill, placement_of
+from placewright.planners.batch.walk import Walk
+from placewright.problem import Problem
+
+MOST_EVEN_SPLITS = 500  # of those that all units could share, tried as starts
+
+
+class OnePlusOneEA(search.OnePlusOneEA):
+    """Biased (1+1) evolutionary algorithm (DiviML §V-A; Droste et al. 2002).
+
+    Starts from the rows of `lists.MinimumExecutionTime`: the bias. A child differs in each chunk
+    of each unit with probability 1 / their number and replaces its parent unless it is worse.
+
+    Option `iterations`: evaluations.
+    """
+
+    objective: ClassVar[str] = "batch-throughput"
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        start = fill(problem, self.name, place_quickest).rows
+        walk = Walk(problem, budget, seed, _limit(self.iterations, problem, budget), start)
+        if walk.choices and problem.device_count > 1:
+            with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
+                for count in walk.chunks("(1+1) EA", on_progress):
+                    walk.run(kernel.evolve, count)
+        return Proposal(placement_of(problem, walk.state.best_rows, walk.state.best_op_at))
+
+
+class Annealing(search.Annealing):
+    """Simulated annealing (Kirkpatrick et al. 1983, as a baseline in DiviML §V-A).
+
+    Starts from the best of several strings: those of the other planners, and every split that
+    all units can have alike. A mutation moves a chunk of one unit, or of a run or path of
+    units, to a device, swaps two chunks, or splits units another way or like a neighbour.
+
+    Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`.
+    """
+
+    objective: ClassVar[str] = "batch-throughput"
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        start = fill(problem, self.name, place_quickest).rows
+        walk = Walk(problem, budget, seed, _limit(self.iterations, problem, budget), start)
+        with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
+            for rows in _starts(problem, walk, self.name):
+                walk.consider(rows)
+            if walk.choices:
+                self._anneal(walk, on_progress)
+        return Proposal(placement_of(problem, walk.state.best_rows, walk.state.best_op_at))
+
+    def _anneal(self, walk: Walk, on_progress: Progress) -> None:
+        temperature = self.temperature
+        if temperature is None:
+            worsening = walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES)
+            temperature = max(search.FIRST_SHARE * float(worsening), COLDEST)
+        coldest = temperature * search.COLDEST_SHARE
+        for count in walk.chunks("annealing", on_progress):
+            cooling = self._factor_per_evaluation(walk, temperature, coldest)
+            temperature = walk.run(kernel.anneal, count, temperature, cooling, self.order_share)
+
+    def _factor_per_evaluation(self, walk: Walk, temperature: float, coldest: float) -> float:
+        if self.cooling is not None:
+            return float(self.cooling ** (1.0 / walk.choices))
+        if walk.limit < math.inf:
+            return float(search.COLDEST_SHARE ** (1.0 / walk.limit))
+        if not walk.done:  # the pace is not known yet
+            return 1.0
+        left = max(walk.evaluations_left, 1.0)
+        return float(min(1.0, (coldest / temperature) ** (1.0 / left)))
+
+
+def _starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
+    """Rows worth starting from; some may not fit."""
+    for order, insertion in ((walk.order, False), (heft_order(problem), True)):
+        with contextlib.suppress(InfeasibleError):
+            yield list_in_order(problem, order, planner, insertion=insertion)[0]
+    allowed = walk.batches.allowed
+    devices = np.arange(problem.device_count)
+    for split in walk.splits.of(0)[:MOST_EVEN_SPLITS]:
+        if allowed[:, devices, split].all():
+            yield np.tile(np.repeat(devices, split).astype(np.int32), (problem.unit_count, 1))
+
+
+def _limit(iterations: int | None, problem: Problem, budget: Budget) -> float:
+    """Evaluations: those given, else without a time limit as many as take seconds."""
+    if iterations is not None:
+        return iterations
+    if budget.seconds < math.inf:
+        return math.inf
+    work = (problem.op_count + problem.edge_count) * (1 + problem.options.batch // 8)
+    return min(search.default_iterations(problem), search.MOST_WORK // work + 1)

@@ -1,0 +1,117 @@
+"""Splits: in how many ways the inputs of an op can be shared out over devices, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.errors import InfeasibleError
+from placewright.graph import Flags, Floats, Ints
+from placewright.kernels.batch import batches_of
+from placewright.problem import Problem
+
+MOST_SPLITS = 2000  # of one kind of unit
+
+
+@dataclass(frozen=True)
+class Splits:
+    """``counts[offsets[k]:offsets[k + 1]]``: chunks per device, the splits of units of kind k.
+
+    Units with the same allowed batch sizes on every device are of one kind (`unit_kind`). Of
+    more than `MOST_SPLITS` those over fewest devices are kept, and of those over the next number
+    of devices an even choice.
+    """
+
+    unit_kind: Ints
+    offsets: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+    def of(self, unit: int) -> NDArray[np.int64]:
+        """`[split, device]` chunks."""
+        kind = self.unit_kind[unit]
+        return self.counts[self.offsets[kind] : self.offsets[kind + 1]]
+
+
+def splits_of(problem: Problem) -> Splits:
+    """The splits of every unit; InfeasibleError if one has none."""
+    allowed = batches_of(problem).allowed
+    kinds, first, unit_kind = np.unique(
+        allowed.reshape(len(allowed), -1), axis=0, return_index=True, return_inverse=True
+    )
+    tables = [_enumerate(kind.reshape(allowed.shape[1:])) for kind in kinds]
+    for kind, table in enumerate(tables):
+        if not len(table):
+            raise _unsplittable(problem, int(first[kind]))
+    offsets = np.cumsum([0, *(len(table) for table in tables)])
+    return Splits(unit_kind.ravel().astype(np.int32), offsets, np.concatenate(tables))
+
+
+def split_seconds(problem: Problem, splits: Splits) -> list[Floats]:
+    """Per unit, `[split]` seconds that all devices together are busy with it."""
+    b = batches_of(problem)
+    time = np.zeros((problem.unit_count, *b.time.shape[1:]))
+    np.add.at(time, problem.op_unit, b.time)
+    devices = np.arange(problem.device_count)
+    return [time[u, devices, splits.of(u)].sum(axis=1) for u in range(problem.unit_count)]
+
+
+def _enumerate(allowed: Flags) -> NDArray[np.int64]:
+    """`[split, device]` of ``allowed[device, count]``, those over fewer devices first."""
+    devices, chunks = allowed.shape[0], allowed.shape[1] - 1
+    ways = _ways(allowed)
+    rows: list[list[int]] = []
+    for used in range(1, devices + 1):
+        number, places = int(ways[0][used, chunks]), MOST_SPLITS - len(rows)
+        chosen = range(number) if number <= places else _evenly(number, places)
+        rows += [_split(allowed, ways, used, index) for index in chosen]
+    return np.array(rows, dtype=np.int64).reshape(-1, devices)
+
+
+def _ways(allowed: Flags) -> list[NDArray[np.object_]]:
+    """``[d][used, chunks]``: ways to share `chunks` over exactly `used` of the devices from d on.
+
+    Whole numbers of any size.
+    """
+    devices, columns = allowed.shape
+    empty = np.zeros((devices + 1, columns), dtype=object)
+    empty[0, 0] = 1
+    ways = [empty]
+    for d in reversed(range(devices)):
+        after = ways[0]
+        here = after.copy()
+        for count in np.flatnonzero(allowed[d, 1:]) + 1:
+            here[1:, count:] += after[:-1, : columns - count]
+        ways.insert(0, here)
+    return ways
+
+
+def _split(allowed: Flags, ways: list[NDArray[np.object_]], used: int, index: int) -> list[int]:
+    """Split number `index` of those over exactly `used` devices."""
+    chunks = allowed.shape[1] - 1
+    split = []
+    for d in range(allowed.shape[0]):
+        for count in np.flatnonzero(allowed[d, : chunks + 1]):
+            more = 1 if count else 0
+            here = int(ways[d + 1][used - more, chunks - count]) if used >= more else 0
+            if index < here:
+                break
+            index -= here
+        split.append(int(count))
+        chunks -= int(count)
+        used -= more
+    return split
+
+
+def _evenly(number: int, places: int) -> Iterator[int]:
+    return (number * place // places for place in range(places))
+
+
+def _unsplittable(problem: Problem, unit: int) -> InfeasibleError:
+    op = problem.op_names[int(np.flatnonzero(problem.op_unit == unit)[0])]
+    return InfeasibleError(
+        f"no batch sizes of the devices that op '{op}' may run on add up to "
+        f"{problem.options.batch} inputs; give the devices other batch_sizes"
+    )

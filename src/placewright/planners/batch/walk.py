@@ -1,0 +1,127 @@
+"""A walk over strings of devices, one per unit and chunk: what the searches have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from placewright.coarsen.orders import m_topo
+from placewright.graph import Ints
+from placewright.kernels import batch_search as kernel
+from placewright.kernels.arrays import arrays_of
+from placewright.kernels.batch import batches_of, finish_time, scratch_of
+from placewright.kernels.search import CURRENT
+from placewright.planners.base import Budget
+from placewright.planners.batch.splits import Splits, splits_of
+from placewright.planners.pace import Pace
+from placewright.problem import Problem
+
+
+class Walk(Pace):
+    """A search under way: the problem's arrays, the current and the best string, the budget."""
+
+    def __init__(
+        self, problem: Problem, budget: Budget, seed: int, limit: float, start: Ints
+    ) -> None:
+        """`limit` is the most evaluations, `start` the rows ``[unit, chunk]`` to start from."""
+        super().__init__(budget, limit)
+        self.rng = np.random.default_rng(seed)
+        self.arrays = arrays_of(problem)
+        self.batches = batches_of(problem)
+        self.splits = splits_of(problem)
+        self.order = m_topo(problem)
+        self.space = _space(problem, self.splits, self.order)
+        self.state = _state(problem, self.order, start)
+        self.borrowed = _borrowed(problem, start.shape[1])
+        self.scratch = scratch_of(problem, self.arrays.channel_count)
+        kernel.keep(self.state, self.evaluate())
+
+    def run(self, walk: Callable[..., Any], *more: Any) -> Any:
+        """Call one of the kernel's walks with the arrays it borrows, and `more`."""
+        return walk(
+            self.arrays,
+            self.batches,
+            self.space,
+            self.state,
+            self.borrowed,
+            self.scratch,
+            self.rng,
+            *more,
+        )
+
+    @property
+    def choices(self) -> int:
+        """Units that can be split in more than one way."""
+        return len(self.space.movable)
+
+    def evaluate(self) -> float:
+        """Seconds: the value of the current string."""
+        return float(
+            finish_time(self.arrays, self.batches, self.state.rows, self.state.op_at, self.scratch)
+        )
+
+    def consider(self, rows: Ints) -> None:
+        """Go on from `rows` if they fit and are better than the current string."""
+        before = self.state.rows.copy()
+        self._assign(rows)
+        value = self.evaluate()
+        if kernel.has_room(self.state) and value < self.state.value[CURRENT]:
+            kernel.keep(self.state, value)
+        else:
+            self._assign(before)
+
+    def _assign(self, rows: Ints) -> None:
+        for unit, row in enumerate(rows):
+            kernel.assign(self.batches, self.state, unit, row)
+
+
+def _space(problem: Problem, splits: Splits, order: Ints) -> kernel.Space:
+    unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
+    by_rank, first = np.unique(problem.op_unit[order], return_index=True)
+    units = by_rank[np.argsort(first)].astype(np.int32)
+    sizes = np.diff(splits.offsets)
+    widest = np.array(
+        [
+            (splits.counts[first:last] > 0).sum(axis=1).max()
+            for first, last in zip(splits.offsets[:-1], splits.offsets[1:], strict=True)
+        ]
+    )
+    choice = (sizes > 1) | (widest > 1)
+    return kernel.Space(
+        unit_offsets=np.searchsorted(problem.op_unit[unit_ops], np.arange(problem.unit_count + 1)),
+        unit_ops=unit_ops,
+        movable=units[choice[splits.unit_kind[units]]],
+        unit_kind=splits.unit_kind,
+        split_offsets=splits.offsets,
+        splits=splits.counts,
+    )
+
+
+def _state(problem: Problem, order: Ints, start: Ints) -> kernel.State:
+    rank = np.empty(problem.op_count, dtype=np.int32)
+    rank[order] = np.arange(problem.op_count)
+    devices = np.arange(problem.device_count)
+    count = (start[:, :, None] == devices).sum(axis=1)
+    used = ((count > 0) * problem.unit_memory[:, None]).sum(axis=0)
+    return kernel.State(
+        rows=start.copy(),
+        count=count,
+        free=problem.device_memory - used,
+        op_at=order.copy(),
+        op_rank=rank,
+        value=np.full(2, np.inf),
+        best_rows=start.copy(),
+        best_op_at=order.copy(),
+    )
+
+
+def _borrowed(problem: Problem, chunks: int) -> kernel.Borrowed:
+    return kernel.Borrowed(
+        row=np.empty(chunks, dtype=np.int32),
+        count=np.empty(problem.device_count, dtype=np.int64),
+        undo_unit=np.empty(problem.unit_count, dtype=np.int32),
+        undo_row=np.empty((problem.unit_count, chunks), dtype=np.int32),
+        moved=np.zeros(2, dtype=np.int64),
+    )

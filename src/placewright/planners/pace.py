@@ -1,0 +1,44 @@
+"""How many evaluations a search may make, and when it is to look at the clock."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+
+from placewright.planners.base import Budget, Progress
+from placewright.planners.walk import CHUNK_SECONDS, FIRST_CHUNK
+
+
+class Pace:
+    """Counts evaluations up to a limit, within a budget of time."""
+
+    def __init__(self, budget: Budget, limit: float) -> None:
+        self.budget = budget
+        self.limit = limit
+        self.done = 0
+        self.seconds_per_evaluation = 0.0
+
+    def chunks(self, what: str, on_progress: Progress) -> Iterator[int]:
+        """Numbers of evaluations to do next, each for about `CHUNK_SECONDS`, until the end."""
+        size = FIRST_CHUNK
+        while self.done < self.limit and self.budget.left > 0:
+            on_progress(what, self.progress)
+            count = int(min(size, self.limit - self.done))
+            started = time.perf_counter()
+            yield count
+            self.done += count
+            self.seconds_per_evaluation = max((time.perf_counter() - started) / count, 1e-9)
+            until_end = min(CHUNK_SECONDS, max(self.budget.left, 0.0))
+            size = max(1, min(4 * size, int(until_end / self.seconds_per_evaluation)))
+
+    @property
+    def progress(self) -> float:
+        seconds = self.budget.seconds
+        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
+        return min(1.0, max(self.done / self.limit, elapsed))
+
+    @property
+    def evaluations_left(self) -> float:
+        """How many the time leaves at the pace so far."""
+        return max(self.budget.left, 0.0) / max(self.seconds_per_evaluation, 1e-9)
