@@ -2,9 +2,10 @@
 
 from placewright.planners.table.batch import BATCH
 from placewright.planners.table.entry import PlannerEntry
+from placewright.planners.table.invocation import INVOCATION
 from placewright.planners.table.latency import LATENCY
 from placewright.planners.table.throughput import THROUGHPUT
 
 __all__ = ["TABLE", "PlannerEntry"]
 
-TABLE: tuple[PlannerEntry, ...] = (*LATENCY, *THROUGHPUT, *BATCH)
+TABLE: tuple[PlannerEntry, ...] = (*LATENCY, *THROUGHPUT, *INVOCATION, *BATCH)

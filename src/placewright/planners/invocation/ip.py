@@ -1,0 +1,168 @@
+"""The paper's integer programme as a planner: exact, any time."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.bounds.bound import Bound
+from placewright.errors import InfeasibleError, OptionError
+from placewright.plan import Placement
+from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.invocation.base import InvocationPlanner
+from placewright.planners.invocation.program import InvocationProgram, value_of
+from placewright.planners.invocation.search import (
+    PROVED,
+    Annealing,
+    count_option,
+    searched_bound,
+)
+from placewright.planners.milp.solver import (
+    SOLVERS,
+    Answer,
+    OutOfTimeError,
+    safe_bound,
+    solve_program,
+)
+from placewright.problem import Problem
+
+DEFAULT_SECONDS = 600.0
+MAX_BINARIES = 200_000
+SHARE_OF_START = 0.25
+
+
+class InvocationIp(InvocationPlanner):
+    """Tarnawski et al. 2020, Fig. 3, and Fig. 4 where accelerators have several subgraphs.
+
+    The search starts from a plan of `annealing`, which a quarter of the time goes to, and knows
+    its latency and the bound of `bounds.invocation_path`: where the two meet there is nothing
+    to solve. When time is up, or after Ctrl-C, the best plan so far is returned, with what is
+    proved by then.
+
+    Options: `solver` (highs, scip, gurobi); `nodes`: limit on branch-and-bound nodes, which a
+    run repeats exactly; `start`: evaluations of annealing, or ``none`` to start from nothing
+    known (the paper's own setting).
+    """
+
+    name: ClassVar[str] = "invocation-ip"
+
+    def __init__(self, solver: str = "highs", nodes: str | int = "", start: str | int = "") -> None:
+        if solver not in SOLVERS:
+            raise OptionError(
+                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(SOLVERS)}"
+            )
+        self.solver = solver
+        self.nodes = count_option(self.name, "nodes", nodes) if nodes else None
+        self.cold = start == "none"
+        wanted = None if self.cold or not start else count_option(self.name, "start", start)
+        self.start = Annealing(iterations=wanted)
+
+    def supports(self, problem: Problem) -> str | None:
+        per_device = problem.options.subgraphs * (2 if problem.is_backward.any() else 1)
+        parts = problem.unit_count if problem.options.subgraphs == 1 else problem.op_count
+        count = parts * int((~problem.is_cpu).sum()) * per_device
+        if count <= MAX_BINARIES:
+            return None
+        return (
+            f"its program would have {count:,} yes-or-no variables, more than the "
+            f"{MAX_BINARIES:,} that are of any use; coarsen the graph or take planner 'annealing'"
+        )
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        best, bound, reason = self._start(problem, limit, budget, seed, on_progress)
+        value = value_of(problem, best) if best else math.inf
+        if best and (bound.value >= value * (1 - PROVED) or value == 0.0):
+            return Proposal(best, min(bound.value, value), bound.source)
+        answer = None
+        try:
+            on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.3)
+            best, answer, proved = self._solve(problem, best, bound.value, limit, seed)
+            if proved > bound.value:
+                bound = Bound(proved, f"{self.name} ({self.solver})")
+        except OutOfTimeError:
+            pass
+        except KeyboardInterrupt:
+            if best is None:
+                raise
+        if best is None:
+            if answer and answer.infeasible:
+                raise InfeasibleError(
+                    f"planner '{self.name}': no split into so many contiguous subgraphs fits the "
+                    f"devices' memory, as {self.solver} has proved; give the devices more memory "
+                    "or allow more subgraphs"
+                )
+            raise reason or InfeasibleError(
+                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more "
+                "time or try another planner"
+            )
+        return Proposal(best, min(bound.value, value_of(problem, best)), bound.source)
+
+    def _start(
+        self, problem: Problem, limit: Budget, budget: Budget, seed: int, on_progress: Progress
+    ) -> tuple[Placement | None, Bound, InfeasibleError | None]:
+        """A plan and a bound to start from, or why there is no plan yet."""
+        timed = math.isfinite(budget.seconds)
+        share = Budget(SHARE_OF_START * limit.left) if timed else Budget()
+        if self.cold:
+            return None, searched_bound(problem, share, math.inf), None
+        try:
+            found = self.start.plan(problem, share, seed, on_progress)
+        except InfeasibleError as error:
+            return None, searched_bound(problem, share, math.inf), error
+        bound = Bound(found.lower_bound, found.bound_source)
+        if math.isinf(value_of(problem, found.placement)):
+            return None, bound, None
+        return found.placement, bound, None
+
+    def _solve(
+        self, problem: Problem, best: Placement | None, least: float, limit: Budget, seed: int
+    ) -> tuple[Placement | None, Answer, float]:
+        """The best placement, the solver's last answer, and what it has proved, in seconds."""
+        ranked = False
+        horizon = value_of(problem, best) if best else _enough(problem)
+        horizon *= 1 + 1e-6  # what the solver's tolerances could cut off
+        formulation = InvocationProgram(problem, horizon, least, limit, ranked=ranked)
+        while True:
+            hint = formulation.hint(best) if best and not ranked else None
+            answer = solve_program(
+                formulation.program, self.solver, limit.left, hint, self.nodes, seed
+            )
+            proved = safe_bound(answer) * formulation.scale
+            if answer.values is None:
+                return best, answer, proved
+            found = formulation.decode(answer.values)
+            if units := _overfull(problem, found):
+                formulation.forbid(*units)
+                continue
+            value = value_of(problem, found)
+            if math.isinf(value) and not ranked:
+                ranked = True
+                formulation = InvocationProgram(problem, horizon, least, limit, ranked=True)
+                continue
+            if best is None or value < value_of(problem, best):
+                best = found if math.isfinite(value) else best
+            return best, answer, proved
+
+
+def _enough(problem: Problem) -> float:
+    """Seconds that any plan ends within: every op at its slowest, every transfer by every slot."""
+    slowest = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0).max(axis=1).sum()
+    invocations = 2 * problem.options.subgraphs
+    transfers = problem.host_latency.sum() * problem.tensor_count + float(
+        problem.host_seconds_per_byte.sum() * problem.tensor_bytes.sum()
+    )
+    return max(float(slowest) + invocations * float(transfers), 1e-12)
+
+
+def _overfull(problem: Problem, placement: Placement) -> tuple[int, list[int]] | None:
+    """A device that the solver's tolerance let overflow, and the units on it."""
+    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
+    over = np.flatnonzero(used > problem.device_memory * (1 + 1e-12))
+    if not len(over):
+        return None
+    device = int(over[0])
+    units = np.unique(problem.op_unit[placement.device == device])
+    return device, [int(unit) for unit in units if problem.unit_memory[unit] > 0]

@@ -1,0 +1,269 @@
+"""Search for invocation latency: segments of random orders, annealing, local search.
+
+Tarnawski et al. leave this objective to their integer programme; the searches here start from
+consecutive segments of depth-first orders, which are contiguous whatever the cut, and then move
+closed sets of ops between subgraphs, judged by the true latency.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.bounds.bound import Bound
+from placewright.errors import OptionError
+from placewright.kernels.invocation import Whole, latency
+from placewright.kernels.invocation_search import COLDEST
+from placewright.kernels.invocation_segments import Atoms, random_order
+from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.invocation.base import (
+    InvocationPlanner,
+    accelerators,
+    nothing_fits,
+    placement_of,
+)
+from placewright.planners.invocation.starts import (
+    MOST_STOPS,
+    LinearSearch,
+    filled,
+    scattered,
+)
+from placewright.planners.invocation.walk import Walk
+from placewright.problem import Problem
+
+ORDERS = 100
+MOVES = 20_000
+MOST_MOVE_WORK = 50_000_000  # moves × ops, each about 50 ns
+MOST_ATOM_PAIRS = 20_000_000  # of atoms and stops, all orders together
+MOST_ITERATIONS = 200_000
+ITERATIONS_PER_OP = 2_000
+MOST_WORK = 500_000_000  # evaluations × ops, each about 50 ns
+SHARE_OF_STARTS = 0.1  # of the time limit
+SHARE_OF_BOUND = 0.25
+MOST_CUTS = 5_000
+PROVED = 1e-6  # relative distance of value and bound at which a search has nothing left to do
+FIRST_SHARE = 0.01  # of the value: the first temperature
+COLDEST_SHARE = 1e-3
+FIRST_ROUND = 20_000
+START_TRIES = 50
+
+
+class LinearDp(InvocationPlanner):
+    """The best consecutive segments of random depth-first orders.
+
+    For each order a dynamic programme cuts the atoms into segments on accelerators and ops on
+    CPUs, exactly for the sum of what all invocations take, with memory; the split of the least
+    true latency is kept. Then the order of the best is searched: a few atoms at other places;
+    and last the split, by moves that make the latency no worse (see `Annealing`): atoms on CPUs,
+    of which the orders keep the ops together, may so be taken apart.
+
+    Options: `orders`: how many random orders (100, fewer on graphs of thousands of atoms), and as
+    many changed ones; `moves` tried at the end (20,000, fewer on large graphs; 0 for none).
+    """
+
+    name: ClassVar[str] = "linear-dp"
+
+    def __init__(self, orders: str | int = ORDERS, moves: str | int = MOVES) -> None:
+        self.orders = count_option(self.name, "orders", orders)
+        self.moves = count_option(self.name, "moves", moves, least=0)
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        search = LinearSearch(problem, np.random.default_rng(seed))
+        with contextlib.suppress(KeyboardInterrupt):
+            on_progress("segments of random orders", 0.0)
+            orders = affordable_orders(search, self.orders)
+            search.sample(orders, budget)
+            search.improve(orders, budget)
+        start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
+        walk = Walk(problem, search.atoms, start, search.rng, budget, self.limit(problem))
+        with contextlib.suppress(KeyboardInterrupt):
+            for count in walk.chunks(self.moves, "moves", on_progress):
+                walk.anneal(count, COLDEST, 1.0)
+        return answer(walk, self.name)
+
+    def limit(self, problem: Problem) -> int:
+        return max(1, min(self.moves, MOST_MOVE_WORK // problem.op_count))
+
+
+class _Search(InvocationPlanner):
+    name: ClassVar[str]
+
+    def __init__(self, iterations: str | int | None = None) -> None:
+        self.iterations = (
+            None if iterations is None else count_option(self.name, "iterations", iterations)
+        )
+
+    def limit(self, problem: Problem, budget: Budget) -> float:
+        if self.iterations is not None:
+            return self.iterations
+        if budget.seconds < math.inf:
+            return math.inf
+        by_size = min(ITERATIONS_PER_OP * problem.op_count, MOST_WORK // problem.op_count)
+        return max(1, min(MOST_ITERATIONS, by_size))
+
+
+class Annealing(_Search):
+    """Simulated annealing on the true latency, from the best segments of random orders.
+
+    A move brings an op to another subgraph or to a CPU together with what must come along:
+    its ancestors or descendants in its own subgraph, or all between it and the new one, and the
+    rest of its colocation group. Rounds, each twice as long as the one before, start from the
+    best slots so far. The search ends at once where the bound (`bounds.invocation_path`) shows
+    that nothing better is left.
+
+    Options: `iterations`: evaluations, mutations that come to nothing included; `orders`: random
+    orders to start from (100); `temperature`: at the start of a round, as a share of the
+    latency (0.01; it falls to a thousandth of that).
+    """
+
+    name: ClassVar[str] = "annealing"
+
+    def __init__(
+        self,
+        iterations: str | int | None = None,
+        orders: str | int = ORDERS,
+        temperature: str | float = FIRST_SHARE,
+    ) -> None:
+        super().__init__(iterations)
+        self.orders = count_option(self.name, "orders", orders)
+        self.temperature = _share_option(self.name, "temperature", temperature)
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        rng = np.random.default_rng(seed)
+        search = LinearSearch(problem, rng)
+        on_progress("segments of random orders", 0.0)
+        with contextlib.suppress(KeyboardInterrupt):
+            starts = Budget(SHARE_OF_STARTS * budget.left)
+            search.sample(affordable_orders(search, self.orders), starts)
+        start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
+        walk = Walk(problem, search.atoms, start, rng, budget, self.limit(problem, budget))
+        bound = Bound(0.0, "")
+        with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
+            on_progress("lower bound", 0.0)
+            bound = searched_bound(problem, budget, walk.best)
+            self._rounds(walk, bound.value, on_progress)
+        return answer(walk, self.name, bound)
+
+    def _rounds(self, walk: Walk, bound: float, on_progress: Progress) -> None:
+        wanted = float(FIRST_ROUND)
+        while len(walk.space.movable) and walk.done < walk.limit and walk.budget.left > 0:
+            if walk.best <= bound * (1 + PROVED):
+                return
+            walk.restart_from_best()
+            scale = walk.best if walk.best < math.inf else 1.0
+            temperature = max(self.temperature * scale, COLDEST)
+            # A last round too short to cool is worth less than one that takes all that is left.
+            left = walk.evaluations_left
+            length = left if left < 2 * wanted else wanted
+            cooling = COLDEST_SHARE ** (1.0 / max(length, 1.0))
+            for count in walk.chunks(length, "annealing", on_progress):
+                temperature = walk.anneal(count, temperature, cooling)
+            wanted *= 2
+
+
+class LocalSearch(_Search):
+    """Moves that make the latency no worse, until a while after the last one that helped.
+
+    The baseline of Tarnawski et al. §6, with `restarts` random starts (10): an order of the
+    atoms that fills the accelerators in turn. Moves are those of `Annealing`. Options:
+    `iterations`: evaluations in all; `restarts`.
+    """
+
+    name: ClassVar[str] = "local-search"
+
+    def __init__(self, iterations: str | int | None = None, restarts: str | int = 10) -> None:
+        super().__init__(iterations)
+        self.restarts = count_option(self.name, "restarts", restarts)
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        rng = np.random.default_rng(seed)
+        search = LinearSearch(problem, rng)
+        start = first_slots(search, self.name)
+        walk = Walk(problem, search.atoms, start, rng, budget, self.limit(problem, budget))
+        with contextlib.suppress(KeyboardInterrupt):
+            for number in range(self.restarts):
+                if number and (another := random_fill(problem, search.atoms, rng)) is not None:
+                    walk.restart_from(another)
+                share = walk.evaluations_left / (self.restarts - number)
+                self._descend(walk, share, on_progress)
+        return answer(walk, self.name)
+
+    def _descend(self, walk: Walk, most: float, on_progress: Progress) -> None:
+        patience = 20 * walk.problem.op_count
+        helped, value, first = walk.done, walk.value, walk.done
+        if not len(walk.space.movable):
+            return
+        for count in walk.chunks(max(most, 1.0), "local search", on_progress):
+            walk.anneal(count, COLDEST, 1.0)
+            if walk.value < value:
+                helped, value = walk.done, walk.value
+            if walk.done - helped > patience or walk.done - first >= most:
+                return
+
+
+def searched_bound(problem: Problem, budget: Budget, value: float) -> Bound:
+    """The path bound, for a share of the time, or so many cuts, or until it proves `value`."""
+    from placewright.bounds.invocation_path import path_bound
+
+    seconds = SHARE_OF_BOUND * budget.left if budget.seconds < math.inf else math.inf
+    return path_bound(problem, seconds=seconds, cuts=MOST_CUTS, target=value)
+
+
+def affordable_orders(search: LinearSearch, wanted: int) -> int:
+    """So many orders as are done in seconds."""
+    atoms = max(1, len(search.order))
+    pairs = atoms * min(atoms, MOST_STOPS)
+    return max(1, min(wanted, MOST_ATOM_PAIRS // pairs))
+
+
+def first_slots(search: LinearSearch, planner: str) -> Whole:
+    """Slots that fit the memory, contiguous if one of a few tries is.
+
+    NoRoomError if a unit has no room.
+    """
+    for _ in range(START_TRIES):
+        slots = random_fill(search.problem, search.atoms, search.rng)
+        if slots is not None and latency(search.problem, slots) < math.inf:
+            return slots
+    return scattered(search.problem, planner)
+
+
+def random_fill(problem: Problem, atoms: Atoms, rng: np.random.Generator) -> Whole | None:
+    """A random order of atoms on accelerators in random order; None if something is left over."""
+    order = np.zeros(len(atoms.memory), dtype=np.int64)
+    random_order(atoms, rng, order)
+    return filled(problem, atoms, order, rng.permutation(accelerators(problem)))
+
+
+def answer(walk: Walk, planner: str, bound: Bound | None = None) -> Proposal:
+    """The best slots of a walk; InfeasibleError if none of them could run."""
+    if walk.best == math.inf:
+        raise nothing_fits(planner)
+    placement = placement_of(walk.problem, walk.state.best_slot)
+    return Proposal(placement, bound.value, bound.source) if bound else Proposal(placement)
+
+
+def count_option(planner: str, name: str, text: str | int, least: int = 1) -> int:
+    """A whole number of at least that; OptionError otherwise."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise OptionError(
+            f"planner '{planner}': {name} is '{text}'; give a whole number from {least}"
+        )
+    return value
+
+
+def _share_option(planner: str, name: str, text: str | float) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value <= 1:
+        raise OptionError(f"planner '{planner}': {name} is '{text}'; give a share, up to 1")
+    return value

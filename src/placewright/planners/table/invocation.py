@@ -1,0 +1,110 @@
+"""Planners for objective ``invocation-latency``."""
+
+from __future__ import annotations
+
+from placewright.planners.table.entry import PlannerEntry
+from placewright.planners.table.latency import PARTITIONER
+
+INVOCATION: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "single-device",
+        "invocation-latency",
+        "everything on one device, or on CPUs",
+        "Tarnawski et al. 2020 §7",
+        "invocation.baselines:SingleDevice",
+    ),
+    PlannerEntry(
+        "greedy",
+        "invocation-latency",
+        "accelerators filled in topological order, the rest on CPUs",
+        "Tarnawski et al. 2020 §7",
+        "invocation.baselines:Greedy",
+    ),
+    PlannerEntry(
+        "linear-dp",
+        "invocation-latency",
+        "best segments of random depth-first orders",
+        "after Tarnawski et al. 2020 §5.1.2",
+        "invocation.search:LinearDp",
+        {
+            "orders": "how many depth-first orders (100)",
+            "moves": "tried at the end (20,000; 0 for none)",
+        },
+    ),
+    PlannerEntry(
+        "max-load-dp",
+        "invocation-latency",
+        "the split of least largest load, judged by its latency",
+        "Tarnawski et al. 2020 §7",
+        "invocation.baselines:MaxLoadDp",
+        quick=False,
+    ),
+    PlannerEntry(
+        "annealing",
+        "invocation-latency",
+        "annealing of contiguous subgraphs, stops when proved optimal",
+        "Kirkpatrick et al. 1983",
+        "invocation.search:Annealing",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "orders": "depth-first orders for a start (100)",
+            "temperature": "share of the latency at the start (0.01)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "local-search",
+        "invocation-latency",
+        "moves that help, from random starts",
+        "Tarnawski et al. 2020 §6",
+        "invocation.search:LocalSearch",
+        {
+            "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
+            "restarts": "random starts (10)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "metis",
+        "invocation-latency",
+        "METIS parts as contiguous subgraphs",
+        "Karypis and Kumar 1997",
+        "invocation.baselines:Metis",
+        PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "scotch",
+        "invocation-latency",
+        "Scotch parts as contiguous subgraphs",
+        "Pellegrini 2009; Tarnawski et al. 2020 §7",
+        "invocation.baselines:Scotch",
+        PARTITIONER,
+        quick=False,
+    ),
+    PlannerEntry(
+        "expert",
+        "invocation-latency",
+        "a placement from a file",
+        "Tarnawski et al. 2020 §7",
+        "invocation.baselines:Expert",
+        {
+            "file": "the placement file (required)",
+            "workload": "the workload file whose op numbers the placement uses (none)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "invocation-ip",
+        "invocation-latency",
+        "exact: the integer programme",
+        "Tarnawski et al. 2020 §4, Figs 3 and 4",
+        "invocation.ip:InvocationIp",
+        {
+            "solver": "highs, scip or gurobi (highs)",
+            "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
+            "start": "evaluations of annealing first, or none",
+        },
+        quick=False,
+    ),
+)

@@ -1,0 +1,205 @@
+"""Planners for invocation latency, on tiny problems and on the published workloads."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.bounds import Bound
+from placewright.errors import FormatError, InfeasibleError, OptionError
+from placewright.planners.invocation.baselines import (
+    Expert,
+    Greedy,
+    MaxLoadDp,
+    Scotch,
+    SingleDevice,
+)
+from placewright.planners.invocation.ip import InvocationIp
+from placewright.planners.invocation.search import Annealing, LinearDp, LocalSearch
+from placewright.planners.invocation.walk import Walk
+from placewright.planning import make_problem
+from placewright.solving import solve
+from placewright.verify import verify
+from tests.naive_invocation import least_latency
+from tests.strategies_invocation import invocation_problems
+
+WORKLOADS = Path(__file__).parents[2].parent / "shared" / "workloads" / "tarnawski"
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_the_integer_programme_finds_the_best_of_all_plans(data):
+    small = data.draw(st.booleans())
+    problem = data.draw(invocation_problems(4, 2) if small else invocation_problems(5, 2, False, 1))
+    best = least_latency(problem)
+    planner = InvocationIp(start=data.draw(st.sampled_from(["none", "1", "200"])))
+    if best == math.inf:
+        with pytest.raises(InfeasibleError):
+            solve(problem, planner)
+        return
+    found = solve(problem, planner)
+    assert verify(found).ok
+    assert found.value == pytest.approx(best, rel=1e-5, abs=1e-9)
+    assert found.lower_bound <= best * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_searches_keep_every_rule_and_beat_no_brute_force(data):
+    small = data.draw(st.booleans())
+    problem = data.draw(invocation_problems(4, 2) if small else invocation_problems(6, 2, False, 1))
+    best = least_latency(problem)
+    planner = data.draw(
+        st.sampled_from(
+            [LinearDp(orders=5, moves=50), Annealing(iterations=300), LocalSearch(300), Greedy()]
+        )
+    )
+    try:
+        found = solve(problem, planner)
+    except InfeasibleError:
+        return
+    assert verify(found).ok
+    assert found.value >= best * (1 - 1e-9)
+    assert found.lower_bound <= best * (1 + 1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(invocation_problems(6, 2, training=False, max_subgraphs=1))
+def test_annealing_finds_the_best_of_all_plans_of_tiny_problems(problem):
+    best = least_latency(problem)
+    if best < math.inf:
+        assert solve(problem, Annealing(iterations=5_000)).value == pytest.approx(best, rel=1e-6)
+
+
+@pytest.mark.parametrize("planner", [LinearDp(orders=5), Annealing(500), LocalSearch(500)])
+def test_the_same_seed_gives_the_same_plan(planner, published):
+    problem = published("op_bert_l-3_inference")
+    plans = [solve(problem, planner, seed=7).placement for _ in range(2)]
+    assert plans[0].device.tolist() == plans[1].device.tolist()
+    assert plans[0].subgraph.tolist() == plans[1].subgraph.tolist()
+
+
+@pytest.mark.parametrize(
+    ("planner", "options"),
+    [
+        (LinearDp, {"orders": "0"}),
+        (LinearDp, {"moves": "-1"}),
+        (Annealing, {"temperature": "hot"}),
+        (Annealing, {"iterations": "x"}),
+        (LocalSearch, {"restarts": "0"}),
+        (InvocationIp, {"solver": "cplex"}),
+        (InvocationIp, {"start": "warm"}),
+        (InvocationIp, {"nodes": "many"}),
+    ],
+)
+def test_a_wrong_option_is_named(planner, options):
+    with pytest.raises(OptionError, match=next(iter(options))):
+        planner(**options)
+
+
+# -- published workloads (Tarnawski et al. 2020, Table 4; milliseconds) ----------------------
+
+
+@pytest.fixture
+def published():
+    def read(name, **options):
+        path = WORKLOADS / "latency" / f"{name}.json"
+        if not path.exists():
+            pytest.skip("the published workloads are not here")
+        return make_problem(path, None, {"objective": "invocation-latency", **options})[0]
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "planner", "milliseconds"),
+    [
+        ("layer_bert24_inference", Greedy(), 100.2185),
+        ("op_bert_l-12_inference", Greedy(), 867.84),
+        ("layer_bert24_inference", MaxLoadDp(), 108.03),
+        ("op_bert_l-12_inference", MaxLoadDp(), 1327.03),
+    ],
+)
+def test_baselines_are_those_of_the_paper(name, planner, milliseconds, published):
+    found = solve(published(name), planner, bound=Bound(0.0, "not asked for"))
+    assert found.value * 1e3 == pytest.approx(milliseconds, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("name", "milliseconds"),
+    [
+        ("op_bert_l-3_inference", 408.4745),
+        ("layer_bert24_inference", 100.2185),
+        ("layer_resnet50_inference", 1156.8813),
+    ],
+)
+def test_annealing_reaches_and_proves_the_optimum(name, milliseconds, published):
+    found = solve(published(name), Annealing(iterations=60_000))
+    assert found.value * 1e3 <= milliseconds
+    assert found.status == "optimal"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "milliseconds", "gap"),
+    [("op_bert_l-12_inference", 729.57, 1e-4), ("op_resnet50_inference", 651.121, 0.003)],
+)
+def test_annealing_comes_close_on_large_graphs(name, milliseconds, gap, published):
+    found = solve(published(name), Annealing(), time_limit=30)
+    assert found.value * 1e3 <= milliseconds
+    assert found.gap <= gap
+
+
+def test_the_integer_programme_starts_from_the_optimum_and_stops(published):
+    found = solve(published("layer_bert24_inference"), InvocationIp(), time_limit=60)
+    assert found.status == "optimal"
+    assert found.seconds < 30
+
+
+def test_no_accelerator_holds_everything_so_one_device_is_a_cpu(published):
+    problem = published("layer_bert24_inference")
+    found = solve(problem, SingleDevice())
+    assert problem.is_cpu[found.placement.device].all()
+    assert not len(found.outcome.invocations)
+
+
+def test_an_expert_for_more_accelerators_is_refused_by_name(published):
+    problem = published("layer_bert24_inference")
+    file = WORKLOADS / "experts" / "bert24_inference_expert.json"
+    with pytest.raises(FormatError, match="acc5"):
+        solve(problem, Expert(file=str(file)))
+
+
+def test_an_expert_is_judged_by_latency(published, tmp_path):
+    published("layer_bert24_inference")  # skips where the workloads are not
+    content = json.loads((WORKLOADS / "latency" / "layer_bert24_inference.json").read_text())
+    content["maxFPGAs"] = 6  # as many as the expert uses
+    path = tmp_path / "workload.json"
+    path.write_text(json.dumps(content))
+    problem = make_problem(path, None, {"objective": "invocation-latency"})[0]
+    file = WORKLOADS / "experts" / "bert24_inference_expert.json"
+    found = solve(problem, Expert(file=str(file)))
+    assert found.value * 1e3 == pytest.approx(111.94, abs=0.01)
+
+
+def test_a_partition_says_how_many_subgraphs_it_needs(published):
+    pytest.importorskip("pyscotch")
+    problem = published("op_bert_l-3_inference")
+    with pytest.raises(InfeasibleError, match=r"subgraphs=\d+"):
+        solve(problem, Scotch())
+    found = solve(published("op_bert_l-3_inference", subgraphs=40), Scotch())
+    assert verify(found).ok
+
+
+def test_interrupted_annealing_keeps_what_it_has(published, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Walk, "anneal", interrupt)
+    found = solve(published("op_bert_l-3_inference"), Annealing(orders=3))
+    assert verify(found).ok
