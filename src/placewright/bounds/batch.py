@@ -261,7 +261,7 @@ def _heads_and_tails(problem: Problem, weight: Floats) -> tuple[Floats, Floats]:
         feeders = problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
         if len(feeders):
             head[op] = (head[feeders] + weight[feeders]).max()
-    return head, ranks - weight
+    return head, ranks - np.where(np.isfinite(weight), weight, 0.0)
 
 
 def _thresholds(values: Floats) -> Floats:

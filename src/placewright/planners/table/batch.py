@@ -58,4 +58,32 @@ BATCH: tuple[PlannerEntry, ...] = (
         {"iterations": ITERATIONS},
         quick=False,
     ),
+    PlannerEntry(
+        "diviml-milp",
+        "batch-throughput",
+        "exact: mixed-integer programme with batch sizes",
+        "DiviML §IV-A, eqs 1-7; symmetry: §VI",
+        "milp.batch_milp:BatchMilp",
+        {
+            "solver": "highs, scip, gurobi or cp-sat (highs)",
+            "nodes": "limit on nodes, which a run repeats exactly; cp-sat: its own time units (none)",
+            "symmetry": "order equal devices by batch, task or time, or none (none)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "milp-split",
+        "batch-throughput",
+        "modules re-solved one at a time within the whole plan",
+        "DiviML §IV-B, §VI",
+        "milp.batch_split:BatchSplit",
+        {
+            "channels": "1 to 4, or auto (auto)",
+            "solver": "cp-sat, highs, scip or gurobi (cp-sat)",
+            "module_seconds": "limit per module (3)",
+            "symmetry": "order equal devices by batch, task or time, or none (none)",
+            "iterations": "modules re-solved, from simple plans only: repeats exactly (none)",
+        },
+        quick=False,
+    ),
 )
