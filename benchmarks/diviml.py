@@ -1,7 +1,8 @@
-"""DiviML's tables on randomly wired networks: latencies (Table I), seconds until best (Table III).
+"""DiviML's tables: latencies (I), seconds until best (III), batches (IV), GPT-3 on hosts (V).
 
-    python benchmarks/diviml.py [--tables latency,speedup] [--modules 5,10,20] [--ops 10,32]
-        [--seeds 0,1] [--time-limit 60] [--milp-limit 600] [--json FILE]
+    python benchmarks/diviml.py [--tables latency,speedup,batches,gpt3] [--modules 5,10,20]
+        [--ops 10,32] [--batches 16,128] [--seeds 0,1] [--time-limit 60] [--milp-limit 600]
+        [--json FILE]
 
 The networks (`zoo:rwnn?times=diviml`) have drawn times that add up as in the paper's tables; the
 devices are those of cluster ``diviml``, without contention as in the paper. A table is a function
@@ -15,6 +16,8 @@ first two use them up, so they never have less than ``milp-split``), ``diviml-mi
 `speedup`: seconds until ``milp-split`` has its best plan, and until ``diviml-milp``, the program of
 the whole network, has one as good. Both are run anew with limits that double, so times are known
 to a factor of two; ``> s`` where the whole program never gets there.
+
+`batches` and `gpt3`: see `diviml_batches`.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import diviml_batches
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -83,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--modules", help="numbers of modules (latency: 10; speedup: 5,10,20)")
     parser.add_argument("--ops", help="ops in a module (latency: 10,32; speedup: 10)")
     parser.add_argument("--channels", default="1,2,3,4", help="between modules")
+    parser.add_argument("--batches", default="16,128", help="inputs of a batch")
     parser.add_argument("--seeds", default="0", help="networks of each kind")
     parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for most planners")
     parser.add_argument("--milp-limit", type=float, default=600.0, help="seconds for diviml-milp")
@@ -291,6 +296,34 @@ def _speedup_finding(modules: int, rows: list[Row]) -> str:
     )
 
 
+# -- Tables IV and V -----------------------------------------------------------------------------
+
+
+def batches(arguments: argparse.Namespace) -> Report:
+    names = diviml_batches.batch_names(arguments)
+    columns = ("network", *names, "upper bound", "ahead")
+    report = Report("Table IV: inputs per second", columns)
+    kinds = list(shapes(arguments.channels))
+    seeds, ops = numbers(arguments.seeds, "0"), numbers(arguments.ops, "10")
+    for row in diviml_batches.batch_rows(arguments, kinds, seeds, ops):
+        rates = [f"{row['per_second'][name]:.1f}" for name in names]
+        line = [row["network"], *rates, f"{row['upper_bound']:.1f}", f"{row['ahead']:+.1%}"]
+        report.rows.append(row)
+        report.lines.append(line)
+        print(*line, sep=" | ", flush=True)
+    report.findings.append(diviml_batches.batch_finding(report.rows))
+    return report
+
+
+def gpt3(arguments: argparse.Namespace) -> Report:
+    report = Report("Table V: GPT-3 on six hosts", ("way", "inputs per second"))
+    for row in diviml_batches.gpt3_rows(arguments):
+        report.rows.append(row)
+        report.lines.append([row["way"], f"{row['per_second']:.2f}"])
+        print(*report.lines[-1], sep=" | ", flush=True)
+    return report
+
+
 # -- output --------------------------------------------------------------------------------------
 
 
@@ -313,7 +346,12 @@ def _write(path: Path, reports: dict[str, Report]) -> None:
     path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 
-TABLES: dict[str, Callable[[argparse.Namespace], Report]] = {"latency": latency, "speedup": speedup}
+TABLES: dict[str, Callable[[argparse.Namespace], Report]] = {
+    "latency": latency,
+    "speedup": speedup,
+    "batches": batches,
+    "gpt3": gpt3,
+}
 
 
 if __name__ == "__main__":
