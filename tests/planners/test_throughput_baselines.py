@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
 
 from placewright.errors import InfeasibleError, OptionError
+from placewright.plan import Placement
 from placewright.planning import make_problem
+from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.naive_throughput import best_split
+from tests.strategies_throughput import throughput_problems
 
 TARNAWSKI = Path(__file__).resolve().parents[3] / "shared" / "workloads" / "tarnawski"
 
@@ -78,3 +84,56 @@ def test_an_expert_split_in_a_circle_is_refused_where_it_must_be_contiguous(tmp_
     file.write_text(f'{{"format": "placewright.placement/1", "placement": {{{rows}}}}}')
     with pytest.raises(InfeasibleError, match="is not contiguous"):
         solve(problem, "expert", planner_options={"file": str(file)})
+
+
+@needs_workloads
+@pytest.mark.parametrize(
+    ("name", "milliseconds"),
+    [
+        ("layer_bert24_inference", 17.79),
+        ("layer_inceptionv3_inference", 60.42),
+        ("layer_bert24_training", 41.75),
+        ("layer_inceptionv3_training", 128.32),
+    ],
+)
+def test_pipedream_finds_what_the_paper_says_it_finds(name, milliseconds):
+    """Tarnawski et al. 2020, Table 1, column PipeDream."""
+    plan = solve(problem_of(name, True), "pipedream")
+    assert plan.value * 1e3 == pytest.approx(milliseconds, abs=0.006)
+
+
+@needs_workloads
+def test_local_search_ends_where_no_single_move_helps():
+    problem = problem_of("layer_bert24_inference", False)
+    plan = solve(problem, "local-search", planner_options={"restarts": "3"})
+    for op in range(problem.op_count):
+        for device in range(problem.device_count):
+            moved = plan.placement.device.copy()
+            moved[problem.op_unit == problem.op_unit[op]] = device
+            if (np.bincount(moved, problem.op_memory, 7) > problem.device_memory).any():
+                continue
+            assert evaluate(problem, Placement(moved)).value >= plan.value * (1 - 1e-9)
+
+
+@given(problem=throughput_problems(contiguous=False, replicate=False))
+def test_local_search_passes_the_judge_and_repeats_itself(problem):
+    options = {"restarts": "2", "iterations": "500"}
+    try:
+        plan = solve(problem, "local-search", planner_options=options)
+    except InfeasibleError:
+        return
+    assert verify(plan).ok
+    assert (
+        plan.to_document() == solve(problem, "local-search", planner_options=options).to_document()
+    )
+
+
+@given(problem=throughput_problems(contiguous=True))
+@pytest.mark.parametrize("name", ["pipedream", "greedy", "single-device"])
+def test_contiguous_baselines_pass_the_judge_and_are_never_above_the_optimum(name, problem):
+    try:
+        plan = solve(problem, name)
+    except InfeasibleError:
+        return
+    assert verify(plan).ok
+    assert plan.value >= best_split(problem)[0] * (1 - 1e-9)

@@ -133,8 +133,8 @@ def pieces_of(problem: Problem, *, contiguous: bool = True, mirrored: bool = Tru
         op_piece,
         time,
         allowed,
-        np.bincount(op_piece, problem.op_memory, count),
-        np.bincount(op_piece, problem.op_sync_bytes, count),
+        _summed(op_piece, problem.op_memory, count),
+        _summed(op_piece, problem.op_sync_bytes, count),
         source,
         target,
         *_nets(problem, op_piece, count),
@@ -143,9 +143,7 @@ def pieces_of(problem: Problem, *, contiguous: bool = True, mirrored: bool = Tru
     )
 
 
-def _ordered(
-    problem: Problem, source: Wide, target: Wide, mirrored: bool
-) -> tuple[Wide, Wide]:
+def _ordered(problem: Problem, source: Wide, target: Wide, mirrored: bool) -> tuple[Wide, Wide]:
     """Edges between units, backward ones turned round; those between the passes are left out."""
     backward = problem.is_backward[problem.edge_producer]
     counts = (backward == problem.is_backward[problem.consumers]) & (source != target)
@@ -154,6 +152,10 @@ def _ordered(
         np.where(turned, target, source)[counts],
         np.where(turned, source, target)[counts],
     )
+
+
+def _summed(group: Wide, values: Floats, count: int) -> Floats:
+    return np.bincount(group, values, count).astype(np.float64)
 
 
 def _distinct(source: Wide, target: Wide, count: int) -> tuple[Wide, Wide]:
@@ -230,7 +232,7 @@ def _nets(
     problem: Problem, op_piece: Wide, count: int
 ) -> tuple[Wide, Wide, Floats, Floats, Wide, Wide, Wide]:
     """The columns of `Pieces` about nets, in the order they stand there."""
-    tensor_home = op_piece[problem.tensor_producer]
+    tensor_home: Wide = op_piece[problem.tensor_producer]
     reader = op_piece[problem.consumers]
     leaves = reader != tensor_home[problem.edge_tensor]
     tensor = problem.edge_tensor[leaves].astype(np.int64)
@@ -249,12 +251,12 @@ def _nets(
     group = _equal_rows(home * 2 + way, offsets, reader * 4 + ways)
     kept, net = np.unique(group, return_inverse=True)
     net_tensors = np.bincount(net, minlength=len(kept)).astype(np.float64)
-    net_bytes = np.bincount(net, problem.tensor_bytes[tensor], len(kept))
+    net_bytes = _summed(net, problem.tensor_bytes[tensor], len(kept))
     if not problem.link_latency.any() and not problem.host_latency.any():
         costs = net_bytes > 0
         kept, net_tensors, net_bytes = kept[costs], net_tensors[costs], net_bytes[costs]
     sizes = offsets[kept + 1] - offsets[kept]
-    net_offsets = np.concatenate([[0], np.cumsum(sizes)])
+    net_offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     entries = np.repeat(offsets[kept] - net_offsets[:-1], sizes) + np.arange(net_offsets[-1])
     return (
         home[kept],
@@ -276,3 +278,38 @@ def _equal_rows(key: Wide, offsets: Wide, entries: Wide) -> Wide:
         content = entries[bounds[row] : bounds[row + 1]].tobytes()
         found[row] = first.setdefault((each, content), row)
     return found
+
+
+def contracted(pieces: Pieces, piece_group: Wide) -> Pieces:
+    """One piece of each group of pieces; edges that would go down in their numbers are dropped.
+
+    Meant for groups of neighbours in a topological order, numbered in that order.
+    """
+    group = np.asarray(piece_group, dtype=np.int64)
+    count = int(group.max()) + 1
+    time = np.zeros((2, count, pieces.class_count))
+    for way in (0, 1):
+        for each in range(pieces.class_count):
+            time[way, :, each] = np.bincount(group, pieces.piece_time[way, :, each], count)
+    allowed = np.stack(
+        [
+            np.bincount(group, ~pieces.piece_allowed[:, each], count) == 0
+            for each in range(pieces.class_count)
+        ],
+        axis=1,
+    )
+    time *= allowed
+    source, target = _distinct(group[pieces.edge_source], group[pieces.edge_target], count)
+    return Pieces(
+        pieces.problem,
+        group[pieces.op_piece],
+        time,
+        allowed,
+        _summed(group, pieces.piece_memory, count),
+        _summed(group, pieces.piece_sync, count),
+        source[source < target],
+        target[source < target],
+        *_nets(pieces.problem, group[pieces.op_piece], count),
+        pieces.device_class,
+        pieces.class_devices,
+    )

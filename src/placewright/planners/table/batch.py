@@ -66,7 +66,7 @@ BATCH: tuple[PlannerEntry, ...] = (
         "milp.batch_milp:BatchMilp",
         {
             "solver": "highs, scip, gurobi or cp-sat (highs)",
-            "nodes": "limit on nodes, which a run repeats exactly; cp-sat: its own time units (none)",
+            "nodes": "limit on nodes (cp-sat: its own time units), repeats exactly (none)",
             "symmetry": "order equal devices by batch, task or time, or none (none)",
         },
         quick=False,

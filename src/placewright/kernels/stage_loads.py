@@ -1,0 +1,181 @@
+"""What a contiguous stage costs: the arrays that say so, and the rule for its transfers.
+
+A *kind of stage* is what a stage may run on: one device of a class, or several as replicas. Its
+load is given by *rows* that must each stay below a limit: first `time_rows` rows of seconds, then
+memory and the number of pieces the kind cannot run. A row is the sum of what the stage's pieces
+add to it and of what transfers add.
+
+Transfers are counted in *groups* (in or out, pass, towards lower or higher stages), some of which
+a problem need not keep apart. How a group's tensors and bytes turn into seconds is a kind's
+*variant*: where links differ, it depends on which classes of devices the lower and the higher
+stages may be on.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from placewright.graph import Floats
+
+Whole = NDArray[np.int64]
+
+OUT, IN = 0, 1
+LOW, HIGH = 0, 1
+UNPLACED = -1
+
+
+class Nets(NamedTuple):
+    """`Pieces`' nets, and the nets of each piece (CSR, those it produces and those it reads).
+
+    `piece_ways` beside `piece_nets`: as `reader_ways`, 0 for the producer.
+    """
+
+    producer: Whole
+    way: Whole
+    tensors: Floats
+    bytes: Floats
+    offsets: Whole
+    readers: Whole
+    reader_ways: Whole
+    piece_offsets: Whole
+    piece_nets: Whole
+    piece_ways: Whole
+
+
+class Costs(NamedTuple):
+    """How stages are charged.
+
+    - `added[piece, kind, row]`; `time_rows` of the rows have transfers too;
+    - `group[bit]` of the bits that `charges` gives; `once`: a stage pays once for a tensor that
+      both lower and higher stages read (host memory);
+    - `coefficient[variant, row, group]`: seconds per tensor and per byte;
+    - moves, sorted by nothing: `move_kind`, `move_variant`, `move_lead` (devices of the leading
+      class), and the state of the other classes `move_before`, `move_after` (see `stages.py`).
+    """
+
+    added: Floats
+    time_rows: int
+    group: Whole
+    once: bool
+    coefficient: Floats
+    move_kind: Whole
+    move_variant: Whole
+    move_lead: Whole
+    move_before: Whole
+    move_after: Whole
+
+
+@njit(cache=True)
+def charges(way, once, produced, low_reads, high_reads, reads, forward_reads, low):
+    """What a net means for one stage: bit ``4 · (out or in) + 2 · pass + (low or high)`` each.
+
+    `produced`: the stage holds the producer, of pass `way`; then `low_reads`, `high_reads`: lower
+    or higher stages read the net. Otherwise `reads`: the stage reads it, `forward_reads` with a
+    forward op, and `low` says that the producer is on a lower stage.
+    """
+    if produced:
+        bits = 0
+        if low_reads:
+            bits = 1 << (2 * way + LOW)
+        if high_reads and not (low_reads and once):
+            bits |= 1 << (2 * way + HIGH)
+        return bits
+    if reads:
+        return 1 << (4 * IN + (0 if forward_reads else 2) + (LOW if low else HIGH))
+    return 0
+
+
+class Chain(NamedTuple):
+    """What the stages of a whole split pay each other: `between[out or in, kind, other kind]`.
+
+    Seconds per tensor and per byte, of which a stage of the first kind pays its share; row
+    `row_of[out or in, way, row]` says which time rows they count in. ``least`` is what it pays
+    at least, whatever the other kind.
+    """
+
+    between: Floats
+    least: Floats
+    row_of: Floats
+
+
+@njit(cache=True)
+def chain_rows(nets, costs, chain, piece_stage, stage_kind, count):
+    """`rows[stage, row]`: what each of `count` stages is charged, memory and misfits included.
+
+    `piece_stage[piece]` may be `UNPLACED`; what is unplaced is taken to be on one other stage
+    each time, on whatever kind makes that cheapest.
+    """
+    rows = np.zeros((count, costs.added.shape[2]))
+    for piece in range(len(piece_stage)):
+        stage = piece_stage[piece]
+        if stage != UNPLACED:
+            for row in range(rows.shape[1]):
+                rows[stage, row] += costs.added[piece, stage_kind[stage], row]
+    reads = np.zeros(count, dtype=np.int64)
+    touched = np.empty(count, dtype=np.int64)
+    for net in range(len(nets.producer)):
+        home = piece_stage[nets.producer[net]]
+        size = 0
+        unplaced_reads = False
+        for k in range(nets.offsets[net], nets.offsets[net + 1]):
+            stage = piece_stage[nets.readers[k]]
+            if stage == UNPLACED:
+                unplaced_reads = True
+            elif stage != home:
+                if reads[stage] == 0:
+                    touched[size] = stage
+                    size += 1
+                reads[stage] |= nets.reader_ways[k]
+        paid = False
+        for i in range(size):
+            stage = touched[i]
+            way = 0 if reads[stage] & 1 else 1
+            reads[stage] = 0
+            _pay(nets, chain, rows, net, IN, way, stage_kind, stage, home)
+            if home != UNPLACED and not (costs.once and paid):
+                _pay(nets, chain, rows, net, OUT, nets.way[net], stage_kind, home, stage)
+                paid = True
+        if home != UNPLACED and unplaced_reads and not (costs.once and paid):
+            _pay(nets, chain, rows, net, OUT, nets.way[net], stage_kind, home, UNPLACED)
+    return rows
+
+
+@njit(cache=True)
+def _pay(nets, chain, rows, net, direction, way, stage_kind, stage, other):
+    kind = stage_kind[stage]
+    if other == UNPLACED:
+        per_tensor = chain.least[direction, kind, 0]
+        per_byte = chain.least[direction, kind, 1]
+    else:
+        per_tensor = chain.between[direction, kind, stage_kind[other], 0]
+        per_byte = chain.between[direction, kind, stage_kind[other], 1]
+    seconds = per_tensor * nets.tensors[net] + per_byte * nets.bytes[net]
+    for row in range(chain.row_of.shape[2]):
+        rows[stage, row] += seconds * chain.row_of[direction, way, row]
+
+
+@njit(cache=True)
+def adjacent_nets(piece_count, producer, offsets, readers, reader_ways):
+    """CSR `(offsets[piece], nets, ways)`: the nets a piece produces (way 0) or reads."""
+    starts = np.zeros(piece_count + 1, dtype=np.int64)
+    for net in range(len(producer)):
+        starts[producer[net] + 1] += 1
+        for k in range(offsets[net], offsets[net + 1]):
+            starts[readers[k] + 1] += 1
+    for piece in range(piece_count):
+        starts[piece + 1] += starts[piece]
+    place = starts[:-1].copy()
+    nets = np.empty(starts[-1], dtype=np.int64)
+    ways = np.zeros(starts[-1], dtype=np.int64)
+    for net in range(len(producer)):
+        nets[place[producer[net]]] = net
+        place[producer[net]] += 1
+        for k in range(offsets[net], offsets[net + 1]):
+            nets[place[readers[k]]] = net
+            ways[place[readers[k]]] = reader_ways[k]
+            place[readers[k]] += 1
+    return starts, nets, ways

@@ -1,0 +1,100 @@
+"""Brute force for throughput: every split of the units over devices, stages with replicas too."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+
+import numpy as np
+from hypothesis import reject
+
+from placewright.plan import Placement
+from placewright.simulate.throughput import loads
+
+MOST_SPLITS = 60_000
+
+
+def stages_of(problem) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """Every way to group the devices into stages; without replication each is its own."""
+    devices = range(problem.device_count)
+    if not problem.options.replicate:
+        yield tuple((device,) for device in devices)
+        return
+    for labels in itertools.product(devices, repeat=problem.device_count):
+        if all(label <= max(labels[:k], default=-1) + 1 for k, label in enumerate(labels)):
+            yield tuple(
+                tuple(d for d in devices if labels[d] == label) for label in range(max(labels) + 1)
+            )
+
+
+def all_splits(problem) -> Iterator[Placement]:
+    """Every placement of the units that the judge would let pass, contiguity aside."""
+    allowed = np.isfinite(problem.unit_time)
+    for stages in stages_of(problem):
+        if len(stages) ** problem.unit_count > MOST_SPLITS:
+            reject()
+        for chosen in itertools.product(range(len(stages)), repeat=problem.unit_count):
+            used = [stages[stage] for stage in sorted(set(chosen))]
+            if any(
+                not allowed[unit, list(stages[stage])].all() for unit, stage in enumerate(chosen)
+            ):
+                continue
+            unit_device = np.array([stages[stage][0] for stage in chosen])
+            device = unit_device[problem.op_unit]
+            placement = Placement(device, replicas=tuple(s for s in used if len(s) > 1))
+            if _equal(problem, placement) and _fits(problem, used, device):
+                yield placement
+
+
+def _equal(problem, placement) -> bool:
+    for stage in placement.replicas:
+        ops = np.flatnonzero(placement.device == stage[0])
+        times = problem.op_time[np.ix_(ops, list(stage))]
+        if (times != times[:, :1]).any() or (problem.op_pinned[ops] >= 0).any():
+            return False
+    return True
+
+
+def _fits(problem, stages, device) -> bool:
+    for stage in stages:
+        needed = problem.op_memory[device == stage[0]].sum()
+        if any(needed > problem.device_memory[d] * (1 + 1e-9) for d in stage):
+            return False
+    return True
+
+
+def is_contiguous(problem, device) -> bool:
+    """Whether stages can be put in a row: forward data up it, backward data all down or all up."""
+    backward = problem.is_backward
+    for turned in (True, False):
+        after: dict[int, set[int]] = {int(d): set() for d in device}
+        for edge in range(problem.edge_count):
+            producer, consumer = problem.edge_producer[edge], problem.consumers[edge]
+            one, two = int(device[producer]), int(device[consumer])
+            if one == two or backward[producer] != backward[consumer]:
+                continue
+            if backward[producer] and turned:
+                one, two = two, one
+            after[two].add(one)
+        try:
+            list(TopologicalSorter(after).static_order())
+        except CycleError:
+            continue
+        return True
+    return False
+
+
+def best_split(problem, contiguous: bool | None = None) -> tuple[float, Placement | None]:
+    """The least time per sample of all splits, infinite if none is allowed, and a split of it."""
+    if contiguous is None:
+        contiguous = problem.options.contiguous
+    best, best_placement = math.inf, None
+    for placement in all_splits(problem):
+        if contiguous and not is_contiguous(problem, placement.device):
+            continue
+        value = loads(problem, placement).value
+        if value < best:
+            best, best_placement = value, placement
+    return best, best_placement
