@@ -1,6 +1,9 @@
 """Layers as groups."""
 
+from pathlib import Path
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +13,8 @@ from placewright.graph import GraphBuilder
 from placewright.planning import make_problem
 from placewright.solving import solve
 from tests.strategies import problems
+
+TARNAWSKI = Path(__file__).resolve().parents[3] / "shared/workloads/tarnawski/throughput"
 
 
 def test_ops_of_a_module_are_one_group_and_what_it_encloses_joins_it():
@@ -45,3 +50,15 @@ def test_planning_by_layers_gives_whole_layers_to_devices():
     for module in set(problem.op_modules) - {""}:
         ops = [op for op, each in enumerate(problem.op_modules) if each == module]
         assert len(set(plan.placement.device[ops].tolist())) == 1
+
+
+@pytest.mark.skipif(not TARNAWSKI.is_dir(), reason="the published workloads are not here")
+@pytest.mark.parametrize(
+    ("name", "milliseconds"),
+    [("op_bert_l-12_inference", 159.43), ("op_bert_L-12_training", 465.41)],
+)
+def test_the_best_split_of_whole_layers_is_that_of_the_paper(name, milliseconds):
+    """Tarnawski et al. 2020, Table 3: DP on the contracted layer graph."""
+    problem, _ = make_problem(TARNAWSKI / f"{name}.json", None, {"objective": "throughput"})
+    plan = solve(problem, "ideal-dp", coarsening="layers")
+    assert plan.value * 1e3 == pytest.approx(milliseconds, abs=0.01)

@@ -198,6 +198,33 @@ LATENCY: tuple[PlannerEntry, ...] = (
         quick=False,
     ),
     PlannerEntry(
+        "cp-sat",
+        "latency",
+        "exact: constraint programme with memory and contention",
+        "CP-SAT (OR-Tools); the model of Moirai eqs 4-8",
+        "cp.planner:CpSat",
+        {
+            "workers": "CP-SAT's threads (2)",
+            "level": "linearisation, 0 to 2 (1)",
+            "units": "limit in CP-SAT's deterministic time; with one worker repeatable (none)",
+            "start": "a heuristic planner whose plan to start from as well (none)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
+        "lns",
+        "latency",
+        "windows of a plan placed and ordered anew by CP-SAT",
+        "large-neighbourhood search (Shaw 1998)",
+        "cp.planner:Lns",
+        {
+            "iterations": "windows (200; with a time limit, no limit)",
+            "workers": "windows solved at the same time (2)",
+            "units": "CP-SAT's deterministic time per window at first (0.03)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
         "milp-split",
         "latency",
         "modules solved exactly, joined by a dynamic programme",

@@ -1,0 +1,196 @@
+"""What a model is about: some ops, and what the rest of a schedule leaves to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placewright.graph import Flags, Floats, Ints
+from placewright.problem import Problem
+
+
+@dataclass(frozen=True)
+class Owed:
+    """That an op behind the frame waits for a tensor: `tail` seconds from its arrival to the end.
+
+    `late`: from the finish of the producer, on the device `late_from`, to the end, if the tensor
+    is sent behind the frame as it is now; None if it is not.
+    """
+
+    tail: float
+    late: float | None = None
+    late_from: int = -1
+
+
+@dataclass(eq=False)
+class Parcel:
+    """What contends for channels: a tensor, or one edge of it, that is sent within the frame.
+
+    - `edges`, those to ops of the frame, and `outer` ones, to ops behind it;
+    - `producer`, an op of the frame, or -1: then it is `ready` on the device `source`, and on the
+      devices `there` without being sent again (`Frame.head` has when);
+    - `owed[device]`: what waits for it there behind the frame.
+    """
+
+    tensor: int
+    edges: list[int]
+    producer: int = -1
+    outer: list[int] = field(default_factory=list)
+    source: int = -1
+    ready: float = 0.0
+    there: frozenset[int] = frozenset()
+    owed: dict[int, Owed] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class Frame:
+    """Ops of a problem that are to be scheduled, and what surrounds them. Seconds and bytes.
+
+    - `ops`, in a topological order; `allowed[unit, device]`, one device where a unit is to stay;
+    - `head[k, device]`: op ``ops[k]`` cannot start sooner there for what is outside the frame;
+      `tail[k, device]`: from its finish to the end it is no less (both 0 if nothing is outside);
+    - `release[channel]` and `channel_tail[channel]`, the same for transfers;
+    - `room[device]`: memory for the frame's units;
+    - `chains`: pairs of ops that keep their order, on one device;
+    - `parcels`: all transfers under contention (without, they are delays and nothing else);
+    - `floor`: the makespan is no less whatever the ops do.
+    """
+
+    problem: Problem
+    ops: list[int]
+    allowed: Flags
+    head: Floats
+    tail: Floats
+    release: Floats
+    channel_tail: Floats
+    room: Floats
+    chains: list[tuple[int, int]]
+    parcels: list[Parcel]
+    floor: float = 0.0
+    is_whole: bool = False
+
+    def inner_edges(self) -> Iterator[int]:
+        """Edges between two ops of the frame."""
+        inside = np.zeros(self.problem.op_count, dtype=bool)
+        inside[self.ops] = True
+        problem = self.problem
+        both = inside[problem.edge_producer] & inside[problem.consumers]
+        yield from np.flatnonzero(both).tolist()
+
+
+def whole(problem: Problem) -> Frame:
+    """The frame of all ops, with nothing around it."""
+    n, d = problem.op_count, problem.device_count
+    channels = len(problem.active_channels[2])
+    return Frame(
+        problem=problem,
+        ops=problem.topological_order.tolist(),
+        allowed=allowed_devices(problem),
+        head=np.zeros((n, d)),
+        tail=np.zeros((n, d)),
+        release=np.zeros(channels),
+        channel_tail=np.zeros(channels),
+        room=problem.device_memory,
+        chains=[],
+        parcels=[
+            Parcel(tensor, edges, int(problem.tensor_producer[tensor]))
+            for tensor, edges in parcels_of(problem, np.arange(problem.edge_count, dtype=np.int32))
+        ],
+        is_whole=True,
+    )
+
+
+def allowed_devices(problem: Problem) -> Flags:
+    """`[unit, device]` whether the unit can be there at all."""
+    fits: Flags = np.isfinite(problem.unit_time) & (
+        problem.unit_memory[:, None] <= problem.device_memory[None, :]
+    )
+    return fits
+
+
+def parcels_of(problem: Problem, edges: Ints) -> Iterator[tuple[int, list[int]]]:
+    """The edges as they are sent: by tensor, or one by one; nothing without contention."""
+    if problem.options.contention == "none":
+        return
+    if problem.options.transfer_unit == "edge":
+        for edge in edges.tolist():
+            yield int(problem.edge_tensor[edge]), [edge]
+        return
+    by_tensor: dict[int, list[int]] = {}
+    for edge in edges.tolist():
+        by_tensor.setdefault(int(problem.edge_tensor[edge]), []).append(edge)
+    yield from by_tensor.items()
+
+
+def transfer_times(problem: Problem, tensor: int) -> Floats:
+    """`[source, target]` seconds; 0 on one device."""
+    time: Floats = (
+        problem.link_latency + problem.tensor_bytes[tensor] * problem.link_seconds_per_byte
+    )
+    time = time.copy()
+    np.fill_diagonal(time, 0.0)
+    return time
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """When the ops of a frame can be where, if the makespan is to be within a horizon.
+
+    `time`, `head` and `tail` are ``[k, device]`` (`inf` where not allowed); `delay[edge]` is
+    ``[source, target]`` for the edges within the frame, `inf` where the horizon rules it out.
+    """
+
+    allowed: Flags
+    time: Floats
+    head: Floats
+    tail: Floats
+    delay: dict[int, Floats]
+
+
+def windows_of(frame: Frame, horizon: float) -> Windows:
+    """Heads and tails along single paths, transfers paid; devices that these leave open.
+
+    Narrowed until nothing changes. A unit may be left with no device at all: then there is no
+    schedule within the horizon.
+    """
+    problem, ops = frame.problem, np.array(frame.ops, dtype=np.int64)
+    unit = problem.op_unit[ops]
+    place = np.full(problem.op_count, -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    # Rows of edges in the order of their producers, or backwards in that of their consumers.
+    edges = np.array(list(frame.inner_edges()), dtype=np.int64)
+    producer, consumer = place[problem.edge_producer[edges]], place[problem.consumers[edges]]
+    delay = (
+        problem.link_latency[None]
+        + problem.tensor_bytes[problem.edge_tensor[edges]][:, None, None]
+        * problem.link_seconds_per_byte[None]
+    )
+    together = unit[producer] == unit[consumer]
+    delay[together] = np.inf
+    delay[:, np.arange(problem.device_count), np.arange(problem.device_count)] = 0.0
+    forwards = np.argsort(consumer, kind="stable").tolist()
+    backwards = np.argsort(-producer, kind="stable").tolist()
+    ends = list(zip(producer.tolist(), consumer.tolist(), strict=True))
+    allowed = frame.allowed.copy()
+    while True:
+        time = np.where(allowed[unit], problem.op_time[ops], np.inf)
+        head = np.where(np.isfinite(time), frame.head, np.inf)
+        tail = np.where(np.isfinite(time), frame.tail, np.inf)
+        for e in forwards:
+            p, c = ends[e]
+            there = ((head[p] + time[p])[:, None] + delay[e]).min(axis=0)
+            np.maximum(head[c], there, out=head[c])
+        for e in backwards:
+            p, c = ends[e]
+            needed = (delay[e] + (time[c] + tail[c])[None, :]).min(axis=1)
+            np.maximum(tail[p], needed, out=tail[p])
+        narrowed = allowed.copy()
+        np.logical_and.at(narrowed, unit, head + time + tail <= horizon)
+        if (narrowed == allowed).all():
+            break
+        allowed = narrowed
+    whole_path = (head + time)[producer][:, :, None] + delay + (time + tail)[consumer][:, None, :]
+    delay[whole_path > horizon] = np.inf
+    return Windows(allowed, time, head, tail, dict(zip(edges.tolist(), delay, strict=True)))
