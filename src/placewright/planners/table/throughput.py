@@ -56,6 +56,27 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
         quick=False,
     ),
     PlannerEntry(
+        "annealing",
+        "throughput",
+        "multilevel annealing of splits that need not be contiguous",
+        "Kirkpatrick et al. 1983; Tarnawski et al. 2020 §5.2",
+        "pipeline.multilevel:MultilevelAnnealing",
+        {"steps": "annealing steps in all (40 rounds; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
+        "max-load-ip",
+        "throughput",
+        "exact: search, bounds of one set, then the integer programme",
+        "Tarnawski et al. 2020 §5.1.3, §5.2, Fig. 6",
+        "pipeline.max_load_ip:MaxLoadIp",
+        {
+            "solver": "cp-sat, highs, scip or gurobi (cp-sat)",
+            "steps": "annealing steps of the search (as time allows)",
+        },
+        quick=False,
+    ),
+    PlannerEntry(
         "metis",
         "throughput",
         "METIS graph partitioning, not contiguous",
