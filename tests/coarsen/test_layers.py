@@ -14,7 +14,9 @@ from placewright.planning import make_problem
 from placewright.solving import solve
 from tests.strategies import problems
 
-TARNAWSKI = Path(__file__).resolve().parents[3] / "shared/workloads/tarnawski/throughput"
+TARNAWSKI = (
+    Path(__file__).resolve().parents[3] / "shared" / "workloads" / "tarnawski" / "throughput"
+)
 
 
 def test_ops_of_a_module_are_one_group_and_what_it_encloses_joins_it():

@@ -232,7 +232,7 @@ def _share_out(
         if not price.any() and value > plain:
             plain, best_weight = value, weight
         load = number @ table.time[rows, devices, counts]
-        if load.max() == 0:
+        if load.max() == 0 or not np.isfinite(value):
             break
         weight = weight * np.exp(2.0 / np.sqrt(1.0 + step) * (load - load.mean()) / load.max())
         weight = weight / weight.sum()

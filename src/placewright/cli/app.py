@@ -13,8 +13,10 @@ from placewright.cli import (
     info,
     plan,
     planners,
+    replan,
     run,
     schema,
+    sweep,
     verify,
     zoo,
 )
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 app.command("plan")(plan.command)
 app.command("compare")(compare.command)
+app.command("sweep")(sweep.command)
+app.command("replan")(replan.command)
 app.command("verify")(verify.command)
 app.command("run")(run.command)
 app.command("info")(info.command)

@@ -107,6 +107,10 @@ Coarsening = Annotated[
 ]
 TimeLimit = Annotated[float, typer.Option(help="Seconds that planning may take.", min=0.0)]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
+CostNoise = Annotated[
+    float | None,
+    typer.Option(help="Latency: how it varies when every cost does by about this share.", min=0.0),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placewright.cli import options as o
+from placewright.errors import OptionError
 
 
 def command(
@@ -26,6 +27,7 @@ def command(
     coarsen: o.Coarsening = "none",
     time_limit: o.TimeLimit = float("inf"),
     seed: o.Seed = 0,
+    cost_noise: o.CostNoise = None,
     output: o.Output = None,
     json: o.Json = False,
 ) -> None:
@@ -34,7 +36,10 @@ def command(
     from placewright.costs.roofline import CostOptions
     from placewright.planning import plan as make_plan
     from placewright.report.records import plan_record
+    from placewright.whatif.robustness import makespan_percentiles
 
+    if cost_noise is not None and objective not in (None, "latency"):
+        raise OptionError(f"--cost-noise is for objective latency, not {objective}")
     announce_compilation()
     given = o.problem_options(
         objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
@@ -57,13 +62,20 @@ def command(
         )
     if output is not None:
         plan.save(output)
+    noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
     if json:
-        print_json(plan_record(plan, output))
+        print_json(
+            plan_record(plan, output)
+            | ({"cost_noise": cost_noise, **noise._asdict()} if noise else {})
+        )
         return
     from placewright.report.terminal import device_table, summary
+    from placewright.report.whatif import percentiles_line
 
     out = console()
     out.print(device_table(plan))
     out.print(summary(plan), markup=False)
+    if noise is not None and cost_noise is not None:
+        out.print(percentiles_line(noise, cost_noise), markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)

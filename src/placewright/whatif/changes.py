@@ -1,0 +1,137 @@
+"""The problem of a plan when devices are lost or others come, and where its ops were."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from placewright.cluster import Cluster
+from placewright.errors import InfeasibleError, InputError, OptionError
+from placewright.graph import Ints
+from placewright.plan import Plan
+from placewright.planning import make_problem
+from placewright.problem import Problem
+
+_TRAINED = ("zoo", "torch", "hf")  # sources of which `--training` makes forward and backward
+
+
+def without_devices(problem: Problem, names: Sequence[str]) -> Problem:
+    """`problem` without the devices of these names.
+
+    Routes between those left stay as they are: where a lost device forwarded for others, make
+    the problem from the cluster as it is now (`on_cluster`). InfeasibleError if an op is pinned
+    to one of them or no device is left.
+    """
+    for name in names:
+        if name not in problem.device_names:
+            raise OptionError(
+                f"there is no device '{name}' to lose; the plan has "
+                f"{', '.join(problem.device_names)}"
+            )
+    kept = [d for d, name in enumerate(problem.device_names) if name not in names]
+    if not kept:
+        raise InfeasibleError("all devices of the plan are lost; there is nothing to plan on")
+    pairs = [a * problem.device_count + b for a in kept for b in kept]
+    spans = [problem.channels[problem.channel_offsets[k] : problem.channel_offsets[k + 1]]
+             for k in pairs]  # fmt: skip
+    square = np.ix_(kept, kept)
+    device_names = tuple(problem.device_names[d] for d in kept)
+    return replace(
+        problem,
+        name=f"{problem.name} without {', '.join(dict.fromkeys(names))}",
+        op_time=problem.op_time[:, kept],
+        op_pinned=_pins(problem, device_names),
+        device_names=device_names,
+        device_kinds=tuple(problem.device_kinds[d] for d in kept),
+        device_memory=problem.device_memory[kept],
+        link_latency=problem.link_latency[square],
+        link_seconds_per_byte=problem.link_seconds_per_byte[square],
+        channel_offsets=np.cumsum([0, *map(len, spans)]),
+        channels=np.concatenate(spans),
+        is_cpu=problem.is_cpu[kept],
+        host_latency=problem.host_latency[:, kept],
+        host_seconds_per_byte=problem.host_seconds_per_byte[:, kept],
+        batch_time=problem.batch_time[:, kept],
+    )
+
+
+def forwarders(problem: Problem, names: Sequence[str]) -> list[str]:
+    """Those of the devices `names` that routes between the others go over.
+
+    Told by the channels that a link has of its own, ``a → b`` or ``a – b``; a channel that
+    several links share by name does not say what it joins.
+    """
+    kept = [d for d, name in enumerate(problem.device_names) if name not in names]
+    used: set[int] = set()
+    for pair in (a * problem.device_count + b for a in kept for b in kept):
+        span = slice(problem.channel_offsets[pair], problem.channel_offsets[pair + 1])
+        used.update(problem.channels[span].tolist())
+    ends = {end for k in used for end in re.split(" [→–] ", problem.channel_names[k])}
+    return [name for name in dict.fromkeys(names) if name in ends]
+
+
+def on_cluster(old: Plan, cluster: Cluster | str | Path) -> Problem:
+    """The plan's problem on another cluster, made from the plan's source again.
+
+    Ops, their memory, colocation and pins are the plan's own; times and routes the cluster's.
+    A ``torch:`` source is imported, which runs its code. InputError if the source is not what
+    the plan was made from any more.
+    """
+    mine = old.problem
+    if not old.source:
+        raise InputError("the plan does not say what it was made from; use --lost")
+    training = bool(mine.is_backward.any()) and old.source.partition(":")[0] in _TRAINED
+    chosen = mine.options.to_document()
+    made, _ = make_problem(old.source, cluster, chosen, training=training)
+    same = made.op_names == mine.op_names and all(
+        np.array_equal(getattr(made, column), getattr(mine, column))
+        for column in ("tensor_producer", "tensor_bytes", "consumers")
+    )
+    if not same:
+        raise InputError(
+            f"{old.source} is not what the plan was made from (it has {made.op_count} ops, the "
+            f"plan {mine.op_count}, or other tensors); plan it anew"
+        )
+    return replace(
+        made,
+        op_memory=mine.op_memory,
+        colocation=mine.colocation,
+        op_pinned=_pins(mine, made.device_names),
+    )
+
+
+def home_devices(old: Plan, problem: Problem) -> Ints:
+    """`[unit]` the device of `problem` named as the one it is on in `old`; -1 where there is none.
+
+    A unit that is on several, as it may be where `problem` colocates ops that `old` did not, or
+    that its device does not support any more, has none either.
+    """
+    number = {name: d for d, name in enumerate(problem.device_names)}
+    of_old = np.array([number.get(name, -1) for name in old.problem.device_names], dtype=np.int32)
+    op_home = of_old[old.placement.device]
+    home = np.full(problem.unit_count, -1, dtype=np.int32)
+    home[problem.op_unit] = op_home
+    several = np.unique(problem.op_unit[home[problem.op_unit] != op_home])
+    home[several] = -1
+    there = home >= 0
+    home[there & ~np.isfinite(problem.unit_time[np.arange(len(home)), home])] = -1
+    return home
+
+
+def _pins(problem: Problem, device_names: Sequence[str]) -> Ints:
+    """`op_pinned` by the devices that are left; InfeasibleError if one that is needed is not."""
+    number = {name: d for d, name in enumerate(device_names)}
+    pins = np.full(problem.op_count, -1, dtype=np.int32)
+    for op in np.flatnonzero(problem.op_pinned >= 0):
+        name = problem.device_names[problem.op_pinned[op]]
+        if name not in number:
+            raise InfeasibleError(
+                f"op '{problem.op_names[op]}' is pinned to '{name}', which is gone; plan anew "
+                "with another pin"
+            )
+        pins[op] = number[name]
+    return pins

@@ -1,0 +1,223 @@
+"""`sweep`: one source planned for many variants of cluster and batch, and which of them pay.
+
+>>> from placewright.costs.catalog import load_cluster
+>>> from placewright.whatif.variants import parse_count, variants
+>>> lines = sweep("zoo:gpt2", variants([load_cluster("2x3090")], [parse_count("RTX 3090=1,2")]))
+>>> [(line.name, line.devices) for line in lines]
+[('1 × RTX 3090', 1), ('2 × RTX 3090', 2)]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from placewright import planners
+from placewright.cluster import Cluster
+from placewright.coarsen import check_name
+from placewright.costs.roofline import CostOptions
+from placewright.errors import InfeasibleError, InputError, OptionError
+from placewright.graph import Graph
+from placewright.importers import Imported, load
+from placewright.plan import Plan
+from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
+from placewright.planning import plan as make_plan
+from placewright.problem import Problem
+from placewright.whatif.interrupts import noticed_interrupt
+from placewright.whatif.variants import Variant, same_kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from placewright.planners.base import Progress
+
+INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True)
+class SweepLine:
+    """One variant: its plan, or why it has none.
+
+    `devices` are those of its cluster, used or not; `price` is what they cost, USD per hour, if
+    prices were given. `front`: no other variant is as good for less, or better for as much.
+    """
+
+    name: str
+    devices: int
+    price: float | None
+    plan: Plan | None
+    error: str = ""
+    front: bool = False
+
+    @property
+    def cost(self) -> float:
+        """What the front weighs against the value: the price if known, else the devices."""
+        return float(self.devices) if self.price is None else self.price
+
+    @property
+    def score(self) -> float:
+        """What the front wants large: samples per second, or the negative of a latency."""
+        if self.plan is None:
+            return -float("inf")
+        throughput = self.plan.throughput
+        return -self.plan.value if throughput is None else throughput
+
+
+def own_cluster(imported: Imported) -> Cluster:
+    """The cluster that a published workload brings; InputError for a source without one."""
+    if imported.cluster is None:
+        raise InputError(
+            f"{imported.source} has no devices of its own; name clusters (--cluster, --clusters), "
+            "such as 2x3090, this-machine or a file"
+        )
+    return imported.cluster
+
+
+def sweep(
+    source: str | Path | Graph | Imported,
+    variants: Sequence[Variant],
+    *,
+    planner: str = AUTO,
+    objective: str | None = None,
+    training: bool = False,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+    planner_options: Mapping[str, str] | None = None,
+    coarsening: str = "none",
+    prices: Mapping[str, float] | None = None,
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    on_progress: Progress | None = None,
+    **options: Any,
+) -> list[SweepLine]:
+    """Plan `source` for each of the `variants`, as `plan` does; a line each, in their order.
+
+    `prices`: kind of device → USD per hour; every kind then needs one. The time limit is for
+    each variant. What cannot be used (an option, a pin, a cluster without routes) raises before
+    anything is planned; a variant for which no plan is found is a line with the reason. Ctrl-C
+    ends the sweep: the variants left are lines too, unless there is no plan yet.
+    """
+    prices = prices or {}
+    check_prices([variant.cluster for variant in variants], prices)
+    check_name(coarsening)
+    if isinstance(source, Graph):
+        source = Imported(source, source=source.name)
+    imported = source if isinstance(source, Imported) else load(source, training=training)
+    given = {**options, "objective": objective}
+    problems = [_problem(imported, variant, given, costs, pinned) for variant in variants]
+    for problem in problems[:1]:
+        _check_planner(planner, planner_options, problem.options.objective)
+
+    lines: list[SweepLine] = []
+    with noticed_interrupt() as interrupt:
+        for number, (variant, problem) in enumerate(zip(variants, problems, strict=True)):
+            line = SweepLine(
+                variant.name,
+                variant.cluster.device_count,
+                price_of(variant.cluster, prices) if prices else None,
+                None,
+            )
+            if interrupt:
+                lines.append(replace(line, error=INTERRUPTED))
+                continue
+            try:
+                found = make_plan(
+                    problem,
+                    planner=planner,
+                    planner_options=planner_options,
+                    coarsening=coarsening,
+                    time_limit=time_limit,
+                    seed=seed,
+                    on_progress=_within(on_progress, variant.name, number, len(variants)),
+                )
+                lines.append(replace(line, plan=replace(found, source=imported.source)))
+            except (InfeasibleError, OptionError) as error:
+                lines.append(replace(line, error=str(error)))
+            except KeyboardInterrupt:
+                if not any(each.plan for each in lines):
+                    raise
+                interrupt.append(True)
+                lines.append(replace(line, error=INTERRUPTED))
+    return with_front(lines)
+
+
+def with_front(lines: Sequence[SweepLine]) -> list[SweepLine]:
+    """The lines, those on the Pareto front of cost and score marked."""
+    planned = [line for line in lines if line.plan is not None]
+
+    def beaten(line: SweepLine) -> bool:
+        return any(
+            other.cost <= line.cost
+            and other.score >= line.score
+            and (other.cost, other.score) != (line.cost, line.score)
+            for other in planned
+        )
+
+    return [replace(line, front=line.plan is not None and not beaten(line)) for line in lines]
+
+
+def require_plan(lines: Sequence[SweepLine]) -> None:
+    """InfeasibleError with the reasons if no variant has a plan."""
+    if not any(line.plan for line in lines):
+        reasons = "; ".join(f"{line.name}: {line.error}" for line in lines)
+        raise InfeasibleError(f"no variant has a plan: {reasons}")
+
+
+# -- prices ----------------------------------------------------------------------------------
+
+
+def price_of(cluster: Cluster, prices: Mapping[str, float]) -> float:
+    """USD per hour of all devices of `cluster`."""
+    return sum(_price(device.kind, prices) or 0.0 for device in cluster.devices)
+
+
+def check_prices(clusters: Sequence[Cluster], prices: Mapping[str, float]) -> None:
+    """OptionError for a price of no device, or a device without one where others have."""
+    kinds = list(dict.fromkeys(each.kind for cluster in clusters for each in cluster.devices))
+    for kind in prices:
+        if not any(same_kind(kind, each) for each in kinds):
+            raise OptionError(
+                f"there is a price for '{kind}', but no device of that kind (kinds: "
+                f"{', '.join(kinds)})"
+            )
+    unpriced = [kind for kind in kinds if prices and _price(kind, prices) is None]
+    if unpriced:
+        raise OptionError(
+            f"devices of kind '{unpriced[0]}' have no price; add --price '{unpriced[0]}=USD' "
+            "(0 where it is free)"
+        )
+
+
+def _price(kind: str, prices: Mapping[str, float]) -> float | None:
+    return next((price for name, price in prices.items() if same_kind(name, kind)), None)
+
+
+# -- steps -----------------------------------------------------------------------------------
+
+
+def _problem(
+    imported: Imported,
+    variant: Variant,
+    given: Mapping[str, Any],
+    costs: CostOptions,
+    pinned: Mapping[str, str] | None,
+) -> Problem:
+    chosen = {**given, **variant.options}
+    problem, _ = make_problem(imported, variant.cluster, chosen, costs=costs, pinned=pinned)
+    return problem
+
+
+def _check_planner(planner: str, options: Mapping[str, str] | None, objective: str) -> None:
+    """A planner that does not exist is no reason of a variant."""
+    if planner != AUTO:
+        planners.create(planner, options, objective)
+    elif options:
+        raise OptionError("planner 'auto' has no options; name one planner to give it options")
+
+
+def _within(report: Progress | None, name: str, number: int, count: int) -> Progress | None:
+    """Progress of one variant as progress of the sweep."""
+    if report is None:
+        return None
+    return lambda what, done: report(f"{name}: {what}", (number + min(done, 1.0)) / count)

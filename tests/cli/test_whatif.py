@@ -1,0 +1,289 @@
+"""``sweep`` and ``replan``: what they print and write, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placewright.plan import Plan
+from placewright.report import whatif as report
+from placewright.verify import verify
+from placewright.whatif import sweep as sweeping
+from tests.cli.running import Run, run
+
+GRAPH = {
+    "format": "placewright.graph/1",
+    "name": "four",
+    "ops": {"name": ["a", "b", "c", "d"], "parameter_bytes": [8, 8, 8, 8]},
+    "tensors": {
+        "producer": [0, 1, 2],
+        "bytes": [4, 4, 4],
+        "consumers": [[1, 2], [3], [3]],
+    },
+    "times": {"fast": [1, 2, 2, 1], "slow": [2, 4, 4, 2]},
+}
+CLUSTER = """\
+format: placewright.cluster/1
+name: trio
+devices:
+  - {name: x, kind: fast, memory: 20}
+  - {name: y, kind: fast, memory: 20}
+  - {name: z, kind: slow, memory: 20}
+links:
+  - {between: [x, y], bandwidth: 4, latency: 0.5}
+  - {between: [y, z], bandwidth: 4, latency: 0.5}
+  - {between: [x, z], bandwidth: 4, latency: 0.5}
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with ``graph.json``, ``trio.yaml`` and ``duo.yaml`` (without z)."""
+    monkeypatch.chdir(tmp_path)
+    Path("graph.json").write_text(json.dumps(GRAPH))
+    Path("trio.yaml").write_text(CLUSTER)
+    lines = CLUSTER.replace("trio", "duo").splitlines(keepends=True)
+    Path("duo.yaml").write_text("".join(line for line in lines if "z" not in line))
+    return tmp_path
+
+
+@pytest.fixture
+def planned(here: Path) -> Path:
+    """And ``plan.json``, a plan on all three."""
+    assert run("plan", "graph.json", "-c", "trio.yaml", "-p", "heft", "-o", "plan.json").code == 0
+    return here
+
+
+def succeeded(result: Run) -> Run:
+    assert (result.code, result.err) == (0, "")
+    return result
+
+
+def sweep(*more: object) -> Run:
+    return run("sweep", "graph.json", *more)
+
+
+def replan(*more: object) -> Run:
+    return run("replan", "plan.json", *more)
+
+
+# -- sweep ---------------------------------------------------------------------------------------
+
+
+def test_sweep_prints_a_line_per_cluster_and_marks_the_front(here):
+    out = succeeded(sweep("--clusters", "duo.yaml,trio.yaml")).out
+    for word in (
+        "graph.json",
+        "duo *",
+        "trio",
+        "devices",
+        "lower bound",
+        "gap",
+        "no other variant",
+    ):
+        assert word in out
+    assert "USD" not in out and "per second" not in out
+
+
+def test_sweep_varies_a_cluster_in_every_way_at_once(here):
+    records = succeeded(
+        sweep("-c", "trio.yaml", "--count", "fast=2..3", "--bandwidth", "x-y=x1,x2", "--json")
+    ).json
+    assert [record["variant"] for record in records] == [
+        "2 × fast, x-y x1", "2 × fast, x-y x2", "3 × fast, x-y x1", "3 × fast, x-y x2",
+    ]  # fmt: skip
+    assert [record["device_count"] for record in records] == [3, 3, 4, 4]
+    assert records[1]["value"] <= records[0]["value"]
+    assert all(record["lower_bound"] <= record["value"] for record in records)
+    assert all(record["price"] is None for record in records)
+
+
+def test_sweep_shows_prices_and_throughput_where_there_are_any(here):
+    arguments = ("--batches", "1,4", "--price", "rtx 3090=2.25")
+    out = succeeded(run("sweep", "zoo:gpt2?layers=1", "-c", "2x3090", *arguments)).out
+    for word in ("USD/hour", "4.50", "per second", "batch 4", "the price"):
+        assert word in out
+
+
+def test_sweep_json_holds_a_variant_without_a_plan_and_its_reason(here):
+    result = succeeded(sweep("-c", "duo.yaml", "--count", "fast=1,2", "--json"))
+    one, two = result.json
+    assert (one["value"], one["status"], one["front"]) == (None, "unknown", False)
+    assert "the model needs 32 B, the devices have 20 B" in one["error"]
+    assert two["front"]
+
+
+def test_sweep_without_any_plan_exits_3_and_still_prints_why(here):
+    result = sweep("-c", "duo.yaml", "--count", "fast=1")
+    assert result.code == 3
+    assert "the model needs 32 B" in result.out
+    assert result.err.startswith("placewright: no variant has a plan: 1 × fast: ")
+
+
+def test_sweep_takes_the_cluster_that_a_workload_brings(workloads):
+    path = workloads / "tarnawski" / "throughput" / "layer_bert24_inference.json"
+    arguments = ("--objective", "throughput", "-p", "greedy", "--bandwidth", "x1,x2", "--json")
+    one, two = succeeded(run("sweep", path, *arguments)).json
+    assert one["objective"] == "throughput"
+    assert one["device_count"] == len(one["devices"])
+    assert two["value"] <= one["value"]
+
+
+def test_an_interrupted_sweep_prints_what_is_done(here, monkeypatch):
+    real, calls = sweeping.make_plan, []
+
+    def interrupted(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(sweeping, "make_plan", interrupted)
+    result = sweep("-c", "trio.yaml", "--count", "fast=2,3,4")
+    assert result.code == 0
+    assert result.err == "placewright: interrupted with 2 of 3 variants left\n"
+    assert result.out.count("interrupted") == 2
+
+
+@pytest.mark.parametrize(("suffix", "library"), [("html", "plotly"), ("png", "matplotlib")])
+def test_sweep_draws_a_figure(here, suffix, library):
+    pytest.importorskip(library)
+    succeeded(sweep("--clusters", "duo.yaml,trio.yaml", "--figure", f"out.{suffix}"))
+    assert (here / f"out.{suffix}").stat().st_size > 1000
+
+
+def refused(result: Run, *fragments: str, code: int = 2) -> None:
+    assert (result.code, result.out) == (code, ""), result.err
+    assert result.err.startswith("placewright: ")
+    assert len(result.err.splitlines()) == 1
+    for fragment in fragments:
+        assert fragment in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ((), "nothing varies; give --clusters, --count, --bandwidth or --batches"),
+        (("-c", "trio.yaml"), "nothing varies"),
+        (("-c", "a", "--clusters", "b"), "--cluster and --clusters are both given"),
+        (("--count", "fast=1"), "has no devices of its own; name clusters"),
+        (("--clusters", "trio.yaml,none.yaml"), "no cluster file or preset 'none.yaml'"),
+        (("--clusters", "trio.yaml,"), "--clusters trio.yaml,: one of the names is empty"),
+        (("-c", "trio.yaml", "--count", "fast"), "--count fast: write it as KIND=1..8"),
+        (("-c", "trio.yaml", "--count", "gpu=1"), "no device of kind 'gpu' (it has fast, slow)"),
+        (("-c", "trio.yaml", "--bandwidth", "quick"), "'quick' is no bandwidth above 0"),
+        (("-c", "trio.yaml", "--bandwidth", "q=x2"), "cluster 'trio' has no link 'q'"),
+        (("-c", "trio.yaml", "--batches", "0"), "--batches 0: write whole numbers above 0"),
+        (("-c", "trio.yaml", "--batches", "1", "--batch", "2"), "--batch and --batches are both"),
+        (
+            ("-c", "trio.yaml", "--batches", "1", "--objective", "latency"),
+            "--batches belongs to objective batch-throughput, not to latency",
+        ),
+        (("--clusters", "trio.yaml", "--price", "fast"), "--price fast: write it as NAME=VALUE"),
+        (("--clusters", "trio.yaml", "--price", "fast=free"), "--price fast=free: give USD"),
+        (("--clusters", "trio.yaml", "--price", "fast=-1"), "--price fast=-1: give USD"),
+        (("--clusters", "trio.yaml", "--price", "fast=1"), "kind 'slow' have no price"),
+        (("--clusters", "trio.yaml", "--price", "gpu=1"), "price for 'gpu', but no device"),
+        (("--clusters", "trio.yaml", "-p", "none"), "no planner 'none'"),
+        (("--clusters", "trio.yaml", "--contention", "none "), "contention is 'none '"),
+        (("--clusters", "trio.yaml", "--figure", "out.gif"), "out.gif: no kind of figure"),
+        (("--clusters", "trio.yaml", "--figure", "no/out.png"), "there is no directory no"),
+        (("--clusters", "trio.yaml", "--count", "fast=0..1023", "--count", "slow=0..9"), "10240"),
+    ],
+    ids=str,
+)
+def test_sweep_refuses_bad_input_with_one_sentence(here, arguments, fragment):
+    refused(sweep(*arguments), fragment)
+
+
+def test_a_figure_without_its_extra_is_refused_before_planning(here, monkeypatch):
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    refused(sweep("--clusters", "trio.yaml", "--figure", "out.png"), "placewright[report]")
+
+
+# -- replan --------------------------------------------------------------------------------------
+
+
+def test_replan_prints_the_answers_and_the_chosen_plan(planned):
+    out = succeeded(replan("--lost", "z", "-o", "new.json")).out
+    for word in ("without z", "repair", "moved", "latency", "planner", "written to new.json"):
+        assert word in out
+    new = Plan.load("new.json")
+    assert new.problem.device_names == ("x", "y")
+    assert new.source == "graph.json"
+    assert verify(new).ok
+    assert run("verify", "new.json").code == 0
+
+
+def test_replan_says_where_routes_went_over_a_lost_device(planned):
+    assert run("plan", "zoo:gpt2?layers=1", "-c", "a100+2xt4+cpu", "-o", "plan.json").code == 0
+    result = replan("--lost", "cpu")
+    assert result.code == 0
+    assert result.err == (
+        "placewright: routes between other devices went over 'cpu' and are kept; "
+        "if they are gone, give --cluster\n"
+    )
+    assert replan("--lost", "t4-0").err == ""
+
+
+def test_replan_json_holds_every_answer(planned):
+    lost = next(name for name in ("y", "x") if name in Plan.load("plan.json").device_of().values())
+    record = succeeded(replan("--lost", lost, "--json", "-o", "new.json")).json
+    assert record["chosen"]["plan"] == "new.json"
+    assert record["chosen"]["value"] == Plan.load("new.json").value
+    moved = [point["moved_bytes"] for point in record["points"]]
+    assert moved == sorted(moved)
+    assert moved[0] >= record["forced_bytes"] > 0
+    assert record["total_bytes"] == 32
+    assert sum(point["chosen"] for point in record["points"]) == 1
+
+
+def test_replan_on_another_cluster_reads_the_source_again(planned):
+    record = succeeded(replan("-c", "duo.yaml", "--json")).json
+    assert [device["name"] for device in record["chosen"]["devices"]] == ["x", "y"]
+    lost = succeeded(replan("--lost", "z", "--json")).json
+    assert record["chosen"]["value"] == lost["chosen"]["value"]
+    Path("graph.json").write_text(json.dumps(GRAPH | {"name": "same"}))
+    assert replan("-c", "duo.yaml").code == 0
+    Path("graph.json").write_text(json.dumps(GRAPH | {"ops": GRAPH["ops"] | {"name": [*"abce"]}}))
+    refused(replan("-c", "duo.yaml"), "graph.json is not what the plan was made from")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment", "code"),
+    [
+        ((), "give either --lost DEVICE or --cluster", 2),
+        (("--lost", "x", "-c", "duo.yaml"), "give either --lost DEVICE or --cluster", 2),
+        (("--lost", "w"), "no device 'w' to lose; the plan has x, y, z", 2),
+        (("-c", "none"), "no cluster file or preset 'none'", 2),
+        (("--lost", "z", "--max-move", "much"), "--max-move: 'much' is no amount of memory", 2),
+        (("--lost", "z", "-p", "none"), "no planner 'none'", 2),
+        (("--lost", "z", "--keep", "inf"), "--keep is inf", 2),
+        (("--lost", "x", "--lost", "y"), "the model needs 32 B, the devices have 20 B", 3),
+        (("--lost", "x", "--max-move", "0"), "have to move, and --max-move allows 0 B", 3),
+    ],
+    ids=str,
+)
+def test_replan_refuses_bad_input_with_one_sentence(planned, arguments, fragment, code):
+    refused(replan(*arguments), fragment, code=code)
+
+
+def test_replan_refuses_what_is_no_plan_for_latency(here):
+    refused(run("replan", "none.json", "--lost", "x"), "none.json: no such file")
+    refused(run("replan", "graph.json", "--lost", "x"), "expected 'placewright.plan/1'")
+    run("plan", "graph.json", "-c", "trio.yaml", "--objective", "throughput", "-o", "plan.json")
+    refused(replan("--lost", "x"), "objective latency; this one is for throughput")
+
+
+def test_replan_judges_the_plan_first(planned):
+    document = json.loads(Path("plan.json").read_text())
+    document["placement"] = [9] * 4
+    Path("plan.json").write_text(json.dumps(document))
+    refused(replan("--lost", "z"), "device 9", code=4)
+
+
+@pytest.mark.parametrize("command", ["sweep", "replan"])
+def test_both_commands_have_help(command):
+    assert f"Usage: placewright {command}" in succeeded(run(command, "--help")).out
