@@ -19,6 +19,7 @@ from placewright.planners.milp.batch_instance import Batch, BatchIncumbent, Batc
 from placewright.planners.milp.batch_instance import chunk_devices as chunks_of
 from placewright.planners.milp.batch_program import new_names, placement_of
 from placewright.planners.milp.solver import HORIZON
+from placewright.planners.milp.subproblem import run_solver
 from placewright.planners.milp.symmetry import Symmetry
 
 CP_SAT = "cp-sat"
@@ -268,10 +269,11 @@ class BatchModel:
         parameters.max_time_in_seconds = seconds
         parameters.random_seed = seed
         parameters.num_workers = os.cpu_count() or 2
+        parameters.catch_sigint_signal = False  # else Ctrl-C kills the process from then on
         if deterministic is not None:
             parameters.max_deterministic_time = deterministic
             parameters.num_workers = 1
-        status = solver.solve(self.model)
+        status = run_solver(solver, self.model)
         if status == cp_model.INFEASIBLE:
             return ModelAnswer(None, 0.0, complete=True)
         bound = solver.best_objective_bound / PER_UNIT

@@ -294,7 +294,7 @@ class ConstraintProgram:
         limit = Budget(seconds)
         while True:
             parameters.max_time_in_seconds = max(limit.left, 0.0)
-            status = _run_solver(solver, self.model)
+            status = run_solver(solver, self.model)
             if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 # Infeasible is no more than: nothing is shorter than the incumbent.
                 bound = 0.0 if status != cp_model.UNKNOWN else solver.best_objective_bound
@@ -339,7 +339,7 @@ class ConstraintProgram:
         return found
 
 
-def _run_solver(solver: Any, model: Any) -> Any:
+def run_solver(solver: Any, model: Any) -> Any:
     """In a second thread: Python sees Ctrl-C only between its own instructions."""
     status: list[Any] = []
     thread = threading.Thread(target=lambda: status.append(solver.solve(model)), daemon=True)

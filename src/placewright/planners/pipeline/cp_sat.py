@@ -48,6 +48,7 @@ def solve_whole(
     solver.parameters.max_time_in_seconds = seconds
     solver.parameters.num_workers = workers
     solver.parameters.random_seed = seed
+    solver.parameters.catch_sigint_signal = False  # else Ctrl-C kills the process from then on
     watcher = _watcher(variables, on_solution)
     outcome: list[Any] = []
 
