@@ -7,7 +7,9 @@ import time
 from collections.abc import Iterator
 
 from placewright.planners.base import Budget, Progress
-from placewright.planners.walk import CHUNK_SECONDS, FIRST_CHUNK
+
+CHUNK_SECONDS = 0.08  # between two looks at the clock
+FIRST_CHUNK = 16
 
 
 class Pace:
@@ -20,7 +22,10 @@ class Pace:
         self.seconds_per_evaluation = 0.0
 
     def chunks(self, what: str, on_progress: Progress) -> Iterator[int]:
-        """Numbers of evaluations to do next, each for about `CHUNK_SECONDS`, until the end."""
+        """Numbers of evaluations to do next, each for about `CHUNK_SECONDS`, until the end.
+
+        Who needs fewer takes the rest off `done`.
+        """
         size = FIRST_CHUNK
         while self.done < self.limit and self.budget.left > 0:
             on_progress(what, self.progress)

@@ -6,10 +6,6 @@ topological order, each transfer sent right after its producer (DiviML §V-A).
 
 from __future__ import annotations
 
-import math
-import time
-from collections.abc import Iterator
-
 import numpy as np
 
 from placewright.coarsen.orders import m_topo
@@ -18,26 +14,21 @@ from placewright.kernels import mutations
 from placewright.kernels import search as kernel
 from placewright.kernels.arrays import arrays_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress
+from placewright.planners.base import Budget
+from placewright.planners.pace import Pace
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement
 
-CHUNK_SECONDS = 0.08  # between two looks at the clock
-FIRST_CHUNK = 16
 
-
-class Walk:
+class Walk(Pace):
     """A search under way: the problem's arrays, the current and the best string, the budget."""
 
     def __init__(
         self, problem: Problem, budget: Budget, seed: int, limit: float, start: Ints
     ) -> None:
         """`limit` is the most evaluations, `start[unit]` the devices to start from."""
+        super().__init__(budget, limit)
         self.problem = problem
-        self.budget = budget
-        self.limit = limit
-        self.done = 0
-        self.seconds_per_evaluation = 0.0
         self.rng = np.random.default_rng(seed)
         self.arrays = arrays_of(problem)
         order = m_topo(problem)
@@ -63,33 +54,6 @@ class Walk:
     def settle(self) -> None:
         """Take the devices as they are for the current string."""
         kernel.keep(self.state, kernel.evaluate(self.arrays, self.state, self.scratch))
-
-    def chunks(self, what: str, on_progress: Progress) -> Iterator[int]:
-        """Numbers of evaluations to do next, each for about `CHUNK_SECONDS`, until the end.
-
-        Who needs fewer takes the rest off `done`.
-        """
-        size = FIRST_CHUNK
-        while self.done < self.limit and self.budget.left > 0:
-            on_progress(what, self.progress)
-            count = int(min(size, self.limit - self.done))
-            started = time.perf_counter()
-            yield count
-            self.done += count
-            self.seconds_per_evaluation = max((time.perf_counter() - started) / count, 1e-9)
-            until_end = min(CHUNK_SECONDS, max(self.budget.left, 0.0))
-            size = max(1, min(4 * size, int(until_end / self.seconds_per_evaluation)))
-
-    @property
-    def progress(self) -> float:
-        seconds = self.budget.seconds
-        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
-        return min(1.0, max(self.done / self.limit, elapsed))
-
-    @property
-    def evaluations_left(self) -> float:
-        """How many the time leaves at the pace so far."""
-        return max(self.budget.left, 0.0) / max(self.seconds_per_evaluation, 1e-9)
 
     def placement(self) -> Placement:
         """The best string, with its own sequence or that of list scheduling into gaps."""

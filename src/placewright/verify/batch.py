@@ -216,18 +216,8 @@ class _Judge:
                     f"the transfer of {route} takes {format_seconds(finish - start)}, "
                     f"it needs {format_seconds(needed)}"
                 )
-            for resource in self._contended(source, target):
+            for resource in self.placed.contended(source, target):
                 busy[resource].append((start, finish, route))
         for (kind, _), intervals in busy.items():
             for one, two in overlaps(intervals, self.slack):
                 yield f"the transfers of {one} and of {two} overlap on one {kind}"
-
-    def _contended(self, source: int, target: int) -> list[tuple[str, int]]:
-        problem = self.problem
-        if problem.options.contention == "port":
-            return [("outgoing port", source), ("incoming port", target)]
-        if problem.options.contention == "none":
-            return []
-        pair = source * problem.device_count + target
-        first, last = problem.channel_offsets[pair], problem.channel_offsets[pair + 1]
-        return [("channel", channel) for channel in problem.channels[first:last].tolist()]

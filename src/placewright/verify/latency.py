@@ -229,22 +229,11 @@ class _Judge:
                     f"the transfer of {route} takes {format_seconds(finish - start)}, "
                     f"the route needs {format_seconds(needed)}"
                 )
-            for resource in self._contended(source, target):
+            for resource in self.placed.contended(source, target):
                 busy[resource].append((start, finish, route))
         for (kind, _), intervals in busy.items():
             for one, two in overlaps(intervals, self.slack):
                 yield f"the transfers of {one} and of {two} overlap on one {kind}"
-
-    def _contended(self, source: int, target: int) -> list[tuple[str, int]]:
-        contention = self.problem.options.contention
-        if contention == "port":
-            return [("outgoing port", source), ("incoming port", target)]
-        if contention == "link":
-            pair = source * self.problem.device_count + target
-            offsets = self.problem.channel_offsets
-            used = self.problem.channels[offsets[pair] : offsets[pair + 1]].tolist()
-            return [("channel", channel) for channel in used]
-        return []
 
     def claims(self) -> Iterator[str]:
         makespan = max(self.op_finish)

@@ -83,6 +83,17 @@ class Placed:
                     f"{self.names(self.devices_of[other])} and {self.names(self.devices_of[op])}"
                 )
 
+    def contended(self, source: int, target: int) -> list[tuple[str, int]]:
+        """What a transfer keeps to itself under the problem's contention: kind and number."""
+        problem = self.problem
+        if problem.options.contention == "port":
+            return [("outgoing port", source), ("incoming port", target)]
+        if problem.options.contention == "none":
+            return []
+        pair = source * problem.device_count + target
+        first, last = problem.channel_offsets[pair], problem.channel_offsets[pair + 1]
+        return [("channel", channel) for channel in problem.channels[first:last].tolist()]
+
     def kept(self) -> list[float]:
         """Bytes that the ops keep, per device."""
         kept = [0.0] * self.problem.device_count

@@ -8,36 +8,19 @@ import numpy as np
 
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
-from placewright.planners import expert, partitioners
+from placewright.planners import expert, partitioners, simple
 from placewright.planners.base import Budget, Progress, Proposal
 from placewright.planners.pipeline.pieces import directions
 from placewright.planners.pipeline.row import in_a_row
 from placewright.problem import Problem
-from placewright.units import format_bytes
 
 NOT_CONTIGUOUS = "its splits are not contiguous; allow that (--no-contiguous)"
 
 
-class SingleDevice:
+class SingleDevice(simple.SingleDevice):
     """Everything on the one device that does it soonest: no pipeline at all."""
 
-    name: ClassVar[str] = "single-device"
     objective: ClassVar[str] = "throughput"
-
-    def supports(self, problem: Problem) -> str | None:
-        return None
-
-    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        needed = float(problem.op_memory.sum())
-        total = problem.unit_time.sum(axis=0)
-        fits = np.isfinite(total) & (needed <= problem.device_memory)
-        if not fits.any():
-            raise InfeasibleError(
-                f"planner 'single-device': no device supports every op and has the "
-                f"{format_bytes(needed)} they need; use a planner that splits the model"
-            )
-        best = int(np.where(fits, total, np.inf).argmin())
-        return Proposal(Placement(np.full(problem.op_count, best)))
 
 
 class Greedy:
