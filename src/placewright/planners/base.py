@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from placewright.errors import InfeasibleError
+from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -59,6 +59,17 @@ class Planner(Protocol):
         Pinned units (`Problem.unit_pinned`) must be where they are pinned, their memory set
         aside before any other unit is placed.
         """
+
+
+def whole_number(planner: str, option: str, text: str | int) -> int:
+    """The value of a planner's option; OptionError unless it is a whole number above 0."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a whole number above 0")
+    return number
 
 
 class LatencyPlanner:

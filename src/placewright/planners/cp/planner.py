@@ -21,6 +21,7 @@ from placewright.planners.base import (
     Progress,
     Proposal,
     no_progress,
+    whole_number,
 )
 from placewright.planners.cp.frame import Frame, allowed_devices, whole
 from placewright.planners.cp.model import Answer, Effort, Model, Times
@@ -65,7 +66,7 @@ class CpSat(LatencyPlanner):
     def __init__(
         self, workers: str = "2", level: str = "1", units: str = "", start: str = ""
     ) -> None:
-        self.workers = _count(self.name, "workers", workers)
+        self.workers = whole_number(self.name, "workers", workers)
         if level not in ("0", "1", "2"):
             raise OptionError(f"planner '{self.name}': level is '{level}'; give 0, 1 or 2")
         self.level = int(level)
@@ -161,8 +162,8 @@ class Lns(LatencyPlanner):
         self, iterations: str | int = "", workers: str | int = "2", units: str | float = ""
     ) -> None:
         name = self.name
-        self.iterations = _count(name, "iterations", iterations) if iterations else None
-        self.workers = _count(name, "workers", workers)
+        self.iterations = whole_number(name, "iterations", iterations) if iterations else None
+        self.workers = whole_number(name, "workers", workers)
         self.units = _positive(name, "units", units) if units else WINDOW_UNITS
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
@@ -261,16 +262,6 @@ def _limited(budget: Budget, units: float) -> Budget:
     if math.isfinite(budget.left):
         return Budget(budget.left)
     return Budget(DEFAULT_SECONDS if math.isinf(units) else math.inf)
-
-
-def _count(planner: str, option: str, text: str | int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a whole number above 0")
-    return number
 
 
 def _positive(planner: str, option: str, text: str | float) -> float:

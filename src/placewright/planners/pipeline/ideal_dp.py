@@ -27,10 +27,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError
 from placewright.kernels.ideal_dp import FOUND, NONE, fewest, find_chain, least_chain, survivors
 from placewright.kernels.ideals import Ideals, passable, surviving_ideals
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.base import Budget, Progress, Proposal, whole_number
 from placewright.planners.pipeline.pieces import Wide, directions
 from placewright.planners.pipeline.splits import (
     Split,
@@ -75,7 +75,9 @@ class IdealDP:
     objective: ClassVar[str] = "throughput"
 
     def __init__(self, ideals: str | int | None = None) -> None:
-        self.most_ideals = MOST_IDEALS if ideals is None else _count(ideals)
+        self.most_ideals = (
+            MOST_IDEALS if ideals is None else whole_number(self.name, "ideals", ideals)
+        )
 
     def supports(self, problem: Problem) -> str | None:
         return too_many_states(problem)
@@ -85,18 +87,6 @@ class IdealDP:
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             search.run([stage_tables(pieces) for pieces in directions(problem)])
         return search.proposal(problem, self.name)
-
-
-def _count(text: str | int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise OptionError(
-            f"planner 'ideal-dp': ideals is '{text}'; give a whole number above 0"
-        ) from None
-    return number
 
 
 @dataclass

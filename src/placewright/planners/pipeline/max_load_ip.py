@@ -17,7 +17,7 @@ from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Ints
 from placewright.kernels import max_load as kernel
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.base import Budget, Progress, Proposal, whole_number
 from placewright.planners.milp.solver import (
     HORIZON,
     SOLVERS,
@@ -32,7 +32,6 @@ from placewright.planners.pipeline.multilevel import (
     Multilevel,
     first_plan,
     search_together,
-    whole_number,
 )
 from placewright.planners.pipeline.nets import pipeline_of
 from placewright.planners.pipeline.one_set import (

@@ -18,11 +18,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.kernels import max_load as kernel
 from placewright.plan import Placement
-from placewright.planners.base import Budget, MemoryAccount, Progress, Proposal, no_progress
+from placewright.planners.base import (
+    Budget,
+    MemoryAccount,
+    Progress,
+    Proposal,
+    no_progress,
+    whole_number,
+)
 from placewright.planners.pipeline.linear_dp import LinearDP
 from placewright.planners.pipeline.nets import Pipeline, pipeline_of
 from placewright.problem import Problem
@@ -304,17 +311,6 @@ def first_plan(problem: Problem, seed: int) -> Ints:
     for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
         account.place_first(unit, fastest)
     return account.unit_device
-
-
-def whole_number(planner: str, option: str, text: str | int) -> int:
-    """OptionError unless it is one above 0."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a whole number above 0")
-    return number
 
 
 class _Forest:
