@@ -141,7 +141,7 @@ def test_an_infeasible_problem_is_refused_before_the_planner_is_asked():
     ("name", "options", "message"),
     [
         ("hefty", {}, "no planner 'hefty'; did you mean 'heft'"),
-        ("xyz", {}, "no planner 'xyz'; there are single-device, "),
+        ("xyz", {}, "no planner 'xyz'; there are auto, single-device, "),
         ("heft", {"speed": "9"}, "planner 'heft' has no option 'speed'; it has: none"),
     ],
 )
@@ -344,8 +344,8 @@ def test_a_graph_needs_a_cluster():
         plan(graph())
 
 
-def test_auto_takes_no_options():
-    with pytest.raises(OptionError, match="name one planner to give it options"):
+def test_auto_takes_its_own_options_alone():
+    with pytest.raises(OptionError, match="planner 'auto' has no option 'a'"):
         plan(graph(), CLUSTER, planner_options={"a": "1"})
 
 

@@ -25,6 +25,7 @@ from placewright.errors import (
 )
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers import Imported, load
+from placewright.improving import improve
 from placewright.options import Options
 from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Schedule, Transfers
 from placewright.plan import Placement, Plan
@@ -68,6 +69,7 @@ __all__ = [
     "__version__",
     "build_problem",
     "compare",
+    "improve",
     "load",
     "load_cluster",
     "plan",

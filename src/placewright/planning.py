@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright import planners
 from placewright.cluster import Cluster
 from placewright.costs.catalog import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
@@ -13,12 +14,13 @@ from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
 from placewright.options import chosen_options
-from placewright.plan import Plan
+from placewright.plan import Placement, Plan
 from placewright.problem import Problem
-from placewright.solving import best_of, compare, solve
+from placewright.solving import solve
 
 if TYPE_CHECKING:
     from placewright.planners.base import Progress
+    from placewright.portfolio.events import Observer
 
 AUTO = "auto"
 DEFAULT_COSTS = CostOptions()
@@ -39,6 +41,9 @@ def plan(
     coarsening: str = "none",
     time_limit: float = float("inf"),
     seed: int = 0,
+    warm_start: Plan | str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    on_event: Observer | None = None,
     on_progress: Progress | None = None,
     **options: Any,
 ) -> Plan:
@@ -47,8 +52,11 @@ def plan(
     `source` is a file, ``zoo:NAME``, ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG``, a `Graph`
     or a ready `Problem`. `cluster` is a preset's name, a file or a `Cluster`; a published
     workload brings its own. `options` are fields of `Options`, such as ``contention="port"``;
-    those left out are the source's own, else the defaults. `planner` ``auto`` takes the best of
-    the quick planners for the objective.
+    those left out are the source's own, else the defaults.
+
+    `planner` ``auto`` asks all planners in turns until the time limit (10 s if there is none) or
+    until a plan is proved optimal; it tells `on_event` of every better plan and bound, and keeps
+    the best plan in the file `checkpoint`. `warm_start` is a plan of the same ops, or its file.
 
     Raises InputError for what cannot be used and InfeasibleError where no plan can exist or the
     planner found none.
@@ -61,29 +69,76 @@ def plan(
     problem, source_name = make_problem(
         source, cluster, given, training=training, costs=costs, pinned=pinned
     )
-    if planner == AUTO:
-        if planner_options:
-            raise OptionError("planner 'auto' has no options; name one planner to give it options")
-        return best_of(
-            compare(
-                problem,
-                coarsening=coarsening,
-                time_limit=time_limit,
-                seed=seed,
-                source=source_name,
-                on_progress=on_progress,
-            )
-        )
-    return solve(
+    return plan_problem(
         problem,
-        planner,
+        planner=planner,
         planner_options=planner_options,
         coarsening=coarsening,
         time_limit=time_limit,
         seed=seed,
+        warm_start=warm_start,
+        checkpoint=checkpoint,
         source=source_name,
+        on_event=on_event,
         on_progress=on_progress,
     )
+
+
+def plan_problem(
+    problem: Problem,
+    *,
+    planner: str = AUTO,
+    planner_options: Mapping[str, str] | None = None,
+    coarsening: str = "none",
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    warm_start: Plan | str | Path | None = None,
+    checkpoint: str | Path | None = None,
+    source: str = "",
+    on_event: Observer | None = None,
+    on_progress: Progress | None = None,
+) -> Plan:
+    """`plan` for a problem that is made already."""
+    from placewright.planners.base import no_progress
+
+    start = None if warm_start is None else _start(warm_start, problem)
+    if planner != AUTO or coarsening != "none":
+        return solve(
+            problem,
+            planner,
+            planner_options=planner_options,
+            coarsening=coarsening,
+            time_limit=time_limit,
+            seed=seed,
+            start=start,
+            source=source,
+            on_progress=on_progress,
+        )
+    from placewright.planners.auto import Auto
+    from placewright.portfolio import Limits, best_plan
+    from placewright.portfolio.events import warn_of_failures
+
+    asked = planners.create(AUTO, planner_options, problem.options.objective)
+    assert isinstance(asked, Auto)
+    return best_plan(
+        problem,
+        Limits.of(time_limit, asked.iterations, asked.gap),
+        seed=seed,
+        processes=asked.processes,
+        start=start,
+        source=source,
+        checkpoint=checkpoint,
+        on_event=on_event or warn_of_failures,
+        on_progress=on_progress or no_progress,
+    )
+
+
+def _start(warm_start: Plan | str | Path, problem: Problem) -> Placement:
+    from placewright.warm_start import starting_placement
+
+    if isinstance(warm_start, Plan):
+        return starting_placement(warm_start, problem)
+    return starting_placement(Plan.load(warm_start), problem, warm_start)
 
 
 def make_problem(

@@ -23,7 +23,7 @@ from placewright.verify import verify
 if TYPE_CHECKING:
     from placewright.bounds import Bound
     from placewright.coarsen.contraction import Contraction
-    from placewright.planners.base import Budget, Planner, Progress, Proposal
+    from placewright.planners.base import Budget, Listener, Planner, Progress, Proposal
 
 MAX_RETRIES = 64
 
@@ -45,6 +45,7 @@ def solve(
     coarsening: str = "none",
     time_limit: float = float("inf"),
     seed: int = 0,
+    start: Placement | None = None,
     source: str = "",
     bound: Bound | None = None,
     on_progress: Progress | None = None,
@@ -53,12 +54,13 @@ def solve(
 
     `planner` is a name of the table, or a planner of your own (see `planners.base.Planner`).
     With a `coarsening` (see `coarsen.COARSENINGS`) the planner sees the coarser problem, and its
-    answer is expanded and timed on this one.
+    answer is expanded and timed on this one. `start` is a placement that fits, for planners that
+    can go on from one (`planners.base.Budget`).
     """
     from placewright.bounds import Bound, lower_bound
     from placewright.planners.base import Budget, no_progress
 
-    started, budget = time.perf_counter(), Budget(time_limit)
+    started, budget = time.perf_counter(), Budget(time_limit, start)
     problem.check_feasible()
     objective = problem.options.objective
     if isinstance(planner, str):
@@ -71,7 +73,7 @@ def solve(
     refusal = chosen.supports(contraction.problem if contraction else problem)
     if refusal:
         raise OptionError(f"planner '{chosen.name}' cannot take this problem: {refusal}")
-    proposal, outcome = _propose(
+    proposal, outcome = propose(
         problem,
         contraction,
         chosen,
@@ -183,7 +185,7 @@ def quick_planners(problem: Problem) -> list[str]:
     return [row.name for row in planners.planners_for(problem.options.objective) if row.quick]
 
 
-def _propose(
+def propose(
     problem: Problem,
     contraction: Contraction | None,
     planner: Planner,
@@ -193,13 +195,17 @@ def _propose(
 ) -> tuple[Proposal, Outcome]:
     """The planner's proposal with what it comes to, within memory also where that is a peak.
 
+    With a `contraction` of `problem` the planner is asked about the coarser one; the proposal is
+    on the problem's own ops, and what was proved of the coarser one is left out.
+
     Planners keep count of resident bytes. Under ``peak`` the schedule decides what lives besides,
     so a proposal that overflows is asked for again with that much memory held back.
     """
-    from placewright.planners.base import Proposal
+    from placewright.planners.base import Proposal, Silence
     from placewright.simulate.peak import peak_memory
 
     asked = contraction.problem if contraction else problem
+    budget = _overheard(problem, contraction, budget)
     held_back = np.zeros(problem.device_count)
     for _ in range(MAX_RETRIES):
         available = problem.device_memory - held_back
@@ -215,10 +221,46 @@ def _propose(
             return proposal, outcome
         # Half as much again: shaving off exactly the excess would creep.
         held_back += np.where(over > 0, 1.5 * over, 0.0)
+        budget = replace(budget, listener=Silence())
     raise InfeasibleError(
         f"planner '{planner.name}' found no placement whose peak memory fits; "
         "give the devices more memory or try another planner"
     )
+
+
+def _overheard(problem: Problem, contraction: Contraction | None, budget: Budget) -> Budget:
+    """The budget of a planner that is asked about a coarser problem, or that counts no peak.
+
+    A start on single ops means nothing to the coarser problem; its placements are expanded, its
+    bounds are about another problem. What overflows the peak is kept from the listener.
+    """
+    if contraction is None and problem.options.memory == "resident":
+        return budget
+    start = None if contraction else budget.start
+    return replace(budget, start=start, listener=_Expanding(problem, contraction, budget.listener))
+
+
+@dataclass(frozen=True)
+class _Expanding:
+    """A listener to a planner of a coarser problem, or of one whose memory is a peak."""
+
+    problem: Problem
+    contraction: Contraction | None
+    listener: Listener
+
+    def found(self, placement: Placement) -> None:
+        from placewright.simulate.peak import peak_memory
+
+        placement, outcome = _expand(self.problem, self.contraction, placement)
+        if self.problem.options.memory == "peak" and isinstance(outcome, Schedule):
+            used = peak_memory(self.problem, placement, outcome)
+            if (used > self.problem.device_memory).any():
+                return
+        self.listener.found(placement)
+
+    def proved(self, lower_bound: float, source: str) -> None:
+        if self.contraction is None:
+            self.listener.proved(lower_bound, source)
 
 
 def _expand(
@@ -244,11 +286,13 @@ def _with_room(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
-    from placewright.planners.base import NoRoomError, Proposal
+    from placewright.planners.base import NoRoomError, Proposal, Silence
 
     first: dict[int, int] = {}
     while True:
         pinned = problem.with_pins(first) if first else problem
+        if first:  # a start need not keep the pins, and what is proved is about other plans
+            budget = replace(budget, start=None, listener=Silence())
         try:
             proposal = planner.plan(pinned, budget, seed, on_progress)
             # What is proved with units pinned says nothing about the problem without the pins.

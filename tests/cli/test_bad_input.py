@@ -312,14 +312,14 @@ def test_a_device_whose_times_nothing_tells_is_refused(here):
 
 BAD_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "an unknown planner": (("-p", "hefty"), "no planner 'hefty'; did you mean 'heft'?"),
-    "no planner": (("-p", ""), "no planner ''; there are single-device"),
+    "no planner": (("-p", ""), "no planner ''; there are auto, single-device"),
     "an unknown objective": (("--objective", "speed"), "no objective 'speed'; there are latency"),
     "an unknown transfer unit": (("--transfer-unit", "bit"), "choose tensor, edge"),
     "an unknown contention": (("--contention", "some"), "choose none, port, link"),
     "an unknown memory": (("--memory", "none"), "memory is 'none'; choose resident, peak"),
     "an unknown optimizer": (("--optimizer", "lion"), "--optimizer is 'lion'; choose sgd"),
     "an unknown planner option": (("-p", "heft", "-O", "speed=9"), "no option 'speed'"),
-    "an option of auto": (("-O", "speed=9"), "name one planner to give it options"),
+    "an option of auto": (("-O", "speed=9"), "planner 'auto' has no option 'speed'"),
     "a malformed planner option": (("-p", "heft", "-O", "speed"), "-O speed: write it as"),
     "a malformed pin": (("--pin", "a"), "--pin a: write it as NAME=VALUE"),
     "a pin to nothing": (("--pin", "a="), "--pin a=: write it as NAME=VALUE"),

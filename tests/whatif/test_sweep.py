@@ -82,7 +82,7 @@ def test_batches_are_judged_by_throughput():
     ("options", "message"),
     [
         ({"planner": "nonsense"}, "no planner 'nonsense'"),
-        ({"planner_options": {"a": "b"}}, "planner 'auto' has no options"),
+        ({"planner_options": {"a": "b"}}, "planner 'auto' has no option 'a'"),
         ({"planner": "heft", "planner_options": {"a": "b"}}, "has no option 'a'"),
         ({"coarsening": "nonsense"}, "nonsense"),
         ({"contention": "nonsense"}, "contention is 'nonsense'"),

@@ -28,7 +28,9 @@ ROUNDING = 1e-12
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best of the bounds below."""
+    """The best of the bounds below; infinite where some op fits no device."""
+    if not np.isfinite(_allowed_times(problem)).any(axis=1).all():
+        return Bound(np.inf, "an op that fits no device")
     return max(critical_path(problem), work(problem), key=lambda bound: bound.value)
 
 

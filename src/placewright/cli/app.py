@@ -10,6 +10,7 @@ from placewright.cli import (
     cluster,
     compare,
     demo,
+    improve,
     info,
     plan,
     planners,
@@ -29,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("plan")(plan.command)
+app.command("improve")(improve.command)
 app.command("compare")(compare.command)
 app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)

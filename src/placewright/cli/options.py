@@ -26,7 +26,7 @@ Cluster = Annotated[
 Planner = Annotated[
     str,
     typer.Option(
-        "--planner", "-p", help="A planner (see 'planners'), or auto: the best of the quick ones."
+        "--planner", "-p", help="A planner (see 'planners'), or auto: all of them in turns."
     ),
 ]
 Objective = Annotated[
@@ -105,7 +105,32 @@ PlannerOptions = Annotated[
 Coarsening = Annotated[
     str, typer.Option(help="Plan a coarser graph: none, fusion, sequential, modules or layers.")
 ]
-TimeLimit = Annotated[float, typer.Option(help="Seconds that planning may take.", min=0.0)]
+TimeLimit = Annotated[
+    float,
+    typer.Option(help="Seconds that planning may take (planner auto: 10, if none).", min=0.0),
+]
+Gap = Annotated[
+    float | None,
+    typer.Option(help="Stop when value and bound are as close as this share of the value."),
+]
+Iterations = Annotated[
+    int | None,
+    typer.Option(help="Rounds or steps instead of a time limit: the same seed, the same plan."),
+]
+Processes = Annotated[
+    int | None, typer.Option(help="Worker processes of planner auto (as many as cores).")
+]
+WarmStart = Annotated[
+    Path | None,
+    typer.Option(help="A plan file of the same ops to start from.", metavar="PLAN"),
+]
+Events = Annotated[
+    Path | None,
+    typer.Option(
+        callback=lambda path: writable(path),
+        help="Write every better plan and bound to this file, a JSON object per line.",
+    ),
+]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
 CostNoise = Annotated[
     float | None,
@@ -135,6 +160,18 @@ def optimizer(name: str) -> Optimizers:
         if name == known:
             return known  # type: ignore[no-any-return]
     raise OptionError(f"--optimizer is '{name}'; choose {', '.join(get_args(Optimizers))}")
+
+
+def search_options(
+    values: Sequence[str] | None,
+    gap: float | None,
+    iterations: int | None,
+    processes: int | None,
+) -> dict[str, str]:
+    """The planner's options: those of ``-O``, and the three that have names of their own."""
+    given = {"gap": gap, "iterations": iterations, "processes": processes}
+    named = {key: str(value) for key, value in given.items() if value is not None}
+    return named | pairs(values, "-O")
 
 
 def pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -9,9 +9,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
+    from placewright.plan import Plan
     from placewright.planners.base import Progress
+    from placewright.whatif.robustness import Percentiles
 
 
 def print_json(value: Any) -> None:
@@ -27,6 +31,32 @@ def console() -> Console:
 
 def remark(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def print_plan(
+    plan: Plan,
+    output: Path | None,
+    json: bool,
+    cost_noise: float | None = None,
+    percentiles: Percentiles | None = None,
+) -> None:
+    """A plan as tables, or as one JSON object."""
+    if json:
+        from placewright.report.records import plan_record
+
+        noise = {"cost_noise": cost_noise, **percentiles._asdict()} if percentiles else {}
+        print_json(plan_record(plan, output) | noise)
+        return
+    from placewright.report.terminal import device_table, summary
+    from placewright.report.whatif import percentiles_line
+
+    out = console()
+    out.print(device_table(plan))
+    out.print(summary(plan), markup=False)
+    if percentiles is not None and cost_noise is not None:
+        out.print(percentiles_line(percentiles, cost_noise), markup=False)
+    if output is not None:
+        out.print(f"written to {output}", markup=False)
 
 
 def announce_compilation() -> None:

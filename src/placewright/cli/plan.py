@@ -26,16 +26,24 @@ def command(
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
     time_limit: o.TimeLimit = float("inf"),
+    gap: o.Gap = None,
+    iterations: o.Iterations = None,
+    processes: o.Processes = None,
     seed: o.Seed = 0,
+    warm_start: o.WarmStart = None,
     cost_noise: o.CostNoise = None,
+    events: o.Events = None,
     output: o.Output = None,
     json: o.Json = False,
 ) -> None:
-    """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is."""
-    from placewright.cli.output import announce_compilation, console, print_json, progress
+    """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is.
+
+    The default planner keeps its best plan so far in the output file, and after Ctrl-C.
+    """
+    from placewright.cli.observing import observed
+    from placewright.cli.output import announce_compilation, print_plan, progress
     from placewright.costs.roofline import CostOptions
     from placewright.planning import plan as make_plan
-    from placewright.report.records import plan_record
     from placewright.whatif.robustness import makespan_percentiles
 
     if cost_noise is not None and objective not in (None, "latency"):
@@ -45,7 +53,7 @@ def command(
         objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
         subgraphs, batch,
     )  # fmt: skip
-    with progress(quiet=json) as on_progress:
+    with progress(quiet=json) as on_progress, observed(events) as on_event:
         plan = make_plan(
             source,
             cluster,
@@ -53,29 +61,17 @@ def command(
             training=training,
             costs=CostOptions(optimizer=o.optimizer(optimizer)),
             pinned=o.pairs(pin, "--pin"),
-            planner_options=o.pairs(planner_option, "-O"),
+            planner_options=o.search_options(planner_option, gap, iterations, processes),
             coarsening=coarsen,
             time_limit=time_limit,
             seed=seed,
+            warm_start=warm_start,
+            checkpoint=output,
+            on_event=on_event,
             on_progress=on_progress,
             **given,
         )
     if output is not None:
         plan.save(output)
     noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
-    if json:
-        print_json(
-            plan_record(plan, output)
-            | ({"cost_noise": cost_noise, **noise._asdict()} if noise else {})
-        )
-        return
-    from placewright.report.terminal import device_table, summary
-    from placewright.report.whatif import percentiles_line
-
-    out = console()
-    out.print(device_table(plan))
-    out.print(summary(plan), markup=False)
-    if noise is not None and cost_noise is not None:
-        out.print(percentiles_line(noise, cost_noise), markup=False)
-    if output is not None:
-        out.print(f"written to {output}", markup=False)
+    print_plan(plan, output, json, cost_noise, noise)

@@ -49,6 +49,7 @@ Kind = Literal["repair", "between", "free"]
 KEEP = 0.1
 MOST_POINTS = 12  # plans judged and shown
 LEAST_SAVING = 1e-3  # of the latency, for a plan between to be shown
+AUTO_REPEATABLE = {"iterations": "2"}  # without a time limit the same input, the same answer
 EQUAL = 1e-9  # latencies that differ by less are one
 MOST_WORK = 200_000_000  # evaluations × items, without a time limit
 SECONDS_OF_WORK = 1e-8  # of one item
@@ -213,7 +214,13 @@ class _Search:
         """What the planner makes of the problem; what it numbered otherwise is named as before."""
         left = max(0.4 * self.budget.left, 0.0)
         try:
-            found = make_plan(self.problem, planner=planner, time_limit=left, seed=seed)
+            found = make_plan(
+                self.problem,
+                planner=planner,
+                planner_options=AUTO_REPEATABLE if planner == AUTO and math.isinf(left) else None,
+                time_limit=left,
+                seed=seed,
+            )
         except (KeyboardInterrupt, InfeasibleError):
             if repair is None:
                 raise

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from placewright.planners.base import Progress
 
 INTERRUPTED = "interrupted"
+AUTO_SECONDS = 2.0  # of planner auto for a variant: a sweep is to be looked at, then repeated
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def sweep(
     """Plan `source` for each of the `variants`, as `plan` does; a line each, in their order.
 
     `prices`: kind of device → USD per hour; every kind then needs one. The time limit is for
-    each variant. What cannot be used (an option, a pin, a cluster without routes) raises before
+    each variant (`AUTO_SECONDS` for planner ``auto`` if there is none). What cannot be used (an option, a pin, a cluster without routes) raises before
     anything is planned; a variant for which no plan is found is a line with the reason. Ctrl-C
     ends the sweep: the variants left are lines too, unless there is no plan yet.
     """
@@ -109,6 +111,8 @@ def sweep(
     for problem in problems[:1]:
         _check_planner(planner, planner_options, problem.options.objective)
 
+    unlimited = planner == AUTO and math.isinf(time_limit)
+    seconds = AUTO_SECONDS if unlimited else time_limit
     lines: list[SweepLine] = []
     with noticed_interrupt() as interrupt:
         for number, (variant, problem) in enumerate(zip(variants, problems, strict=True)):
@@ -127,7 +131,7 @@ def sweep(
                     planner=planner,
                     planner_options=planner_options,
                     coarsening=coarsening,
-                    time_limit=time_limit,
+                    time_limit=seconds,
                     seed=seed,
                     on_progress=_within(on_progress, variant.name, number, len(variants)),
                 )
@@ -210,10 +214,7 @@ def _problem(
 
 def _check_planner(planner: str, options: Mapping[str, str] | None, objective: str) -> None:
     """A planner that does not exist is no reason of a variant."""
-    if planner != AUTO:
-        planners.create(planner, options, objective)
-    elif options:
-        raise OptionError("planner 'auto' has no options; name one planner to give it options")
+    planners.create(planner, options, objective)
 
 
 def _within(report: Progress | None, name: str, number: int, count: int) -> Progress | None:

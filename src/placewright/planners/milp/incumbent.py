@@ -42,8 +42,11 @@ def timed(problem: Problem, placement: Placement) -> Incumbent:
 def first_incumbent(
     problem: Problem, seed: int, another: Planner | None, budget: Budget
 ) -> tuple[Incumbent | None, InfeasibleError | None]:
-    """The shortest plan of HEFT, simpler rules and `another` planner; or why there is none."""
-    best: Incumbent | None = None
+    """The shortest of the budget's start and the plans of HEFT, simpler rules and `another`.
+
+    Or why there is none.
+    """
+    best = timed(problem, _relabelled(problem, budget.start)) if budget.start else None
     reason: InfeasibleError | None = None
     for planner in [create() for create in STARTS] + ([another] if another else []):
         refusal = planner.supports(problem)
@@ -60,6 +63,14 @@ def first_incumbent(
         if best is None or found.value < best.value:
             best = found
     return best, reason
+
+
+def longest(problem: Problem) -> float:
+    """Seconds: all ops and transfers in a row, each at its slowest; 1 if none takes any time."""
+    ops = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0).max(axis=1).sum()
+    sizes = problem.tensor_bytes[problem.edge_tensor]
+    moves = problem.link_latency.max() + sizes * problem.link_seconds_per_byte.max()
+    return float(ops + moves.sum()) or 1.0
 
 
 def twin_devices(problem: Problem) -> list[list[int]]:

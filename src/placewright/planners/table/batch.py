@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import PlannerEntry
+from placewright.planners.table.entry import AUTO, PlannerEntry
 
 ITERATIONS = "evaluations (at most 200,000; with a time limit, no limit)"
 
 BATCH: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "auto",
+        "batch-throughput",
+        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "portfolio; the default",
+        "auto:BatchAuto",
+        AUTO,
+        quick=False,
+    ),
     PlannerEntry(
         "single-device",
         "batch-throughput",

@@ -19,3 +19,10 @@ class PlannerEntry:
     options: Mapping[str, str] = field(default_factory=dict)
     quick: bool = True
     """Done in seconds on any graph: tried when no planner is named."""
+
+
+AUTO: Mapping[str, str] = {
+    "processes": "workers (as many as cores; 1: in this process)",
+    "iterations": "rounds of members, which a run repeats exactly (none)",
+    "gap": "stop at this share between value and bound (0.0001)",
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import PlannerEntry
+from placewright.planners.table.entry import AUTO, PlannerEntry
 
 CELERITAS: dict[str, str] = {
     "order": "topological order that is cut: cpd, dfs or m-topo (cpd)",
@@ -24,6 +24,15 @@ MILP: dict[str, str] = {
 }
 
 LATENCY: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "auto",
+        "latency",
+        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "portfolio; the default",
+        "auto:LatencyAuto",
+        AUTO,
+        quick=False,
+    ),
     PlannerEntry(
         "single-device",
         "latency",

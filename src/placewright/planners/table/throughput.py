@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import PlannerEntry
+from placewright.planners.table.entry import AUTO, PlannerEntry
 from placewright.planners.table.latency import PARTITIONER
 
 THROUGHPUT: tuple[PlannerEntry, ...] = (
+    PlannerEntry(
+        "auto",
+        "throughput",
+        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "portfolio; the default",
+        "auto:ThroughputAuto",
+        AUTO,
+        quick=False,
+    ),
     PlannerEntry(
         "single-device",
         "throughput",

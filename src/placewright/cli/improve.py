@@ -1,0 +1,49 @@
+"""``placewright improve``: go on from a plan file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as o
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
+    planner: o.Planner = "auto",
+    planner_option: o.PlannerOptions = None,
+    time_limit: o.TimeLimit = float("inf"),
+    gap: o.Gap = None,
+    iterations: o.Iterations = None,
+    processes: o.Processes = None,
+    seed: o.Seed = 0,
+    events: o.Events = None,
+    output: o.Output = None,
+    json: o.Json = False,
+) -> None:
+    """Look for a better plan than PLAN, and for a better proof, on the problem that it carries.
+
+    The better plan replaces PLAN, or is written to --output; a plan that cannot be bettered stays
+    as it is, with the better bound.
+    """
+    from placewright.cli.observing import observed
+    from placewright.cli.output import announce_compilation, print_plan, progress
+    from placewright.improving import improve
+
+    announce_compilation()
+    target = output or plan
+    with progress(quiet=json) as on_progress, observed(events) as on_event:
+        better = improve(
+            plan,
+            planner=planner,
+            planner_options=o.search_options(planner_option, gap, iterations, processes),
+            time_limit=time_limit,
+            seed=seed,
+            checkpoint=target,
+            on_event=on_event,
+            on_progress=on_progress,
+        )
+    better.save(target)
+    print_plan(better, target, json)

@@ -1,0 +1,119 @@
+"""Who does the tasks: this process itself, or worker processes beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from typing import Protocol
+
+from placewright.portfolio.work import Ended, Message, Task, perform
+from placewright.problem import Problem
+from placewright.processes import start_worker
+
+READY = "ready"
+
+
+class Crew(Protocol):
+    """Workers, numbered from 0, each of which does one task at a time."""
+
+    def idle(self) -> list[int]:
+        """Workers that are ready for a task."""
+
+    def give(self, worker: int, task: Task) -> None:
+        """Have an idle worker do a task."""
+
+    def hear(self, seconds: float) -> list[tuple[int, Message]]:
+        """What workers tell, as soon as one does, or nothing after so many seconds."""
+
+    def end(self) -> None:
+        """Stop all workers, whatever they do."""
+
+
+class Alone:
+    """This process: one worker, whose task is done when it is given."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.told: list[tuple[int, Message]] = []
+
+    def idle(self) -> list[int]:
+        return [0]
+
+    def give(self, worker: int, task: Task) -> None:
+        perform(self.problem, task, lambda message: self.told.append((worker, message)))
+
+    def hear(self, seconds: float) -> list[tuple[int, Message]]:
+        told, self.told = self.told, []
+        return told
+
+    def end(self) -> None:
+        pass
+
+
+class Processes:
+    """Worker processes on this machine. They begin to be idle after a second or two."""
+
+    def __init__(self, problem: Problem, count: int) -> None:
+        self._workers = [_Worker(problem) for _ in range(count)]
+
+    def idle(self) -> list[int]:
+        return [number for number, worker in enumerate(self._workers) if worker.is_idle]
+
+    def give(self, worker: int, task: Task) -> None:
+        self._workers[worker].give(task)
+
+    def hear(self, seconds: float) -> list[tuple[int, Message]]:
+        alive = {worker.connection: n for n, worker in enumerate(self._workers) if worker.is_alive}
+        told: list[tuple[int, Message]] = []
+        for connection in wait(list(alive), timeout=max(seconds, 0.0)):
+            number = alive[connection]  # type: ignore[index]
+            told += [(number, message) for message in self._workers[number].hear()]
+        if not alive:
+            raise ChildProcessError("every worker process was killed (out of memory?)")
+        return told
+
+    def end(self) -> None:
+        for worker in self._workers:
+            worker.process.kill()
+        for worker in self._workers:
+            worker.process.join()
+            worker.connection.close()
+
+
+class _Worker:
+    """One process and what is known of it."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.connection, theirs = Pipe()
+        self.process: SpawnProcess = start_worker(_serve, theirs, problem)
+        theirs.close()  # so that the end of the worker is the end of the pipe
+        self.is_idle, self.is_alive = False, True
+
+    def give(self, task: Task) -> None:
+        self.is_idle = False
+        try:
+            self.connection.send(task)
+        except OSError:
+            self.is_alive = False
+
+    def hear(self) -> Iterable[Message]:
+        """What lies in the pipe."""
+        try:
+            while self.connection.poll():
+                message = self.connection.recv()
+                if message == READY or isinstance(message, Ended):
+                    self.is_idle = True
+                if message != READY:
+                    yield message
+        except (EOFError, OSError):
+            self.is_idle = self.is_alive = False
+            yield Ended(error="its worker process was killed (out of memory?)")
+
+
+def _serve(connection: Connection, problem: Problem) -> None:
+    """In a worker: do one task after another."""
+    connection.send(READY)
+    while True:
+        perform(problem, connection.recv(), connection.send)

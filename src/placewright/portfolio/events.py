@@ -1,0 +1,46 @@
+"""What happens while a portfolio runs."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+Kind = Literal["plan", "bound", "failure", "end"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A better plan, a better bound, a member that failed, or the end.
+
+    `seconds` since the start; `value` and `lower_bound` (seconds) as they stand then, None
+    before there is one; `source`: which member it comes from, or why the run ends; `message`:
+    what a member that failed had to say.
+    """
+
+    kind: Kind
+    seconds: float
+    value: float | None
+    lower_bound: float
+    source: str
+    message: str = ""
+
+    @property
+    def gap(self) -> float | None:
+        """(value - lower_bound) / value; None before there is a plan."""
+        if self.value is None:
+            return None
+        return (self.value - self.lower_bound) / self.value if self.value > 0 else 0.0
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self) | {"gap": self.gap}
+
+
+Observer = Callable[[Event], None]
+
+
+def warn_of_failures(event: Event) -> None:
+    """What is told where nobody listens: that a member failed is nothing to keep quiet about."""
+    if event.kind == "failure":
+        warnings.warn(f"planner '{event.source}': {event.message}", RuntimeWarning, stacklevel=2)

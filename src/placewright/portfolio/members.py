@@ -1,0 +1,100 @@
+"""Who takes part: the members of a portfolio per objective, in the order they are asked.
+
+A member is a planner of the table with options, or a prover of `bounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placewright import planners
+from placewright.problem import Problem
+
+Role = Literal["construct", "search", "prove"]
+
+INSTANT = frozenset({"single-device", "met", "memory-fill", "m-topo", "greedy", "heft"})
+"""Constructive planners that take less than a second even on 50,000 ops."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A planner, or a prover ``module:function`` of `bounds`, and when it takes part.
+
+    - `role`: ``construct`` is asked once, at the start; ``search`` goes on from the best plan as
+      often as time allows (with `afresh`, from a start of its own); ``prove`` is asked once, for
+      `share` of the time that is then left, and is the one to say that a plan is optimal;
+    - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
+      which a member without does not take part;
+    - `fewest_ops`, `most_ops`: sizes of the problem that it is for;
+    - `threads`: its option that takes a number of threads, if it can use all there are.
+    """
+
+    name: str
+    role: Role
+    options: Mapping[str, str] = field(default_factory=dict)
+    effort: Mapping[str, str] | None = None
+    share: float = 1.0
+    coarsening: str = "none"
+    afresh: bool = False
+    prover: str = ""
+    fewest_ops: int = 0
+    most_ops: float = math.inf
+    threads: str = ""
+
+    def takes(self, problem: Problem) -> bool:
+        return self.fewest_ops <= problem.op_count <= self.most_ops
+
+    @property
+    def is_instant(self) -> bool:
+        return self.name in INSTANT and self.coarsening == "none"
+
+
+LATENCY = (
+    Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}),
+    Member("lns", "search", {"workers": "1"}, {"iterations": "20"}),
+    Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}, afresh=True),
+    Member(
+        "milp-split",
+        "prove",
+        {"processes": "1"},
+        {"nodes": "2000"},
+        share=0.5,
+        most_ops=5_000,
+    ),
+    Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
+)
+
+THROUGHPUT = (
+    Member("annealing", "search", {}, {"steps": "20000"}),
+    Member("max-load-ip", "prove", {}, None),
+)
+
+INVOCATION = (
+    Member("annealing", "search", {}, {"iterations": "20000"}),
+    Member("invocation-ip", "prove", {}, None),
+)
+
+BATCH = (
+    Member("annealing", "search", {}, {"iterations": "20000"}),
+    Member("milp-split", "prove", {}, None, share=0.5),
+)
+
+MEMBERS: Mapping[str, tuple[Member, ...]] = {
+    "latency": LATENCY,
+    "throughput": THROUGHPUT,
+    "invocation-latency": INVOCATION,
+    "batch-throughput": BATCH,
+}
+
+
+def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
+    """The members for a problem: every quick planner of its objective, then those above."""
+    objective = problem.options.objective
+    quick = [row.name for row in planners.planners_for(objective) if row.quick]
+    constructive = [Member(name, "construct", effort={}) for name in quick]
+    constructive.sort(key=lambda member: not member.is_instant)
+    found = constructive + [each for each in MEMBERS[objective] if each.takes(problem)]
+    return [each for each in found if each.effort is not None or not in_iterations]

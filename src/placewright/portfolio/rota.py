@@ -1,0 +1,104 @@
+"""Whose turn it is: which member a worker that is idle is given, and for how long."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from placewright.portfolio.members import Member
+from placewright.portfolio.standing import Standing
+from placewright.portfolio.work import Task
+
+MEMORY = 0.7  # of the success of a member, each time it had its turn
+SLICES = 8  # of the time that is left, for one turn of a search
+SHORTEST_SLICE, LONGEST_SLICE = 1.0, 10.0
+LEAST_SECONDS = 0.2  # less is not worth a turn
+WORKERS_PER_PROVER = 4
+PROVING_ALONE = 0.3  # of the time left, the most of a prover that holds up the search
+
+
+@dataclass
+class _Searcher:
+    member: Member
+    success: float = 1.0
+    running: int = 0
+
+    @property
+    def merit(self) -> float:
+        """Whoever runs already is less worth a second time."""
+        return self.success / (1 + self.running)
+
+
+class Rota:
+    """Constructive members first, then one prover after another beside the searches.
+
+    A search is asked the more often the more of its turns made the plan better. Nothing here
+    depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
+    """
+
+    def __init__(self, members: Iterable[Member], seed: int, in_iterations: bool) -> None:
+        members = list(members)
+        self.constructive = deque(each for each in members if each.role == "construct")
+        self.provers = deque(each for each in members if each.role == "prove")
+        self.searchers = [_Searcher(each) for each in members if each.role == "search"]
+        self.seed, self.in_iterations = seed, in_iterations
+        self.proving = 0
+        self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
+        self.number = 0
+
+    def instant(self, standing: Standing, left: float) -> Task | None:
+        """The next member that is done at once."""
+        if self.constructive and self.constructive[0].is_instant:
+            return self._task(self.constructive.popleft(), standing, left)
+        return None
+
+    def next(self, standing: Standing, left: float, workers: int) -> Task | None:
+        """What one of `workers` that is idle is to do; None if there is nothing (in time)."""
+        if left < LEAST_SECONDS:
+            return None
+        if self.constructive:
+            return self._task(self.constructive.popleft(), standing, left)
+        if self.provers and self._may_prove(workers):
+            self.proving += 1
+            member = self.provers.popleft()
+            share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
+            return self._task(member, standing, left * share)
+        if not self.searchers:
+            return None
+        chosen = max(self.searchers, key=lambda each: each.merit)
+        chosen.running += 1
+        slice_ = min(max(left / SLICES, SHORTEST_SLICE), LONGEST_SLICE, left)
+        return self._task(chosen.member, standing, slice_)
+
+    def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
+        """What became of a task; who is `useless` is not asked again."""
+        role = task.member.role
+        self.spent[role] += seconds
+        if role == "prove":
+            self.proving -= 1
+        for searcher in self.searchers:
+            if searcher.member is task.member:
+                searcher.running -= 1
+                searcher.success = MEMORY * searcher.success + (1 - MEMORY) * better
+        if useless:
+            self.searchers = [each for each in self.searchers if each.member is not task.member]
+
+    @property
+    def is_exhausted(self) -> bool:
+        return not (self.constructive or self.provers or self.searchers)
+
+    def _may_prove(self, workers: int) -> bool:
+        if workers == 1:
+            return self.spent["prove"] <= self.spent["search"] or not self.searchers
+        return self.proving < max(1, workers // WORKERS_PER_PROVER)
+
+    def _task(self, member: Member, standing: Standing, seconds: float) -> Task:
+        options = dict(member.options)
+        if self.in_iterations:
+            options |= member.effort or {}
+            seconds = math.inf
+        self.number += 1
+        seed = self.seed + 1_000_003 * (self.number - 1)
+        return Task(self.number, member, options, seconds, seed, standing.placement, standing.value)

@@ -1,0 +1,268 @@
+"""One run of a portfolio: members take turns, the best plan and bound of all are kept."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from placewright.errors import InfeasibleError, VerificationError
+from placewright.plan import Placement, Plan
+from placewright.planners.base import Progress
+from placewright.portfolio.checkpoint import Checkpoint
+from placewright.portfolio.crew import Alone, Crew, Processes
+from placewright.portfolio.events import Event, Kind, Observer
+from placewright.portfolio.interrupts import Interrupts
+from placewright.portfolio.limits import Limits
+from placewright.portfolio.members import members_for
+from placewright.portfolio.rota import Rota
+from placewright.portfolio.standing import Origin, Standing
+from placewright.portfolio.work import Ended, Found, Message, Proved, Task
+from placewright.problem import Problem
+
+ROUND = 2
+"""Tasks of one iteration. A constant: the number of workers must not change the plan."""
+
+SHORT_SECONDS = 3.0
+"""A run that takes no longer than workers take to start is done in this process."""
+
+LISTENING = 0.1  # seconds between two looks at the clock
+LAST_WORDS = 0.3  # seconds that workers get to tell what they have when time is up
+MOST_ENTRIES = 20_000_000
+"""Ops × devices of a problem that worker processes may each have a copy of."""
+
+
+class Run:
+    """What happens between the first look at a problem and the last; see `go`."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        limits: Limits,
+        origin: Origin,
+        processes: int,
+        checkpoint: Path | None,
+        observer: Observer,
+        on_progress: Progress,
+        interrupts: Interrupts,
+    ) -> None:
+        self.started = time.monotonic()
+        self.problem, self.limits, self.processes = problem, limits, processes
+        self.observer, self.on_progress, self.interrupts = observer, on_progress, interrupts
+        self.standing = Standing(problem, origin)
+        self.checkpoint = Checkpoint(checkpoint)
+        in_iterations = limits.iterations is not None
+        self.rota = Rota(members_for(problem, in_iterations), origin.seed, in_iterations)
+        self.seconds = math.nan
+        self.running: dict[int, _Turn] = {}
+        self.refusals: dict[str, str] = {}
+
+    # -- the outline -----------------------------------------------------------------------------
+
+    def go(self, start: Placement | None) -> None:
+        """Instant members, then all the others on a crew until a limit is reached."""
+        try:
+            if start is not None:
+                self._take(Found(start), "the plan to start from", fatal=True)
+            self._instant_members()
+            if not self._is_over:
+                with self._crew() as crew:
+                    if self.limits.iterations is None:
+                        self._until_time_is_up(crew)
+                    else:
+                        self._in_rounds(crew, self.limits.iterations)
+        except ChildProcessError as error:
+            self._tell("failure", "auto", str(error))
+        except KeyboardInterrupt:
+            self.interrupts.came = True
+        self.seconds = time.monotonic() - self.started
+        if self.standing.placement is not None:
+            self._tell("end", self._why_it_ends())
+
+    def _instant_members(self) -> None:
+        alone = Alone(self.problem)
+        while not self._is_over and (task := self.rota.instant(self.standing, self.left)):
+            with self._interruptible():
+                self._begin(alone, 0, task)
+            self._listen(alone, 0.0)
+
+    def _until_time_is_up(self, crew: Crew) -> None:
+        workers = 1 if isinstance(crew, Alone) else self.processes
+        while not self._is_over:
+            for worker in crew.idle():
+                task = self.rota.next(self.standing, self.left, workers)
+                if task is not None:
+                    with self._interruptible(isinstance(crew, Alone)):
+                        self._begin(crew, worker, task)
+            if not self.running and self.rota.is_exhausted:
+                return
+            self._listen(crew, min(LISTENING, self.left))
+        if self.running and not self._is_finished:
+            self._last_words(crew)
+
+    def _last_words(self, crew: Crew) -> None:
+        deadline = time.monotonic() + LAST_WORDS
+        while self.running and time.monotonic() < deadline and not self._is_finished:
+            self._listen(crew, deadline - time.monotonic())
+
+    def _in_rounds(self, crew: Crew, iterations: int) -> None:
+        """Tasks in rounds; what comes of a round counts in the order of its tasks."""
+        for _ in range(iterations):
+            if self._is_over:
+                return
+            tasks = deque(
+                task
+                for _ in range(max(ROUND, len(self.rota.constructive)))
+                if (task := self.rota.next(self.standing, math.inf, ROUND))
+            )
+            if not tasks:
+                return
+            heard: dict[int, list[Message]] = {task.number: [] for task in tasks}
+            self._do_round(crew, tasks, heard)
+            if self.interrupts.came or self.left <= 0:
+                return
+            for turn in [self.running.pop(key) for key in sorted(self.running)]:
+                for message in heard[turn.task.number]:
+                    self._hear(turn, message)
+            self.checkpoint.tick(self.standing)
+
+    def _do_round(self, crew: Crew, tasks: deque[Task], heard: dict[int, list[Message]]) -> None:
+        """`running` has the turns of the round by their tasks' numbers afterwards."""
+        doing: dict[int, Task] = {}
+        while (tasks or doing) and not self.interrupts.came and self.left > 0:
+            for worker in crew.idle():
+                if tasks and worker not in doing:
+                    doing[worker] = task = tasks.popleft()
+                    self.running[task.number] = _Turn(task)
+                    with self._interruptible(isinstance(crew, Alone)):
+                        crew.give(worker, task)
+                    break
+            for worker, message in crew.hear(LISTENING):
+                if worker in doing:
+                    heard[doing[worker].number].append(message)
+                    if isinstance(message, Ended):
+                        del doing[worker]
+            self._tell_progress()
+
+    # -- tasks and what is heard of them ---------------------------------------------------------
+
+    def _begin(self, crew: Crew, worker: int, task: Task) -> None:
+        self.running[worker] = _Turn(task)
+        crew.give(worker, task)
+
+    def _listen(self, crew: Crew, seconds: float) -> None:
+        for worker, message in crew.hear(seconds):
+            turn = self.running.get(worker)
+            if turn is None:  # the end of a worker that had no task
+                continue
+            if isinstance(message, Ended):
+                del self.running[worker]
+            self._hear(turn, message)
+        self.checkpoint.tick(self.standing)
+        self._tell_progress()
+
+    def _hear(self, turn: _Turn, message: Message) -> None:
+        member = turn.task.member
+        if not isinstance(message, Ended):
+            turn.better |= self._take(message, member.name)
+            return
+        if message.error:
+            self._tell("failure", member.name, message.error)
+        if message.refusal:
+            self.refusals[member.name] = message.refusal
+        useless = bool(message.error or message.refusal)
+        self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
+
+    def _take(self, message: Found | Proved, source: str, fatal: bool = False) -> bool:
+        """Whether what is found or proved is news; what is wrong is said and left."""
+        try:
+            if isinstance(message, Found):
+                better = self.standing.offer(message.placement, source)
+            else:
+                better = self.standing.prove(message.lower_bound, message.source)
+        except VerificationError as error:
+            if fatal:
+                raise
+            self._tell("failure", source, str(error))
+            return False
+        if better:
+            self._tell("plan" if isinstance(message, Found) else "bound", source)
+        return better
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    @property
+    def left(self) -> float:
+        return self.limits.seconds - (time.monotonic() - self.started)
+
+    @property
+    def _is_finished(self) -> bool:
+        return self.interrupts.came or self.standing.gap <= self.limits.gap
+
+    @property
+    def _is_over(self) -> bool:
+        has_plan = self.standing.placement is not None
+        return self._is_finished or (self.left <= 0 and has_plan)
+
+    def plan(self) -> Plan:
+        """The best plan; InfeasibleError, or KeyboardInterrupt, if there is none."""
+        plan = self.standing.plan(self.seconds)
+        if plan is not None:
+            return plan
+        if self.interrupts.came:
+            raise KeyboardInterrupt
+        reasons = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
+        raise InfeasibleError(f"no planner found a plan: {reasons or 'time was up'}")
+
+    def _why_it_ends(self) -> str:
+        if self.interrupts.came:
+            return "interrupted"
+        if self.standing.gap <= self.limits.gap:
+            return "proved"
+        return "time limit" if self.left <= 0 else "iterations"
+
+    # -- around it -------------------------------------------------------------------------------
+
+    @contextmanager
+    def _crew(self) -> Iterator[Crew]:
+        too_large = self.problem.op_count * self.problem.device_count > MOST_ENTRIES
+        alone = self.processes == 1 or too_large or self.limits.seconds <= SHORT_SECONDS
+        crew = Alone(self.problem) if alone else Processes(self.problem, self.processes)
+        try:
+            yield crew
+        finally:
+            crew.end()
+
+    @contextmanager
+    def _interruptible(self, here: bool = True) -> Iterator[None]:
+        """Work that is done in this process hears of Ctrl-C by an exception, as it does alone."""
+        self.interrupts.raising = here
+        try:
+            yield
+        finally:
+            self.interrupts.raising = False
+
+    def _tell(self, kind: Kind, source: str, message: str = "") -> None:
+        seconds = time.monotonic() - self.started
+        value = self.standing.value if math.isfinite(self.standing.value) else None
+        bound = self.standing.bound.value
+        bound = bound if value is None else min(bound, value)
+        self.observer(Event(kind, seconds, value, bound, source, message))
+
+    def _tell_progress(self) -> None:
+        seconds = self.limits.seconds
+        share = 1 - self.left / seconds if 0 < seconds < math.inf else 0.0
+        gap = f", gap {self.standing.gap:.2%}" if self.standing.placement is not None else ""
+        self.on_progress(f"{self.standing.found_by or 'planning'}{gap}", min(1.0, max(0.0, share)))
+
+
+class _Turn:
+    """A task under way."""
+
+    def __init__(self, task: Task) -> None:
+        self.task = task
+        self.started = time.monotonic()
+        self.better = False

@@ -1,0 +1,181 @@
+"""Standing, rota, crew and checkpoint, each by itself."""
+
+import math
+import os
+import signal
+import time
+
+import pytest
+
+from placewright.errors import VerificationError
+from placewright.plan import Placement, Plan
+from placewright.planning import make_problem
+from placewright.portfolio.checkpoint import Checkpoint
+from placewright.portfolio.crew import Processes
+from placewright.portfolio.members import Member, members_for
+from placewright.portfolio.rota import Rota
+from placewright.portfolio.standing import Origin, Standing
+from placewright.portfolio.work import Ended, Found, Task, perform
+from placewright.verify import verify
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem("zoo:gpt2?layers=1", "2x3090", {})[0]
+
+
+def task(name: str, **fields) -> Task:
+    member = Member(name, "search", **fields)
+    return Task(1, member, dict(member.options), 5.0, 0, None, math.inf)
+
+
+def everything_on(problem, device: int) -> Placement:
+    return Placement([device] * problem.op_count)
+
+
+# -- standing ------------------------------------------------------------------------------------
+
+
+def test_a_plan_counts_only_if_it_is_better(problem):
+    standing = Standing(problem, Origin())
+    assert standing.offer(everything_on(problem, 0), "one")
+    assert not standing.offer(everything_on(problem, 1), "other")
+    assert standing.found_by == "one"
+    assert verify(standing.plan()).ok
+
+
+def test_a_plan_that_does_not_hold_does_not_count(problem):
+    standing = Standing(problem.with_device_memory([0.0, 1e12]), Origin())
+    with pytest.raises(VerificationError, match="the plan is wrong"):
+        standing.offer(everything_on(problem, 0), "one")
+    assert standing.plan() is None
+
+
+def test_a_bound_above_a_plan_is_a_wrong_proof(problem):
+    standing = Standing(problem, Origin())
+    standing.offer(everything_on(problem, 0), "one")
+    before = standing.bound
+    with pytest.raises(VerificationError, match="above the plan"):
+        standing.prove(standing.value * 1.01, "nonsense")
+    assert standing.bound == before
+
+
+def test_a_plan_below_a_bound_shows_a_wrong_proof(problem):
+    standing = Standing(problem, Origin())
+    standing.prove(1e9, "nonsense")
+    with pytest.raises(VerificationError, match="'nonsense' has proved"):
+        standing.offer(everything_on(problem, 0), "one")
+
+
+# -- rota ----------------------------------------------------------------------------------------
+
+
+def test_members_come_by_role_and_a_prover_beside_the_searches(problem):
+    members = [
+        Member("a", "search"), Member("b", "search"), Member("c", "prove"),
+        Member("d", "construct"),
+    ]  # fmt: skip
+    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
+    names = [rota.next(standing, 100.0, workers=2).member.name for _ in range(5)]
+    assert names == ["d", "c", "a", "b", "a"]
+
+
+def test_who_made_plans_better_is_asked_more_often(problem):
+    rota = Rota([Member("a", "search"), Member("b", "search")], 0, False)
+    standing = Standing(problem, Origin())
+    asked = []
+    for _ in range(20):
+        turn = rota.next(standing, 100.0, workers=1)
+        asked.append(turn.member.name)
+        rota.learn(turn, turn.member.name == "b", 1.0, useless=False)
+    assert asked.count("b") > 2 * asked.count("a")
+    assert asked.count("a") >= 1
+
+
+def test_who_is_useless_is_not_asked_again(problem):
+    rota, standing = Rota([Member("a", "search")], 0, False), Standing(problem, Origin())
+    rota.learn(rota.next(standing, 100.0, 1), False, 1.0, useless=True)
+    assert rota.next(standing, 100.0, 1) is None
+    assert rota.is_exhausted
+
+
+def test_no_task_starts_when_time_is_up(problem):
+    rota = Rota([Member("a", "search")], 0, False)
+    assert rota.next(Standing(problem, Origin()), 0.01, 1) is None
+
+
+def test_a_run_in_iterations_has_only_members_that_count(problem):
+    timed, counted = members_for(problem, False), members_for(problem, True)
+    assert {each.name for each in counted} <= {each.name for each in timed}
+    assert all(each.effort is not None for each in counted)
+
+
+# -- work and crew -------------------------------------------------------------------------------
+
+
+def test_a_member_that_does_not_take_the_problem_says_why(problem):
+    told = []
+    perform(problem, task("expert"), told.append)
+    assert isinstance(told[-1], Ended)
+    assert "file" in told[-1].refusal
+
+
+def test_what_should_not_happen_in_a_member_is_an_error_of_its_own(problem):
+    told = []
+    perform(problem, task("none", prover="latency:nothing"), told.append)
+    assert told[-1].error.startswith("AttributeError")
+
+
+def test_processes_do_tasks_and_say_when_they_are_idle(problem):
+    crew = Processes(problem, 1)
+    try:
+        told = until(crew, lambda: crew.idle())
+        crew.give(0, task("heft"))
+        assert crew.idle() == []
+        told += until(crew, lambda: crew.idle())
+        assert isinstance(told[0][1], Found)
+        assert told[-1] == (0, Ended())
+    finally:
+        crew.end()
+
+
+def test_a_killed_process_ends_its_task_and_the_last_one_is_an_error(problem):
+    crew = Processes(problem, 2)
+    try:
+        until(crew, lambda: len(crew.idle()) == 2)
+        crew.give(0, task("annealing"))
+        os.kill(crew._workers[0].process.pid, signal.SIGKILL)
+        told = until(crew, lambda: False, first=True)
+        assert told[0][0] == 0
+        assert "was killed" in told[-1][1].error
+        assert crew.idle() == [1]
+        os.kill(crew._workers[1].process.pid, signal.SIGKILL)
+        until(crew, lambda: False, first=True)
+        with pytest.raises(ChildProcessError, match="every worker process was killed"):
+            crew.hear(1.0)
+    finally:
+        crew.end()
+
+
+def until(crew, condition, first=False):
+    told, end = [], time.monotonic() + 60
+    while not condition() and not (first and told):
+        assert time.monotonic() < end
+        told += crew.hear(0.1)
+    return told
+
+
+# -- checkpoint ----------------------------------------------------------------------------------
+
+
+def test_the_best_plan_is_kept_in_a_file_and_not_written_twice(problem, tmp_path):
+    path, standing = tmp_path / "plan.json", Standing(problem, Origin())
+    checkpoint = Checkpoint(path)
+    checkpoint.tick(standing)
+    assert not path.exists()
+    standing.offer(everything_on(problem, 0), "one")
+    checkpoint.tick(standing)
+    assert Plan.load(path).value == standing.value
+    path.unlink()
+    checkpoint.tick(standing)
+    assert not path.exists()

@@ -1,0 +1,190 @@
+"""The default planner: as good as any planner it asks, in time, and the same again."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from placewright.errors import InfeasibleError, OptionError, VerificationError
+from placewright.plan import Placement, Plan
+from placewright.planning import make_problem, plan, plan_problem
+from placewright.portfolio import Limits, best_plan
+from placewright.solving import compare
+from placewright.verify import verify
+from tests.naive import shortest_makespan
+from tests.strategies import problems
+from tests.strategies_batch import batch_problems
+from tests.strategies_invocation import invocation_problems
+from tests.strategies_throughput import throughput_problems
+from tests.test_solving import chain
+
+PROBLEMS = {
+    "latency": problems(),
+    "throughput": throughput_problems(),
+    "invocation-latency": invocation_problems(),
+    "batch-throughput": batch_problems(),
+}
+# A member that fails must not go unnoticed behind the others.
+pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
+
+BRIEF = settings(  # examples take up to a second: shrinking would take minutes
+    max_examples=10,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.data_too_large],
+)
+
+
+def gpt2(objective: str = "latency", layers: int = 2):
+    return make_problem(f"zoo:gpt2?layers={layers}", "2x3090", {"objective": objective})[0]
+
+
+@pytest.mark.parametrize("objective", PROBLEMS)
+@BRIEF
+@given(data=st.data())
+def test_no_quick_planner_beats_it_and_the_judge_agrees(objective, data):
+    problem = data.draw(PROBLEMS[objective])
+    try:
+        others = [line.plan.value for line in compare(problem) if line.plan is not None]
+    except InfeasibleError:  # as arithmetic shows
+        others = []
+    try:
+        found = best_plan(problem, Limits(0.3), processes=1)
+    except InfeasibleError:
+        assert not others
+        return
+    assert verify(found).violations == ()
+    assert found.value <= min(others, default=found.value) * (1 + 1e-9)
+    assert found.lower_bound <= found.value
+
+
+@BRIEF
+@given(problems(max_ops=5, max_devices=3))
+def test_tiny_problems_are_solved_to_the_optimum(problem):
+    try:
+        found = best_plan(problem, Limits(5.0), processes=1)
+    except InfeasibleError:
+        return
+    if problem.options.memory == "resident":  # with a peak, orders matter that nobody proves
+        best = shortest_makespan(problem)
+        assert found.value == pytest.approx(best, rel=2e-4)
+        assert found.lower_bound <= best * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("objective", PROBLEMS)
+def test_the_same_seed_and_iterations_give_the_same_file_with_any_number_of_processes(
+    objective, tmp_path
+):
+    problem = gpt2(objective, layers=1)
+    for processes in (1, 2):
+        limits = Limits(iterations=3, gap=0.0)
+        found = best_plan(problem, limits, seed=7, processes=processes)
+        found.save(tmp_path / f"{processes}.json")
+    assert (tmp_path / "1.json").read_bytes() == (tmp_path / "2.json").read_bytes()
+
+
+def test_worker_processes_keep_the_time_limit():
+    problem = make_problem("zoo:gpt2?layers=24", "8xA100", {})[0]
+    best_plan(problem, Limits(0.1), processes=1)  # compiles
+    started = time.monotonic()
+    found = best_plan(problem, Limits(5.0), processes=2)
+    assert time.monotonic() - started < 5.0 + 2.0
+    assert verify(found).ok
+
+
+def test_events_tell_of_ever_better_plans_and_bounds():
+    events = []
+    found = best_plan(gpt2(), Limits(2.0), processes=1, on_event=events.append)
+    values = [event.value for event in events if event.value is not None]
+    bounds = [event.lower_bound for event in events]
+    assert values == sorted(values, reverse=True)
+    assert bounds == sorted(bounds)
+    assert events[-1].kind == "end"
+    assert (events[-1].value, events[-1].lower_bound) == (found.value, found.lower_bound)
+    assert {event.kind for event in events} <= {"plan", "bound", "end"}
+    assert json.loads(json.dumps(events[-1].to_document()))["gap"] == found.gap
+
+
+def test_it_stops_at_the_gap_that_was_asked_for():
+    events = []
+    found = best_plan(gpt2(), Limits(60.0, gap=0.9), processes=1, on_event=events.append)
+    assert found.gap <= 0.9
+    assert events[-1].source == "proved"
+    assert events[-1].seconds < 30
+
+
+def test_it_is_never_worse_than_its_start():
+    problem = gpt2()
+    start = best_plan(problem, Limits(2.0), processes=1)
+    again = plan_problem(
+        problem, warm_start=start, planner_options={"iterations": "1", "processes": "1"}
+    )
+    assert again.value <= start.value
+
+
+def test_a_start_that_does_not_hold_is_refused():
+    problem = gpt2()
+    small = problem.with_device_memory(problem.device_memory * [1.0, 0.0])
+    everything_there = Placement([1] * problem.op_count)
+    with pytest.raises(VerificationError, match="the plan is wrong"):
+        best_plan(small, Limits(1.0), processes=1, start=everything_there)
+
+
+def test_where_nothing_fits_the_reasons_are_given():
+    three_of_two_bytes_in_twice_three = chain([2.0, 2.0, 2.0], [3.0, 3.0])
+    with pytest.raises(InfeasibleError, match=r"no planner found a plan: .*heft"):
+        best_plan(three_of_two_bytes_in_twice_three, Limits(2.0), processes=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"iterations": 0}, "iterations is 0"),
+        ({"gap": 1.5}, "the gap is 1.5"),
+        ({"seconds": float("nan")}, "the time limit is nan"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(OptionError, match=message):
+        Limits(**given)
+
+
+def test_a_coarser_problem_is_planned_and_its_plan_expanded():
+    found = plan("zoo:gpt2", "2x3090", coarsening="layers", time_limit=2.0)
+    assert verify(found).ok
+    assert found.planner == "auto"
+
+
+# -- interrupts ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=str)
+def test_a_signal_ends_the_run_and_keeps_the_best_plan(number, tmp_path):
+    path, events = tmp_path / "plan.json", tmp_path / "events.jsonl"
+    command = [
+        *(sys.executable, "-m", "placewright", "plan", "zoo:gpt2?layers=12", "-c", "8xA100"),
+        *("--time-limit", "100", "--gap", "0", "-o", str(path), "--events", str(events)),
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        wait_for(path)
+        time.sleep(1.0)
+        process.send_signal(number)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 0, error
+    last = json.loads(events.read_text().splitlines()[-1])
+    assert (last["kind"], last["source"]) == ("end", "interrupted")
+    found = Plan.load(path)
+    assert verify(found).ok
+    assert found.value == last["value"]
+
+
+def wait_for(path, seconds=100.0):
+    until = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < until, "no plan was written"
+        time.sleep(0.02)
