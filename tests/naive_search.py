@@ -100,15 +100,12 @@ class Searcher:
 
     # -- annealing
 
-    def anneal(self, evaluations, temperature, cooling, order_share):
+    def anneal(self, evaluations, temperature, cooling):
         for _ in range(evaluations):
             temperature *= cooling
-            before, blocks_before = self.at, self.blocks
-            if order_share > 0 and self.rng.random() < order_share:
-                self.blocks = self.reordered()
-            else:
-                self.at = self.changed(self.reassignment())
-            if self.at == before and self.blocks == blocks_before:
+            before = self.at
+            self.at = self.changed(self.reassignment())
+            if self.at == before:
                 continue
             if self.has_room():
                 value = self.evaluate()
@@ -116,7 +113,7 @@ class Searcher:
                 if worse <= 0 or self.rng.random() < math.exp(-worse / temperature):
                     self.keep(value)
                     continue
-            self.at, self.blocks = before, blocks_before
+            self.at = before
         return temperature
 
     def reassignment(self):
@@ -163,29 +160,6 @@ class Searcher:
             return op
         edges = edges_of(self.problem, tensors[self.below(len(tensors))])
         return self.problem.consumers[edges[self.below(len(edges))]] if edges else op
-
-    def reordered(self):
-        op = self.below(self.problem.op_count)
-        rank = self.rank_of(op)
-        blocks = [block.copy() for block in self.blocks]
-        if self.rng.random() < mutations.SWAP_SHARE:
-            edges = len(blocks[rank]) - 1
-            if edges >= 2:
-                one, other = 1 + self.below(edges), 1 + self.below(edges)
-                block = blocks[rank]
-                block[one], block[other] = block[other], block[one]
-            return blocks
-        producers = [self.problem.edge_producer[e] for e in naive.inputs_of(self.problem, op)]
-        readers = [self.problem.consumers[-1 - item] for item in blocks[rank][1:]]
-        earliest = max([0, *(self.rank_of(p) + 1 for p in producers)])
-        latest = min([len(blocks) - 1, *(self.rank_of(r) - 1 for r in readers)])
-        shift = self.geometric(mutations.MEAN_SHIFT)
-        target = rank + shift if self.rng.random() < 0.5 else rank - shift
-        blocks.insert(min(max(target, earliest), latest), blocks.pop(rank))
-        return blocks
-
-    def rank_of(self, op):
-        return next(rank for rank, block in enumerate(self.blocks) if block[0] == op)
 
     # -- (1+1) EA
 

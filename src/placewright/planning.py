@@ -125,6 +125,7 @@ def plan_problem(
         Limits.of(time_limit, asked.iterations, asked.gap),
         seed=seed,
         processes=asked.processes,
+        ray=asked.ray,
         start=start,
         source=source,
         checkpoint=checkpoint,

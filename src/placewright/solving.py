@@ -221,7 +221,7 @@ def propose(
             return proposal, outcome
         # Half as much again: shaving off exactly the excess would creep.
         held_back += np.where(over > 0, 1.5 * over, 0.0)
-        budget = replace(budget, listener=Silence())
+        budget = replace(budget, start=None, listener=Silence())
     raise InfeasibleError(
         f"planner '{planner.name}' found no placement whose peak memory fits; "
         "give the devices more memory or try another planner"

@@ -287,3 +287,22 @@ def test_replan_judges_the_plan_first(planned):
 @pytest.mark.parametrize("command", ["sweep", "replan"])
 def test_both_commands_have_help(command):
     assert f"Usage: placewright {command}" in succeeded(run(command, "--help")).out
+
+
+# -- plan --cost-noise --robust --------------------------------------------------------------
+
+
+def test_a_robust_plan_is_reported_beside_what_it_started_from(here):
+    command = ("plan", "graph.json", "-c", "trio.yaml", "-p", "heft", "--cost-noise", "0.3")
+    words = (*command, "--robust", "--time-limit", "2", "-o", "robust.json")
+    found = succeeded(run(*words, "--json")).json
+    assert found["p95"] <= found["before"]["p95"]
+    assert found["cost_noise"] == 0.3
+    assert verify(Plan.load("robust.json")).ok
+    assert "robust: " in succeeded(run(*words)).out
+
+
+def test_robust_without_a_noise_is_refused(here):
+    refused = run("plan", "graph.json", "-c", "trio.yaml", "--robust")
+    assert refused.code == 2
+    assert "--robust needs --cost-noise" in refused.err

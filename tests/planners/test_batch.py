@@ -1,6 +1,7 @@
 """Planners for batches: kernels against their twins, plans against the judge."""
 
 import itertools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -309,6 +310,16 @@ def test_it_respects_pins(kind, data, problem):
     except InfeasibleError:
         return
     assert set(plan.placement.device[op].tolist()) == {device}
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("options", [FREE, Options("batch-throughput", batch=4)])
+def test_an_op_has_no_batches_where_it_is_not_supported(kind, options):
+    """Though y has times for batches of a, which are as quick."""
+    unsupported = [[1, math.inf], [1, 2]]
+    problem = by_hand(options=options, op_time=unsupported, batch_time=np.ones((2, 2, 4)))
+    plan = solve(problem, kind())
+    assert plan.placement.device[0].tolist() == [0] * 4
 
 
 def test_copies_of_weights_leave_room_for_the_ops_to_come():

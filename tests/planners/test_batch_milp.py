@@ -33,6 +33,7 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive_batch_milp import shortest_batch_time
 from tests.strategies import problems
+from tests.test_verify_batch import problem as by_hand
 
 LATENCY = st.builds(
     Options, transfer_unit=st.sampled_from(["tensor", "edge"]), contention=st.just("none")
@@ -298,6 +299,44 @@ def test_simple_plans_respect_memory():
     assert one_after_another(small) is not None
     plan = solve(small, BatchSplit(iterations="2"))
     assert (plan.device_memory <= small.device_memory).all()
+
+
+@pytest.mark.parametrize(
+    "planner",
+    [
+        BatchMilp(),
+        BatchMilp(solver="cp-sat"),
+        BatchSplit(iterations="2"),
+        BatchSplit(iterations="2", solver="highs"),
+    ],
+)
+@pytest.mark.parametrize("unsupported", [[0], [0, 1]])
+def test_an_op_has_no_batches_where_it_is_not_supported(planner, unsupported):
+    """Though the second device has times for batches of it, which are quicker."""
+    time = np.ones((2, 2))
+    time[unsupported, 1] = np.inf
+    problem = by_hand(
+        options=Options("batch-throughput", contention="none", batch=4),
+        op_time=time,
+        batch_time=[[[1, 2, 3, 4], [0.1, 0.2, 0.3, 0.4]]] * 2,
+        link_latency=np.zeros((2, 2)),
+        link_seconds_per_byte=np.zeros((2, 2)),
+    )
+    plan = solve(problem, planner)
+    assert (plan.placement.device[unsupported] == 0).all()
+    assert plan.value == pytest.approx(8.0 if len(unsupported) == 2 else 4.4)
+
+
+def test_simple_plans_put_no_op_where_it_is_not_supported():
+    problem = by_hand(
+        options=Options("batch-throughput", contention="none", batch=4),
+        op_time=[[1, np.inf], [1, 1]],
+        batch_time=[[[1] * 4, [0.1] * 4]] * 2,
+    )
+    for simple in (whole_inputs, one_after_another):
+        placement = simple(problem)
+        assert placement is not None
+        assert (placement.device[0] == 0).all()
 
 
 @pytest.mark.parametrize("planner", [BatchMilp, BatchSplit])

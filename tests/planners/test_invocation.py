@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.bounds import Bound
 from placewright.errors import FormatError, InfeasibleError, OptionError
+from placewright.options import Options
+from placewright.planners.base import Budget, no_progress
 from placewright.planners.invocation.baselines import (
     Expert,
     Greedy,
@@ -27,6 +31,7 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive_invocation import least_latency
 from tests.strategies_invocation import invocation_problems
+from tests.test_verify_invocation import ACC0, chain
 
 WORKLOADS = Path(__file__).parents[2].parent / "shared" / "workloads" / "tarnawski"
 
@@ -194,6 +199,20 @@ def test_a_partition_says_how_many_subgraphs_it_needs(published):
         solve(problem, Scotch())
     found = solve(published("op_bert_l-3_inference", subgraphs=40), Scotch())
     assert verify(found).ok
+
+
+@pytest.mark.parametrize(
+    "trouble", [{"unsupported": [(1, ACC0)]}, {"memory": 2.0}], ids=["unsupported", "no room"]
+)
+def test_greedy_says_so_where_a_pin_ties_ops_to_a_device_they_cannot_be_on(trouble):
+    """a and c are colocated, so b between them is where they are pinned, if invoked once."""
+    problem = chain(Options("invocation-latency"), colocate="ac", **trouble)
+    pinned = replace(problem, op_pinned=np.array([ACC0, -1, -1, -1]))
+    pinned.check_feasible()
+    with pytest.raises(InfeasibleError, match="'greedy' found no split"):
+        Greedy().plan(pinned, Budget(), 0, no_progress)
+    elsewhere = Greedy().plan(problem, Budget(), 0, no_progress).placement
+    assert (elsewhere.device[:3] != ACC0).all()
 
 
 def test_interrupted_annealing_keeps_what_it_has(published, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,9 @@ from hypothesis import strategies as st
 from placewright.bounds import throughput as bounds
 from placewright.errors import InfeasibleError, OptionError
 from placewright.options import Options
+from placewright.plan import Placement
+from placewright.planners.base import Budget, no_progress
+from placewright.planners.pipeline.local_search import LocalSearch
 from placewright.planners.pipeline.max_load_ip import MaxLoadIp
 from placewright.planners.pipeline.multilevel import MultilevelAnnealing
 from placewright.planners.pipeline.nets import pipeline_of
@@ -25,7 +29,12 @@ from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.naive_max_load import least_max_load, pipelines, stages_with_replicas
+from tests.naive_max_load import (
+    least_max_load,
+    pipelines,
+    placements_that_fit,
+    stages_with_replicas,
+)
 
 TOLERANCE = 3e-5  # of the value: what whole numbers and solvers' tolerances may hide
 
@@ -116,7 +125,7 @@ def test_no_bound_of_one_set_is_above_the_best_plan(problem, slack):
         questions += [counted] if counted else []
         for question in questions:
             assert question.at_least <= best * (1 + 1e-9)
-            assert one_set_bound(question, best * slack, 5.0) <= best * (1 + 1e-6)
+            assert one_set_bound(question, best * slack, Budget(5.0)) <= best * (1 + 1e-6)
 
 
 def test_least_load_counts_the_transfers_that_no_set_avoids():
@@ -199,3 +208,89 @@ def test_published_values_are_met_in_a_minute(workloads, name, milliseconds, gap
     plan = solve(published(workloads, name), MaxLoadIp(), time_limit=60)
     assert plan.value * 1e3 <= milliseconds * 1.0005
     assert plan.gap <= gap
+
+
+class Ear:
+    """A listener that keeps what it is told."""
+
+    def __init__(self):
+        self.plans, self.bounds = [], []
+
+    def found(self, placement):
+        self.plans.append(placement)
+
+    def proved(self, lower_bound, source):
+        self.bounds.append((lower_bound, source))
+
+
+SEARCHES = [
+    lambda: MaxLoadIp(steps=1000),
+    lambda: MultilevelAnnealing(steps=1000),
+    lambda: LocalSearch(iterations=50),
+]
+
+
+@settings(max_examples=15)
+@given(problem=pipelines(5, 3, contiguous=False, memory=True), number=st.integers(0, 10**6))
+@pytest.mark.parametrize("create", SEARCHES, ids=["max-load-ip", "annealing", "local-search"])
+def test_no_search_returns_worse_than_its_start_and_what_it_tells_is_true(create, problem, number):
+    fitting = list(placements_that_fit(problem))
+    if not fitting:
+        return
+    start = Placement(fitting[number % len(fitting)])
+    ear = Ear()
+    budget = Budget(20.0, start, ear)
+    proposal = create().plan(problem, budget, 0, no_progress)
+    best = least_max_load(problem)
+    value = evaluate(problem, proposal.placement).value
+    assert value <= evaluate(problem, start).value * (1 + 1e-9)
+    told = [evaluate(problem, each).value for each in ear.plans]
+    assert told == sorted(told, reverse=True)
+    assert all(value <= each * (1 + 1e-9) for each in told)
+    units = [each.device for each in [*ear.plans, proposal.placement]]
+    assert all(any(np.array_equal(one, other) for other in fitting) for one in units)
+    assert all(bound <= best * (1 + 1e-9) for bound, source in ear.bounds if source)
+
+
+def test_a_start_that_is_best_is_kept_when_there_is_no_time(workloads):
+    problem = published(workloads, "layer_bert24_inference")
+    best = solve(problem, MaxLoadIp(steps=200_000), time_limit=30).placement
+    value = evaluate(problem, best).value
+    for planner in (MaxLoadIp(), MultilevelAnnealing(), LocalSearch()):
+        proposal = planner.plan(problem, Budget(0.2, best), 1, no_progress)
+        assert evaluate(problem, proposal.placement).value <= value
+
+
+def test_a_start_that_does_not_fit_is_left_aside():
+    from tests.test_verify_throughput import chain
+
+    problem = chain(op_memory=[3, 3, 3, 1], device_memory=[4, 6, 4])
+    start = Placement(np.zeros(4, dtype=np.int32))
+    for planner in (MaxLoadIp(steps=1000), MultilevelAnnealing(steps=1000), LocalSearch()):
+        if planner.supports(problem) is None:
+            placement = planner.plan(problem, Budget(20.0, start), 0, no_progress).placement
+            assert (problem.free_memory(placement.device) >= 0).all()
+
+
+def test_bounds_are_told_while_the_search_goes_on(workloads):
+    problem = published(workloads, "layer_resnet50_training")
+    ear = Ear()
+    proposal = MaxLoadIp().plan(problem, Budget(4.0, None, ear), 0, no_progress)
+    bounds_told = [bound for bound, _ in ear.bounds]
+    assert bounds_told == sorted(bounds_told)
+    assert 0.0 < bounds_told[0] <= proposal.lower_bound
+    assert len(ear.plans) >= 2
+
+
+def test_planning_ends_when_time_is_up(workloads):
+    problem = published(workloads, "layer_inceptionv3_training")
+    MaxLoadIp().plan(problem, Budget(0.5), 0, no_progress)  # compiles
+    started = time.monotonic()
+    MaxLoadIp().plan(problem, Budget(2.0), 0, no_progress)
+    assert time.monotonic() - started < 4.0  # half a second on a machine that is free
+
+
+def test_the_whole_planner_gives_the_same_plan_for_the_same_steps(workloads):
+    problem = published(workloads, "layer_bert24_inference")
+    plans = [solve(problem, MaxLoadIp(steps=1_000_000), seed=2, time_limit=60) for _ in range(2)]
+    assert np.array_equal(*(plan.placement.device for plan in plans))

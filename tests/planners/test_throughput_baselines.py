@@ -6,14 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 
+from placewright import planners
 from placewright.errors import InfeasibleError, OptionError
+from placewright.options import Options
 from placewright.plan import Placement
+from placewright.planners.base import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive_throughput import best_split
 from tests.strategies_throughput import throughput_problems
+from tests.test_verify_throughput import CPU, X, Y, chain, planned
 
 TARNAWSKI = Path(__file__).resolve().parents[3] / "shared" / "workloads" / "tarnawski"
 
@@ -137,3 +141,54 @@ def test_contiguous_baselines_pass_the_judge_and_are_never_above_the_optimum(nam
         return
     assert verify(plan).ok
     assert plan.value >= best_split(problem)[0] * (1 - 1e-9)
+
+
+REPLICATED = Options(objective="throughput", contiguous=False, replicate=True)
+EVERYTHING_TWICE = Placement(np.full(4, X), replicas=((X, Y),))
+
+
+def searched(problem, name, options, start):
+    planner = planners.create(name, options, "throughput")
+    return planner.plan(problem, Budget(start=start), 0, no_progress).placement
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("local-search", {"iterations": "30", "restarts": "1"}), ("annealing", {"steps": "30"})],
+)
+def test_a_start_with_replicas_is_returned_where_nothing_without_them_is_better(name, options):
+    problem = chain(options=REPLICATED, device_memory=[9, 9, 9])
+    placement = searched(problem, name, options, EVERYTHING_TWICE)
+    assert placement.replicas == ((X, Y),)
+    assert evaluate(problem, placement).value == 2.5  # 5 s shared by two
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"device_memory": [9, 3, 9]},
+        {"op_pinned": [-1, -1, -1, X]},
+        {"options": Options(objective="throughput", contiguous=False)},
+    ],
+)
+def test_a_start_whose_replicas_may_not_be_there_goes_on_without_them(changes):
+    problem = chain(**{"options": REPLICATED, "device_memory": [9, 9, 9]} | changes)
+    placement = searched(problem, "local-search", {"restarts": "1"}, EVERYTHING_TWICE)
+    assert placement.replicas == ()
+    assert verify(planned(problem, placement)).ok
+    alone = Placement(np.full(4, X))
+    assert evaluate(problem, placement).value <= evaluate(problem, alone).value
+
+
+def test_pipedream_says_so_where_no_device_runs_any_layer():
+    """Ops without edges are one layer, and x runs the one half of it, y the other."""
+    only = {device: [1 if d == device else np.inf for d in (X, Y, CPU)] for device in (X, Y)}
+    problem = chain(
+        op_time=[only[X], only[Y], only[X], only[Y]],
+        tensor_producer=[],
+        tensor_bytes=[],
+        consumer_offsets=[0],
+        consumers=[],
+    )
+    with pytest.raises(InfeasibleError, match="'pipedream' found no cuts"):
+        solve(problem, "pipedream")

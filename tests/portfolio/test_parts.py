@@ -99,6 +99,16 @@ def test_who_is_useless_is_not_asked_again(problem):
     assert rota.is_exhausted
 
 
+def test_nobody_works_beside_a_member_that_uses_all_cores(problem):
+    rota = Rota([Member("a", "search"), Member("b", "prove", alone=True)], 0, False)
+    standing = Standing(problem, Origin())
+    turn = rota.next(standing, 100.0, workers=2)
+    assert turn.member.name == "b"
+    assert rota.next(standing, 100.0, workers=2) is None
+    rota.learn(turn, False, 1.0, useless=False)
+    assert rota.next(standing, 100.0, workers=2).member.name == "a"
+
+
 def test_no_task_starts_when_time_is_up(problem):
     rota = Rota([Member("a", "search")], 0, False)
     assert rota.next(Standing(problem, Origin()), 0.01, 1) is None

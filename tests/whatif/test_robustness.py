@@ -20,12 +20,12 @@ from placewright.planning import plan
 from placewright.simulate.latency import time_placement
 from placewright.solving import compare, solve
 from placewright.whatif.robustness import (
-    DISTRIBUTIONS,
     makespan_percentiles,
     robust,
     sampled_makespans,
     schedule_sequence,
 )
+from placewright.whatif.samples import DISTRIBUTIONS
 from tests import naive
 from tests.strategies import problems
 
@@ -193,7 +193,7 @@ def test_impossible_noise_is_refused(arguments, message):
 
 
 def test_another_objective_is_refused():
-    found = plan("zoo:gpt2?layers=1", "2x3090", objective="throughput")
+    found = plan("zoo:gpt2?layers=1", "2x3090", planner="greedy", objective="throughput")
     with pytest.raises(OptionError, match="for objective latency, not for throughput"):
         makespan_percentiles(found, 0.1)
 

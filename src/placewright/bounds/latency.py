@@ -10,6 +10,11 @@ feasible placement and any set S of ops,
 
 because the placement pays Σ_{o in S} μ_{d(o)} m_o ≤ Σ_d μ_d M_d. Good prices are sought by
 subgradient steps; every price vector gives a valid bound, so the best seen counts.
+
+Devices that are alike (`coarsen.devices.alike`) have one price: the bound is concave in the
+prices and does not change when alike devices change theirs, so equal ones are as good as any. A
+class of them is one column with a `count`, and a cluster of a thousand devices costs no more than
+one of its kinds.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.bounds.bound import Bound
+from placewright.coarsen.devices import alike, restricted
 from placewright.graph import Floats, Ints
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.ranks import upward_ranks
@@ -28,13 +34,32 @@ ROUNDING = 1e-12
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best of the bounds below; infinite where some op fits no device."""
-    if not np.isfinite(_allowed_times(problem)).any(axis=1).all():
-        return Bound(np.inf, "an op that fits no device")
-    return max(critical_path(problem), work(problem), key=lambda bound: bound.value)
+    """The best of the bounds below."""
+    problem, count = _classes(problem)
+    bounds = _critical_path(problem, count), _work(problem, count)
+    return max(bounds, key=lambda bound: bound.value)
 
 
 def critical_path(problem: Problem) -> Bound:
+    """The longest path with each op on its fastest device, memory priced."""
+    return _critical_path(*_classes(problem))
+
+
+def work(problem: Problem) -> Bound:
+    """All work, shared out over the devices in the best proportion, memory priced."""
+    return _work(*_classes(problem))
+
+
+def _classes(problem: Problem) -> tuple[Problem, Floats]:
+    """The problem on one device of each class, and how many there are of each."""
+    first, class_of = alike(problem)
+    count = np.bincount(class_of).astype(np.float64)
+    if len(first) == problem.device_count:
+        return problem, count
+    return restricted(problem, first).problem, count  # classes are numbered by their first device
+
+
+def _critical_path(problem: Problem, count: Floats) -> Bound:
     """The longest path with each op on its fastest device, memory priced.
 
     Ops on a path run one after another, so their times add up, on whatever devices; the path
@@ -53,8 +78,8 @@ def critical_path(problem: Problem) -> Bound:
             priced = times + share * price[None, :]
             choice = priced.argmin(axis=1)
             length, path = longest_path(problem, priced[np.arange(len(choice)), choice])
-            best = max(best, length - price.sum())
-            used = np.bincount(choice[path], share[path, choice[path]], problem.device_count)
+            best = max(best, length - (count * price).sum())
+            used = np.bincount(choice[path], share[path, choice[path]], len(count)) / count
             excess = np.where(limited, used - 1.0, 0.0)
             if not (excess > 0).any() and not price.any():
                 break  # the fastest devices have room: memory does not bind on this path
@@ -62,7 +87,7 @@ def critical_path(problem: Problem) -> Bound:
     return Bound(best * (1 - ROUNDING), _named("critical path", best, plain))
 
 
-def work(problem: Problem) -> Bound:
+def _work(problem: Problem, count: Floats) -> Bound:
     """All work, shared out over the devices in the best proportion, memory priced.
 
     Each device's load is at most the makespan T, so for weights λ ≥ 0 with Σ λ = 1,
@@ -73,24 +98,24 @@ def work(problem: Problem) -> Bound:
     limited = np.isfinite(problem.device_memory)
     capacity = np.where(limited & (problem.device_memory > 0), problem.device_memory, np.inf)
     share = problem.op_memory[:, None] / capacity[None, :]
-    weight = np.full(problem.device_count, 1.0 / problem.device_count)
+    weight = np.full(problem.device_count, 1.0 / count.sum())
     price = np.zeros(problem.device_count)
     rows = np.arange(problem.op_count)
     plain = best = 0.0
     for step in range(STEPS):
         cost = _weighted(times, weight) + share * price[None, :]
         choice = cost.argmin(axis=1)
-        value = float(cost[rows, choice].sum() - price.sum())
+        value = float(cost[rows, choice].sum() - (count * price).sum())
         best = max(best, value)
         if not price.any():
             plain = max(plain, value)
-        load = np.bincount(choice, times[rows, choice], problem.device_count)
-        used = np.bincount(choice, share[rows, choice], problem.device_count)
+        load = np.bincount(choice, times[rows, choice], problem.device_count) / count
+        used = np.bincount(choice, share[rows, choice], problem.device_count) / count
         scale = load.max()
         if scale == 0:
             break
         weight = weight * np.exp(2.0 / np.sqrt(1.0 + step) * (load - load.mean()) / scale)
-        weight /= weight.sum()
+        weight /= (count * weight).sum()
         if step >= STEPS // 3:  # first the weights alone, then the prices too
             excess = np.where(limited, used - 1.0, 0.0)
             price = np.maximum(price + best * excess / (1.0 + step), 0.0)

@@ -18,6 +18,7 @@ def command(
     gap: o.Gap = None,
     iterations: o.Iterations = None,
     processes: o.Processes = None,
+    ray: o.Ray = None,
     seed: o.Seed = 0,
     events: o.Events = None,
     output: o.Output = None,
@@ -38,7 +39,7 @@ def command(
         better = improve(
             plan,
             planner=planner,
-            planner_options=o.search_options(planner_option, gap, iterations, processes),
+            planner_options=o.search_options(planner_option, gap, iterations, processes, ray),
             time_limit=time_limit,
             seed=seed,
             checkpoint=target,

@@ -120,6 +120,13 @@ Iterations = Annotated[
 Processes = Annotated[
     int | None, typer.Option(help="Worker processes of planner auto (as many as cores).")
 ]
+Ray = Annotated[
+    str | None,
+    typer.Option(
+        help="Plan on the machines of a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT.",
+        metavar="ADDRESS",
+    ),
+]
 WarmStart = Annotated[
     Path | None,
     typer.Option(help="A plan file of the same ops to start from.", metavar="PLAN"),
@@ -135,6 +142,10 @@ Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
 CostNoise = Annotated[
     float | None,
     typer.Option(help="Latency: how it varies when every cost does by about this share.", min=0.0),
+]
+Robust = Annotated[
+    bool,
+    typer.Option("--robust", help="With --cost-noise: look for the plan of least 95th percentile."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
@@ -167,9 +178,10 @@ def search_options(
     gap: float | None,
     iterations: int | None,
     processes: int | None,
+    ray: str | None,
 ) -> dict[str, str]:
-    """The planner's options: those of ``-O``, and the three that have names of their own."""
-    given = {"gap": gap, "iterations": iterations, "processes": processes}
+    """The planner's options: those of ``-O``, and the four that have names of their own."""
+    given = {"gap": gap, "iterations": iterations, "processes": processes, "ray": ray}
     named = {key: str(value) for key, value in given.items() if value is not None}
     return named | pairs(values, "-O")
 

@@ -39,22 +39,26 @@ def print_plan(
     json: bool,
     cost_noise: float | None = None,
     percentiles: Percentiles | None = None,
+    before: Percentiles | None = None,
 ) -> None:
-    """A plan as tables, or as one JSON object."""
+    """A plan as tables, or as one JSON object; `before` is what a robust plan started from."""
     if json:
         from placewright.report.records import plan_record
 
         noise = {"cost_noise": cost_noise, **percentiles._asdict()} if percentiles else {}
-        print_json(plan_record(plan, output) | noise)
+        robust = {"before": before._asdict()} if before else {}
+        print_json(plan_record(plan, output) | noise | robust)
         return
     from placewright.report.terminal import device_table, summary
-    from placewright.report.whatif import percentiles_line
+    from placewright.report.whatif import percentiles_line, robust_line
 
     out = console()
     out.print(device_table(plan))
     out.print(summary(plan), markup=False)
     if percentiles is not None and cost_noise is not None:
         out.print(percentiles_line(percentiles, cost_noise), markup=False)
+        if before is not None:
+            out.print(robust_line(before, percentiles), markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 from placewright.cli import options as o
 from placewright.errors import OptionError
+
+ROBUST_SECONDS = 10.0  # of the search for a robust plan, where nothing says when to end
 
 
 def command(
@@ -29,9 +33,11 @@ def command(
     gap: o.Gap = None,
     iterations: o.Iterations = None,
     processes: o.Processes = None,
+    ray: o.Ray = None,
     seed: o.Seed = 0,
     warm_start: o.WarmStart = None,
     cost_noise: o.CostNoise = None,
+    robust: o.Robust = False,
     events: o.Events = None,
     output: o.Output = None,
     json: o.Json = False,
@@ -44,15 +50,19 @@ def command(
     from placewright.cli.output import announce_compilation, print_plan, progress
     from placewright.costs.roofline import CostOptions
     from placewright.planning import plan as make_plan
+    from placewright.whatif.robust import robust_plan
     from placewright.whatif.robustness import makespan_percentiles
 
     if cost_noise is not None and objective not in (None, "latency"):
         raise OptionError(f"--cost-noise is for objective latency, not {objective}")
+    if robust and cost_noise is None:
+        raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
     announce_compilation()
     given = o.problem_options(
         objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
         subgraphs, batch,
     )  # fmt: skip
+    found = None
     with progress(quiet=json) as on_progress, observed(events) as on_event:
         plan = make_plan(
             source,
@@ -61,9 +71,9 @@ def command(
             training=training,
             costs=CostOptions(optimizer=o.optimizer(optimizer)),
             pinned=o.pairs(pin, "--pin"),
-            planner_options=o.search_options(planner_option, gap, iterations, processes),
+            planner_options=o.search_options(planner_option, gap, iterations, processes, ray),
             coarsening=coarsen,
-            time_limit=time_limit,
+            time_limit=time_limit / 2 if robust else time_limit,
             seed=seed,
             warm_start=warm_start,
             checkpoint=output,
@@ -71,7 +81,16 @@ def command(
             on_progress=on_progress,
             **given,
         )
+        if robust and cost_noise is not None:
+            limit = ROBUST_SECONDS if math.isinf(time_limit) and not iterations else time_limit / 2
+            found = robust_plan(
+                plan, cost_noise, seed=seed, time_limit=limit, on_progress=on_progress
+            )
+            plan = found.plan
     if output is not None:
         plan.save(output)
-    noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
-    print_plan(plan, output, json, cost_noise, noise)
+    if found is not None:
+        print_plan(plan, output, json, cost_noise, found.after, found.before)
+    else:
+        noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
+        print_plan(plan, output, json, cost_noise, noise)

@@ -97,7 +97,7 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         op_memory=np.bincount(group, problem.op_memory, count).astype(np.float64),
         is_backward=backward == size,
         forward_twin=_twins(problem, group, count, backward == size),
-        colocation=_merged_colocation(problem, group, count),
+        colocation=merged_colocation(problem, group, count),
         op_pinned=pinned,
         op_sync_bytes=np.bincount(group, problem.op_sync_bytes, count).astype(np.float64),
         batch_time=_summed(problem.batch_time, group, count),
@@ -196,7 +196,7 @@ def _twins(problem: Problem, group: Ints, count: int, backward: NDArray[np.bool_
     return twin
 
 
-def _merged_colocation(problem: Problem, group: Ints, count: int) -> Ints:
+def merged_colocation(problem: Problem, group: Ints, count: int) -> Ints:
     """Groups that share a colocation, directly or through others, stay colocated."""
     import rustworkx as rx
 

@@ -232,19 +232,19 @@ def reorder(p, space, state, scratch, rng):
         one, other = start + below(rng, edges), start + below(rng, edges)
         if one != other:
             _swap(state, one, other)
-            _note(scratch, SWAPPED, one, other)
+            note(scratch, SWAPPED, one, other)
         return
-    earliest, latest = _span(p, state, op)
+    earliest, latest = span(p, state, op)
     shift = geometric(rng, MEAN_SHIFT)
     target = rank + shift if rng.random() < 0.5 else rank - shift
     target = min(max(target, earliest), latest)
     if target != rank:
         move_block(space, state, scratch, rank, target)
-        _note(scratch, MOVED, rank, target)
+        note(scratch, MOVED, rank, target)
 
 
 @njit(cache=True, nogil=True)
-def _note(scratch, what, source, target):
+def note(scratch, what, source, target):
     scratch.reordered[0] = what
     scratch.reordered[1] = source
     scratch.reordered[2] = target
@@ -267,7 +267,7 @@ def _swap(state, one, other):
 
 
 @njit(cache=True, nogil=True)
-def _span(p, state, op):
+def span(p, state, op):
     """The first and last rank that are after all producers and before all consumers of `op`."""
     earliest, latest = 0, len(state.op_at) - 1
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):

@@ -1,8 +1,7 @@
 """Search on a string of device numbers: annealing, the (1+1) EA and local search.
 
 The encoding is DiviML's (§V-A): one device per unit, judged by the makespan of the ops in
-breadth-first topological order, every transfer sent right after its producer. Annealing may
-change that order too.
+breadth-first topological order, every transfer sent right after its producer.
 
 Each kernel works on a `State` in place and stops after so many evaluations, so that the caller
 can look at the clock; called again it goes on where it stopped, and how often it is called
@@ -16,15 +15,12 @@ import math
 from numba import njit
 
 from placewright.kernels.mutations import (
-    NOTHING,
     assign,
     below,
     has_room,
     mutate,
     other_device,
     reassign,
-    reorder,
-    restore_order,
     take_back,
 )
 from placewright.kernels.timing import time_sequence
@@ -58,22 +54,16 @@ def keep(state, value):
 
 
 @njit(cache=True, nogil=True)
-def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling, order_share):
+def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling):
     """Simulated annealing; returns the temperature it ends with, for the next call.
 
-    Before each evaluation the temperature (seconds) is multiplied by `cooling`. A share
-    `order_share` of the mutations changes the order, the others change devices. A mutation that
+    Before each evaluation the temperature (seconds) is multiplied by `cooling`. A mutation that
     changes nothing or overflows a memory counts as an evaluation too.
     """
     for _ in range(evaluations):
         temperature = max(temperature * cooling, COLDEST)
-        count = 0
-        scratch.reordered[0] = NOTHING
-        if order_share > 0.0 and rng.random() < order_share:
-            reorder(p, space, state, scratch, rng)
-        else:
-            count = reassign(p, space, state, scratch, rng)
-        if count == 0 and scratch.reordered[0] == NOTHING:
+        count = reassign(p, space, state, scratch, rng)
+        if count == 0:
             continue
         if has_room(state, scratch, count):
             value = evaluate(p, state, scratch)
@@ -82,7 +72,6 @@ def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling, ord
                 keep(state, value)
                 continue
         take_back(space, state, scratch, count)
-        restore_order(space, state, scratch)
     return temperature
 
 

@@ -13,16 +13,20 @@ class Auto:
     """All planners in turns on all cores, the best plan of all (see `portfolio`).
 
     Options: `processes` (as many as cores; 1 works in this process), `iterations` (rounds of
-    members: the same seed gives the same plan on every machine) and `gap`, at which it stops.
+    members: the same seed gives the same plan on every machine), `gap`, at which it stops, and
+    `ray`, the address of a Ray cluster to work on (see `ray_connection`).
     Without iterations and time limit it takes `portfolio.DEFAULT_SECONDS`.
     """
 
     name: ClassVar[str] = "auto"
 
-    def __init__(self, processes: str = "", iterations: str = "", gap: str = "") -> None:
+    def __init__(
+        self, processes: str = "", iterations: str = "", gap: str = "", ray: str = ""
+    ) -> None:
         self.processes = whole_number(self.name, "processes", processes) if processes else None
         self.iterations = whole_number(self.name, "iterations", iterations) if iterations else None
         self.gap = _share(gap) if gap else None
+        self.ray = ray
 
     def supports(self, problem: Problem) -> str | None:
         return None
@@ -36,6 +40,7 @@ class Auto:
             limits,
             seed=seed,
             processes=self.processes,
+            ray=self.ray,
             start=budget.start,
             on_progress=on_progress,
         )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
 
+TELL_SECONDS = 0.5  # between two plans that a listener is told of
 CHUNK_SECONDS = 0.08  # between two looks at the clock
 FIRST_CHUNK = 16
 
@@ -29,7 +31,7 @@ class Pace:
         size = FIRST_CHUNK
         while self.done < self.limit and self.budget.left > 0:
             on_progress(what, self.progress)
-            count = int(min(size, self.limit - self.done))
+            count = max(1, int(min(size, self.limit - self.done)))
             started = time.perf_counter()
             yield count
             self.done += count
@@ -47,3 +49,31 @@ class Pace:
     def evaluations_left(self) -> float:
         """How many the time leaves at the pace so far."""
         return max(self.budget.left, 0.0) / max(self.seconds_per_evaluation, 1e-9)
+
+    def cooling(self, temperature: float, hot: float, cold: float) -> float:
+        """Factor per evaluation that takes `temperature` from `hot` to `cold` by the end.
+
+        The same throughout if there is a limit, so that how evaluations are cut changes nothing.
+        """
+        if self.limit < math.inf:
+            return float((cold / hot) ** (1.0 / self.limit))
+        if not self.done:  # the pace is not known yet
+            return 1.0
+        return float(min(1.0, (cold / temperature) ** (1.0 / max(self.evaluations_left, 1.0))))
+
+
+class Herald:
+    """Tells the budget's listener of better plans, but not too often."""
+
+    def __init__(self, budget: Budget, value: float = math.inf) -> None:
+        """Plans of `value` seconds or more are no news."""
+        self.budget = budget
+        self.value = value
+        self._told = -math.inf
+
+    def tell(self, value: float, placement: Callable[[], Placement]) -> None:
+        """That there is a plan of `value` seconds, if that is news and the last is long ago."""
+        now = time.monotonic()
+        if value < self.value and now - self._told >= TELL_SECONDS:
+            self.value, self._told = value, now
+            self.budget.listener.found(placement())

@@ -1,5 +1,7 @@
 """Search on a string of device numbers, DiviML's encoding (§V-A): three ways to walk through it.
 
+All start from the budget's start if it has one, and never end worse.
+
 A string has one device per unit; its value is the makespan of the ops in breadth-first
 topological order, each transfer sent right after its producer. A string whose memory overflows
 is never accepted. A planner here stops when its `iterations` are used up or the time limit is
@@ -22,6 +24,8 @@ import numpy as np
 from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.kernels import search as kernel
+from placewright.plan import Placement
+from placewright.planners import refining
 from placewright.planners.base import (
     Budget,
     LatencyPlanner,
@@ -30,6 +34,7 @@ from placewright.planners.base import (
     Progress,
     Proposal,
 )
+from placewright.planners.seeds import seeded
 from placewright.planners.simple import fastest_first
 from placewright.planners.walk import Walk
 from placewright.problem import Problem
@@ -43,7 +48,10 @@ MOST_WORK = 500_000_000  # evaluations × items of the sequence, each about 10 n
 FIRST_SHARE = 0.05
 COLDEST_SHARE = 1e-3
 TEMPERATURE_SAMPLES = 200
-SHARE_OF_ORDER_MOVES = 0.4
+# With a free order: the share of the time for structural seeds, and the first temperature from a
+# given start, in makespans per op: drawn on a log scale.
+SEEDS_SHARE = 0.25
+AGAIN_HOTTEST, AGAIN_RANGE = 4.0, 40.0
 # Local search looks at every move before it makes one up to so many items of all evaluations.
 BEST_MOVE_WORK = 2_000_000
 
@@ -57,7 +65,7 @@ class _Search(LatencyPlanner):
         self.iterations = None if iterations is None else _count(self, "iterations", iterations)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        start = self.start(problem)
+        start = self.start(problem) if budget.start is None else _units(problem, budget.start)
         walk = Walk(problem, budget, seed, self.limit(problem, budget), start)
         if walk.choices:
             with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
@@ -98,7 +106,10 @@ class Annealing(_Search):
     - `cooling`: factor on the temperature over as many evaluations as there are units; by
       default such that it ends at a thousandth, when the iterations or the time end;
     - `order`: ``breadth-first`` as in DiviML, or ``free``: the order of the ops and of their
-      transfers is searched too, starting from that one.
+      transfers is searched too, each transfer with a place of its own. This starts from the plan
+      of `seeds`, or goes on from the budget's start and its sequence; whole regions of the graph
+      may move, runs of ops, and stretches swap devices. It starts colder, by default at half a
+      makespan per op, and ends at a fiftieth.
     """
 
     name: ClassVar[str] = "annealing"
@@ -117,24 +128,42 @@ class Annealing(_Search):
             raise OptionError(
                 f"planner 'annealing': order is '{order}'; choose breadth-first or free"
             )
-        self.order_share = SHARE_OF_ORDER_MOVES if order == "free" else 0.0
+        self.is_free = order == "free"
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        if self.is_free:
+            return self._plan_freely(problem, budget, seed, on_progress)
+        return super().plan(problem, budget, seed, on_progress)
+
+    def _plan_freely(
+        self, problem: Problem, budget: Budget, seed: int, on_progress: Progress
+    ) -> Proposal:
+        start, hot = budget.start, self.temperature
+        if start is None:
+            part = budget.part(SEEDS_SHARE * budget.left)
+            start, interrupted = seeded(problem, part, seed, on_progress)
+            if interrupted:
+                return Proposal(start)
+        elif hot is None:  # who is asked again and again goes near and far by turns
+            share = AGAIN_HOTTEST * AGAIN_RANGE ** -np.random.default_rng(seed).random()
+            hot = share * refining.makespan_per_op(problem, start)
+        cooling = None if self.cooling is None else self.cooling ** (1.0 / problem.unit_count)
+        limit = self.limit(problem, budget)
+        found, _ = refining.refined(problem, start, budget, limit, seed, on_progress, hot, cooling)
+        return Proposal(found)
 
     def search(self, walk: Walk, on_progress: Progress) -> None:
-        self._take_the_better_start(walk)
-        temperature = self._first_temperature(walk)
-        coldest = temperature * COLDEST_SHARE
+        if walk.budget.start is None:
+            self._take_the_better_start(walk)
+        temperature = hot = self._first_temperature(walk)
         for count in walk.chunks("annealing", on_progress):
+            cooling = walk.cooling(temperature, hot, hot * COLDEST_SHARE)
+            if self.cooling is not None:
+                cooling = self.cooling ** (1.0 / walk.choices)
             temperature = kernel.anneal(
-                walk.arrays,
-                walk.space,
-                walk.state,
-                walk.scratch,
-                walk.rng,
-                count,
-                temperature,
-                self._cooling(walk, temperature, coldest),
-                self.order_share,
-            )
+                walk.arrays, walk.space, walk.state, walk.scratch, walk.rng,
+                count, temperature, cooling,
+            )  # fmt: skip
 
     def _take_the_better_start(self, walk: Walk) -> None:
         fastest, value = walk.state.unit_device.copy(), walk.value
@@ -151,17 +180,6 @@ class Annealing(_Search):
             walk.arrays, walk.space, walk.state, walk.scratch, walk.rng, TEMPERATURE_SAMPLES
         )
         return max(FIRST_SHARE * float(worsening), kernel.COLDEST)
-
-    def _cooling(self, walk: Walk, temperature: float, coldest: float) -> float:
-        """Factor per evaluation."""
-        if self.cooling is not None:
-            return float(self.cooling ** (1.0 / walk.choices))
-        if walk.limit < math.inf:
-            return float(COLDEST_SHARE ** (1.0 / walk.limit))
-        if not walk.done:  # the pace is not known yet
-            return 1.0
-        left = max(walk.evaluations_left, 1.0)
-        return float(min(1.0, (coldest / temperature) ** (1.0 / left)))
 
     def _on_one_device(self, problem: Problem) -> Ints | None:
         """`[unit]` the device that is fastest for all, where it is allowed and has room."""
@@ -218,8 +236,8 @@ class LocalSearch(_Search):
 
     From a random string, make the best move of one unit to another device until none helps;
     start again from another random string, ten times, and take the best (or each unit on its
-    fastest device, if that is better still). On a large graph the first move that helps is made,
-    the moves tried in a random order.
+    fastest device, if that is better still). If the budget has a start, the first descent is from
+    there. On a large graph the first move that helps is made, the moves tried in a random order.
 
     Options: `iterations`: evaluations of all restarts together; `restarts`.
     """
@@ -237,11 +255,13 @@ class LocalSearch(_Search):
         return math.inf if budget.seconds < math.inf else _work_limit(problem)
 
     def search(self, walk: Walk, on_progress: Progress) -> None:
-        start = walk.state.unit_device.copy()
+        start, is_given = walk.state.unit_device.copy(), walk.budget.start is not None
         largest_first = walk.space.movable[
             np.argsort(-walk.space.unit_memory[walk.space.movable], kind="stable")
         ]
         chunks = walk.chunks("local search", on_progress)
+        if is_given and not self._descend(walk, chunks):
+            return
         for _ in range(self.restarts):
             if kernel.scatter(walk.space, walk.state, largest_first, walk.rng):
                 walk.settle()
@@ -273,6 +293,13 @@ class LocalSearch(_Search):
             if unneeded:
                 return True
         return False
+
+
+def _units(problem: Problem, placement: Placement) -> Ints:
+    """`[unit]` devices."""
+    unit_device = np.empty(problem.unit_count, dtype=np.int32)
+    unit_device[problem.op_unit] = placement.device
+    return unit_device
 
 
 def default_iterations(problem: Problem) -> int:

@@ -6,6 +6,9 @@ topological order, each transfer sent right after its producer (DiviML §V-A).
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
 from placewright.coarsen.orders import m_topo
@@ -14,8 +17,8 @@ from placewright.kernels import mutations
 from placewright.kernels import search as kernel
 from placewright.kernels.arrays import arrays_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget
-from placewright.planners.pace import Pace
+from placewright.planners.base import Budget, Progress
+from placewright.planners.pace import Herald, Pace
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement
 
@@ -32,10 +35,19 @@ class Walk(Pace):
         self.rng = np.random.default_rng(seed)
         self.arrays = arrays_of(problem)
         order = m_topo(problem)
-        self.space = _space(problem, order)
+        self.space = space_of(problem, order)
         self.state = _state(problem, self.space, order, start)
         self.scratch = _scratch(problem, self.space)
         self.restart_from(start)
+        given = budget.start
+        self._start_value = time_placement(problem, given).makespan if given else math.inf
+
+    def chunks(self, what: str, on_progress: Progress) -> Iterator[int]:
+        """As in `Pace`; tells the listener in between."""
+        herald = Herald(self.budget, self._start_value)
+        for count in super().chunks(what, on_progress):
+            yield count
+            herald.tell(float(self.state.value[kernel.BEST]), self.placement)
 
     @property
     def choices(self) -> int:
@@ -56,10 +68,16 @@ class Walk(Pace):
         kernel.keep(self.state, kernel.evaluate(self.arrays, self.state, self.scratch))
 
     def placement(self) -> Placement:
-        """The best string, with its own sequence or that of list scheduling into gaps."""
+        """The best string with its own sequence or that of list scheduling into gaps.
+
+        The budget's start if that is better.
+        """
+        value = float(self.state.value[kernel.BEST])
+        if self.budget.start is not None and self._start_value < value:
+            return self.budget.start
         device = self.state.best_unit_device[self.problem.op_unit]
         scheduled = schedule_placement(self.problem, device)
-        if time_placement(self.problem, scheduled).makespan < self.state.value[kernel.BEST]:
+        if time_placement(self.problem, scheduled).makespan < value:
             return scheduled
         return Placement(device, self.state.best_sequence)
 
@@ -75,7 +93,8 @@ def breadth_first_sequence(problem: Problem, order: Ints) -> Ints:
     return items[np.lexsort((within, block))].astype(np.int32)
 
 
-def _space(problem: Problem, order: Ints) -> mutations.Space:
+def space_of(problem: Problem, order: Ints) -> mutations.Space:
+    """What a search may change; `order` is topological."""
     unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
     allowed = np.isfinite(problem.unit_time) & (
         problem.unit_memory[:, None] <= problem.device_memory[None, :]

@@ -1,24 +1,26 @@
 """The default planner ``auto``: every planner in turns on all cores, the best plan of all.
 
 - `members` says who takes part, `rota` whose turn it is, `work` what a turn is;
-- `crew` are the processes that do it, `run` the outline;
+- `crew` are the processes that do it, `ray_crew` those on a Ray cluster, `run` the outline;
 - `standing` keeps the best plan, judged, and the best bound; `checkpoint` keeps it in a file;
-- `events` is what is told on the way, `limits` when it ends, `interrupts` Ctrl-C and SIGTERM.
+- `events` is what is told on the way, `limits` when it ends.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
+from placewright.interrupts import noticed_interrupts
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Progress, Proposal, no_progress
 from placewright.portfolio.events import Event, Observer, warn_of_failures
-from placewright.portfolio.interrupts import noticed_interrupts
 from placewright.portfolio.limits import DEFAULT_SECONDS, Limits
 from placewright.portfolio.run import Run
 from placewright.portfolio.standing import Origin
 from placewright.problem import Problem
+from placewright.ray_connection import connected
 
 __all__ = ["DEFAULT_SECONDS", "Event", "Limits", "best_plan", "best_proposal"]
 
@@ -29,6 +31,7 @@ def best_plan(
     *,
     seed: int = 0,
     processes: int | None = None,
+    ray: str = "",
     start: Placement | None = None,
     source: str = "",
     checkpoint: str | Path | None = None,
@@ -38,15 +41,17 @@ def best_plan(
     """The best verified plan that all planners together find within `limits`.
 
     `processes` (as many as cores): with 1 all work is done in this process, in which case a
-    member that overruns its time overruns the limit. `start` is a plan to better. `checkpoint`
-    is a plan file that the best so far is written to every few seconds. Ctrl-C and SIGTERM end
-    the run and keep the best plan.
+    member that overruns its time overruns the limit. With `ray`, the address of a Ray cluster
+    (see `ray_connection`), they work there, as many as it has CPUs; connecting is not counted as
+    planning. `start` is a plan to better. `checkpoint` is a plan file that the best so far is
+    written to every few seconds. Ctrl-C and SIGTERM end the run and keep the best plan.
 
-    Raises InfeasibleError if no member found a plan.
+    Raises InfeasibleError if no member found a plan, OptionError if there is no such cluster.
     """
     path = None if checkpoint is None else Path(checkpoint)
     origin = Origin(source, seed)
-    return _run(problem, limits, origin, processes, start, path, on_event, on_progress).plan()
+    run = _run(problem, limits, origin, processes, ray, start, path, on_event, on_progress)
+    return run.plan()
 
 
 def best_proposal(
@@ -55,12 +60,13 @@ def best_proposal(
     *,
     seed: int = 0,
     processes: int | None = None,
+    ray: str = "",
     start: Placement | None = None,
     on_progress: Progress = no_progress,
 ) -> Proposal:
     """The same as a planner's proposal, the sequence of a schedule included."""
     origin = Origin("", seed)
-    run = _run(problem, limits, origin, processes, start, None, warn_of_failures, on_progress)
+    run = _run(problem, limits, origin, processes, ray, start, None, warn_of_failures, on_progress)
     plan = run.plan()
     assert run.standing.placement is not None  # or there would be no plan
     return Proposal(run.standing.placement, plan.lower_bound, plan.bound_source)
@@ -71,6 +77,7 @@ def _run(
     limits: Limits | None,
     origin: Origin,
     processes: int | None,
+    ray: str,
     start: Placement | None,
     checkpoint: Path | None,
     on_event: Observer,
@@ -78,9 +85,15 @@ def _run(
 ) -> Run:
     """A run that has come to its end."""
     problem.check_feasible()
-    count = processes or os.cpu_count() or 1
     limits = limits or Limits.of()
-    with noticed_interrupts() as interrupts:
-        run = Run(problem, limits, origin, count, checkpoint, on_event, on_progress, interrupts)
-        run.go(start)
+    with noticed_interrupts(raising=False) as interrupts:
+        if ray:
+            on_progress("connecting to Ray", 0.0)
+        with connected(ray) if ray else nullcontext() as cluster:
+            count = processes or (cluster.cpus if cluster else os.cpu_count()) or 1
+            run = Run(
+                problem, limits, origin, count, checkpoint, on_event, on_progress, interrupts,
+                cluster,
+            )  # fmt: skip
+            run.go(start)
     return run

@@ -87,7 +87,7 @@ class _Worker:
 
     def __init__(self, problem: Problem) -> None:
         self.connection, theirs = Pipe()
-        self.process: SpawnProcess = start_worker(_serve, theirs, problem)
+        self.process: SpawnProcess = start_worker(serve, theirs, problem)
         theirs.close()  # so that the end of the worker is the end of the pipe
         self.is_idle, self.is_alive = False, True
 
@@ -112,7 +112,7 @@ class _Worker:
             yield Ended(error="its worker process was killed (out of memory?)")
 
 
-def _serve(connection: Connection, problem: Problem) -> None:
+def serve(connection: Connection, problem: Problem) -> None:
     """In a worker: do one task after another."""
     connection.send(READY)
     while True:

@@ -18,6 +18,9 @@ Role = Literal["construct", "search", "prove"]
 INSTANT = frozenset({"single-device", "met", "memory-fill", "m-topo", "greedy", "heft"})
 """Constructive planners that take less than a second even on 50,000 ops."""
 
+SMALL = 2_000
+"""Ops × devices of a problem on which every constructive planner takes a moment."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -29,7 +32,7 @@ class Member:
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for;
-    - `threads`: its option that takes a number of threads, if it can use all there are.
+    - `alone`: it uses all cores itself, so nobody else works while it does.
     """
 
     name: str
@@ -42,44 +45,41 @@ class Member:
     prover: str = ""
     fewest_ops: int = 0
     most_ops: float = math.inf
-    threads: str = ""
+    alone: bool = False
 
     def takes(self, problem: Problem) -> bool:
         return self.fewest_ops <= problem.op_count <= self.most_ops
 
-    @property
-    def is_instant(self) -> bool:
-        return self.name in INSTANT and self.coarsening == "none"
+    def is_instant(self, problem: Problem) -> bool:
+        """Whether it is done before worker processes have so much as started."""
+        small = problem.op_count * problem.device_count <= SMALL
+        return self.role == "construct" and (small or self.name in INSTANT)
 
 
 LATENCY = (
     Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}),
+    Member("multilevel", "search", {}, {"iterations": "20000"}, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, {"iterations": "20"}),
     Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}, afresh=True),
-    Member(
-        "milp-split",
-        "prove",
-        {"processes": "1"},
-        {"nodes": "2000"},
-        share=0.5,
-        most_ops=5_000,
-    ),
+    Member("annealing", "search", {}, {"iterations": "20000"}, afresh=True, fewest_ops=3_000),
+    Member("milp-split", "prove", {"processes": "1"}, {"nodes": "200"}, 0.45, most_ops=5_000),
+    Member("relaxation", "prove", share=0.6, prover="relaxation:prove", most_ops=10_000),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
 
 THROUGHPUT = (
     Member("annealing", "search", {}, {"steps": "20000"}),
-    Member("max-load-ip", "prove", {}, None),
+    Member("max-load-ip", "prove", {}, {"steps": "100000"}, alone=True),
 )
 
 INVOCATION = (
     Member("annealing", "search", {}, {"iterations": "20000"}),
-    Member("invocation-ip", "prove", {}, None),
+    Member("invocation-ip", "prove"),
 )
 
 BATCH = (
     Member("annealing", "search", {}, {"iterations": "20000"}),
-    Member("milp-split", "prove", {}, None, share=0.5),
+    Member("milp-split", "prove", share=0.5),
 )
 
 MEMBERS: Mapping[str, tuple[Member, ...]] = {
@@ -95,6 +95,6 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
     objective = problem.options.objective
     quick = [row.name for row in planners.planners_for(objective) if row.quick]
     constructive = [Member(name, "construct", effort={}) for name in quick]
-    constructive.sort(key=lambda member: not member.is_instant)
+    constructive.sort(key=lambda member: not member.is_instant(problem))
     found = constructive + [each for each in MEMBERS[objective] if each.takes(problem)]
     return [each for each in found if each.effort is not None or not in_iterations]

@@ -45,24 +45,26 @@ class Rota:
         self.searchers = [_Searcher(each) for each in members if each.role == "search"]
         self.seed, self.in_iterations = seed, in_iterations
         self.proving = 0
+        self.is_taken = False  # by a member that uses all cores
         self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
 
     def instant(self, standing: Standing, left: float) -> Task | None:
         """The next member that is done at once."""
-        if self.constructive and self.constructive[0].is_instant:
+        if self.constructive and self.constructive[0].is_instant(standing.problem):
             return self._task(self.constructive.popleft(), standing, left)
         return None
 
     def next(self, standing: Standing, left: float, workers: int) -> Task | None:
         """What one of `workers` that is idle is to do; None if there is nothing (in time)."""
-        if left < LEAST_SECONDS:
+        if left < LEAST_SECONDS or self.is_taken:
             return None
         if self.constructive:
             return self._task(self.constructive.popleft(), standing, left)
         if self.provers and self._may_prove(workers):
             self.proving += 1
             member = self.provers.popleft()
+            self.is_taken = member.alone
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
             return self._task(member, standing, left * share)
         if not self.searchers:
@@ -78,6 +80,8 @@ class Rota:
         self.spent[role] += seconds
         if role == "prove":
             self.proving -= 1
+        if task.member.alone:
+            self.is_taken = False
         for searcher in self.searchers:
             if searcher.member is task.member:
                 searcher.running -= 1

@@ -10,28 +10,29 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from placewright.errors import InfeasibleError, VerificationError
+from placewright.interrupts import Interrupts
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Progress
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.crew import Alone, Crew, Processes
 from placewright.portfolio.events import Event, Kind, Observer
-from placewright.portfolio.interrupts import Interrupts
 from placewright.portfolio.limits import Limits
 from placewright.portfolio.members import members_for
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
 from placewright.problem import Problem
+from placewright.ray_connection import RayCluster
 
 ROUND = 2
 """Tasks of one iteration. A constant: the number of workers must not change the plan."""
 
-SHORT_SECONDS = 3.0
+SHORT_SECONDS = 4.0
 """A run that takes no longer than workers take to start is done in this process."""
 
 LISTENING = 0.1  # seconds between two looks at the clock
 LAST_WORDS = 0.3  # seconds that workers get to tell what they have when time is up
-MOST_ENTRIES = 20_000_000
+MOST_ENTRIES = 40_000_000
 """Ops × devices of a problem that worker processes may each have a copy of."""
 
 
@@ -48,10 +49,12 @@ class Run:
         observer: Observer,
         on_progress: Progress,
         interrupts: Interrupts,
+        cluster: RayCluster | None = None,
     ) -> None:
         self.started = time.monotonic()
         self.problem, self.limits, self.processes = problem, limits, processes
         self.observer, self.on_progress, self.interrupts = observer, on_progress, interrupts
+        self.cluster = cluster
         self.standing = Standing(problem, origin)
         self.checkpoint = Checkpoint(checkpoint)
         in_iterations = limits.iterations is not None
@@ -109,16 +112,19 @@ class Run:
             self._listen(crew, deadline - time.monotonic())
 
     def _in_rounds(self, crew: Crew, iterations: int) -> None:
-        """Tasks in rounds; what comes of a round counts in the order of its tasks."""
-        for _ in range(iterations):
+        """Tasks in rounds; what comes of a round counts in the order of its tasks.
+
+        The members that construct are a round of their own, which does not count.
+        """
+        for number in range(iterations + 1):
             if self._is_over:
                 return
             tasks = deque(
                 task
-                for _ in range(max(ROUND, len(self.rota.constructive)))
+                for _ in range(ROUND if number else len(self.rota.constructive))
                 if (task := self.rota.next(self.standing, math.inf, ROUND))
             )
-            if not tasks:
+            if not tasks and number:
                 return
             heard: dict[int, list[Message]] = {task.number: [] for task in tasks}
             self._do_round(crew, tasks, heard)
@@ -228,13 +234,23 @@ class Run:
 
     @contextmanager
     def _crew(self) -> Iterator[Crew]:
-        too_large = self.problem.op_count * self.problem.device_count > MOST_ENTRIES
-        alone = self.processes == 1 or too_large or self.limits.seconds <= SHORT_SECONDS
-        crew = Alone(self.problem) if alone else Processes(self.problem, self.processes)
+        crew = self._new_crew()
         try:
             yield crew
         finally:
             crew.end()
+
+    def _new_crew(self) -> Crew:
+        if self.limits.seconds <= SHORT_SECONDS:
+            return Alone(self.problem)
+        if self.cluster is not None:
+            from placewright.portfolio.ray_crew import RayCrew
+
+            return RayCrew(self.problem, self.processes)
+        too_large = self.problem.op_count * self.problem.device_count > MOST_ENTRIES
+        if self.processes == 1 or too_large:
+            return Alone(self.problem)
+        return Processes(self.problem, self.processes)
 
     @contextmanager
     def _interruptible(self, here: bool = True) -> Iterator[None]:

@@ -24,6 +24,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
         "gap": plan.gap,
         "status": plan.status,
         "planner": plan.planner,
+        **({"found_by": found_by} if (found_by := plan.planner_options.get("found_by")) else {}),
         "seconds": None if math.isnan(plan.seconds) else plan.seconds,
         "seed": plan.seed,
         "source": plan.source,

@@ -24,7 +24,7 @@ def summary(plan: Plan) -> str:
     return (
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
-        f"planner {plan.planner}, {format_seconds(plan.seconds)}; "
+        f"planner {plan.planner}{_finder(plan)}, {format_seconds(plan.seconds)}; "
         f"{plan.problem.op_count} ops, {_amount(plan.outcome)}; {_chosen(options)}"
     )
 
@@ -168,3 +168,9 @@ def _load_and_memory(plan: Plan, device: int) -> str:
         f"{format_seconds(float(plan.device_load[device]))}\n"
         f"{format_bytes(float(plan.device_memory[device]))}"
     )
+
+
+def _finder(plan: Plan) -> str:
+    """Which member of a portfolio found the plan."""
+    found_by = plan.planner_options.get("found_by")
+    return f" ({found_by})" if found_by else ""

@@ -148,6 +148,17 @@ def percentiles_line(found: Percentiles, noise: float) -> str:
     )
 
 
+def robust_line(before: Percentiles, after: Percentiles) -> str:
+    """What a robust plan gains over the plan it started from."""
+    if after.p95 >= before.p95:
+        return "robust: no plan with a smaller 95th percentile was found"
+    gain = 1 - after.p95 / before.p95
+    return (
+        f"robust: 95th percentile {format_seconds(before.p95)} → {format_seconds(after.p95)} "
+        f"({-gain:.1%})"
+    )
+
+
 # -- figure ----------------------------------------------------------------------------------
 
 

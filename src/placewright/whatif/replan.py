@@ -27,6 +27,7 @@ import numpy as np
 from placewright.bounds import Bound, lower_bound
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Flags, Floats, Ints
+from placewright.interrupts import noticed_interrupts
 from placewright.plan import Plan
 from placewright.planners.base import (
     Budget,
@@ -40,7 +41,6 @@ from placewright.solving import solve
 from placewright.units import format_bytes
 from placewright.verify import verify
 from placewright.whatif.changes import home_devices
-from placewright.whatif.interrupts import noticed_interrupt
 from placewright.whatif.moves import Judge, State, descend, thinned, unit_sets
 from placewright.whatif.repair import Given, Repair
 
@@ -158,19 +158,19 @@ class _Search:
 
     def points(self, planner: str, seed: int) -> list[Point]:
         found: list[Point] = []
-        with noticed_interrupt() as interrupt:
+        with noticed_interrupts() as interrupts:
             self.on_progress("repair", 0.0)
             repairer = Repair(self.home, self.sets)
             repair: Plan | None = None
             with contextlib.suppress(InfeasibleError):  # perhaps the free replan finds room
                 repair = self._solved(repairer)
                 found.append(self._point("repair", repair))
-            if repair is None or not interrupt:
+            if repair is None or not interrupts.came:
                 self.on_progress("free replan", 0.1)
                 free = self._free(planner, seed, repair)
                 self.bound = max(self.bound, Bound(free.lower_bound, free.bound_source), key=_value)
                 found.append(self._point("free", free))
-                if not interrupt:
+                if not interrupts.came:
                     found += self._between(repairer.capacity, repair, free)
         return [self._bounded(point) for point in _in_order(found)]
 

@@ -19,16 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from placewright.errors import OptionError, VerificationError
-from placewright.graph import Floats, Ints, frozen
-from placewright.kernels.arrays import NOT_SENT, arrays_of
-from placewright.kernels.timing import time_sequence
+from placewright.graph import Floats, Ints
+from placewright.kernels.arrays import NOT_SENT
 from placewright.outcome import Schedule
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.simulate.latency import sequence_of
+from placewright.whatif.samples import Costs, check_noise
 
 SAMPLES = 1000
-DISTRIBUTIONS = ("lognormal", "uniform")
 PERCENTILES = (5.0, 50.0, 95.0)
 
 
@@ -99,42 +98,13 @@ def sampled_makespans(
 ) -> Floats:
     """`[sample]` seconds: the makespan with each op's and each transfer's time times a factor.
 
-    The factors are independent: exp(noise · z) with z standard normal (``lognormal``: median 1,
-    standard deviation about `noise` where that is small), or between 1 - noise and 1 + noise,
-    evenly (``uniform``, noise at most 1). A sample draws a factor per op, then one per edge.
+    The factors are independent, of the `distribution` lognormal or uniform, and drawn as
+    `whatif.samples` says.
     """
-    _check(plan, noise, samples, distribution)
-    problem, device = plan.problem, plan.placement.device
-    n, edges = problem.op_count, problem.edge_count
-    sequence = frozen(schedule_sequence(plan), np.int32)
-    op_time = problem.op_time[np.arange(n), device]
-    edge_time = _edge_times(problem, device)
-
-    # The kernel reads an op's time on its device and a transfer's as latency + bytes · seconds per
-    # byte: one byte takes a second here, and every edge has as many bytes as it needs seconds.
-    times = problem.op_time.copy()
-    edge_bytes = edge_time.copy()
-    arrays = arrays_of(problem)._replace(
-        op_time=_read_only(times),
-        edge_bytes=edge_bytes,
-        link_latency=frozen(np.zeros_like(problem.link_latency), np.float64),
-        link_seconds_per_byte=frozen(np.ones_like(problem.link_latency), np.float64),
-    )
-    op_ready, op_finish, edge_finish = np.empty(n), np.empty(n), np.empty(edges)
-    device_free, channel_free = np.empty(problem.device_count), np.empty(arrays.channel_count)
-    nothing = np.empty(0)
-    rng = np.random.default_rng(seed)
-    rows = np.arange(n)
-    values = np.empty(samples)
-    for sample in range(samples):
-        factors = _factors(rng, noise, n + edges, distribution)
-        times[rows, device] = op_time * factors[:n]
-        np.multiply(edge_time, factors[n:], out=edge_bytes)
-        values[sample] = time_sequence(
-            arrays, device, sequence, op_ready, op_finish, edge_finish,
-            device_free, channel_free, nothing, nothing,
-        )  # fmt: skip
-    return values
+    check_noise(noise, samples, distribution)
+    require_latency(plan)
+    costs = Costs(plan.problem, noise, distribution, seed)
+    return costs.makespans(plan.placement.device, schedule_sequence(plan), samples, costs.rng())
 
 
 def schedule_sequence(plan: Plan) -> Ints:
@@ -199,38 +169,8 @@ def _in_step(
     return start, finish
 
 
-def _edge_times(problem: Problem, device: Ints) -> Floats:
-    """`[edge]` seconds that its transfer takes, 0 within a device."""
-    source, target = device[problem.edge_producer], device[problem.consumers]
-    seconds = (
-        problem.link_latency[source, target]
-        + problem.tensor_bytes[problem.edge_tensor] * problem.link_seconds_per_byte[source, target]
-    )
-    return np.where(source == target, 0.0, seconds)
-
-
-def _factors(rng: np.random.Generator, noise: float, count: int, distribution: str) -> Floats:
-    if distribution == "uniform":
-        return rng.uniform(1.0 - noise, 1.0 + noise, count)
-    factors: Floats = np.exp(noise * rng.standard_normal(count))
-    return factors
-
-
-def _read_only(array: Floats) -> Floats:
-    """A view that cannot be written, as a problem's own arrays: one kind of array to compile."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
-def _check(plan: Plan, noise: float, samples: int, distribution: str) -> None:
+def require_latency(plan: Plan) -> None:
+    """OptionError for a plan of another objective: only latency has a schedule to keep to."""
     objective = plan.problem.options.objective
     if objective != "latency":
         raise OptionError(f"varying costs are sampled for objective latency, not for {objective}")
-    if distribution not in DISTRIBUTIONS:
-        raise OptionError(f"distribution is '{distribution}'; choose {', '.join(DISTRIBUTIONS)}")
-    most = 1.0 if distribution == "uniform" else 3.0
-    if not 0.0 <= noise <= most:
-        raise OptionError(f"noise is {noise:g}; give a share from 0 to {most:g}, such as 0.1")
-    if samples < 1:
-        raise OptionError(f"samples is {samples}; give a whole number above 0")

@@ -21,11 +21,11 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
+from placewright.interrupts import noticed_interrupts
 from placewright.plan import Plan
 from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
-from placewright.whatif.interrupts import noticed_interrupt
 from placewright.whatif.variants import Variant, same_kind
 
 if TYPE_CHECKING:
@@ -95,10 +95,11 @@ def sweep(
 ) -> list[SweepLine]:
     """Plan `source` for each of the `variants`, as `plan` does; a line each, in their order.
 
-    `prices`: kind of device → USD per hour; every kind then needs one. The time limit is for
-    each variant (`AUTO_SECONDS` for planner ``auto`` if there is none). What cannot be used (an option, a pin, a cluster without routes) raises before
-    anything is planned; a variant for which no plan is found is a line with the reason. Ctrl-C
-    ends the sweep: the variants left are lines too, unless there is no plan yet.
+    `prices`: kind of device → USD per hour; every kind then needs one. The time limit is for each
+    variant (`AUTO_SECONDS` for planner ``auto`` if there is none). What cannot be used (an option,
+    a pin, a cluster without routes) raises before anything is planned; a variant for which no plan
+    is found is a line with the reason. Ctrl-C ends the sweep: the variants left are lines too,
+    unless there is no plan yet.
     """
     prices = prices or {}
     check_prices([variant.cluster for variant in variants], prices)
@@ -114,7 +115,7 @@ def sweep(
     unlimited = planner == AUTO and math.isinf(time_limit)
     seconds = AUTO_SECONDS if unlimited else time_limit
     lines: list[SweepLine] = []
-    with noticed_interrupt() as interrupt:
+    with noticed_interrupts() as interrupts:
         for number, (variant, problem) in enumerate(zip(variants, problems, strict=True)):
             line = SweepLine(
                 variant.name,
@@ -122,7 +123,7 @@ def sweep(
                 price_of(variant.cluster, prices) if prices else None,
                 None,
             )
-            if interrupt:
+            if interrupts.came:
                 lines.append(replace(line, error=INTERRUPTED))
                 continue
             try:
@@ -141,7 +142,7 @@ def sweep(
             except KeyboardInterrupt:
                 if not any(each.plan for each in lines):
                     raise
-                interrupt.append(True)
+                interrupts.came = True
                 lines.append(replace(line, error=INTERRUPTED))
     return with_front(lines)
 

@@ -15,7 +15,7 @@ from placewright.plan import Placement
 from placewright.planners.base import no_room
 from placewright.planners.batch.splits import Splits, splits_of
 from placewright.problem import Problem
-from placewright.simulate.batch import Expansion, expand
+from placewright.simulate.batch import Expansion, expand, run_batches
 from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
 
 MOST_FIRST = 64
@@ -86,6 +86,29 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
 def input_devices(problem: Problem, rows: Ints) -> Ints:
     """`[op, input]` the device, from ``rows[unit, chunk]``."""
     return np.repeat(rows[problem.op_unit], batches_of(problem).chunk, axis=1)
+
+
+def rows_of(problem: Problem, placement: Placement) -> Ints | None:
+    """``rows[unit, chunk]`` of a placement, or None if it parts inputs of a chunk.
+
+    Inputs are alike: they are put in lexicographic order of where they go first.
+    """
+    device = placement.device
+    by_path = device[:, np.lexsort(device[::-1])]
+    chunks = by_path.reshape(len(device), -1, batches_of(problem).chunk)
+    if not (chunks == chunks[:, :, :1]).all():
+        return None
+    rows = np.empty((problem.unit_count, chunks.shape[1]), dtype=np.int32)
+    rows[problem.op_unit] = chunks[:, :, 0]
+    return rows
+
+
+def never_worse(problem: Problem, start: Placement | None, found: Placement) -> Placement:
+    """The better of the two, the start where they are equal."""
+    if start is None:
+        return found
+    values = [run_batches(problem, each).value for each in (start, found)]
+    return start if values[0] <= values[1] else found
 
 
 def placement_of(

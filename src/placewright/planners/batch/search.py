@@ -22,18 +22,20 @@ from placewright.kernels.search import COLDEST
 from placewright.planners import search
 from placewright.planners.base import Budget, Progress, Proposal
 from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
-from placewright.planners.batch.rows import fill, placement_of
+from placewright.planners.batch.rows import fill, rows_of
 from placewright.planners.batch.walk import Walk
 from placewright.problem import Problem
 
+SHARE_OF_ORDER_MOVES = 0.4
 MOST_EVEN_SPLITS = 500  # of those that all units could share, tried as starts
 
 
 class OnePlusOneEA(search.OnePlusOneEA):
     """Biased (1+1) evolutionary algorithm (DiviML §V-A; Droste et al. 2002).
 
-    Starts from the rows of `lists.MinimumExecutionTime`: the bias. A child differs in each chunk
-    of each unit with probability 1 / their number and replaces its parent unless it is worse.
+    Starts from the rows of `lists.MinimumExecutionTime`, the bias, or from the budget's start. A
+    child differs in each chunk of each unit with probability 1 / their number and replaces its
+    parent unless it is worse.
 
     Option `iterations`: evaluations.
     """
@@ -41,21 +43,21 @@ class OnePlusOneEA(search.OnePlusOneEA):
     objective: ClassVar[str] = "batch-throughput"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        start = fill(problem, self.name, place_quickest).rows
-        walk = Walk(problem, budget, seed, _limit(self.iterations, problem, budget), start)
+        walk = _walk(problem, budget, seed, self.iterations, self.name)
         if walk.choices and problem.device_count > 1:
             with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
                 for count in walk.chunks("(1+1) EA", on_progress):
                     walk.run(kernel.evolve, count)
-        return Proposal(placement_of(problem, walk.state.best_rows, walk.state.best_op_at))
+                    walk.tell()
+        return walk.answer()
 
 
 class Annealing(search.Annealing):
     """Simulated annealing (Kirkpatrick et al. 1983, as a baseline in DiviML §V-A).
 
-    Starts from the best of several strings: those of the other planners, and every split that
-    all units can have alike. A mutation moves a chunk of one unit, or of a run or path of
-    units, to a device, swaps two chunks, or splits units another way or like a neighbour.
+    Starts from the best of several strings: the budget's start, those of the other planners, and
+    every split that all units can have alike. A mutation moves a chunk of one unit, or of a run or
+    path of units, to a device, swaps two chunks, or splits units another way or like a neighbour.
 
     Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`.
     """
@@ -63,34 +65,36 @@ class Annealing(search.Annealing):
     objective: ClassVar[str] = "batch-throughput"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        start = fill(problem, self.name, place_quickest).rows
-        walk = Walk(problem, budget, seed, _limit(self.iterations, problem, budget), start)
+        walk = _walk(problem, budget, seed, self.iterations, self.name)
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             for rows in _starts(problem, walk, self.name):
                 walk.consider(rows)
             if walk.choices:
                 self._anneal(walk, on_progress)
-        return Proposal(placement_of(problem, walk.state.best_rows, walk.state.best_op_at))
+        return walk.answer()
 
     def _anneal(self, walk: Walk, on_progress: Progress) -> None:
         temperature = self.temperature
         if temperature is None:
             worsening = walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES)
             temperature = max(search.FIRST_SHARE * float(worsening), COLDEST)
-        coldest = temperature * search.COLDEST_SHARE
+        hot, order_share = temperature, SHARE_OF_ORDER_MOVES if self.is_free else 0.0
         for count in walk.chunks("annealing", on_progress):
-            cooling = self._factor_per_evaluation(walk, temperature, coldest)
-            temperature = walk.run(kernel.anneal, count, temperature, cooling, self.order_share)
+            cooling = walk.cooling(temperature, hot, hot * search.COLDEST_SHARE)
+            if self.cooling is not None:
+                cooling = self.cooling ** (1.0 / walk.choices)
+            temperature = walk.run(kernel.anneal, count, temperature, cooling, order_share)
+            walk.tell()
 
-    def _factor_per_evaluation(self, walk: Walk, temperature: float, coldest: float) -> float:
-        if self.cooling is not None:
-            return float(self.cooling ** (1.0 / walk.choices))
-        if walk.limit < math.inf:
-            return float(search.COLDEST_SHARE ** (1.0 / walk.limit))
-        if not walk.done:  # the pace is not known yet
-            return 1.0
-        left = max(walk.evaluations_left, 1.0)
-        return float(min(1.0, (coldest / temperature) ** (1.0 / left)))
+
+def _walk(
+    problem: Problem, budget: Budget, seed: int, iterations: int | None, planner: str
+) -> Walk:
+    """From the budget's start, or from the rows of `lists.MinimumExecutionTime`."""
+    rows = rows_of(problem, budget.start) if budget.start is not None else None
+    if rows is None:
+        rows = fill(problem, planner, place_quickest).rows
+    return Walk(problem, budget, seed, _limit(iterations, problem, budget), rows)
 
 
 def _starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,11 +13,14 @@ from placewright.graph import Ints
 from placewright.kernels import batch_search as kernel
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.batch import batches_of, finish_time, scratch_of
-from placewright.kernels.search import CURRENT
-from placewright.planners.base import Budget
+from placewright.kernels.search import BEST, CURRENT
+from placewright.plan import Placement
+from placewright.planners.base import Budget, Proposal
+from placewright.planners.batch.rows import never_worse, placement_of
 from placewright.planners.batch.splits import Splits, splits_of
-from placewright.planners.pace import Pace
+from placewright.planners.pace import Herald, Pace
 from placewright.problem import Problem
+from placewright.simulate.batch import run_batches
 
 
 class Walk(Pace):
@@ -27,6 +31,7 @@ class Walk(Pace):
     ) -> None:
         """`limit` is the most evaluations, `start` the rows ``[unit, chunk]`` to start from."""
         super().__init__(budget, limit)
+        self.problem = problem
         self.rng = np.random.default_rng(seed)
         self.arrays = arrays_of(problem)
         self.batches = batches_of(problem)
@@ -37,6 +42,8 @@ class Walk(Pace):
         self.borrowed = _borrowed(problem, start.shape[1])
         self.scratch = scratch_of(problem, self.arrays.channel_count)
         kernel.keep(self.state, self.evaluate())
+        known = run_batches(problem, budget.start).value if budget.start is not None else math.inf
+        self.herald = Herald(budget, known)
 
     def run(self, walk: Callable[..., Any], *more: Any) -> Any:
         """Call one of the kernel's walks with the arrays it borrows, and `more`."""
@@ -50,6 +57,18 @@ class Walk(Pace):
             self.rng,
             *more,
         )
+
+    def tell(self) -> None:
+        """The budget's listener of the best string, if it is better than before."""
+        self.herald.tell(float(self.state.value[BEST]), self.placement)
+
+    def placement(self) -> Placement:
+        """The best string."""
+        return placement_of(self.problem, self.state.best_rows, self.state.best_op_at)
+
+    def answer(self) -> Proposal:
+        """The best string, or the budget's start if that is as good."""
+        return Proposal(never_worse(self.problem, self.budget.start, self.placement()))
 
     @property
     def choices(self) -> int:

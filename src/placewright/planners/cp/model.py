@@ -20,7 +20,7 @@ import math
 import threading
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -83,6 +83,14 @@ class Answer:
     lower_bound: float
     complete: bool
     interrupted: bool = False
+
+
+class Watcher(Protocol):
+    """Who hears of what is found and proved while CP-SAT runs, in its thread."""
+
+    def found(self, times: Times) -> None: ...
+
+    def proved(self, lower_bound: float) -> None: ...
 
 
 class Model(OpRows):
@@ -375,8 +383,11 @@ class Model(OpRows):
 
     # -- solving ---------------------------------------------------------------------------------
 
-    def solve(self, effort: Effort) -> Answer:
-        """The best found and proved by the end or, after Ctrl-C or `stop`, by then."""
+    def solve(self, effort: Effort, watcher: Watcher | None = None) -> Answer:
+        """The best found and proved by the end or, after Ctrl-C or `stop`, by then.
+
+        A `watcher` hears of both on the way.
+        """
         if not self.is_open:
             return Answer(None, 0.0, complete=True)
         solver = self.solver = self._solver(effort)
@@ -384,7 +395,7 @@ class Model(OpRows):
         bound = 0.0
         while limit.left > 0:
             solver.parameters.max_time_in_seconds = limit.left
-            status, interrupted = run(solver, self.model)
+            status, interrupted = run(solver, self.model, self._callback(solver, watcher))
             if status == self.cp.INFEASIBLE:
                 return Answer(None, bound, True, interrupted)
             bound = max(bound, solver.best_objective_bound / self.scale * (1 - ROUNDING))
@@ -416,6 +427,22 @@ class Model(OpRows):
             parameters.max_deterministic_time = effort.units
         return solver
 
+    def _callback(self, solver: Any, watcher: Watcher | None) -> Any:
+        """What CP-SAT calls with each solution, or None; sets what it calls with each bound."""
+        if watcher is None:
+            return None
+        model, heard = self, watcher
+
+        class Solutions(self.cp.CpSolverSolutionCallback):  # type: ignore[name-defined, misc]
+            def on_solution_callback(self) -> None:
+                if not model._overfull(self):
+                    heard.found(model._read(self))
+
+        solver.best_bound_callback = lambda ticks: heard.proved(
+            ticks / model.scale * (1 - ROUNDING)
+        )
+        return Solutions()
+
     def _read(self, solver: Any) -> Times:
         ops = self.frame.ops
         by_unit = {
@@ -435,7 +462,14 @@ class Model(OpRows):
 
     def _forbid_overfull(self, solver: Any) -> bool:
         """Whether shares rounded down let too much on some device; then that is cut off."""
-        found = False
+        overfull = self._overfull(solver)
+        for device, units in overfull:
+            self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
+        return bool(overfull)
+
+    def _overfull(self, solver: Any) -> list[tuple[int, list[int]]]:
+        """Devices with more than they have room for, and the units there."""
+        found = []
         for device, room in enumerate(self.frame.room.tolist()):
             units = [
                 unit
@@ -445,12 +479,11 @@ class Model(OpRows):
                 and solver.boolean_value(on[device])
             ]
             if self.problem.unit_memory[units].sum() > room * (1 + ROUNDING):
-                self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
-                found = True
+                found.append((device, units))
         return found
 
 
-def run(solver: Any, model: Any) -> tuple[Any, bool]:
+def run(solver: Any, model: Any, callback: Any = None) -> tuple[Any, bool]:
     """Solve in a second thread, for Python sees Ctrl-C only between its own instructions.
 
     CP-SAT's status, and whether Ctrl-C has ended the search; then the solver has its best still.
@@ -460,7 +493,7 @@ def run(solver: Any, model: Any) -> tuple[Any, bool]:
 
     def work() -> None:
         try:
-            outcome.append(solver.solve(model))
+            outcome.append(solver.solve(model, callback))
         except BaseException as error:  # handed to the caller's thread
             outcome.append(error)
         done.set()

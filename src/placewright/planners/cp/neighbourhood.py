@@ -22,6 +22,7 @@ from placewright.planners.base import Budget, Progress
 from placewright.planners.cp.model import Answer, Effort, Model
 from placewright.planners.cp.state import State
 from placewright.planners.cp.window import Window
+from placewright.planners.pace import Herald
 
 WINDOW_UNITS = 0.03  # at first, of CP-SAT's deterministic time: a tenth of a second
 MOST_UNITS = 2.0
@@ -174,11 +175,13 @@ class Search:
         self, budget: Budget, windows: float = math.inf, on_progress: Progress | None = None
     ) -> State:
         """The best schedule when time or `windows` are used up, or after Ctrl-C."""
+        herald = Herald(budget, self.best.value if budget.start is not None else math.inf)
         while not self.interrupted and budget.left > 0 and self.done < windows:
             if self.best.value <= 0.0:
                 break
             count = int(min(self.workers, windows - self.done))
             self._round(count, budget)
+            herald.tell(self.best.value, lambda: self.best.placement)
             if on_progress:
                 share = self.done / windows
                 if 0 < budget.seconds < math.inf:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +17,6 @@ from placewright.plan import Placement
 from placewright.planners.base import (
     Budget,
     LatencyPlanner,
-    NoRoomError,
     Planner,
     Progress,
     Proposal,
@@ -28,8 +28,10 @@ from placewright.planners.cp.model import Answer, Effort, Model, Times
 from placewright.planners.cp.neighbourhood import WINDOW_UNITS, Search
 from placewright.planners.cp.state import State
 from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
-from placewright.planners.search import Annealing
-from placewright.planners.walk import Walk
+from placewright.planners.pace import TELL_SECONDS, Herald
+from placewright.planners.refining import refined
+from placewright.planners.search import default_iterations
+from placewright.planners.seeds import seeded
 from placewright.problem import Problem
 from placewright.simulate.latency import sequence_of
 
@@ -41,8 +43,8 @@ MOST_LITERALS = 400_000
 # more where it does not. Turns of linearisation level and its own time, then the level asked for.
 QUICK_TURNS = ((0, 0.5),)
 
-ANNEALING_SHARE = 0.15  # of the time of `lns`
-MOST_ANNEALING_SECONDS = 10.0
+ANNEALING_SHARE = 0.35  # of the time of `lns`
+ANNEALING_PER_OP = 1000  # evaluations at most: small graphs gain more from windows
 DEFAULT_WINDOWS = 200
 
 
@@ -89,7 +91,7 @@ class CpSat(LatencyPlanner):
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = _limited(budget, self.units)
         on_progress(f"{self.name}: a first plan", 0.0)
-        best, reason = first_incumbent(problem, seed, self.start, Budget(limit.left / 4))
+        best, reason = first_incumbent(problem, seed, self.start, limit.part(limit.left / 4))
         if best and best.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(best.placement)
         frame = whole(problem)
@@ -134,7 +136,8 @@ class CpSat(LatencyPlanner):
             workers = 1 if share < math.inf else self.workers
             if best:
                 model.hint(best.placement.device, best.schedule.op_start)
-            answer = model.solve(Effort(limit.left, min(units, share), workers, level, seed))
+            effort = Effort(limit.left, min(units, share), workers, level, seed)
+            answer = model.solve(effort, Watch(model, limit, best))
             units -= share
             bound = max(bound, answer.lower_bound)
             if answer.times is not None:
@@ -144,11 +147,32 @@ class CpSat(LatencyPlanner):
         return best, Answer(None, bound, answer.complete, answer.interrupted)
 
 
+class Watch:
+    """Tells a budget's listener of what CP-SAT finds and proves on the way."""
+
+    def __init__(self, model: Model, budget: Budget, best: Incumbent | None) -> None:
+        self.model, self.budget = model, budget
+        self.herald = Herald(budget, best.value if best else math.inf)
+        self.bound = 0.0
+        self.told_at = -math.inf
+
+    def found(self, times: Times) -> None:
+        each = timed(self.model.problem, placement_of(self.model.frame, times))
+        self.herald.tell(each.value, lambda: each.placement)
+
+    def proved(self, lower_bound: float) -> None:
+        now = time.monotonic()
+        if lower_bound > self.bound and now - self.told_at >= TELL_SECONDS:
+            self.bound, self.told_at = lower_bound, now
+            self.budget.listener.proved(min(lower_bound, self.herald.value), CpSat.name)
+
+
 class Lns(LatencyPlanner):
     """Large-neighbourhood search: CP-SAT places and orders windows of a plan anew.
 
-    Starts from the best of HEFT, simpler rules and annealing over placements and orders, which has
-    a share of the time. See `neighbourhood` for the windows.
+    Starts from the budget's start or, if there is none, from annealing over placements and orders
+    (`annealing` with a free order), which has a share of the time. See `neighbourhood` for the
+    windows.
 
     Options: `iterations`, the number of windows (without a time limit, `DEFAULT_WINDOWS`), which
     unlike a time limit give the same plan on every machine; `workers`, windows solved at the same
@@ -181,33 +205,19 @@ class Lns(LatencyPlanner):
     def _start(
         self, problem: Problem, budget: Budget, seed: int, on_progress: Progress
     ) -> tuple[State, bool]:
-        """The best simple plan, and whether Ctrl-C came meanwhile."""
+        """The plan to improve, and whether Ctrl-C came while it was looked for."""
+        if budget.start is not None:
+            return State(problem, budget.start), False
         on_progress("a first plan", 0.0)
-        first, _ = first_incumbent(problem, seed, None, budget)
-        share = min(ANNEALING_SHARE * budget.left, MOST_ANNEALING_SECONDS)
         is_timed = self.iterations is None and budget.seconds < math.inf
-        annealing = _Annealing(order="free")
-        candidates = [State(problem, first.placement)] if first else []
-        try:
-            allowed = Budget(share) if is_timed else Budget()
-            proposal = annealing.plan(problem, allowed, seed, no_progress)
-            candidates.append(State(problem, proposal.placement))
-        except NoRoomError:
-            if not candidates:
-                raise
-        return min(candidates, key=lambda state: state.value), annealing.interrupted
-
-
-class _Annealing(Annealing):
-    """Annealing that says whether Ctrl-C has ended it."""
-
-    interrupted = False
-
-    def search(self, walk: Walk, on_progress: Progress) -> None:
-        try:
-            super().search(walk, on_progress)
-        except KeyboardInterrupt:
-            self.interrupted = True
+        share = ANNEALING_SHARE * budget.left
+        part = budget.part(share if is_timed else math.inf)
+        first, interrupted = seeded(problem, part.part(part.left / 2), seed, no_progress)
+        if interrupted:
+            return State(problem, first), True
+        limit = ANNEALING_PER_OP * problem.op_count if is_timed else default_iterations(problem)
+        found, interrupted = refined(problem, first, part, limit, seed, no_progress)
+        return State(problem, found), interrupted
 
 
 # -- from a solution to a plan ---------------------------------------------------------------------
@@ -260,8 +270,8 @@ def _longest(problem: Problem) -> float:
 
 def _limited(budget: Budget, units: float) -> Budget:
     if math.isfinite(budget.left):
-        return Budget(budget.left)
-    return Budget(DEFAULT_SECONDS if math.isinf(units) else math.inf)
+        return budget.part(budget.left)
+    return budget.part(DEFAULT_SECONDS if math.isinf(units) else math.inf)
 
 
 def _positive(planner: str, option: str, text: str | float) -> float:

@@ -64,6 +64,18 @@ def placement_of(problem: Problem, op_slot: Whole) -> Placement:
     return Placement(device, subgraph=subgraph)
 
 
+def slots_of(problem: Problem, placement: Placement) -> Whole:
+    """`[op]` the slots of a placement, its subgraphs counted per device and way."""
+    device = placement.device.astype(np.int64)
+    number = np.zeros(problem.op_count, dtype=np.int64)
+    if placement.subgraph is not None:
+        for way in (False, True):
+            for accelerator in np.unique(device[~problem.is_cpu[device]]):
+                there = (device == accelerator) & (problem.is_backward == way)
+                number[there] = np.unique(placement.subgraph[there], return_inverse=True)[1]
+    return slot_of(problem, device, number)
+
+
 def atoms_of(problem: Problem, loose: Iterable[int] = ()) -> Atoms:
     """Units, and what contiguity ties together if each accelerator is invoked once per way.
 
@@ -199,5 +211,6 @@ def csr(row: Whole, item: Whole, rows: int) -> tuple[Whole, Whole]:
 def nothing_fits(planner: str) -> InfeasibleError:
     return InfeasibleError(
         f"planner '{planner}' found no split into contiguous subgraphs that fits the devices' "
-        "memory; give the devices more memory, allow more subgraphs, or try another planner"
+        "memory and pins; give the devices more memory, pin fewer ops, allow more subgraphs, or "
+        "try another planner"
     )

@@ -36,10 +36,10 @@ SHARE_OF_START = 0.25
 class InvocationIp(InvocationPlanner):
     """Tarnawski et al. 2020, Fig. 3, and Fig. 4 where accelerators have several subgraphs.
 
-    The search starts from a plan of `annealing`, which a quarter of the time goes to, and knows
-    its latency and the bound of `bounds.invocation_path`: where the two meet there is nothing
-    to solve. When time is up, or after Ctrl-C, the best plan so far is returned, with what is
-    proved by then.
+    The search starts from the budget's start or else a plan of `annealing`, which a quarter of the
+    time goes to, and knows its latency and the bound of `bounds.invocation_path`: where the two
+    meet there is nothing to solve. When time is up, or after Ctrl-C, the best plan so far is
+    returned, with what is proved by then. The budget's listener hears nothing of the solver's.
 
     Options: `solver` (highs, scip, gurobi); `nodes`: limit on branch-and-bound nodes, which a
     run repeats exactly; `start`: evaluations of annealing, or ``none`` to start from nothing
@@ -71,9 +71,11 @@ class InvocationIp(InvocationPlanner):
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.part(DEFAULT_SECONDS)
         best, bound, reason = self._start(problem, limit, budget, seed, on_progress)
         value = value_of(problem, best) if best else math.inf
+        if bound.value > 0.0:
+            budget.listener.proved(bound.value, bound.source)
         if best and (bound.value >= value * (1 - PROVED) or value == 0.0):
             return Proposal(best, min(bound.value, value), bound.source)
         answer = None
@@ -105,7 +107,9 @@ class InvocationIp(InvocationPlanner):
     ) -> tuple[Placement | None, Bound, InfeasibleError | None]:
         """A plan and a bound to start from, or why there is no plan yet."""
         timed = math.isfinite(budget.seconds)
-        share = Budget(SHARE_OF_START * limit.left) if timed else Budget()
+        share = budget.part(SHARE_OF_START * limit.left if timed else math.inf)
+        if budget.start is not None and math.isfinite(value := value_of(problem, budget.start)):
+            return budget.start, searched_bound(problem, limit, value), None
         if self.cold:
             return None, searched_bound(problem, share, math.inf), None
         try:

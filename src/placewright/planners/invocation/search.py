@@ -23,7 +23,6 @@ from placewright.planners.invocation.base import (
     InvocationPlanner,
     accelerators,
     nothing_fits,
-    placement_of,
 )
 from placewright.planners.invocation.starts import (
     MOST_STOPS,
@@ -80,7 +79,7 @@ class LinearDp(InvocationPlanner):
         start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
         walk = Walk(problem, search.atoms, start, search.rng, budget, self.limit(problem))
         with contextlib.suppress(KeyboardInterrupt):
-            for count in walk.chunks(self.moves, "moves", on_progress):
+            for count in walk.part(self.moves, "moves", on_progress):
                 walk.anneal(count, COLDEST, 1.0)
         return answer(walk, self.name)
 
@@ -112,7 +111,7 @@ class Annealing(_Search):
     its ancestors or descendants in its own subgraph, or all between it and the new one, and the
     rest of its colocation group. Rounds, each twice as long as the one before, start from the
     best slots so far. The search ends at once where the bound (`bounds.invocation_path`) shows
-    that nothing better is left.
+    that nothing better is left; with a start in the budget it is not computed.
 
     Options: `iterations`: evaluations, mutations that come to nothing included; `orders`: random
     orders to start from (100); `temperature`: at the start of a round, as a share of the
@@ -136,14 +135,16 @@ class Annealing(_Search):
         search = LinearSearch(problem, rng)
         on_progress("segments of random orders", 0.0)
         with contextlib.suppress(KeyboardInterrupt):
-            starts = Budget(SHARE_OF_STARTS * budget.left)
+            starts = budget.part(SHARE_OF_STARTS * budget.left)
             search.sample(affordable_orders(search, self.orders), starts)
         start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
         walk = Walk(problem, search.atoms, start, rng, budget, self.limit(problem, budget))
         bound = Bound(0.0, "")
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            on_progress("lower bound", 0.0)
-            bound = searched_bound(problem, budget, walk.best)
+            if budget.start is None:  # else whoever gave it sees to that
+                on_progress("lower bound", 0.0)
+                bound = searched_bound(problem, budget, walk.best)
+                budget.listener.proved(bound.value, bound.source)
             self._rounds(walk, bound.value, on_progress)
         return answer(walk, self.name, bound)
 
@@ -159,7 +160,7 @@ class Annealing(_Search):
             left = walk.evaluations_left
             length = left if left < 2 * wanted else wanted
             cooling = COLDEST_SHARE ** (1.0 / max(length, 1.0))
-            for count in walk.chunks(length, "annealing", on_progress):
+            for count in walk.part(length, "annealing", on_progress):
                 temperature = walk.anneal(count, temperature, cooling)
             wanted *= 2
 
@@ -193,14 +194,15 @@ class LocalSearch(_Search):
 
     def _descend(self, walk: Walk, most: float, on_progress: Progress) -> None:
         patience = 20 * walk.problem.op_count
-        helped, value, first = walk.done, walk.value, walk.done
+        helped, value = walk.done, walk.value
         if not len(walk.space.movable):
             return
-        for count in walk.chunks(max(most, 1.0), "local search", on_progress):
+        for count in walk.part(max(most, 1.0), "local search", on_progress):
             walk.anneal(count, COLDEST, 1.0)
             if walk.value < value:
-                helped, value = walk.done, walk.value
-            if walk.done - helped > patience or walk.done - first >= most:
+                helped, value = walk.done + count, walk.value
+            if walk.done + count - helped > patience:
+                walk.done += count
                 return
 
 
@@ -239,10 +241,14 @@ def random_fill(problem: Problem, atoms: Atoms, rng: np.random.Generator) -> Who
 
 
 def answer(walk: Walk, planner: str, bound: Bound | None = None) -> Proposal:
-    """The best slots of a walk; InfeasibleError if none of them could run."""
-    if walk.best == math.inf:
+    """The best slots of a walk, or the budget's start if that is as good.
+
+    InfeasibleError if nothing could run.
+    """
+    start = walk.budget.start
+    if walk.best == math.inf and start is None:
         raise nothing_fits(planner)
-    placement = placement_of(walk.problem, walk.state.best_slot)
+    placement = start if start is not None and walk.known <= walk.best else walk.placement()
     return Proposal(placement, bound.value, bound.source) if bound else Proposal(placement)
 
 

@@ -115,15 +115,20 @@ def filled(problem: Problem, atoms: Atoms, order: Whole, devices: Whole) -> Whol
     """`[op]` slots: consecutive pieces of `order`, as much as fits each device, the rest on CPUs.
 
     An atom that the current device may not take, or has no room for, goes to the next device for
-    good; pinned atoms wherever they are pinned. None if something is left over.
+    good; pinned atoms wherever they are pinned. None if something is left over, or if a pin ties
+    an atom to a device that cannot run all of it or has no room for it.
     """
     count = len(order)
     device = np.full(count, -1, dtype=np.int64)
-    free = problem.device_memory.copy()
     pinned = _pinned(problem, atoms)
-    for atom in np.flatnonzero(pinned >= 0):
-        device[atom] = pinned[atom]
-        free[pinned[atom]] -= atoms.memory[atom]
+    held = np.flatnonzero(pinned >= 0)
+    if not np.isfinite(atoms.time[held, pinned[held]]).all():
+        return None
+    device[held] = pinned[held]
+    used = np.bincount(pinned[held], atoms.memory[held], problem.device_count)
+    if (used > problem.device_memory).any():
+        return None
+    free = problem.device_memory - used
     cpus = np.flatnonzero(problem.is_cpu)
     at = 0
     for atom in order:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
 from placewright.kernels import invocation_search as kernel
-from placewright.kernels.invocation import Whole, network_of, work_for
+from placewright.kernels.invocation import Whole, latency, network_of, work_for
 from placewright.kernels.invocation_segments import Atoms
+from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
-from placewright.planners.invocation.base import accelerators, cpu_choices
+from placewright.planners.invocation.base import (
+    accelerators,
+    cpu_choices,
+    placement_of,
+    slots_of,
+)
+from placewright.planners.pace import Herald, Pace
 from placewright.problem import Problem
+from placewright.simulate.invocation import invoke
 
-CHUNK_SECONDS = 0.1  # between two looks at the clock
-FIRST_CHUNK = 16
+FIRST_PACE = 1e-4  # seconds per evaluation, until it is known
 
 
-class Walk:
-    """A search under way: the problem's arrays, the current and the best slots, the budget."""
+class Walk(Pace):
+    """A search under way: the problem's arrays, the current and the best slots, the budget.
+
+    It begins from the budget's start where that is better than the one given.
+    """
 
     def __init__(
         self,
@@ -32,10 +41,9 @@ class Walk:
         limit: float,
     ) -> None:
         """`limit` is the most evaluations, `start[op]` the slots to start from."""
+        super().__init__(budget, limit)
         self.problem, self.atoms, self.rng = problem, atoms, rng
-        self.budget, self.limit = budget, limit
-        self.done = 0
-        self.seconds_per_evaluation = 1e-4
+        self.seconds_per_evaluation = FIRST_PACE
         self.network = network_of(problem)
         self.work = work_for(problem)
         ops = problem.op_count
@@ -60,6 +68,17 @@ class Walk:
             np.zeros(2, dtype=np.int64),
         )
         self.restart_from(start)
+        self.known = math.inf  # seconds that the budget's start takes
+        if budget.start is not None:
+            self.known = invoke(problem, budget.start).value
+            slots = slots_of(problem, budget.start)
+            if latency(problem, slots) <= self.best:
+                self.restart_from(slots)
+        self.herald = Herald(budget, self.known)
+
+    def placement(self) -> Placement:
+        """The best slots."""
+        return placement_of(self.problem, self.state.best_slot)
 
     @property
     def value(self) -> float:
@@ -84,30 +103,22 @@ class Walk:
             self.network, self.atoms, self.space, self.state, self.work, self.scratch,
             self.rng, count, temperature, cooling,
         )  # fmt: skip
-        self.done += count
+        if self.best < math.inf:
+            self.herald.tell(self.best, self.placement)
         return float(ended)
 
-    def chunks(self, wanted: float, what: str, on_progress: Progress) -> Iterator[int]:
-        """Numbers of evaluations to do next, `wanted` in all, until limit or time are used up."""
-        size = FIRST_CHUNK
-        end = min(self.limit, self.done + wanted)
-        while self.done < end and self.budget.left > 0:
-            on_progress(what, self.progress)
-            started, before = time.perf_counter(), self.done
-            yield int(min(size, end - self.done))
-            spent = time.perf_counter() - started
-            self.seconds_per_evaluation = max(spent / max(self.done - before, 1), 1e-9)
-            until_end = min(CHUNK_SECONDS, max(self.budget.left, 0.0))
-            size = max(1, min(4 * size, int(until_end / self.seconds_per_evaluation)))
-
-    @property
-    def progress(self) -> float:
-        seconds = self.budget.seconds
-        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
-        return min(1.0, max(self.done / self.limit, elapsed))
+    def part(self, wanted: float, what: str, on_progress: Progress) -> Iterator[int]:
+        """As `chunks`, for so many evaluations in all."""
+        end = self.done + wanted
+        for count in self.chunks(what, on_progress):
+            fewer = int(min(count, max(1, end - self.done)))
+            yield fewer
+            if self.done + fewer >= end:
+                self.done += fewer  # as `chunks` would have counted
+                return
+            self.done -= count - fewer
 
     @property
     def evaluations_left(self) -> float:
         """How many the time and the limit leave at the pace so far."""
-        by_time = max(self.budget.left, 0.0) / self.seconds_per_evaluation
-        return min(self.limit - self.done, by_time)
+        return min(self.limit - self.done, super().evaluations_left)

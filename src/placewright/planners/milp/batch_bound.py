@@ -95,9 +95,10 @@ def by_cp_sat(limit: Budget, seconds: float) -> Solve:
     """Solve with CP-SAT, for at most `seconds` each and no longer than the limit."""
 
     def solve(problem: Problem) -> float:
-        start = min(first_plans(problem, 0, limit), key=lambda each: each.value, default=None)
-        if start is None or start.value == 0.0 or limit.left <= 0:
+        plans = first_plans(problem, 0, Budget(limit.left))
+        if not plans or plans[0].value == 0.0 or limit.left <= 0:
             return 0.0
+        start = plans[0]
         instance = BatchInstance(problem, start.value)
         model = BatchModel(instance, Symmetry(problem, "none"))
         model.hint(start)
@@ -116,6 +117,7 @@ class _Recursion:
         piece = np.arange(modules.count) * pieces // modules.count
         self.home = piece[modules.op_module]
         self.count = pieces
+        self.precedence = Precedence(self.problem)
         self.behind = [self._behind(boundary) for boundary in range(pieces)]
         self.known: dict[tuple[int, int], float] = {}
 
@@ -125,8 +127,10 @@ class _Recursion:
         found = ~before
         if not boundary:
             return found
-        precedence = Precedence(self.problem)
+        precedence = self.precedence
         for op in np.flatnonzero(before).tolist():
+            if self.limit.left <= 0:
+                return np.zeros(len(found), dtype=np.bool_)
             if not any(before[reader] for reader in precedence.followers[op]):
                 after = np.zeros(len(found), dtype=np.bool_)
                 after[precedence.members(precedence.after[op])] = True

@@ -8,6 +8,7 @@ that what it proves holds for the true ones, and plans are timed anew.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +16,12 @@ import numpy as np
 
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
+from placewright.planners.base import Budget
+from placewright.planners.cp.model import run
 from placewright.planners.milp.batch_instance import Batch, BatchIncumbent, BatchInstance
 from placewright.planners.milp.batch_instance import chunk_devices as chunks_of
 from placewright.planners.milp.batch_program import new_names, placement_of
-from placewright.planners.milp.solver import HORIZON
-from placewright.planners.milp.subproblem import run_solver
+from placewright.planners.milp.solver import HORIZON, OutOfTimeError
 from placewright.planners.milp.symmetry import Symmetry
 
 CP_SAT = "cp-sat"
@@ -34,9 +36,13 @@ class BatchModel:
     no variable: a literal is True, False or CP-SAT's.
     """
 
-    def __init__(self, instance: BatchInstance, symmetry: Symmetry) -> None:
+    def __init__(
+        self, instance: BatchInstance, symmetry: Symmetry, limit: Budget | None = None
+    ) -> None:
+        """OutOfTimeError if `limit` passes while it is written."""
         from ortools.sat.python import cp_model
 
+        self.limit = limit or Budget()
         self.instance = instance
         self.problem = instance.problem
         self.symmetry = symmetry
@@ -50,6 +56,11 @@ class BatchModel:
         self._alike()
         self.model.minimize(self.latency)
 
+    def _look(self) -> None:
+        """At the clock."""
+        if self.limit.left <= 0:
+            raise OutOfTimeError
+
     # -- variables -------------------------------------------------------------------------------
 
     def _variables(self) -> None:
@@ -58,6 +69,7 @@ class BatchModel:
         self.on: list[dict[int, list[Any]]] = []
         self.size: list[dict[int, dict[int, Any]]] = []
         for unit, known in enumerate(instance.known.tolist()):
+            self._look()
             devices = instance.devices(unit)
             free = known[0] < 0
             self.on.append(
@@ -134,6 +146,7 @@ class BatchModel:
 
     def _dependencies(self) -> None:
         for (i, j), move in self.instance.moves.items():
+            self._look()
             for u in self.instance.devices(int(self.problem.op_unit[i])):
                 for v in self.instance.devices(int(self.problem.op_unit[j])):
                     self._dependency(i, j, u, v, _ticks(move[u, v]))
@@ -172,6 +185,7 @@ class BatchModel:
     def _no_overlap(self) -> None:
         instance, model = self.instance, self.model
         for one, two, u in instance.orders():
+            self._look()
             row = model.add(self.start[two, u] >= self.start[one, u] + self._duration(one, u))
             if self._is_free(one):
                 row.only_enforce_if(self._used(one, u))
@@ -257,8 +271,14 @@ class BatchModel:
                 model.add_hint(variable, _ticks(start / self.instance.scale))
         model.add_hint(self.latency, min(TICKS, _ticks(incumbent.value / self.instance.scale)))
 
-    def solve(self, seconds: float, seed: int, deterministic: float | None = None) -> ModelAnswer:
-        """What is found in `seconds`.
+    def solve(
+        self,
+        seconds: float,
+        seed: int,
+        deterministic: float | None = None,
+        found: Callable[[Placement], None] | None = None,
+    ) -> ModelAnswer:
+        """What is found in `seconds`; `found` hears of it on the way, in CP-SAT's thread.
 
         With `deterministic` units of CP-SAT's own time the result does not depend on the clock.
         """
@@ -273,13 +293,28 @@ class BatchModel:
         if deterministic is not None:
             parameters.max_deterministic_time = deterministic
             parameters.num_workers = 1
-        status = run_solver(solver, self.model)
+        status, interrupted = run(solver, self.model, self._callback(found))
+        if interrupted:
+            raise KeyboardInterrupt
         if status == cp_model.INFEASIBLE:
             return ModelAnswer(None, 0.0, complete=True)
         bound = solver.best_objective_bound / PER_UNIT
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return ModelAnswer(None, bound, complete=False)
         return ModelAnswer(self._decode(solver), bound, status == cp_model.OPTIMAL)
+
+    def _callback(self, found: Callable[[Placement], None] | None) -> Any:
+        from ortools.sat.python import cp_model
+
+        if found is None:
+            return None
+        model, heard = self, found
+
+        class Solutions(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                heard(model._decode(self))
+
+        return Solutions()
 
     def _decode(self, solver: Any) -> Placement:
         device = np.empty((self.problem.op_count, self.instance.chunks), dtype=np.int32)

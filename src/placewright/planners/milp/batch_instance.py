@@ -163,9 +163,9 @@ class BatchInstance:
 
     def _possible(self) -> Flags:
         problem = self.problem
-        fits = problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        pinned = problem.unit_pinned[:, None]
-        fits = fits & ((pinned < 0) | (pinned == np.arange(problem.device_count)))
+        # Where an op is not supported, or not pinned, the unit's time is infinite.
+        fits = np.isfinite(problem.unit_time)
+        fits &= problem.unit_memory[:, None] <= problem.device_memory[None, :]
         possible = np.repeat(fits[:, :, None], len(self.sizes), axis=2)
         np.logical_and.at(possible, problem.op_unit, np.isfinite(problem.batch_time))
         return possible

@@ -26,6 +26,7 @@ from placewright.planners.milp.solver import (
     solve_program,
 )
 from placewright.planners.milp.symmetry import Symmetry, check_use
+from placewright.planners.pace import Herald
 from placewright.problem import Problem
 
 
@@ -37,7 +38,8 @@ class BatchMilp:
     seconds), which unlike a time limit gives the same plan on every machine; `symmetry` (none,
     batch, task or time; §VI), the use by which equal devices and hosts are ordered. The time limit
     is the budget's, and `DEFAULT_SECONDS` if that has none. When time is up, or after Ctrl-C, the
-    best plan so far is returned, with what is proved by then.
+    best plan so far is returned, with what is proved by then. The budget's listener hears of the
+    first plan and, on the way, of those of cp-sat alone: HiGHS has no callbacks.
 
     Inputs are placed in chunks (see `batch_instance`). Where that may lose the optimum, nothing
     is claimed to be proved.
@@ -69,20 +71,25 @@ class BatchMilp:
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.part(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
-        first = first_plans(problem, seed, Budget(limit.left / 4))
+        first = first_plans(problem, seed, limit.part(limit.left / 4))
         incumbent = first[0] if first else None
+        if incumbent and incumbent.placement is not budget.start:
+            budget.listener.found(incumbent.placement)
         if incumbent and incumbent.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(incumbent.placement)
         bound = 0.0
         try:
             on_progress(f"{self.name}: building the program", 0.05)
             instance = BatchInstance(problem, incumbent.value if incumbent else None)
+            if limit.left <= 0:
+                raise OutOfTimeError
             start = next((each for each in first if in_chunks(problem, each)), None)
+            known = incumbent.value if incumbent else math.inf
             on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.1)
             search = self._by_cp_sat if self.solver == CP_SAT else self._by_program
-            found, proved, infeasible = search(instance, start, limit, seed)
+            found, proved, infeasible = search(instance, start, limit, seed, known)
             if chunks_lose_nothing(problem):
                 bound = proved * instance.scale
             if found is not None:
@@ -106,7 +113,12 @@ class BatchMilp:
         return Proposal(incumbent.placement, min(bound, incumbent.value), source)
 
     def _by_program(
-        self, instance: BatchInstance, start: BatchIncumbent | None, limit: Budget, seed: int
+        self,
+        instance: BatchInstance,
+        start: BatchIncumbent | None,
+        limit: Budget,
+        seed: int,
+        known: float,
     ) -> Found:
         program = BatchProgram(instance, Symmetry(instance.problem, self.use), limit)
         hint = program.hint(start) if start else None
@@ -119,12 +131,23 @@ class BatchMilp:
                 return found, safe_bound(answer), False
 
     def _by_cp_sat(
-        self, instance: BatchInstance, start: BatchIncumbent | None, limit: Budget, seed: int
+        self,
+        instance: BatchInstance,
+        start: BatchIncumbent | None,
+        limit: Budget,
+        seed: int,
+        known: float,
     ) -> Found:
-        model = BatchModel(instance, Symmetry(instance.problem, self.use))
+        """Plans of `known` seconds or more are no news."""
+        model = BatchModel(instance, Symmetry(instance.problem, self.use), limit)
         if start:
             model.hint(start)
-        answer = model.solve(limit.left, seed, self.nodes and self.nodes / 1000)
+        herald = Herald(limit, known)
+
+        def tell(found: Placement) -> None:
+            herald.tell(timed_batches(instance.problem, found).value, lambda: found)
+
+        answer = model.solve(limit.left, seed, self.nodes and self.nodes / 1000, tell)
         infeasible = answer.complete and answer.placement is None
         return answer.placement, answer.bound, infeasible
 

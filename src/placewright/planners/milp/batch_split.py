@@ -31,6 +31,7 @@ from placewright.planners.milp.one_node import repeated_on_hosts
 from placewright.planners.milp.planner import DEFAULT_SECONDS
 from placewright.planners.milp.solver import OutOfTimeError, solve_program
 from placewright.planners.milp.symmetry import Symmetry, check_use, equal_hosts
+from placewright.planners.pace import Herald
 from placewright.problem import Problem
 
 SOLVABLE_OPS = 16
@@ -50,12 +51,12 @@ class BatchSplit:
     """Modules one after another, each given the rest of the plan; then again and elsewhere.
 
     The start is the best plan of the simple rules, of `annealing` with a quarter of the time, and,
-    where hosts are equal, of one host repeated (`one_node`). From there on the units of one module
-    at a time get new devices and all batches new times, what is before and after being known
-    (`batch_window`). When every module had its turn, windows of units that run at about the same
-    time follow, larger while they are solved to the end and smaller while they are not, until time
-    is up. A batch of a later module may run before one of an earlier module, so no dynamic program
-    over the boundaries is exact here.
+    where hosts are equal, of one host repeated (`one_node`); or the budget's start. From there on
+    the units of one module at a time get new devices and all batches new times, what is before and
+    after being known (`batch_window`). When every module had its turn, windows of units that run at
+    about the same time follow, larger while they are solved to the end and smaller while they are
+    not, until time is up. A batch of a later module may run before one of an earlier module, so no
+    dynamic program over the boundaries is exact here.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `solver` of a module: cp-sat, which knows devices that run one batch at a
@@ -95,12 +96,13 @@ class BatchSplit:
         return refused(problem)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.part(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
-        names = HEURISTICS if self.iterations else (*HEURISTICS, SEARCH)
-        plans = first_plans(problem, seed, Budget(limit.left * START_SHARE), names)
-        repeated = self._repeated(problem, Budget(limit.left * HOST_SHARE), seed)
-        plans = sorted([*plans, *repeated], key=lambda each: each.value)
+        plans = self._first(problem, limit, seed)
+        known = plans[0].value if limit.start is not None else math.inf
+        herald = Herald(limit, known)
+        if plans:
+            herald.tell(plans[0].value, lambda: plans[0].placement)
         start = next((each for each in plans if in_chunks(problem, each)), None)
         if start is None:
             if plans:
@@ -111,13 +113,25 @@ class BatchSplit:
             )
         if start.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(start.placement)
-        search = _Search(problem, self, start, Budget(limit.left * (1 - BOUND_SHARE)), seed)
+        most = limit.part(limit.left * (1 - BOUND_SHARE))
+        search = _Search(problem, self, start, most, seed, herald)
         bound = Bound(0.0, "")
         with suppress(KeyboardInterrupt):
             search.run(on_progress)
             bound = self._bound(problem, limit)
+            if bound.value > 0.0:
+                limit.listener.proved(bound.value, bound.source)
         best = min([*plans, search.best], key=lambda each: each.value)
         return Proposal(best.placement, min(bound.value, best.value), bound.source)
+
+    def _first(self, problem: Problem, limit: Budget, seed: int) -> list[BatchIncumbent]:
+        """The start if there is one, else also what annealing and one host repeated find."""
+        if limit.start is not None:
+            return first_plans(problem, seed, limit)
+        names = HEURISTICS if self.iterations else (*HEURISTICS, SEARCH)
+        plans = first_plans(problem, seed, limit.part(limit.left * START_SHARE), names)
+        repeated = self._repeated(problem, Budget(limit.left * HOST_SHARE), seed)
+        return sorted([*plans, *repeated], key=lambda each: each.value)
 
     def _repeated(self, problem: Problem, limit: Budget, seed: int) -> list[BatchIncumbent]:
         """Where hosts are equal, also the plan of one repeated on all."""
@@ -137,6 +151,8 @@ class BatchSplit:
         modules = self.modules(problem)
         if self.iterations:  # nothing that the clock decides
             return module_bound(modules)
+        if limit.left <= 0:
+            return Bound(0.0, "")
         return module_bound(modules, by_cp_sat(limit, self.module_seconds), limit)
 
     def modules(self, problem: Problem) -> Modules:
@@ -160,20 +176,23 @@ class _Search:
         start: BatchIncumbent,
         limit: Budget,
         seed: int,
+        herald: Herald,
     ) -> None:
         self.problem = problem
         self.planner = planner
         self.limit = limit
+        self.herald = herald
         self.symmetry = Symmetry(problem, planner.use)
         self.best = self._renamed(start)
         self.random = np.random.default_rng(seed)
         self.units = float(SOLVABLE_OPS)
+        self.writing = 0.0  # seconds that the last window took before its model
         self.movable = problem.unit_pinned < 0
 
     def run(self, on_progress: Progress) -> None:
         windows = self._windows()
         done = 0
-        while self.limit.left > 0 and done != self.planner.iterations:
+        while self.limit.left > self.writing and done != self.planner.iterations:
             free = next(windows) & self.movable
             if free.any():
                 self._improve(free)
@@ -229,16 +248,18 @@ class _Search:
     def _improve(self, free: Flags) -> None:
         device = chunk_devices(self.best.placement.device, chunk_size(self.problem))
         assert device is not None  # every plan of this search is in chunks
+        before = self.limit.left
         window = Window(self.problem, self.best, device, free, self._devices(device, free))
-        seconds = min(self.planner.module_seconds, self.limit.left)
+        self.writing = before - self.limit.left
         try:
-            found, complete = self._solve(window, seconds)
+            found, complete = self._solve(window)
         except OutOfTimeError:
             found, complete = None, False
         factor = 1.1 if complete else 0.95
         self.units = float(np.clip(self.units * factor, LEAST_UNITS, MOST_UNITS))
         if found is not None and found.value <= self.best.value:
             self.best = found
+            self.herald.tell(found.value, lambda: found.placement)
 
     def _devices(self, device: Ints, free: Flags) -> Flags:
         """All devices, or `MOST_DEVICES`: the free units' own first, then any others."""
@@ -249,20 +270,22 @@ class _Search:
         chosen[np.concatenate([own, others])[:MOST_DEVICES]] = True
         return chosen
 
-    def _solve(self, window: Window, seconds: float) -> tuple[BatchIncumbent | None, bool]:
+    def _solve(self, window: Window) -> tuple[BatchIncumbent | None, bool]:
         """The plan found, and whether the window was searched to the end."""
         planner = self.planner
         seed = int(self.random.integers(2**31 - 1))
         if planner.solver == CP_SAT:
-            model = BatchModel(window, self.symmetry)
+            model = BatchModel(window, self.symmetry, self.limit)
             model.hint(self.best)
+            seconds = min(planner.module_seconds, max(self.limit.left, 0.0))
             deterministic = DETERMINISTIC_SECONDS if planner.iterations else None
             answer = model.solve(seconds, seed, deterministic)
             found, complete = answer.placement, answer.complete
             return (better(self.problem, None, found) if found else None), complete
-        program = BatchProgram(window, self.symmetry, Budget(seconds))
+        limit = Budget(min(planner.module_seconds, self.limit.left))
+        program = BatchProgram(window, self.symmetry, limit)
         solution = solve_program(
-            program.program, planner.solver, seconds, program.hint(self.best), None, seed
+            program.program, planner.solver, limit.left, program.hint(self.best), None, seed
         )
         if solution.values is None:
             return None, False

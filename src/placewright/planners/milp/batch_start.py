@@ -27,7 +27,10 @@ def first_plans(
     """Whole inputs, and all inputs in one batch, placed simply; and what planners find.
 
     Shortest first. `names` are those of the planners, which may take as long as the budget says.
+    If that has a start, there is nothing else: it took longer to find than these would.
     """
+    if budget.start is not None:
+        return [timed_batches(problem, budget.start)]
     placements = [whole_inputs(problem), one_after_another(problem)]
     for name in names:
         if any(row.name == name for row in planners.planners_for("batch-throughput")):
@@ -52,7 +55,8 @@ def whole_inputs(problem: Problem) -> Placement | None:
     """
     if (problem.op_pinned >= 0).any():
         return None
-    fits = problem.op_memory.sum() <= problem.device_memory
+    fits = np.isfinite(problem.op_time).all(axis=0)
+    fits &= problem.op_memory.sum() <= problem.device_memory
     work = np.where(fits[:, None], problem.batch_time.sum(axis=0), np.inf)
     total = problem.options.batch
     least = np.full(total + 1, np.inf)
@@ -85,7 +89,7 @@ def one_after_another(problem: Problem) -> Placement | None:
     whole = np.flatnonzero(problem.batch_sizes == problem.options.batch)
     if not len(whole):
         return None
-    time = np.zeros((problem.unit_count, problem.device_count))
+    time = np.where(np.isfinite(problem.unit_time), 0.0, np.inf)
     np.add.at(time, problem.op_unit, problem.batch_time[:, :, whole[0]])
     held = np.isfinite(time)
     finite = np.where(held, time, time[held].max() if held.any() else 0.0)

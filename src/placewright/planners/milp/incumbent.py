@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.coarsen.devices import swaps_links
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Ints
 from placewright.outcome import Schedule
@@ -18,6 +19,7 @@ from placewright.planners.simple import MinimumExecutionTime, SingleDevice
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement
 
+MOST_DEVICES = 64  # that are compared pair by pair, with all their channels
 STARTS: tuple[Callable[[], Planner], ...] = (Heft, MEtf, MinimumExecutionTime, SingleDevice)
 
 
@@ -49,6 +51,8 @@ def first_incumbent(
     best = timed(problem, _relabelled(problem, budget.start)) if budget.start else None
     reason: InfeasibleError | None = None
     for planner in [create() for create in STARTS] + ([another] if another else []):
+        if best is not None and budget.left <= 0:
+            break
         refusal = planner.supports(problem)
         if refusal:
             raise OptionError(f"start '{planner.name}' cannot take this problem: {refusal}")
@@ -74,7 +78,12 @@ def longest(problem: Problem) -> float:
 
 
 def twin_devices(problem: Problem) -> list[list[int]]:
-    """Groups of two or more devices that can be swapped without changing any schedule."""
+    """Groups of two or more devices that can be swapped without changing any schedule.
+
+    Not looked for among more than `MOST_DEVICES`.
+    """
+    if problem.device_count > MOST_DEVICES:
+        return []
     groups: list[list[int]] = []
     for device in range(problem.device_count):
         for group in groups:
@@ -96,7 +105,7 @@ def _swappable(problem: Problem, one: int, two: int) -> bool:
     if not np.array_equal(problem.op_time[:, one], problem.op_time[:, two]):
         return False
     for matrix in (problem.link_latency, problem.link_seconds_per_byte):
-        if not np.array_equal(matrix, matrix[np.ix_(swap, swap)]):
+        if not swaps_links(matrix, one, two):
             return False
     return _channel_uses(problem, np.sort(swap)) == _channel_uses(problem, swap)
 

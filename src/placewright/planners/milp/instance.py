@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Floats, Ints
-from placewright.planners.milp.incumbent import Incumbent
+from placewright.planners.base import Budget
+from placewright.planners.milp.incumbent import Incumbent, longest
 from placewright.planners.milp.precedence import Precedence
-from placewright.planners.milp.solver import HORIZON
+from placewright.planners.milp.solver import HORIZON, OutOfTimeError
 from placewright.problem import Problem
 
 # The horizon is a little above the incumbent's makespan, so that rounding keeps the incumbent.
@@ -32,9 +33,13 @@ class Instance:
       op is not allowed).
     """
 
-    def __init__(self, problem: Problem, incumbent: Incumbent | None) -> None:
+    def __init__(
+        self, problem: Problem, incumbent: Incumbent | None, limit: Budget | None = None
+    ) -> None:
+        """OutOfTimeError if `limit` passes, here or while `rival_pairs` are listed."""
         self.problem = problem
         self.incumbent = incumbent
+        self.limit = limit or Budget()
         self.precedence = Precedence(problem)
         self.input_edges, self.output_edges = _edges_by_op(problem)
         self.scale = self._longest_of_interest() * (1 + SLACK) / HORIZON
@@ -47,16 +52,13 @@ class Instance:
         """The incumbent's makespan, or all ops and transfers in a row, each at its slowest."""
         if self.incumbent:
             return self.incumbent.value
-        problem = self.problem
-        ops = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0).max(axis=1).sum()
-        sizes = problem.tensor_bytes[problem.edge_tensor]
-        moves = problem.link_latency.max() + sizes * problem.link_seconds_per_byte.max()
-        return float(ops + moves.sum()) or 1.0
+        return longest(self.problem)
 
     def _narrow(self) -> None:
         """Windows from the devices allowed, devices from the windows, until nothing changes."""
         unit = self.problem.op_unit
         while True:
+            self._look()
             times = np.where(self.allowed[unit], self.problem.op_time, np.inf) / self.scale
             self.op_time: Floats = times
             self.head, self.tail = self._heads(), self._tails()
@@ -66,6 +68,11 @@ class Instance:
             if (narrowed == self.allowed).all():
                 return
             self.allowed = narrowed
+
+    def _look(self) -> None:
+        """At the clock."""
+        if self.limit.left <= 0:
+            raise OutOfTimeError
 
     def _heads(self) -> Floats:
         head = np.where(np.isfinite(self.op_time), 0.0, np.inf)
@@ -139,6 +146,7 @@ class Instance:
         start, finish = self.earliest_start[order], self.latest_finish[order]
         pairs = []
         for place, first in enumerate(order.tolist()):
+            self._look()
             meets = (possible & possible[place]).any(axis=1)
             meets &= (finish[place] > start) & (finish > start[place])
             after = self.precedence.after[first]

@@ -1,26 +1,21 @@
-"""Many small problems solved exactly, in this process or in several.
+"""Many small problems solved exactly, in several threads.
 
-Every problem is solved by itself in one thread, so what comes out does not depend on how many
-processes there are, unless time runs out.
+A problem is solved in *turns* of CP-SAT's own, repeatable time: the first are short, which is
+enough for most modules, and later ones, with other settings, take ever longer. Who asks says how
+many turns a problem may have, and above what value its plans are of no interest. Every problem is
+solved by itself in one thread, so what comes out does not depend on how many threads there are,
+unless time runs out.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import math
 import os
-import signal
-import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.context import SpawnContext
-from types import ModuleType, TracebackType
-from typing import Any
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,108 +23,245 @@ from placewright.bounds.latency import lower_bound
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
 from placewright.planners.base import Budget, no_progress
-from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
+from placewright.planners.cp.frame import whole
+from placewright.planners.cp.model import Answer as Solution
+from placewright.planners.cp.model import Effort, Model
+from placewright.planners.cp.planner import placement_of
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, longest, timed
 from placewright.planners.milp.solver import OutOfTimeError
-from placewright.planners.milp.subproblem import ConstraintProgram, Subproblem
+from placewright.planners.milp.subproblem import Subproblem
 from placewright.problem import Problem
 
 PROVED = 1e-5
 """Relative difference of value and bound at which a module needs no more time."""
 
-# CP-SAT without a linear relaxation is by far the fastest where it ends at all, with one it
-# proves more where it does not: linearisation level and how much of its own, repeatable time
-# (0.1 is about half a second).
-TURNS = ((0, 0.2), (1, 0.2), (0, 4.0), (1, np.inf))
-QUICK_TURNS = TURNS[:2]
-QUICK_SECONDS = 1.0  # of the solvers that count no time of their own
+SLACK = 1e-9  # relative; a horizon is a little above the cutoff, so that rounding excludes nothing
+POLL_SECONDS = 0.05
+MOST_THREADS = 8
 
-PATIENCE = 3.0  # seconds of solving here before workers, which take as long to start, are worth it
-HARD_OPS = 30  # or at once, for several modules of so many ops
-HARD_SECONDS = 2.0
-GRACE_SECONDS = 5.0  # for workers that should have ended by themselves
+
+@dataclass(frozen=True)
+class Turn:
+    """A try at a problem: CP-SAT's level of linearisation, the form of its rows, its own time.
+
+    About five seconds of a slow processor are a unit.
+    """
+
+    level: int
+    is_linear: bool
+    units: float
+
+
+# Without a linear relaxation CP-SAT is by far the fastest where it ends at all; with one it proves
+# more where it does not. Where it is slow another search often is not: hence short tries first.
+TURNS = (
+    Turn(0, False, 0.08),
+    Turn(1, True, 0.2),
+    Turn(0, False, 1.0),
+    Turn(1, True, 2.0),
+    Turn(0, True, 5.0),
+    Turn(2, True, 10.0),
+)
+BOUND_TURN = 1
+"""The first turn that says much of a problem it does not solve."""
+
+QUICK_TURNS = 2
+LATER_UNITS = 20.0
+SECONDS_PER_UNIT = 5.0  # of the solvers that count no time of their own
+
+
+def turn_of(number: int) -> Turn:
+    """Without end: the last two kinds in turn, for twice the time each."""
+    if number < len(TURNS):
+        return TURNS[number]
+    pair, kind = divmod(number - len(TURNS), 2)
+    return replace(TURNS[len(TURNS) - 2 + kind], units=LATER_UNITS * 2.0**pair)
 
 
 @dataclass(frozen=True)
 class Method:
-    """How a small problem is solved: `solver`, a limit on its `nodes` (or conflicts), `seed`."""
+    """How a small problem is solved.
+
+    `solver`; `seconds` and `nodes`, limits for one problem over all its turns (of CP-SAT a node is
+    a thousandth of its own time); `seed`.
+    """
 
     solver: str = "cp-sat"
     nodes: int | None = None
     seed: int = 0
+    seconds: float = math.inf
 
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """The best placement found with its sequence, or None; its value; a bound on every plan."""
+    """What is known of a problem: the best placement with its sequence, or None; a bound.
+
+    `value` of the placement, else infinite; `complete` if it is the optimum but for rounding;
+    `turns` that are over without an end of the search, the `seconds` and `units` they took.
+    """
 
     placement: Placement | None
     value: float
     lower_bound: float
+    complete: bool = False
+    turns: int = 0
+    seconds: float = 0.0
+    units: float = 0.0
 
     @property
     def is_proved(self) -> bool:
-        return self.value - self.lower_bound <= PROVED * self.value
+        return self.complete or self.value - self.lower_bound <= PROVED * self.value
+
+    def is_done(self, cutoff: float) -> bool:
+        """Whether it is proved, or that nothing is below the cutoff."""
+        return self.is_proved or self.lower_bound >= cutoff
+
+    def is_exhausted(self, method: Method) -> bool:
+        """Whether it has had all that the method allows."""
+        units = math.inf if method.nodes is None else method.nodes / 1000
+        return self.seconds >= method.seconds or self.units >= units
+
+
+NOTHING = Answer(None, math.inf, 0.0)
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """A problem to be solved: plans of `cutoff` seconds or more are of no interest.
+
+    It has turns up to number `until` (None: until it is done), of them those from `first` on.
+    """
+
+    sub: Subproblem
+    cutoff: float = math.inf
+    until: int | None = None
+    first: int = 0
 
 
 # -- one problem -----------------------------------------------------------------------------------
 
 
-def solve_exactly(problem: Problem, seconds: float, method: Method, quick: bool = False) -> Answer:
+def solve_exactly(problem: Problem, seconds: float, method: Method) -> Answer:
     """The optimum, or what is found and proved of it within so many seconds.
 
-    `quick`: a few seconds at most, counted in CP-SAT's own time so that it is repeatable.
     Without a placement where none was found; the bound is never above the optimum.
     """
-    limit = Budget(seconds)
-    simple = lower_bound(problem).value
-    if not np.isfinite(simple):
-        return Answer(None, np.inf, 0.0)
-    best, bound = None, 0.0
-    try:
-        if method.solver == "cp-sat":
-            best, bound = _by_constraints(problem, simple, limit, method, quick)
+    return _Case(problem, method, NOTHING).solve(Budget(seconds), math.inf, None)
+
+
+class _Case:
+    """A problem and what is known of it; `stop` from another thread ends its search."""
+
+    def __init__(self, problem: Problem, method: Method, known: Answer) -> None:
+        self.problem, self.method, self.known = problem, method, known
+        self.model: Model | None = None
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+        if self.model is not None:
+            self.model.stop()
+
+    def solve(self, limit: Budget, cutoff: float, until: int | None, first: int = 0) -> Answer:
+        if self.known is NOTHING:
+            self._begin(limit)
+        if self.known.turns < first:
+            self.known = replace(self.known, turns=first)
+        while not (
+            self.stopped
+            or limit.left <= 0
+            or self.known.is_done(cutoff)
+            or self.known.is_exhausted(self.method)
+            or (until is not None and self.known.turns >= until)
+        ):
+            self._turn(limit, cutoff)
+        return self.known
+
+    def _begin(self, limit: Budget) -> None:
+        """What simple rules find and a simple argument says."""
+        bound = lower_bound(self.problem).value
+        if not math.isfinite(bound):
+            self.known = Answer(None, math.inf, math.inf)
+            return
+        # Not the limit itself: its start, if it has one, is a plan of the whole.
+        best, _ = first_incumbent(self.problem, self.method.seed, None, Budget(limit.left))
+        self.known = Answer(None, math.inf, bound)
+        if best is not None:
+            self._found(best)
+
+    def _turn(self, limit: Budget, cutoff: float) -> None:
+        started = time.monotonic()
+        known = self.known
+        if self.method.solver == "cp-sat":
+            units = self._by_constraints(limit, cutoff)
         else:
-            best, bound = _by_program(problem, limit, method, quick)
-    except (InfeasibleError, OutOfTimeError):
-        pass
-    if best is None:
-        return Answer(None, np.inf, max(simple, bound))
-    return Answer(best.placement, best.value, min(max(simple, bound), best.value))
+            units = self._by_program(limit)
+        self.known = replace(
+            self.known,
+            turns=known.turns if self.known.is_done(cutoff) else known.turns + 1,
+            seconds=known.seconds + time.monotonic() - started,
+            units=known.units + units,
+        )
 
+    def _by_constraints(self, limit: Budget, cutoff: float) -> float:
+        """CP-SAT's own time that it took."""
+        known, turn = self.known, turn_of(self.known.turns)
+        units = turn.units
+        if self.method.nodes is not None:
+            units = min(units, self.method.nodes / 1000 - known.units)
+        horizon = min(cutoff * (1 + SLACK), known.value, longest(self.problem) * (1 + SLACK))
+        model = self.model = Model(whole(self.problem), horizon, is_linear=turn.is_linear)
+        if known.placement is not None:
+            schedule = timed(self.problem, known.placement).schedule
+            model.hint(known.placement.device, schedule.op_start)
+        effort = Effort(
+            min(limit.left, self.method.seconds), units, level=turn.level,
+            seed=self.method.seed + known.turns,
+        )  # fmt: skip
+        solution = Solution(None, 0.0, complete=False) if self.stopped else model.solve(effort)
+        if solution.interrupted:
+            raise KeyboardInterrupt
+        self._learn(model, solution, horizon)
+        return units
 
-def _by_constraints(
-    problem: Problem, simple: float, limit: Budget, method: Method, quick: bool
-) -> tuple[Incumbent | None, float]:
-    best, _ = first_incumbent(problem, method.seed, None, limit)
-    bound = simple
-    if best is not None and best.value - bound <= PROVED * best.value:
-        return best, bound
-    program = ConstraintProgram(problem, best)
-    for level, effort in QUICK_TURNS if quick else TURNS:
-        if limit.left <= 0:
-            break
-        found = program.solve(limit.left, level, method.seed, method.nodes or 0, effort)
-        bound = max(bound, found.lower_bound)
-        if found.placement is not None:
-            best = shortest(problem, best, found.placement)
-        if best is not None and best.value - bound <= PROVED * best.value:
-            break
-    return best, bound
+    def _learn(self, model: Model, solution: Solution, horizon: float) -> None:
+        bound = solution.lower_bound
+        if solution.times is not None:
+            placement = placement_of(model.frame, solution.times)
+            self._found(shortest(self.problem, None, placement))
+        elif solution.complete:  # nothing is below the horizon
+            bound = horizon
+        bound = min(max(bound, self.known.lower_bound), self.known.value)
+        complete = solution.complete and solution.times is not None
+        self.known = replace(self.known, lower_bound=bound, complete=complete)
 
+    def _found(self, found: Incumbent) -> None:
+        if found.value < self.known.value and not overfull(self.problem, found.placement):
+            bound = min(self.known.lower_bound, found.value)
+            self.known = replace(
+                self.known, placement=found.placement, value=found.value, lower_bound=bound
+            )
 
-def _by_program(
-    problem: Problem, limit: Budget, method: Method, quick: bool
-) -> tuple[Incumbent | None, float]:
-    from placewright.planners.milp.diviml import DivimlMilp
-    from placewright.planners.milp.moirai import MoiraiMilp
+    def _by_program(self, limit: Budget) -> float:
+        from placewright.planners.milp.diviml import DivimlMilp
+        from placewright.planners.milp.moirai import MoiraiMilp
 
-    # DiviML's program where it holds, it is the smaller one; else Moirai's.
-    planner = DivimlMilp if problem.options.contention == "none" else MoiraiMilp
-    nodes = str(method.nodes) if method.nodes else ""
-    exact = planner(solver=method.solver, nodes=nodes)
-    left = Budget(max(0.0, min(limit.left, QUICK_SECONDS if quick else np.inf)))
-    proposal = exact.plan(problem, left, method.seed, no_progress)
-    return timed(problem, proposal.placement), proposal.lower_bound
+        # DiviML's program where it holds, it is the smaller one; else Moirai's.
+        planner = DivimlMilp if self.problem.options.contention == "none" else MoiraiMilp
+        units = turn_of(self.known.turns).units
+        seconds = min(limit.left, self.method.seconds)
+        if self.method.nodes is not None:
+            units = math.inf
+        seconds = min(seconds, units * SECONDS_PER_UNIT)
+        exact = planner(solver=self.method.solver, nodes=str(self.method.nodes or ""))
+        try:
+            proposal = exact.plan(self.problem, Budget(seconds), self.method.seed, no_progress)
+        except (InfeasibleError, OutOfTimeError):
+            return units
+        self._found(timed(self.problem, proposal.placement))
+        bound = min(max(proposal.lower_bound, self.known.lower_bound), self.known.value)
+        self.known = replace(self.known, lower_bound=bound)
+        return units
 
 
 def shortest(problem: Problem, incumbent: Incumbent | None, found: Placement) -> Incumbent:
@@ -138,212 +270,76 @@ def shortest(problem: Problem, incumbent: Incumbent | None, found: Placement) ->
     return min([incumbent, *candidates] if incumbent else candidates, key=lambda each: each.value)
 
 
+def overfull(problem: Problem, placement: Placement) -> bool:
+    """Whether some device has too much."""
+    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
+    return bool((used > problem.device_memory * (1 + SLACK)).any())
+
+
 # -- many ------------------------------------------------------------------------------------------
 
 
 class Solvers:
-    """Solves subproblems, equal ones once, in worker processes if there is enough to do.
+    """Solves parts of a problem, equal ones once, and remembers what is known of each."""
 
-    Workers start when `PATIENCE` is exhausted, or at once for several hard modules, and stay for
-    later rounds. They end with the `with` block, on Ctrl-C, and when this process ends in
-    whatever way. If one is killed, the rest is solved in this process, with a warning.
-    """
-
-    def __init__(self, method: Method, processes: int | None = None) -> None:
+    def __init__(self, method: Method, workers: int | None = None) -> None:
         self.method = method
-        self.processes = processes or os.cpu_count() or 1
-        self.known: dict[tuple[bytes, ...], tuple[float, Answer]] = {}
-        self.spent = 0.0
-        self.solved = 0
-        self._pool: _Pool | None = None
-        if multiprocessing.current_process().daemon:  # such a process may have no children
-            self.processes = 1
+        self.workers = workers or min(MOST_THREADS, os.cpu_count() or 1)
+        if method.solver != "cp-sat":  # MILP solvers share threads among themselves
+            self.workers = 1
+        self.known: dict[tuple[bytes, ...], Answer] = {}
 
-    def __enter__(self) -> Solvers:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._pool:
-            self._pool.end()
-            self._pool = None
-
-    def solve(
-        self, subs: Sequence[Subproblem], seconds: float, limit: Budget, quick: bool = False
-    ) -> list[Answer]:
-        """Each for at most `seconds`, all within `limit`, which they share fairly."""
-        keys = [sub.key() for sub in subs]
-        waiting = {
-            key: sub.problem
-            for key, sub in zip(keys, subs, strict=True)
-            if not self._is_known(key, seconds)
+    def solve(self, jobs: Sequence[Job], limit: Budget) -> list[Answer]:
+        """What is known of each job after its turns, or when time is up."""
+        keys = [job.sub.key() for job in jobs]
+        asked: dict[tuple[bytes, ...], Job] = {}
+        for key, job in zip(keys, jobs, strict=True):
+            if key in asked:  # the same for the most that is asked of it
+                cutoff = max(job.cutoff, asked[key].cutoff)
+                job = replace(job, cutoff=cutoff, until=_later(job.until, asked[key].until))
+            asked[key] = job
+        cases = {
+            key: _Case(job.sub.problem, self.method, self.known.get(key, NOTHING))
+            for key, job in asked.items()
         }
-        if waiting:
-            answers = self._solve(list(waiting.values()), seconds, limit, quick)
-            for key, (given, answer) in zip(waiting, answers, strict=True):
-                self._learn(key, given, answer)
-        return [self.known[key][1] for key in keys]
-
-    def _is_known(self, key: tuple[bytes, ...], seconds: float) -> bool:
-        known = self.known.get(key)
-        return known is not None and (known[1].is_proved or known[0] >= seconds)
-
-    def _learn(self, key: tuple[bytes, ...], given: float, answer: Answer) -> None:
-        if key in self.known:
-            before = self.known[key][1]
-            best = min(answer, before, key=lambda each: each.value)
-            bound = max(answer.lower_bound, before.lower_bound)
-            answer = Answer(best.placement, best.value, min(bound, best.value))
-        self.known[key] = given, answer
-
-    def _solve(
-        self, problems: list[Problem], seconds: float, limit: Budget, quick: bool
-    ) -> list[tuple[float, Answer]]:
-        """With each answer the seconds that its problem was given."""
-        answers: dict[int, tuple[float, Answer]] = {}
-        self.solved += len(problems)
-        for number, problem in enumerate(problems):
-            rest = [each for each in range(number, len(problems)) if each not in answers]
-            if self._is_worth_it([problems[each] for each in rest], seconds):
-                left = {each: problems[each] for each in rest}
-                answers |= self._in_workers(left, seconds, limit, quick)
-            if number not in answers:
-                share = min(seconds, max(limit.left, 0.0) / max(len(rest), 1))
-                started = time.monotonic()
-                answers[number] = share, solve_exactly(problem, share, self.method, quick)
-                self.spent += time.monotonic() - started
-        return [answers[number] for number in range(len(problems))]
-
-    def _is_worth_it(self, problems: list[Problem], seconds: float) -> bool:
-        if self.processes < 2 or len(problems) < 2:
-            return False
-        hard = sum(problem.op_count >= HARD_OPS for problem in problems)
-        return (
-            self._pool is not None
-            or self.spent >= PATIENCE
-            or (hard >= 2 and seconds >= HARD_SECONDS)
-        )
-
-    def _in_workers(
-        self, problems: dict[int, Problem], seconds: float, limit: Budget, quick: bool
-    ) -> dict[int, tuple[float, Answer]]:
-        """What workers have solved; without those that a killed worker left undone."""
-        share = min(seconds, max(limit.left, 0.0) * self.processes / len(problems))
-        if self._pool is None:
-            self._pool = _Pool(self.processes)
         try:
-            done = self._pool.run(problems, share, limit.left, self.method, quick)
-        except KeyboardInterrupt:
-            self._pool.kill()
-            self._pool = None
-            raise
-        except BrokenProcessPool:
-            self._pool.kill()
-            self._pool, self.processes = None, 1
-            warnings.warn(
-                "planner 'milp-split': a worker process was killed (out of memory?); the rest is "
-                "solved in this process",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-            return {}
-        if len(done) < len(problems):  # a solver that does not heed its time limit
-            self._pool.kill()
-            self._pool = None
-        nothing = Answer(None, np.inf, 0.0)
-        return {number: (share, done.get(number, nothing)) for number in problems}
+            self._run(cases, asked, limit)
+        finally:  # after Ctrl-C too
+            for key, case in cases.items():
+                self.known[key] = case.known
+        return [self.known[key] for key in keys]
 
-
-# -- workers ---------------------------------------------------------------------------------------
-
-
-class _Context(SpawnContext):
-    """Remembers the processes it started."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.started: list[Any] = []
-
-    def Process(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]  # noqa: N802
-        process = SpawnContext.Process(*args, **kwargs)
-        self.started.append(process)
-        return process
-
-
-class _Pool:
-    """Worker processes that do not mind Ctrl-C: who started them ends them."""
-
-    def __init__(self, processes: int) -> None:
-        self.context = _Context()
-        self.executor = ProcessPoolExecutor(processes, self.context, initializer=_begin)
-
-    def run(
+    def _run(
         self,
-        problems: dict[int, Problem],
-        seconds: float,
-        left: float,
-        method: Method,
-        quick: bool,
-    ) -> dict[int, Answer]:
-        """The answers that came in time. BrokenProcessPool if a worker was killed."""
-        deadline = time.time() + left
-        with _quiet_start():
-            futures: dict[Future[Answer], int] = {
-                self.executor.submit(_work, problem, seconds, deadline, method, quick): number
-                for number, problem in problems.items()
-            }
-        done, _ = wait(futures, timeout=min(left + GRACE_SECONDS, threading.TIMEOUT_MAX))
-        return {futures[future]: future.result() for future in done}
+        cases: dict[tuple[bytes, ...], _Case],
+        asked: dict[tuple[bytes, ...], Job],
+        limit: Budget,
+    ) -> None:
+        def solve(key: tuple[bytes, ...]) -> None:
+            job = asked[key]
+            cases[key].solve(limit, job.cutoff, job.until, job.first)
 
-    def end(self) -> None:
-        self.executor.shutdown(wait=True, cancel_futures=True)
-
-    def kill(self) -> None:
-        for process in self.context.started:
-            process.kill()
-        self.executor.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _quiet_start() -> Iterator[None]:
-    """Workers that start in here neither run the caller's script again nor hear Ctrl-C.
-
-    A spawned process imports the main module of its parent, which does all of a script's work
-    once more if that has no ``if __name__ == "__main__"``. Ours need nothing of it.
-    """
-    main = sys.modules["__main__"]
-    blocked = _block_interrupt()
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-        if blocked is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+        if self.workers == 1 or len(cases) <= 1:
+            for key in cases:
+                solve(key)
+            return
+        stopped = threading.Event()
+        with ThreadPoolExecutor(min(self.workers, len(cases))) as pool:
+            waiting = {pool.submit(solve, key) for key in cases}
+            futures = list(waiting)
+            while waiting:
+                try:
+                    waiting = wait(waiting, timeout=POLL_SECONDS).not_done
+                except KeyboardInterrupt:
+                    stopped.set()
+                if stopped.is_set():
+                    for case in cases.values():
+                        case.stop()
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        for future in futures:
+            future.result()
 
 
-def _block_interrupt() -> Any:
-    if not hasattr(signal, "pthread_sigmask"):
-        return None
-    return signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-
-
-def _begin() -> None:
-    """In a worker: leave Ctrl-C to the parent, and end when it ends."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def _work(problem: Problem, seconds: float, deadline: float, method: Method, quick: bool) -> Answer:
-    return solve_exactly(problem, max(0.0, min(seconds, deadline - time.time())), method, quick)
+def _later(one: int | None, two: int | None) -> int | None:
+    return None if one is None or two is None else max(one, two)

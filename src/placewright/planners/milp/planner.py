@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
@@ -26,6 +25,7 @@ from placewright.problem import Problem
 
 DEFAULT_SECONDS = 600.0
 MAX_BINARIES = 2_000_000
+MOST_OPS = 20_000  # counting binaries takes the square of it in bits
 
 
 class Formulation(ABC):
@@ -53,7 +53,8 @@ class MilpPlanner(LatencyPlanner, ABC):
     unlike a time limit gives the same plan on every machine; `start`, a planner whose plan to
     start from if it beats HEFT's and the simple rules', given a quarter of the time. The time
     limit is the budget's, and `DEFAULT_SECONDS` if that has none. When time is up, or after
-    Ctrl-C, the best plan so far is returned, with what is proved by then.
+    Ctrl-C, the best plan so far is returned, with what is proved by then. The budget's listener
+    hears of the first plan alone: of MathOpt's solvers HiGHS has no callbacks.
     """
 
     name: ClassVar[str]
@@ -84,6 +85,11 @@ class MilpPlanner(LatencyPlanner, ABC):
         """The program; OutOfTimeError if the limit passes first."""
 
     def supports(self, problem: Problem) -> str | None:
+        if problem.op_count > MOST_OPS:
+            return (
+                f"it has {problem.op_count:,} ops, more than the {MOST_OPS:,} whose program can be "
+                "solved; coarsen the graph or take a heuristic planner"
+            )
         count = self.binaries(problem)
         if count <= MAX_BINARIES:
             return None
@@ -93,15 +99,18 @@ class MilpPlanner(LatencyPlanner, ABC):
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.part(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
-        incumbent, reason = first_incumbent(problem, seed, self.start, Budget(limit.left / 4))
+        first = limit.part(limit.left / 4)
+        incumbent, reason = first_incumbent(problem, seed, self.start, first)
         if incumbent and incumbent.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(incumbent.placement)
+        if incumbent:
+            _tell(problem, limit, incumbent)
         bound = 0.0
         try:
             on_progress(f"{self.name}: building the program", 0.05)
-            instance = Instance(problem, incumbent)
+            instance = Instance(problem, incumbent, limit)
             if not instance.allowed.any(axis=1).all():
                 raise reason or InfeasibleError(
                     f"planner '{self.name}': some op fits no device; give the devices more memory"
@@ -141,6 +150,12 @@ class MilpPlanner(LatencyPlanner, ABC):
             found = formulation.decode(answer.values)
             if not formulation.placement.forbid_overfull(found.device):
                 return _better(formulation.problem, incumbent, found), answer
+
+
+def _tell(problem: Problem, limit: Budget, incumbent: Incumbent) -> None:
+    """Of a first plan that is better than the start, before the solver, which tells nothing."""
+    if limit.start is None or incumbent.value < timed(problem, limit.start).value:
+        limit.listener.found(incumbent.placement)
 
 
 def _better(problem: Problem, incumbent: Incumbent | None, found: Placement) -> Incumbent:

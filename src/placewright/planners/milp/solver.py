@@ -6,6 +6,7 @@ thousands of terms.
 
 from __future__ import annotations
 
+import atexit
 import threading
 from array import array
 from collections.abc import Iterable
@@ -28,7 +29,13 @@ RELATIVE_GAP = 1e-6
 # horizon is HORIZON = 1000: what they add up to over a handful of rows is well below this.
 BOUND_TOLERANCE = 1e-6
 HORIZON = 1000.0
-GRACE_SECONDS = 2.0
+# Solvers look at the clock now and then only, and hand over what they have after that: they are
+# told of less time than there is, and left behind when they are late nonetheless.
+MARGIN, MOST_MARGIN = 0.15, 0.8  # of the time; seconds
+GRACE_SECONDS = 0.5
+LAST_SECONDS = 10.0  # that the process waits, at its end, for those left behind
+HAND_OVER_SECONDS = 2.0
+POLL_SECONDS = 0.02
 LONGEST_SECONDS = 1e7  # a time limit MathOpt can write down
 HIGHS_TOLERANCES = (1e-6, 1e-8, 1e-9)
 
@@ -129,33 +136,39 @@ def solve_program(
     """Solve for at most so many seconds; KeyboardInterrupt if Ctrl-C left no answer.
 
     Python sees Ctrl-C only between its own instructions, so the solver runs in a second thread.
-    HiGHS and SCIP cannot be interrupted through MathOpt: they are left behind, to end with the
-    process or at their time limit, and what they had is lost. Gurobi hands it over.
+    HiGHS and SCIP cannot be interrupted through MathOpt: they are left behind, to end at their time
+    limit, and what they had is lost. Gurobi hands it over. A solver that is late, such as HiGHS in
+    its presolve of a large program, is left behind too.
     """
     if seconds <= 0:
         return NOTHING
     from ortools.util.python.solve_interrupter import SolveInterrupter
 
+    limit = Budget(seconds)
     interrupter = SolveInterrupter()
     outcome: list[Answer | Exception] = []
 
     def work() -> None:
         try:
-            outcome.append(_solve(program, solver, seconds, hint, nodes, seed, interrupter))
+            outcome.append(_solve(program, solver, limit, hint, nodes, seed, interrupter))
         except Exception as error:  # handed to the caller's thread
             outcome.append(error)
 
     thread = threading.Thread(target=work, daemon=True, name=f"placewright-{solver}")
     thread.start()
     try:
-        while thread.is_alive():
-            thread.join(0.1)
+        while thread.is_alive() and limit.left > -GRACE_SECONDS:
+            thread.join(POLL_SECONDS)
     except KeyboardInterrupt:
         interrupter.interrupt()
         if solver == "gurobi":
-            thread.join(GRACE_SECONDS)
+            thread.join(HAND_OVER_SECONDS)
         if not outcome:
+            _leave_behind(thread)
             raise
+    if not outcome:
+        _leave_behind(thread)
+        return NOTHING
     if isinstance(outcome[0], PlacewrightError):
         raise outcome[0]
     if isinstance(outcome[0], Exception):
@@ -163,10 +176,15 @@ def solve_program(
     return outcome[0]
 
 
+def _leave_behind(thread: threading.Thread) -> None:
+    """HiGHS aborts a process that ends while it runs: so that waits for it a while."""
+    atexit.register(thread.join, LAST_SECONDS)
+
+
 def _solve(
     program: Program,
     solver: str,
-    seconds: float,
+    limit: Budget,
     hint: Floats | None,
     nodes: int | None,
     seed: int,
@@ -179,15 +197,17 @@ def _solve(
     if hint is not None:
         values = dict(zip(model.variables(), hint.tolist(), strict=True))
         extras.solution_hints.append(mathopt.SolutionHint(variable_values=values))
+    if limit.left <= 0:
+        return NOTHING
     parameters = mathopt.SolveParameters(
-        time_limit=timedelta(seconds=min(seconds, LONGEST_SECONDS)),
+        time_limit=_time_limit(limit),
         relative_gap_tolerance=RELATIVE_GAP,
         absolute_gap_tolerance=0.0,
         random_seed=seed,
         node_limit=nodes,
     )
     if solver == "highs":
-        return _highs(model, parameters, extras, seconds)
+        return _highs(model, parameters, extras, limit)
     kind = mathopt.SolverType.GSCIP if solver == "scip" else mathopt.SolverType.GUROBI
     if solver == "gurobi":
         parameters.threads = THREADS
@@ -199,7 +219,7 @@ def _solve(
     return _answer(result, mathopt)
 
 
-def _highs(model: Any, parameters: Any, extras: Any, seconds: float) -> Answer:
+def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> Answer:
     """HiGHS, again with tighter tolerances where it fails.
 
     HiGHS 1.12 throws a solution away, with the status "solve error", if after presolve is undone
@@ -208,13 +228,12 @@ def _highs(model: Any, parameters: Any, extras: Any, seconds: float) -> Answer:
     """
     from ortools.math_opt.python import mathopt
 
-    limit = Budget(seconds)
     if _two_threads():
         parameters.highs.int_options["threads"] = THREADS
     for tolerance in HIGHS_TOLERANCES:
         if limit.left <= 0:
             return NOTHING
-        parameters.time_limit = timedelta(seconds=min(limit.left, LONGEST_SECONDS))
+        parameters.time_limit = _time_limit(limit)
         parameters.highs.double_options["mip_feasibility_tolerance"] = tolerance
         try:
             result = mathopt.solve(
@@ -225,6 +244,11 @@ def _highs(model: Any, parameters: Any, extras: Any, seconds: float) -> Answer:
         else:
             return _answer(result, mathopt)
     raise failure
+
+
+def _time_limit(limit: Budget) -> timedelta:
+    left = max(limit.left, 0.0)
+    return timedelta(seconds=min(left - min(MARGIN * left, MOST_MARGIN), LONGEST_SECONDS))
 
 
 @cache

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,16 +20,15 @@ from placewright.planners.base import (
     Proposal,
     no_room,
 )
-from placewright.planners.milp.diviml import DivimlMilp
-from placewright.planners.milp.incumbent import Incumbent, first_incumbent
-from placewright.planners.milp.moirai import MoiraiMilp
-from placewright.planners.milp.parallel import PROVED, Method, Solvers, shortest
+from placewright.planners.cp.state import State
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
+from placewright.planners.milp.parallel import BOUND_TURN, PROVED, Method, Solvers, shortest
 from placewright.planners.milp.planner import DEFAULT_SECONDS
 from placewright.planners.milp.solver import SOLVERS
 from placewright.planners.milp.split_bound import channel_bounds
-from placewright.planners.milp.split_channels import polished, solve_in_order
+from placewright.planners.milp.split_channels import polished, searched, solve_in_order
 from placewright.planners.milp.split_exact import Chain, parts_of
-from placewright.planners.milp.subproblem import subproblem
+from placewright.planners.milp.telling import Teller
 from placewright.problem import Problem
 
 MODULE_SOLVERS = ("cp-sat", *SOLVERS)
@@ -35,9 +36,13 @@ SOLVABLE_OPS = 40
 """Modules up to this size are solved in seconds; larger ones are cut at more channels."""
 
 JOINED_OPS = 20  # neighbouring modules of several channels: solved in a tenth of a second
-POLISHED_OPS = 1500  # of the whole; two modules placed anew take a program of it all
-
 MODULE_SECONDS = 60.0
+SPLIT_SECONDS = 10.0  # a graph of 5,000 ops takes a tenth of one
+LARGEST_MODULE = 3_000
+"""Ops; no solver gets past reading a model of a larger one."""
+
+# Of the time that is left when each begins.
+ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6, 0.6
 
 
 class MilpSplit(LatencyPlanner):
@@ -46,17 +51,18 @@ class MilpSplit(LatencyPlanner):
     With one channel (`split_exact`) the plan is optimal if every module was solved to the end and
     memory does not bind; its bound holds in any case, for a module alone has all the memory.
     With more (`split_channels`) modules are solved in order and then placed anew two at a time;
-    what is proved comes from `split_bound`. The better of that and the first plan of the exact
-    planners (HEFT and simpler rules) is returned, so there is one even if no module was solved in
-    time, or the modules together overflow a device.
+    what is proved comes from `split_bound`. It begins with the best of the budget's start, HEFT and
+    simpler rules, so there is a plan even if no module was solved in time, or the modules together
+    overflow a device. Time that is left then goes to windows of the plan as of planner `lns`,
+    unless there is a start: then whoever gave it sees to that.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
     module, CP-SAT or one of `diviml-milp`; `nodes`, a limit on the solver's branch-and-bound
-    nodes (CP-SAT: conflicts) for each module, which unlike a time limit gives the same plan on
-    every machine; `module_seconds` for one module and pair of devices; `processes` to solve
-    modules in, which changes nothing but the time. The time limit is the budget's, and
-    `DEFAULT_SECONDS` if that has none.
+    nodes (CP-SAT: thousandths of its own time) for each module, which unlike a time limit gives
+    the same plan on every machine; `module_seconds` for one module and pair of devices;
+    `processes`, how many modules are solved at the same time, each on a core of its own. The time
+    limit is the budget's, and `DEFAULT_SECONDS` if that has none.
     """
 
     name: ClassVar[str] = "milp-split"
@@ -86,15 +92,18 @@ class MilpSplit(LatencyPlanner):
         self.processes = _count("processes", processes)
 
     def supports(self, problem: Problem) -> str | None:
-        modules = self.modules(problem)
-        largest = int(np.bincount(modules.op_module).argmax())
-        part = subproblem(problem, modules.ops(largest)).problem
-        exact = DivimlMilp() if part.options.contention == "none" else MoiraiMilp()
-        refusal = exact.supports(part)
-        return f"its largest module has {part.op_count:,} ops: {refusal}" if refusal else None
+        if problem.op_count <= LARGEST_MODULE:
+            return None
+        largest = _largest(self.modules(problem, Budget(SPLIT_SECONDS)))
+        if largest <= LARGEST_MODULE:
+            return None
+        return (
+            f"its largest module has {largest:,} ops, more than the {LARGEST_MODULE:,} that can be "
+            "solved together; coarsen the graph or take a heuristic planner"
+        )
 
-    def modules(self, problem: Problem) -> Modules:
-        """The modules that are solved one by one."""
+    def modules(self, problem: Problem, limit: Budget | None = None) -> Modules:
+        """The modules that are solved one by one; no more channels are tried after the limit."""
         if self.channels is not None:
             return self._split(problem, self.channels)
         fewest: Modules | None = None
@@ -104,16 +113,18 @@ class MilpSplit(LatencyPlanner):
                 return modules
             if fewest is None or _largest(modules) < _largest(fewest):
                 fewest = modules
+            if limit is not None and limit.left <= 0:
+                break
         assert fewest is not None
         return fewest
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = Budget(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.part(DEFAULT_SECONDS)
         first, reason = first_incumbent(problem, seed, None, limit)
-        modules = self.modules(problem)
-        search = _Search(modules, first, self.module_seconds, limit, on_progress)
-        with Solvers(Method(self.solver, self.nodes, seed), self.processes) as solvers:
-            search.run(solvers)
+        modules = self.modules(problem, limit.part(SPLIT_SECONDS))
+        method = Method(self.solver, self.nodes, seed, self.module_seconds)
+        search = _Search(modules, first, Solvers(method, self.processes), limit, on_progress)
+        search.run(may_search=budget.start is None and self.nodes is None)
         if search.best is None:
             if search.too_full is not None:
                 reason = reason or no_room(problem, *search.too_full, self.name)
@@ -141,62 +152,96 @@ class _Search:
         self,
         modules: Modules,
         best: Incumbent | None,
-        seconds: float,
+        solvers: Solvers,
         limit: Budget,
         on_progress: Progress,
     ) -> None:
         self.modules, self.problem = modules, modules.problem
         self.best, self.bound = best, 0.0
-        self.seconds, self.limit, self.on_progress = seconds, limit, on_progress
+        self.solvers, self.limit, self.on_progress = solvers, limit, on_progress
+        self.teller = Teller(limit, MilpSplit.name, _known(self.problem, limit.start))
         self.too_full: tuple[int, Floats] | None = None
+        if best is not None:
+            self._keep(best)
 
-    def run(self, solvers: Solvers) -> None:
-        try:
+    def run(self, may_search: bool) -> None:
+        """Modules first; then, if it `may_search`, windows of the plan too."""
+        with suppress(KeyboardInterrupt):
             if self.modules.is_exact:
-                self._chain(solvers)
+                self._one_channel(may_search)
             else:
-                self._offer(self._in_order(solvers))
-            if not self._is_proved() and self.problem.op_count <= POLISHED_OPS:
-                self._polish(solvers.method.seed)
-            if not self.modules.is_exact and not self._is_proved():
-                self._bound(solvers)
-        except KeyboardInterrupt:
-            pass
+                self._channels(may_search)
 
-    def _chain(self, solvers: Solvers) -> None:
-        chain = Chain(self.problem, parts_of(self.modules), solvers, self.seconds)
-        try:
-            chain.refine(self.limit, self.on_progress)
-        finally:
-            done = chain.result()
-            self.bound = done.lower_bound
-            self._offer(done.placement)
+    def _one_channel(self, may_search: bool) -> None:
+        """The chain; if that is hard, first quickly, then a better plan, which cuts off more."""
+        chain = Chain(self.problem, parts_of(self.modules), self.solvers)
+        self._chain(chain, self.limit, turns=BOUND_TURN)
+        self._improve(polished, self.modules, self._part(POLISH_SHARE))
+        if may_search:
+            self._improve(searched, self._part(SEARCH_SHARE))
+        self._chain(chain, self.limit)
 
-    def _in_order(self, solvers: Solvers) -> Placement | None:
-        share = Budget(self.limit.left / 2)
-        return solve_in_order(self.modules, solvers, self.seconds, share, self.on_progress)
+    def _channels(self, may_search: bool) -> None:
+        if self.limit.start is None:
+            part = self._part(ORDER_SHARE)
+            self._offer(solve_in_order(self.modules, self.solvers, part, self.on_progress))
+        self._improve(polished, self.modules, self._part(POLISH_SHARE))
+        self._bound(self._part(BOUND_SHARE if may_search else 1.0))
+        if may_search:
+            self._improve(searched, self.limit)
 
-    def _polish(self, seed: int) -> None:
+    def _part(self, share: float) -> Budget:
+        return self.limit.part(self.limit.left * share)
+
+    def _chain(self, chain: Chain, limit: Budget, turns: float = math.inf) -> None:
         if self.best is not None:
-            share = Budget(self.limit.left / 2)
-            for better in polished(self.modules, self.best, seed, share, self.on_progress):
-                self.best = better
+            chain.learn(self.best.placement)
+        try:
+            for done in chain.steps(limit, turns):
+                self.on_progress("modules solved", done)
+                self._take(chain)
+        finally:
+            self._take(chain)
 
-    def _bound(self, solvers: Solvers) -> None:
-        for bound in channel_bounds(
-            self.modules, solvers, self.seconds, self.limit, self.on_progress
-        ):
-            self.bound = max(self.bound, bound)
+    def _take(self, chain: Chain) -> None:
+        result = chain.result()
+        self._prove(result.lower_bound)
+        self._offer(result.placement)
+
+    def _improve(self, improve: Callable[..., Iterator[State]], *given: Any) -> None:
+        if self.best is None or self._is_proved() or self.limit.left <= 0:
+            return
+        state = State(self.problem, self.best.placement)
+        for found in improve(state, *given, self.solvers, self.on_progress):
+            if found.value < self.best.value:
+                self._keep(timed(self.problem, found.placement))
+
+    def _bound(self, limit: Budget) -> None:
+        if not self._is_proved() and limit.left > 0:
+            for bound in channel_bounds(self.modules, self.solvers, limit, self.on_progress):
+                self._prove(bound)
 
     def _offer(self, found: Placement | None) -> None:
         if found is None:
             return
         self.too_full = _overfull(self.problem, found)
         if self.too_full is None:
-            self.best = shortest(self.problem, self.best, found)
+            self._keep(shortest(self.problem, self.best, found))
+
+    def _keep(self, best: Incumbent) -> None:
+        self.best = best
+        self.teller.tell(best.value, lambda: best.placement)
+
+    def _prove(self, bound: float) -> None:
+        self.bound = max(self.bound, bound)
+        self.teller.prove(self.bound)
 
     def _is_proved(self) -> bool:
         return self.best is not None and self.best.value - self.bound <= PROVED * self.best.value
+
+
+def _known(problem: Problem, start: Placement | None) -> float:
+    return timed(problem, start).value if start is not None else math.inf
 
 
 def _largest(modules: Modules) -> int:

@@ -63,7 +63,7 @@ from placewright.graph import Ints
 from placewright.planners.base import Budget, Progress, no_progress
 from placewright.planners.list_scheduling import Heft
 from placewright.planners.milp.incumbent import timed
-from placewright.planners.milp.parallel import Solvers
+from placewright.planners.milp.parallel import QUICK_TURNS, Job, Solvers
 from placewright.planners.milp.precedence import Precedence
 from placewright.planners.milp.subproblem import Subproblem, subproblem
 from placewright.problem import Problem
@@ -72,27 +72,30 @@ MOST_OPS = 20_000  # sets of descendants take the square of it in bits
 MOST_ENDS = 4  # whose subsets are all tried; of more, each alone and all together
 REACH = 2  # boundaries ahead
 LARGEST_BLOCK = 24  # ops between two boundaries that are not neighbours
+FORWARDS_SHARE = 0.7  # of the time; blocks of the one way are known in the other where they agree
+SOLVING_SHARE = 0.6
 ROUNDING = 1e-12
 START = -1
 
 
 def channel_bounds(
-    modules: Modules, solvers: Solvers, seconds: float, limit: Budget, on_progress: Progress
+    modules: Modules, solvers: Solvers, limit: Budget, on_progress: Progress
 ) -> Iterator[float]:
     """Seconds that no schedule is shorter than: forwards, then backwards.
 
-    Blocks of ops between boundaries have at most `seconds` each to be solved. Nothing is said of
-    a problem with more than `MOST_OPS` ops.
+    Blocks of ops between boundaries have a few short turns each. Nothing is said of a problem with
+    more than `MOST_OPS` ops.
     """
     if modules.count < 2 or modules.problem.op_count > MOST_OPS:
         return
     precedence = Precedence(modules.problem)
     for mirrored in (False, True):
         way = "backwards" if mirrored else "forwards"
-        tails = _Tails(modules, precedence, mirrored, solvers, seconds)
-        for done in tails.steps(limit):
+        tails = _Tails(modules, precedence, mirrored, solvers)
+        for done in tails.steps(limit.part(limit.left * (1.0 if mirrored else FORWARDS_SHARE))):
             on_progress(f"bound of the modules, {way}", done)
-        yield tails.value[START, START] * (1 - ROUNDING * modules.count)
+        if (START, START) in tails.value:
+            yield tails.value[START, START] * (1 - ROUNDING * modules.count)
 
 
 @dataclass(eq=False)
@@ -133,7 +136,6 @@ class _Tails:
     precedence: Precedence
     mirrored: bool
     solvers: Solvers
-    seconds: float
     value: dict[tuple[int, int], float] = field(default_factory=dict)
     blocks: dict[tuple[int, int], _Block] = field(default_factory=dict)
 
@@ -150,12 +152,21 @@ class _Tails:
         self.everything = (1 << problem.op_count) - 1
 
     def steps(self, limit: Budget) -> Iterator[float]:
-        """Fill `value` from the last boundary to the start, yielding the share that is done."""
+        """Fill `value` from the last boundary to the start, yielding the share that is done.
+
+        Nothing is solved any more when most of the time has passed; what has not been reached when
+        all has is left out.
+        """
         count = len(self.ends)
+        solving = limit.part(limit.left * SOLVING_SHARE)
         for boundary in range(count - 1, START - 1, -1):
             ends = self.ends[boundary] if boundary != START else [START]
-            choices = {op: self._choices(boundary, op) for op in ends}
-            self._decide(list(choices.values()), limit)
+            choices = {}
+            for op in ends:
+                if limit.left <= 0:
+                    return
+                choices[op] = self._choices(boundary, op)
+            self._decide(list(choices.values()), solving)
             for op, each in choices.items():
                 self.value[boundary, op] = max(choice.low for choice in each)
             yield (count - boundary) / (count + 1)
@@ -238,8 +249,8 @@ class _Tails:
                         asked.append(block)
             if not asked:
                 return
-            subs = [block.sub for block in asked]
-            answers = self.solvers.solve(subs, self.seconds, limit, quick=True)
+            jobs = [Job(block.sub, until=QUICK_TURNS) for block in asked]
+            answers = self.solvers.solve(jobs, limit)
             for block, answer in zip(asked, answers, strict=True):
                 block.solved = True
                 block.low = max(block.low, answer.lower_bound)

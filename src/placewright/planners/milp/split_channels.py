@@ -12,24 +12,30 @@ from placewright.coarsen.modules import Modules
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
-from placewright.planners.milp.incumbent import Incumbent
-from placewright.planners.milp.parallel import Solvers, shortest
-from placewright.planners.milp.subproblem import ConstraintProgram, Subproblem, subproblem
+from placewright.planners.cp.model import Effort
+from placewright.planners.cp.neighbourhood import Search
+from placewright.planners.cp.state import State
+from placewright.planners.cp.window import Window
+from placewright.planners.milp.parallel import QUICK_TURNS, Job, Solvers, overfull
+from placewright.planners.milp.subproblem import Subproblem, subproblem
 from placewright.problem import Problem
 
 GAIN = 1e-4  # relative; less is not worth another round
-WINDOW_EFFORT = 0.03  # for two modules, in CP-SAT's deterministic time: some tenths of a second
+WINDOW_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
 MOST_ROUNDS = 2
+MOST_IN_VAIN = 200
+ROUND = 4  # windows of each thread between two looks at what was found
 
 
 def solve_in_order(
-    modules: Modules, solvers: Solvers, seconds: float, limit: Budget, on_progress: Progress
+    modules: Modules, solvers: Solvers, limit: Budget, on_progress: Progress
 ) -> Placement | None:
     """Solve every module given the devices and the finish of the ops it reads, then stitch.
 
     What else earlier modules still run then is not seen, so this may lose the optimum, and
-    nothing is proved. A module has `seconds` at most, and a fair share of what is left.
-    None if no plan was found for one, such as for too little memory that earlier ones leave.
+    nothing is proved. A module has a few short turns, and a fair share of what time is left.
+    None if no plan was found for one, such as for too little memory that earlier ones leave, or if
+    time is up before the last.
     """
     problem = modules.problem
     device = np.full(problem.op_count, -1, dtype=np.int32)
@@ -37,9 +43,11 @@ def solve_in_order(
     free = problem.device_memory.copy()
     items: list[Ints] = []
     for module in range(modules.count):
+        if module and limit.left <= 0:
+            return None
         inputs, sub = _module(modules, module, device, finish, free)
-        share = min(seconds, max(limit.left, 0.0) / (modules.count - module))
-        placement = solvers.solve([sub], share, limit)[0].placement
+        share = limit.part(max(limit.left, 0.0) / (modules.count - module))
+        placement = solvers.solve([Job(sub, until=QUICK_TURNS)], share)[0].placement
         if placement is None:
             return None
         ops = sub.ops[len(inputs) :]
@@ -52,9 +60,9 @@ def solve_in_order(
 
 
 def polished(
-    modules: Modules, incumbent: Incumbent, seed: int, limit: Budget, on_progress: Progress
-) -> Iterator[Incumbent]:
-    """Ever shorter plans: two neighbouring modules at a time are placed anew.
+    best: State, modules: Modules, limit: Budget, solvers: Solvers, on_progress: Progress
+) -> Iterator[State]:
+    """Ever shorter schedules: two neighbouring modules at a time are placed anew.
 
     All other ops keep their devices, and their order there; the makespan of the whole counts. So
     this sees what solving in order does not: where modules overlap, and what later ones want.
@@ -63,32 +71,53 @@ def polished(
     windows = max(1, modules.count - 1)
     since = 0
     for number in range(windows * MOST_ROUNDS):
-        if since >= windows or limit.left <= 0:
+        if since >= windows or limit.left <= 0 or best.value == 0.0:
             break
         at = number % windows
         ops = np.concatenate([modules.ops(t) for t in range(at, min(at + 2, modules.count))])
-        found = _anew(modules.problem, incumbent, ops, seed, limit)
-        since = 0 if found.value < incumbent.value * (1 - GAIN) else since + 1
-        incumbent = found
-        yield incumbent
+        found = _anew(best, ops, solvers.method.seed, limit)
+        since = 0 if found.value < best.value * (1 - GAIN) else since + 1
+        best = found
+        yield best
         on_progress("modules placed anew", number / (windows * MOST_ROUNDS))
 
 
-def _anew(problem: Problem, incumbent: Incumbent, ops: Ints, seed: int, limit: Budget) -> Incumbent:
-    if incumbent.value == 0.0:
-        return incumbent
-    program = ConstraintProgram(problem, incumbent, ops)
-    found = program.solve(max(limit.left, 0.0), seed=seed, effort=WINDOW_EFFORT)
-    if found.placement is None:
-        return incumbent
-    best = shortest(problem, incumbent, found.placement)
-    return best if not overfull(problem, best.placement) else incumbent
+def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
+    free = np.zeros(best.problem.unit_count, dtype=np.bool_)
+    free[best.problem.op_unit[ops]] = True
+    window = Window(best, free)
+    model = window.model()
+    if model is None:
+        return best
+    answer = model.solve(Effort(max(limit.left, 0.0), WINDOW_UNITS, level=0, seed=seed))
+    if answer.interrupted:
+        raise KeyboardInterrupt
+    if answer.times is None:
+        return best
+    found = window.put_back(answer.times)
+    if found.value >= best.value or overfull(best.problem, found.placement):
+        return best
+    return found
 
 
-def overfull(problem: Problem, placement: Placement) -> bool:
-    """Whether some device has too much."""
-    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
-    return bool((used > problem.device_memory).any())
+def searched(
+    best: State, limit: Budget, solvers: Solvers, on_progress: Progress
+) -> Iterator[State]:
+    """Ever shorter schedules, by windows anywhere (`cp.neighbourhood`): there modules do not count.
+
+    Until time is up, or `MOST_IN_VAIN` windows in a row bring nothing.
+    """
+    search = Search(best, solvers.method.seed, solvers.workers)
+    gained = 0
+    while limit.left > 0 and search.done - gained < MOST_IN_VAIN and best.value > 0.0:
+        # Not the limit itself: the listener hears of the plans through who asks for them.
+        search.run(Budget(limit.left), search.done + ROUND * solvers.workers)
+        if search.best.value < best.value:
+            best, gained = search.best, search.done
+        yield best
+        if search.interrupted:
+            raise KeyboardInterrupt
+        on_progress("windows placed anew", (search.done - gained) / MOST_IN_VAIN)
 
 
 def _module(

@@ -4,13 +4,17 @@ Time is cut at every cut op: all earlier ops and transfers are done when it ends
 begun. So a schedule is a path over (boundary, device of its cut op), and the shortest path over
 the modules' least durations is the optimum, memory aside (modules share it).
 
-DiviML solves every module for every pair of devices. Here an arc costs at first what a bound says
-it cannot be less than; only the arcs of the shortest path are looked at more closely, first
-bounded with their pins, then solved, until the shortest path has solved arcs only.
+DiviML solves every module for every pair of devices. Here an arc costs at first what its longest
+path of ops says it cannot be less than, transfers paid; only the arcs of the shortest path are
+looked at more closely, first bounded by more arguments, then solved, until that path is as long as
+the best plan. An arc is of no use to a shorter plan if it is as long as that less the shortest ways
+to it and from it: with this *cutoff* most arcs need not be solved, only excluded. What makes a
+module hard are mostly not its ends, so one that is hard is first bounded for all pairs at once.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -18,15 +22,15 @@ import numpy as np
 
 from placewright.bounds.latency import lower_bound
 from placewright.coarsen.modules import Modules
-from placewright.graph import Floats, Ints
+from placewright.graph import Flags, Floats, Ints
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress
-from placewright.planners.milp.parallel import PROVED, Solvers
+from placewright.planners.base import Budget
+from placewright.planners.milp.incumbent import timed
+from placewright.planners.milp.parallel import BOUND_TURN, PROVED, Answer, Job, Solvers
 from placewright.planners.milp.subproblem import Subproblem, subproblem
 from placewright.problem import Problem
 
 ROUNDING = 1e-12
-FIRST_SECONDS = 0.5  # for an arc; twice that each time the shortest path needs it again
 GUESSED, BOUNDED, SOLVED = range(3)
 
 Arc = tuple[int, int, int]
@@ -51,6 +55,13 @@ class Part:
         time, memory = sub.problem.op_time.copy(), sub.problem.op_memory.copy()
         time[0], memory[0] = 0.0, 0.0
         return replace(sub, problem=replace(sub.problem, op_time=time, op_memory=memory))
+
+    def restricted(self, placement: Placement) -> tuple[tuple[int, int], Placement]:
+        """What a placement of the whole is here: its pair of devices, and its plan of the part."""
+        source, target = (
+            int(placement.device[op]) if op >= 0 else 0 for op in (self.before, self.after)
+        )
+        return (source, target), self.sub.restricted(placement)
 
     def pinned(self, source: int, target: int) -> Subproblem:
         """With the cut op before it on device `source`, its own on `target`."""
@@ -94,57 +105,112 @@ class Chained:
 class Chain:
     """The shortest path over the parts' arcs; see the module's docstring.
 
-    `low[part][u, v]` bounds the part's duration, `guess` is that or, once solved, what was
-    found. Parts with equal arrays share their results.
+    `low[part][u, v]` bounds the part's duration; `guess` is that or, of an arc that has had all
+    its time, what was found; `value` is what was found. Parts with equal arrays share
+    their results.
     """
 
-    def __init__(
-        self, problem: Problem, parts: list[Part], solvers: Solvers, seconds: float
-    ) -> None:
+    def __init__(self, problem: Problem, parts: list[Part], solvers: Solvers) -> None:
         self.problem = problem
         self.parts = parts
         self.solvers = solvers
-        self.seconds = seconds
         self.bounds: dict[tuple[bytes, ...], float] = {}
-        self.placements: dict[Arc, Placement | None] = {}
-        self.low = [self._cheap(part) for part in parts]
+        self.placements: dict[Arc, Placement] = {}
+        self.turns: dict[Arc, int] = {}
+        self.hard: set[int] = set()
+        self.low = [self._paths(part) for part in parts]
         self.guess = [each.copy() for each in self.low]
         self.value = [np.full(each.shape, np.inf) for each in self.low]
-        self.tries: dict[Arc, int] = {}
         self.level = [np.full(each.shape, GUESSED) for each in self.low]
 
-    def refine(self, limit: Budget, on_progress: Progress) -> None:
-        """Bound and solve arcs until the shortest path is solved, or time is up."""
+    def learn(self, placement: Placement) -> None:
+        """Take over a plan's plans of the parts."""
+        for number, part in enumerate(self.parts):
+            at, here = part.restricted(placement)
+            found = timed(part.sub.problem, here)
+            self._offer((number, *at), found.placement, found.value)
+
+    def steps(self, limit: Budget, turns: float = np.inf) -> Iterator[float]:
+        """Bound and solve arcs until the shortest path is, yielding the share that is done.
+
+        Or until all that are not have had so many turns.
+        """
         while limit.left > 0:
             arcs, length = _shortest(self.guess)
-            waiting = [arc for arc in arcs if self.level[arc[0]][arc[1:]] < SOLVED]
-            if not waiting or not np.isfinite(length):
+            if not np.isfinite(length) or length >= self._best_length() * (1 - PROVED / 10):
                 break
-            self._refine(waiting, limit)
-            done = sum(int((each == SOLVED).any()) for each in self.level)
-            on_progress("modules solved", done / len(self.parts))
+            waiting = self._waiting(arcs, np.inf)
+            asked = self._waiting(arcs, turns)
+            if not asked:
+                break
+            self._refine(self._with_others(asked, turns), limit)
+            yield 1.0 - len(waiting) / len(self.parts)
+
+    def _waiting(self, arcs: list[Arc], turns: float) -> list[Arc]:
+        """Those that are not solved, and have had fewer turns."""
+        return [
+            arc for arc in arcs if self.level[arc[0]][arc[1:]] < SOLVED and self._turns(arc) < turns
+        ]
+
+    def _with_others(self, asked: list[Arc], turns: float) -> list[Arc]:
+        """And arcs that are likely to be asked for next, if there are threads left for them."""
+        cost = [each.copy() for each in self.guess]
+        found = list(asked)
+        while len(found) < self.solvers.workers:
+            for part, *pair in asked:
+                cost[part][tuple(pair)] = np.inf
+            arcs, length = _shortest(cost)
+            asked = self._waiting(arcs, turns)
+            if not asked or length >= self._best_length():
+                break
+            found += asked[: self.solvers.workers - len(found)]
+        return found
 
     def result(self) -> Chained:
         """What is known so far."""
         bound = _shortest(self.low)[1] * (1 - ROUNDING * len(self.parts))
         return Chained(self._stitched(), bound if np.isfinite(bound) else 0.0)
 
-    # -- arcs ------------------------------------------------------------------------------------
+    # -- bounds of arcs --------------------------------------------------------------------------
 
-    def _cheap(self, part: Part) -> Floats:
-        """`[source, target]` a bound for all pairs of devices; `inf` where a cut op cannot be."""
-        value = self._bound(part.sub)
-        before, after = self._open(part.before), self._open(part.after)
-        cost: Floats = np.where(before[:, None] & after[None, :], value, np.inf)
-        return cost
+    def _paths(self, part: Part) -> Floats:
+        """`[source, target]` the longest path, each op on its best device given what it reads.
 
-    def _open(self, cut_op: int) -> Ints:
+        `inf` where a cut op cannot be.
+        """
+        sub = part.sub
+        problem = sub.problem
+        fits = problem.unit_memory[:, None] <= problem.device_memory[None, :]
+        allowed = np.isfinite(problem.unit_time) & fits
+        time = np.where(allowed[problem.op_unit], problem.op_time, np.inf)
+        first = self._open(part.before)
+        finish = np.tile(time[:, None, :], (1, len(first), 1))  # [op, source, device]
+        if part.before >= 0:
+            finish[0] = np.where(np.eye(len(first), dtype=bool), finish[0], np.inf)
+        offsets, edges = problem.op_inputs
+        for op in problem.topological_order.tolist():
+            start = np.zeros(finish.shape[1:])
+            for edge in edges[offsets[op] : offsets[op + 1]].tolist():
+                done = finish[problem.edge_producer[edge]]
+                move = _moves(problem, edge)
+                np.maximum(start, (done[:, :, None] + move).min(axis=1), out=start)
+            finish[op] += start
+        if part.after >= 0:
+            cost = finish[int(np.flatnonzero(sub.ops == part.after)[0])]
+        else:
+            cost = finish.min(axis=2).max(axis=0)[:, None]
+        closed = ~(first[:, None] & self._open(part.after)[None, :])
+        cost = np.maximum(cost * (1 - ROUNDING * len(sub.ops)), self._bound(sub))
+        cost[closed] = np.inf
+        return np.asarray(cost)
+
+    def _open(self, cut_op: int) -> Flags:
         """`[device]` whether the cut op can be there; one device for both ends of the chain."""
         if cut_op < 0:
-            return np.ones(1, dtype=bool)
+            return np.ones(1, dtype=np.bool_)
         problem, unit = self.problem, self.problem.op_unit[cut_op]
         room = problem.unit_memory[unit] <= problem.device_memory
-        open_to: Ints = np.isfinite(problem.unit_time[unit]) & room
+        open_to: Flags = np.isfinite(problem.unit_time[unit]) & room
         return open_to
 
     def _bound(self, sub: Subproblem) -> float:
@@ -153,38 +219,88 @@ class Chain:
             self.bounds[key] = lower_bound(sub.problem).value
         return self.bounds[key]
 
+    def _raise(self, arc: Arc, low: float) -> None:
+        part, at = arc[0], arc[1:]
+        low = max(low, float(self.low[part][at]))
+        self.low[part][at] = min(low, float(self.value[part][at]))
+        self.guess[part][at] = self.low[part][at]
+
+    # -- solving ---------------------------------------------------------------------------------
+
     def _refine(self, arcs: list[Arc], limit: Budget) -> None:
         """Bound the arcs that are not, or else solve them."""
         guessed = [arc for arc in arcs if self.level[arc[0]][arc[1:]] == GUESSED]
-        for part, *pair in guessed:
-            source, target = pair
-            at = source, target
-            low = max(self._bound(self.parts[part].pinned(*at)), float(self.low[part][at]))
-            self.low[part][at] = self.guess[part][at] = low
-            self.level[part][at] = BOUNDED
+        for arc in guessed:
+            self._raise(arc, self._bound(self.parts[arc[0]].pinned(*arc[1:])))
+            self.level[arc[0]][arc[1:]] = BOUNDED
         if not guessed:
             self._solve(arcs, limit)
 
     def _solve(self, arcs: list[Arc], limit: Budget) -> None:
-        """Solve arcs, for longer than last time; what is proved may rule them out by then."""
-        share = min(self.seconds, max(limit.left, 0.0) * self.solvers.processes / len(arcs))
-        tries = max(self.tries.get(arc, 0) for arc in arcs)
-        seconds = share if self.solvers.method.nodes else min(share, FIRST_SECONDS * 2.0**tries)
-        subs = [self.parts[part].pinned(source, target) for part, source, target in arcs]
-        for arc, answer in zip(arcs, self.solvers.solve(subs, seconds, limit), strict=True):
-            part, at = arc[0], arc[1:]
-            self.tries[arc] = tries + 1
-            if answer.value <= self.value[part][at]:
-                self.value[part][at], self.placements[arc] = answer.value, answer.placement
-            value = float(self.value[part][at])
-            low = min(max(answer.lower_bound, float(self.low[part][at])), value)
-            self.low[part][at] = low
-            if seconds >= share or value - low <= PROVED * value:
-                self.guess[part][at], self.level[part][at] = value, SOLVED
-            else:
-                self.guess[part][at] = low
+        """Give arcs a turn each; what is proved may rule them out by the next."""
+        jobs = []
+        for arc in arcs:
+            cutoff = self._cutoff(arc)
+            sub = self.parts[arc[0]].pinned(*arc[1:])
+            turns = self._turns(arc)
+            jobs.append(Job(sub, cutoff, until=turns + 1, first=turns))
+        hard = set()
+        for arc, job, answer in zip(arcs, jobs, self.solvers.solve(jobs, limit), strict=True):
+            self.turns[arc] = answer.turns
+            self._take(arc, answer)
+            if self.level[arc[0]][arc[1:]] < SOLVED and not answer.is_done(job.cutoff):
+                hard.add(arc[0])
+        self._bound_for_all_pairs(sorted(hard - self.hard), limit)
+
+    def _turns(self, arc: Arc) -> int:
+        """Turns that it has had, or needs not have: quick ones, of a module found to be hard."""
+        return self.turns.get(arc, BOUND_TURN if arc[0] in self.hard else 0)
+
+    def _take(self, arc: Arc, answer: Answer) -> None:
+        part, at = arc[0], arc[1:]
+        if answer.placement is not None:
+            self._offer(arc, answer.placement, answer.value)
+        self._raise(arc, answer.lower_bound)
+        if answer.is_proved or answer.is_exhausted(self.solvers.method):
+            self.guess[part][at], self.level[part][at] = self.value[part][at], SOLVED
+
+    def _bound_for_all_pairs(self, parts: list[int], limit: Budget) -> None:
+        """A bound for modules that were not solved at once, wherever their ends are."""
+        parts = [part for part in parts if self.low[part].size > 1]
+        self.hard.update(parts)
+        jobs = [Job(self.parts[part].sub, until=BOUND_TURN + 1, first=BOUND_TURN) for part in parts]
+        for part, answer in zip(parts, self.solvers.solve(jobs, limit), strict=True):
+            for source, target in np.ndindex(*self.low[part].shape):
+                if self.level[part][source, target] < SOLVED:
+                    self._raise((part, source, target), answer.lower_bound)
+
+    def _offer(self, arc: Arc, placement: Placement, value: float) -> None:
+        part, at = arc[0], arc[1:]
+        if value < self.value[part][at]:
+            self.value[part][at], self.placements[arc] = value, placement
+
+    def _cutoff(self, arc: Arc) -> float:
+        """An arc that takes longer is on no path that is shorter than the best plan."""
+        part, source, target = arc
+        before, after = self._distances
+        rest = before[part][source] + after[part + 1][target]
+        return max(0.0, self._best_length() - float(rest))
 
     # -- the plan --------------------------------------------------------------------------------
+
+    def _best_length(self) -> float:
+        return _shortest(self.value)[1]
+
+    @property
+    def _distances(self) -> tuple[list[Floats], list[Floats]]:
+        """By `low`: from the start to each device before each part, and from there to the end."""
+        before = [np.zeros(self.low[0].shape[0])]
+        for each in self.low:
+            before.append((before[-1][:, None] + each).min(axis=0))
+        after = [np.zeros(self.low[-1].shape[1])]
+        for each in self.low[::-1]:
+            after.append((each + after[-1][None, :]).min(axis=1))
+        return before, after[::-1]
 
     def _stitched(self) -> Placement | None:
         """The parts' plans on the shortest path of solved arcs, one after another."""
@@ -195,10 +311,22 @@ class Chain:
         items = []
         for arc in arcs:
             part, placement = self.parts[arc[0]], self.placements[arc]
-            assert placement is not None  # its duration is finite
             device[part.sub.ops] = placement.device
             items.append(part.sub.items(placement, skipped=1 if part.before >= 0 else 0))
         return Placement(device, np.concatenate(items))
+
+
+def _moves(problem: Problem, edge: int) -> Floats:
+    """`[source, target]` seconds of the edge's transfer; `inf` where its ops must be together."""
+    size = problem.tensor_bytes[problem.edge_tensor[edge]]
+    move: Floats = problem.link_latency + size * problem.link_seconds_per_byte
+    unit = problem.op_unit
+    if unit[problem.edge_producer[edge]] == unit[problem.consumers[edge]]:
+        move = np.full_like(move, np.inf)
+    else:
+        move = move.copy()
+    np.fill_diagonal(move, 0.0)
+    return move
 
 
 def _shortest(cost: list[Floats]) -> tuple[list[Arc], float]:

@@ -15,55 +15,84 @@ from typing import Any
 
 import numpy as np
 
+from placewright.errors import PlacewrightError
 from placewright.graph import Floats
-from placewright.planners.milp.solver import HORIZON, Answer, Program
+from placewright.planners.base import Budget
+from placewright.planners.milp.solver import (
+    HORIZON,
+    LONGEST_SECONDS,
+    ROWS_BETWEEN_LOOKS,
+    Answer,
+    OutOfTimeError,
+    Program,
+)
 
 UNITS = 1_000_000 / HORIZON  # of the objective, per unit of the program's time
 SHARES = 1_000_000  # in which shares, such as of a memory, are counted
-NOTHING = Answer(None, 0.0)
+LOOK_SECONDS = 0.1  # between two looks at the clock
+GRACE_SECONDS = 0.4  # for the solver to stop; then it is left behind
+MOST_SEED = 2**31  # what CP-SAT takes
 
 
 def solve_whole(
     program: Program,
-    seconds: float,
+    limit: Budget,
     hint: Mapping[int, float] | None = None,
     *,
     workers: int = 2,
     seed: int = 0,
+    effort: float | None = None,
+    repeatable: bool = False,
+    relaxed: bool = True,
     on_solution: Callable[[Floats], None] | None = None,
+    on_bound: Callable[[float], None] | None = None,
 ) -> Answer:
-    """Solve for at most so many seconds. `on_solution` is called with each better solution.
+    """Solve until the end of `limit`, which another thread may bring forward.
+
+    `on_solution` is called with the best solution so far, `on_bound` with the best bound, now and
+    then and by the calling thread. `effort`
+    limits CP-SAT's deterministic time, and `repeatable` has its workers take turns: with both or
+    one worker it finds the same again however fast the machine is. Without `relaxed` it solves no
+    linear relaxations: the bound is weak and a small program solved far sooner. OutOfTimeError if
+    time is up before the solver starts.
 
     KeyboardInterrupt stops the solver and is raised again; what it had found by then was given
     to `on_solution`.
     """
-    if seconds <= 0:
-        return NOTHING
+    if limit.left <= 0:
+        raise OutOfTimeError
     from ortools.sat.python import cp_model
 
-    model, variables = _model(program)
+    model, variables = _model(program, limit)
     for variable, value in (hint or {}).items():
         model.add_hint(variables[variable], round(value))
     solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = seconds
+    solver.parameters.max_time_in_seconds = min(max(limit.left, 0.0), LONGEST_SECONDS)
     solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed
+    solver.parameters.random_seed = seed % MOST_SEED
+    solver.parameters.interleave_search = repeatable and workers > 1
     solver.parameters.catch_sigint_signal = False  # else Ctrl-C kills the process from then on
-    watcher = _watcher(variables, on_solution)
-    outcome: list[Any] = []
+    if not relaxed:
+        solver.parameters.linearization_level = 0
+    if effort is not None:
+        solver.parameters.max_deterministic_time = effort
+    watcher = _watcher(variables, on_solution is not None)
+    if on_bound is not None:
+        solver.best_bound_callback = watcher.on_bound
 
-    def work() -> None:
-        outcome.append(solver.solve(model, watcher))
+    seen: list[Any] = [None, None]
 
-    thread = threading.Thread(target=work, daemon=True, name="placewright-cp-sat")
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(0.1)
-    except KeyboardInterrupt:
-        watcher.stop()
-        raise
-    status = outcome[0]
+    def look() -> None:
+        solution, bound = watcher.solution, watcher.bound
+        if solution is not seen[0] and on_solution is not None:
+            on_solution(solution)
+        if bound is not seen[1] and on_bound is not None:
+            on_bound(bound / UNITS)
+        seen[:] = solution, bound
+
+    status = _run(solver, model, watcher, limit, look)
+    if status is None:
+        return Answer(None, (watcher.bound or 0.0) / UNITS)
     if status == cp_model.INFEASIBLE:
         return Answer(None, 0.0, infeasible=True)
     if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
@@ -72,28 +101,60 @@ def solve_whole(
     return Answer(values, solver.best_objective_bound / UNITS)
 
 
-def _watcher(variables: list[Any], on_solution: Callable[[Floats], None] | None) -> Any:
+def _run(solver: Any, model: Any, watcher: Any, limit: Budget, look: Callable[[], None]) -> Any:
+    """The solver's status, None if it does not heed the end of the limit.
+
+    It works in a thread, for Python sees Ctrl-C between its own instructions only.
+    """
+    outcome: list[Any] = []
+    thread = threading.Thread(
+        target=lambda: outcome.append(solver.solve(model, watcher)),
+        daemon=True,
+        name="placewright-cp-sat",
+    )
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(min(LOOK_SECONDS, max(limit.left, 0.01)))
+            look()
+            if limit.left <= 0:
+                solver.stop_search()
+            if limit.left < -GRACE_SECONDS:
+                return None
+    except BaseException:
+        solver.stop_search()
+        look()
+        raise
+    look()
+    if not outcome:
+        raise PlacewrightError(
+            "CP-SAT ended without an answer; report this with the problem's file"
+        )
+    return outcome[0]
+
+
+def _watcher(variables: list[Any], solutions: bool) -> Any:
     from ortools.sat.python import cp_model
 
     class Watcher(cp_model.CpSolverSolutionCallback):
-        """Hands solutions on; stops the search when it is told to, at the next solution."""
+        """Keeps the newest solution and bound for who looks."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.stopped = False
-
-        def stop(self) -> None:
-            self.stopped = True
-            self.stop_search()
+            self.solution: Floats | None = None
+            self.bound: float | None = None
 
         def on_solution_callback(self) -> None:
-            if on_solution is not None:
-                on_solution(np.array([float(self.value(each)) for each in variables]))
+            if solutions:
+                self.solution = np.array([float(self.value(each)) for each in variables])
+
+        def on_bound(self, bound: float) -> None:
+            self.bound = bound
 
     return Watcher()
 
 
-def _model(program: Program) -> tuple[Any, list[Any]]:
+def _model(program: Program, limit: Budget) -> tuple[Any, list[Any]]:
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -109,7 +170,10 @@ def _model(program: Program) -> tuple[Any, list[Any]]:
     entries = zip(program.row_of, program.column_of, program.coefficient, strict=True)
     for row, column, coefficient in entries:
         rows[row].append((column, coefficient))
-    for terms, low, high in zip(rows, program.row_lower, program.row_upper, strict=True):
+    wanted = enumerate(zip(rows, program.row_lower, program.row_upper, strict=True))
+    for number, (terms, low, high) in wanted:
+        if number % ROWS_BETWEEN_LOOKS == 0 and limit.left <= 0:
+            raise OutOfTimeError
         _add_row(model, variables, timed, terms, low, high)
     model.minimize(variables[program.objective])
     return model, variables

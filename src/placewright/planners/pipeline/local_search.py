@@ -11,10 +11,10 @@ from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.kernels.max_load import State, new_state, value
 from placewright.kernels.max_load_descent import descend
-from placewright.plan import Placement
 from placewright.planners.base import Budget, MemoryAccount, NoRoomError, Progress, Proposal
 from placewright.planners.pipeline.baselines import NOT_CONTIGUOUS
 from placewright.planners.pipeline.nets import Pipeline, pipeline_of
+from placewright.planners.pipeline.telling import Teller, start_units
 from placewright.problem import Problem
 
 CHUNK = 2_000_000  # moves tried between two looks at the clock
@@ -23,7 +23,8 @@ CHUNK = 2_000_000  # moves tried between two looks at the clock
 class LocalSearch:
     """From a random split, the best move of one unit to another device until none helps.
 
-    Ten restarts, and the best of all. Its splits are hardly ever contiguous.
+    Ten restarts, and the best of all; the first from the budget's start, if it has one. Its splits
+    are hardly ever contiguous.
 
     Options: `restarts`; `iterations`, moves tried in all.
     """
@@ -43,22 +44,25 @@ class LocalSearch:
         movable = np.flatnonzero(pipeline.allowed.sum(axis=1) > 1).astype(np.int32)
         rng = np.random.default_rng(seed)
         left: float = float("inf") if self.iterations is None else self.iterations
-        best: Ints | None = None
-        least = float("inf")
+        best = start_units(problem, budget)
+        teller = Teller(problem, budget)
+        least = teller.value
         with contextlib.suppress(KeyboardInterrupt):  # the best so far is the answer
             for restart in range(self.restarts):
                 on_progress("local search", restart / self.restarts)
                 if best is not None and (budget.left <= 0 or left <= 0):
                     break
-                start = random_units(problem, rng, self.name)
+                first = restart == 0 and best is not None
+                start = best if first else random_units(problem, rng, self.name)
                 state = new_state(pipeline.arrays, problem.device_memory, start)
                 left -= _descended(pipeline, state, movable, left, budget)
                 if value(pipeline.arrays, state) < least:
                     least = float(value(pipeline.arrays, state))
                     best = state.unit_device.copy()
+                    teller.found(best, least)
         if best is None:
             raise KeyboardInterrupt
-        return Proposal(Placement(best[problem.op_unit]))
+        return Proposal(teller.answer(best, least))
 
 
 def random_units(problem: Problem, rng: np.random.Generator, planner: str) -> Ints:

@@ -38,8 +38,6 @@ class MaxLoadProgram:
         self.classes = device_classes(self.problem)[1]
         self.devices = range(self.problem.device_count)
         self.of = [number for d in self.devices for number, c in enumerate(self.classes) if d in c]
-        self.largest = self.program.variable(0.0, HORIZON * (1 + LOOSE))
-        self.program.minimise(self.largest)
         ways = range(pipeline.ways)
         # [way][device] terms of computing, and of transfers in and out
         self.compute: list[list[Terms]] = [[[] for _ in self.devices] for _ in ways]
@@ -160,6 +158,8 @@ class MaxLoadProgram:
 
     def _loads(self) -> None:
         """(20), (21): MaxLoad is at least what each device does; a pass at a time under GPipe."""
+        self.largest = self.program.variable(0.0, HORIZON * (1 + LOOSE))
+        self.program.minimise(self.largest)
         if self.pipeline.ways == 1:
             tops = [self.largest]
         else:

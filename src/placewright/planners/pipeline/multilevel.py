@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -21,7 +20,6 @@ import numpy as np
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.kernels import max_load as kernel
-from placewright.plan import Placement
 from placewright.planners.base import (
     Budget,
     MemoryAccount,
@@ -30,8 +28,10 @@ from placewright.planners.base import (
     no_progress,
     whole_number,
 )
+from placewright.planners.pipeline.joining import Forest, in_random_order, shared_nets
 from placewright.planners.pipeline.linear_dp import LinearDP
-from placewright.planners.pipeline.nets import Pipeline, pipeline_of
+from placewright.planners.pipeline.nets import pipeline_of
+from placewright.planners.pipeline.telling import Teller, start_units
 from placewright.problem import Problem
 
 STEPS_PER_CHOICE = 10  # of a level: annealing steps per unit and device
@@ -42,7 +42,6 @@ FRESH_SHARE = 0.1  # of the rounds, start from nothing
 HOT, WARM, COOL, COLD = 0.3, 0.03, 0.01, 2e-5  # temperatures as shares of the best value
 SQUARINGS = (3, 4, 5, 6)
 DEFAULT_ROUNDS = 40
-HEAVIEST_SHARE = 0.7  # of an even share of all work: what a contracted unit may have
 STEPS_BETWEEN_LOOKS = 20_000  # at the clock
 ELITES = 4
 CHAMPIONS = 6
@@ -82,7 +81,11 @@ class MultilevelAnnealing:
         return None
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        search = Multilevel(problem, seed, first_plan(problem, seed))
+        start = start_units(problem, budget)
+        if start is None:
+            start = first_plan(problem, seed, budget)
+        search = Multilevel(problem, seed, start)
+        teller = Teller(problem, budget)
         unlimited = self.steps is None and not math.isfinite(budget.seconds)
         rounds = DEFAULT_ROUNDS if unlimited else math.inf
         most = math.inf if self.steps is None else self.steps
@@ -92,8 +95,9 @@ class MultilevelAnnealing:
                 share = (done / rounds, search.steps / most, 1 - budget.left / budget.seconds)
                 on_progress("annealing", min(max(x for x in share if not math.isnan(x)), 1.0))
                 search.run(budget, 1, most)
+                teller.found(search.best.unit_device, search.best.value)
                 done += 1
-        return Proposal(Placement(search.best.unit_device[problem.op_unit]))
+        return Proposal(teller.answer(search.best.unit_device, search.best.value))
 
 
 class Multilevel:
@@ -103,8 +107,10 @@ class Multilevel:
     >>> search.run(Budget(5.0)).value                               # doctest: +SKIP
     """
 
-    def __init__(self, problem: Problem, seed: int, start: Ints) -> None:
-        self.problem = problem
+    def __init__(
+        self, problem: Problem, seed: int, start: Ints, patience: int = QUIET_ROUNDS
+    ) -> None:
+        self.problem, self.patience = problem, patience
         self.pipeline = pipeline_of(problem)
         self.rng = np.random.default_rng(seed)
         self.steps = 0
@@ -113,7 +119,7 @@ class Multilevel:
         self.champions: list[Found] = []  # the best of elites given up
         self.quiet = 0  # rounds since the best of the elites was found
         self.warm, self.cold = WARM, COLD
-        self._keep(self.best.unit_device)
+        self.keep(self.best.unit_device)
 
     def meet(self, other: Found) -> None:
         """Take in another search's best plan, to be crossed with one's own."""
@@ -133,8 +139,8 @@ class Multilevel:
             done += 1
         return self.best
 
-    def round(self, budget: Budget, most_steps: float = math.inf) -> None:
-        """Coarsen, anneal, refine."""
+    def round(self, budget: Budget, most_steps: float = math.inf) -> Found | None:
+        """Coarsen, anneal, refine; what comes out, if it fits."""
         origin, within = self._origin()
         fresh = origin is None
         groups = self._coarsen(within)
@@ -144,19 +150,21 @@ class Multilevel:
         finer: Ints | None = None
         for group in reversed(groups):
             if finer is not None:  # the coarser level's devices, unit by unit
-                placed = _on_groups(group, placed[finer])
+                if budget.left <= 0:
+                    break
+                placed = on_groups(group, placed[finer])
                 hottest = COOL
                 squarings = max(squarings, 5)
             placed = self._anneal(group, placed, hottest, squarings, budget, most_steps)
             finer = group
-        self._keep(placed[groups[0]])
+        return self.keep(placed if finer is None else placed[finer])
 
     def _origin(self) -> tuple[Ints | None, Ints | None]:
         """The plan that a round starts from, and what it may not join: units with other labels.
 
         Of two plans, units are joined that are together in both.
         """
-        if self.quiet >= QUIET_ROUNDS:  # the elites all lead to one place: look elsewhere
+        if self.quiet >= self.patience:  # the elites all lead to one place: look elsewhere
             best = sorted([*self.champions, self.elites[0]], key=lambda each: each.value)
             self.champions, self.elites, self.quiet = best[:CHAMPIONS], [], 0
         kind = self.rng.random()
@@ -186,10 +194,10 @@ class Multilevel:
         sizes = [target]
         while sizes[-1] / SMALLER < units:
             sizes.append(int(sizes[-1] / SMALLER))
-        forest = _Forest(self.pipeline, within)
+        forest = Forest(self.pipeline, within)
         levels: list[Ints] = [np.arange(units, dtype=np.int32)]
         wanted = sizes.pop()
-        for one, two in self._pairs():
+        for one, two in in_random_order(*self._shared, self.rng):
             if forest.join(one, two) and forest.count <= wanted:
                 levels.append(forest.groups())
                 if not sizes:
@@ -197,27 +205,14 @@ class Multilevel:
                 wanted = sizes.pop()
         return levels
 
-    def _pairs(self) -> list[tuple[int, int]]:
-        ends, weight = self._shared
-        if not len(weight):
-            return []
-        power = self.rng.choice([0.5, 1.0, 2.0])
-        clock = self.rng.exponential(size=len(weight)) / np.maximum(weight, 1e-30) ** power
-        pairs: list[tuple[int, int]] = ends[np.argsort(clock)].tolist()
-        return pairs
-
-    @property
+    @cached_property
     def _shared(self) -> tuple[Ints, Floats]:
-        """Pairs of units in a net, and how heavy: what it costs to cut, over what the two take."""
-        cached = self.__dict__.get("_pairs_and_weights")
-        if cached is None:
-            cached = self.__dict__["_pairs_and_weights"] = _weigh(self.pipeline)
-        return cached
+        return shared_nets(self.pipeline)
 
     def _first(self, group: Ints, origin: Ints | None) -> Ints:
         """`[group]` the devices of `origin`, or random ones that fit."""
         if origin is not None:
-            return _on_groups(group, origin)
+            return on_groups(group, origin)
         level = self.pipeline.contracted(group)
         placed = np.zeros(level.unit_count, dtype=np.int32)
         load = np.zeros(self.problem.device_count)
@@ -260,11 +255,11 @@ class Multilevel:
             self.steps += count
         return state.best if state.best_value[0] < math.inf else state.unit_device  # type: ignore[no-any-return]
 
-    def _keep(self, unit_device: Ints) -> None:
-        """Among the elites if it is good; the best of all in `best`."""
+    def keep(self, unit_device: Ints) -> Found | None:
+        """Among the elites if it is good; the best of all in `best`. None if it does not fit."""
         state = kernel.new_state(self.pipeline.arrays, self.problem.device_memory, unit_device)
-        if state.best_value[0] == math.inf:  # it does not fit
-            return
+        if state.best_value[0] == math.inf:
+            return None
         found = Found(state.unit_device.copy(), float(state.best_value[0]))
         if found.value < self.best.value:
             self.best = found
@@ -272,28 +267,10 @@ class Multilevel:
         self.quiet = 0 if leads else self.quiet + 1
         others = [e for e in self.elites if abs(e.value - found.value) > 1e-9 * found.value]
         self.elites = sorted([*others, found], key=lambda each: each.value)[:ELITES]
+        return found
 
 
-def search_together(searches: Sequence[Multilevel], budget: Budget, most_steps: float) -> None:
-    """Run searches side by side, `most_steps` of each; then each meets the next one's best plan.
-
-    KeyboardInterrupt stops them all and is raised again.
-    """
-    limit = Budget(budget.left)
-    with ThreadPoolExecutor(len(searches)) as pool:
-        running = [pool.submit(each.run, limit, math.inf, most_steps) for each in searches]
-        try:
-            for each in running:
-                each.result()
-        except KeyboardInterrupt:
-            limit.seconds = 0.0
-            raise
-    found = [each.best for each in searches]
-    for number, search in enumerate(searches):
-        search.meet(found[number - 1])
-
-
-def first_plan(problem: Problem, seed: int) -> Ints:
+def first_plan(problem: Problem, seed: int, budget: Budget) -> Ints:
     """`[unit]` the best contiguous plan of a few linear orders, or else one that fits.
 
     NoRoomError if none is found.
@@ -301,8 +278,9 @@ def first_plan(problem: Problem, seed: int) -> Ints:
     single = replace(problem, options=replace(problem.options, replicate=False))
     lines = LinearDP(START_ORDERS)
     if lines.supports(single) is None:
+        limit = Budget(min(START_SECONDS, budget.left))  # the first order is looked at in any case
         with contextlib.suppress(InfeasibleError):
-            device = lines.plan(single, Budget(START_SECONDS), seed, no_progress).placement.device
+            device = lines.plan(single, limit, seed, no_progress).placement.device
             return device[np.unique(problem.op_unit, return_index=True)[1]]
     account = MemoryAccount(problem, "annealing")
     fastest = np.argsort(
@@ -313,71 +291,8 @@ def first_plan(problem: Problem, seed: int) -> Ints:
     return account.unit_device
 
 
-class _Forest:
-    """Units joined into groups, no group too big for the devices that allow it."""
-
-    def __init__(self, pipeline: Pipeline, within: Ints | None) -> None:
-        work = pipeline.time.sum(axis=0)
-        fastest = np.where(pipeline.allowed, work, np.inf).min(axis=1)
-        devices = work.shape[1]
-        self.parent = list(range(pipeline.unit_count))
-        self.count = pipeline.unit_count
-        self.work = fastest.tolist()
-        self.memory = pipeline.memory.tolist()
-        self.allowed = [frozenset(np.flatnonzero(row).tolist()) for row in pipeline.allowed]
-        self.within = None if within is None else within.tolist()
-        self.heaviest = HEAVIEST_SHARE * float(fastest.sum()) / devices
-        self.room = pipeline.problem.device_memory.tolist()
-
-    def find(self, unit: int) -> int:
-        while self.parent[unit] != unit:
-            self.parent[unit] = self.parent[self.parent[unit]]
-            unit = self.parent[unit]
-        return unit
-
-    def join(self, one: int, two: int) -> bool:
-        one, two = self.find(one), self.find(two)
-        if one == two or (self.within is not None and self.within[one] != self.within[two]):
-            return False
-        memory = self.memory[one] + self.memory[two]
-        allowed = self.allowed[one] & self.allowed[two]
-        if self.work[one] + self.work[two] > self.heaviest or not any(
-            memory <= self.room[device] for device in allowed
-        ):
-            return False
-        self.parent[two] = one
-        self.work[one] += self.work[two]
-        self.memory[one], self.allowed[one] = memory, allowed
-        self.count -= 1
-        return True
-
-    def groups(self) -> Ints:
-        roots = [self.find(unit) for unit in range(len(self.parent))]
-        return np.unique(roots, return_inverse=True)[1].astype(np.int32)
-
-
-def _on_groups(group: Ints, unit_device: Ints) -> Ints:
+def on_groups(group: Ints, unit_device: Ints) -> Ints:
     """`[group]` the device of one of its units (of all, where groups lie within devices)."""
     placed = np.zeros(int(group.max()) + 1, dtype=np.int32)
     placed[group] = unit_device
     return placed
-
-
-def _weigh(pipeline: Pipeline) -> tuple[Ints, Floats]:
-    problem = pipeline.problem
-    ways = (
-        (problem.host_latency, problem.host_seconds_per_byte)
-        if problem.staging == "host"
-        else (problem.link_latency, problem.link_seconds_per_byte)
-    )
-    latency, per_byte = (float(way.max()) for way in ways)
-    weight: dict[tuple[int, int], float] = {}
-    for net in pipeline.nets:
-        seconds = (net.count * latency + net.size * per_byte) / len(net.readers)
-        for reader, _ in net.readers:
-            pair = (min(net.source, reader), max(net.source, reader))
-            weight[pair] = weight.get(pair, 0.0) + seconds
-    ends = np.array(list(weight), dtype=np.int32).reshape(-1, 2)
-    work = np.where(pipeline.allowed, pipeline.time.sum(axis=0), np.inf).min(axis=1)
-    mean = max(float(work.mean()), 1e-30)
-    return ends, np.array(list(weight.values())) / (work[ends].sum(axis=1) + mean)

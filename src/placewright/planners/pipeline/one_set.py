@@ -22,6 +22,7 @@ PipeDream's (GPipe's largest forward plus largest backward load is no less, unde
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -29,7 +30,7 @@ import numpy as np
 
 from placewright.graph import Floats
 from placewright.planners.base import Budget
-from placewright.planners.milp.solver import HORIZON, Program, Term
+from placewright.planners.milp.solver import HORIZON, OutOfTimeError, Program, Term
 from placewright.planners.pipeline.cp_sat import solve_whole
 from placewright.planners.pipeline.nets import Net, Pipeline
 from placewright.planners.pipeline.pieces import device_classes
@@ -101,19 +102,41 @@ def count_question(pipeline: Pipeline, members: tuple[int, ...], limit: float) -
 
 
 def one_set_bound(
-    question: Question, upper: float, seconds: float, *, workers: int = 2, seed: int = 0
+    question: Question,
+    upper: float,
+    limit: Budget,
+    *,
+    workers: int = 2,
+    seed: int = 0,
+    repeatable: bool = False,
+    on_bound: Callable[[float], None] | None = None,
 ) -> float:
-    """Seconds per sample that no plan beats, `upper` at most, found in so many seconds at most.
+    """Seconds per sample that no plan beats, `upper` at most, found until the end of `limit`.
 
-    `upper` is the value of a known plan; 0.0 if nothing was proved.
+    `upper` is the value of a known plan; 0.0 if nothing was proved. With `repeatable` the workers
+    take turns, so that the same comes out again. `on_bound` hears of bounds on the way.
     """
-    limit = Budget(seconds)
     adds_up = not question.counts and question.pipeline.problem.options.load == "sum"
+
+    def tell(bound: float) -> None:
+        seconds = max(bound, 0.0) * upper / HORIZON
+        if on_bound is not None:
+            on_bound(question.meeting_point(upper, seconds) if adds_up else min(upper, seconds))
 
     def least(below: float, cost: Cost) -> float | None:
         """The least cost in seconds of a set that some device must hold; None if there is none."""
-        program = SetProgram(question, question.need(below), upper, cost, limit)
-        answer = solve_whole(program.program, limit.left, workers=workers, seed=seed)
+        try:
+            program = SetProgram(question, question.need(below), upper, cost, limit).program
+            answer = solve_whole(
+                program,
+                limit,
+                workers=workers,
+                seed=seed,
+                repeatable=repeatable,
+                on_bound=tell if cost != "excess" else None,
+            )
+        except OutOfTimeError:
+            return 0.0
         return None if answer.infeasible else max(answer.bound, 0.0) * upper / HORIZON
 
     if question.need(upper) <= 0 or upper <= 0:

@@ -29,6 +29,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.coarsen.devices import swaps_links
 from placewright.graph import Floats, Ints
 from placewright.kernels.pieces import adjacency, connected_pieces
 from placewright.problem import Problem
@@ -198,10 +199,8 @@ def _alike(problem: Problem, one: int, two: int) -> bool:
             if not np.array_equal(transfer[:, one], transfer[:, two]):
                 return False
     else:
-        swapped = np.arange(problem.device_count)
-        swapped[[one, two]] = two, one
         for link in (problem.link_latency, problem.link_seconds_per_byte):
-            if not np.array_equal(link[np.ix_(swapped, swapped)], link):
+            if not swaps_links(link, one, two):
                 return False
     return np.array_equal(problem.op_time[:, one], problem.op_time[:, two])
 

@@ -267,7 +267,7 @@ class StageTables:
             self._group,
             self.pieces.problem.staging == "host",
             coefficient,
-            *(np.array(column, dtype=np.int64) for column in zip(*moves, strict=True)),
+            *_columns(moves),
         )
 
     def _moves(self) -> tuple[list[Move], list[tuple[int, tuple[int, ...], tuple[int, ...]]]]:
@@ -320,6 +320,12 @@ class StageTables:
         if self.pieces.problem.staging == "host":
             return False
         return not self.uniform or bool((np.diff(self.pieces.net_offsets) > 1).any())
+
+
+def _columns(moves: Sequence[Move]) -> NDArray[np.int64]:
+    """`[field, move]`, also where there are no moves because no device runs a whole stage."""
+    rows = np.array(moves, dtype=np.int64).reshape(-1, len(Move._fields))
+    return np.ascontiguousarray(rows.T)
 
 
 def uniform_transfers(problem: Problem) -> bool:

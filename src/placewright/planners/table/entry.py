@@ -25,4 +25,5 @@ AUTO: Mapping[str, str] = {
     "processes": "workers (as many as cores; 1: in this process)",
     "iterations": "rounds of members, which a run repeats exactly (none)",
     "gap": "stop at this share between value and bound (0.0001)",
+    "ray": "work on a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT (none)",
 }

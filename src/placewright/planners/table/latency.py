@@ -124,6 +124,14 @@ LATENCY: tuple[PlannerEntry, ...] = (
         | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
     ),
     PlannerEntry(
+        "seeds",
+        "latency",
+        "whole regions of the graph jump to another device while that helps",
+        "dominator regions (Cooper, Harvey & Kennedy 2001), steepest descent",
+        "seeds:Seeds",
+        {"work": "millions of items timed from each start at most (400)"},
+    ),
+    PlannerEntry(
         "annealing",
         "latency",
         "simulated annealing over placements",
@@ -131,9 +139,11 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "search:Annealing",
         {
             "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
-            "temperature": "seconds at the start (a twentieth of the mean worsening)",
+            "temperature": "seconds at the start (a twentieth of the mean worsening; order=free: "
+            "half a makespan per op)",
             "cooling": "factor per as many evaluations as units (ends at 1/1000)",
-            "order": "breadth-first, or free: search the order of ops and transfers too",
+            "order": "breadth-first, or free: from structural seeds, search the order of ops and "
+            "transfers too",
         },
         quick=False,
     ),
@@ -234,6 +244,15 @@ LATENCY: tuple[PlannerEntry, ...] = (
         quick=False,
     ),
     PlannerEntry(
+        "multilevel",
+        "latency",
+        "coarsened, searched and refined level by level; for very large graphs",
+        "Karypis & Kumar 1998; Herrmann et al. 2019 (acyclic graphs)",
+        "multilevel:Multilevel",
+        {"iterations": "evaluations (200,000; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
         "milp-split",
         "latency",
         "modules solved exactly, joined by a dynamic programme",
@@ -243,9 +262,11 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "channels": "1 to 4, or auto: the fewest that give modules of at most 40 ops (auto)",
             "max_ops": "join neighbouring modules up to this size (none; 20 with more channels)",
             "solver": "cp-sat, highs, scip or gurobi (cp-sat)",
-            "nodes": "limit on branch-and-bound nodes (cp-sat: conflicts) per module (none)",
+            "nodes": "limit per module: branch-and-bound nodes, or thousandths of CP-SAT's time "
+            "(none)",
             "module_seconds": "limit per module and pair of devices (60)",
-            "processes": "processes to solve modules in; 1: in this one (as many as CPUs)",
+            "processes": "modules solved at the same time, each on a core (as many as cores, at "
+            "most 8)",
         },
         quick=False,
     ),

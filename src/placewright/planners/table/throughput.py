@@ -76,12 +76,12 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "max-load-ip",
         "throughput",
-        "exact: search, bounds of one set, then the integer programme",
+        "exact: annealing, rebalanced pairs of devices, bounds of one set, an integer programme",
         "Tarnawski et al. 2020 §5.1.3, §5.2, Fig. 6",
         "pipeline.max_load_ip:MaxLoadIp",
         {
             "solver": "cp-sat, highs, scip or gurobi (cp-sat)",
-            "steps": "annealing steps of the search (as time allows)",
+            "steps": "annealing steps of the search, other moves counted as such (as time allows)",
         },
         quick=False,
     ),

@@ -1,0 +1,126 @@
+"""The same problem on fewer devices: on some of them, or on one of each kind.
+
+A plan on some of the devices is a plan on all of them, and as long. Devices are *alike* where
+every op takes as long, and they have as much memory; how they are linked may differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Floats, Ints
+from placewright.plan import Placement
+from placewright.problem import Problem
+
+COLUMNS = 64  # of op_time looked at together
+
+
+def swaps_links(link: Floats, one: int, two: int) -> bool:
+    """Whether ``link[a, b]`` stays the same when devices `one` and `two` change names."""
+    rest = np.ones(len(link), dtype=np.bool_)
+    rest[[one, two]] = False
+    return bool(
+        link[one, two] == link[two, one]
+        and link[one, one] == link[two, two]
+        and np.array_equal(link[one, rest], link[two, rest])
+        and np.array_equal(link[rest, one], link[rest, two])
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """`problem` is `original` on ``devices[k]``, in rising order, which is its device k."""
+
+    original: Problem
+    problem: Problem
+    devices: Ints
+
+    def expand(self, placement: Placement) -> Placement:
+        """The same placement on the original's devices."""
+        return replace(placement, device=self.devices[placement.device])
+
+    def restrict(self, placement: Placement) -> Placement | None:
+        """The same placement on the restricted problem's devices; None if it uses others."""
+        number = np.full(self.original.device_count, -1, dtype=np.int32)
+        number[self.devices] = np.arange(len(self.devices))
+        device = number[placement.device]
+        return None if (device < 0).any() else replace(placement, device=device)
+
+
+def restricted(problem: Problem, devices: Ints) -> Restriction:
+    """`problem` on some `devices`, all of those that ops are pinned to among them.
+
+    For the objectives that know no replicas; channels that no route between two of the devices
+    uses are left out.
+    """
+    devices = np.unique(devices).astype(np.int32)
+    number = np.full(problem.device_count + 1, -1, dtype=np.int32)  # the last is: not pinned
+    number[devices] = np.arange(len(devices))
+    offsets, channels, names = _channels(problem, devices)
+    grid = np.ix_(devices, devices)
+    smaller = replace(
+        problem,
+        op_time=problem.op_time[:, devices],
+        op_pinned=number[problem.op_pinned],
+        device_names=tuple(problem.device_names[device] for device in devices.tolist()),
+        device_kinds=tuple(problem.device_kinds[device] for device in devices.tolist()),
+        device_memory=problem.device_memory[devices],
+        link_latency=problem.link_latency[grid],
+        link_seconds_per_byte=problem.link_seconds_per_byte[grid],
+        channel_offsets=offsets,
+        channels=channels,
+        channel_names=names,
+        is_cpu=problem.is_cpu[devices],
+        host_latency=problem.host_latency[:, devices],
+        host_seconds_per_byte=problem.host_seconds_per_byte[:, devices],
+        batch_time=problem.batch_time[:, devices],
+    )
+    return Restriction(problem, smaller, devices)
+
+
+def _channels(problem: Problem, devices: Ints) -> tuple[NDArray[np.int64], Ints, tuple[str, ...]]:
+    pairs = (devices.astype(np.int64)[:, None] * problem.device_count + devices).ravel()
+    first, last = problem.channel_offsets[pairs], problem.channel_offsets[pairs + 1]
+    offsets = np.concatenate([[0], np.cumsum(last - first)])
+    places = np.repeat(first - offsets[:-1], last - first) + np.arange(offsets[-1])
+    used, channels = np.unique(problem.channels[places], return_inverse=True)
+    names = tuple(problem.channel_names[channel] for channel in used.tolist())
+    return offsets, channels.astype(np.int32), names
+
+
+def alike(problem: Problem) -> tuple[Ints, Ints]:
+    """`(first, class_of)`: per class of alike devices its first, and `[device]` its class.
+
+    A device that an op is pinned to is like no other.
+
+    >>> first, class_of = alike(problem)     # doctest: +SKIP
+    >>> np.bincount(class_of)                # doctest: +SKIP
+    array([600, 400])
+    """
+    keys: dict[tuple[bytes, float, int], int] = {}
+    pinned = np.isin(np.arange(problem.device_count), problem.op_pinned)
+    class_of = np.empty(problem.device_count, dtype=np.int32)
+    first: list[int] = []
+    for begin in range(0, problem.device_count, COLUMNS):
+        columns = np.ascontiguousarray(problem.op_time[:, begin : begin + COLUMNS].T)
+        for device, column in enumerate(columns, start=begin):
+            key = (
+                _digest(column),
+                float(problem.device_memory[device]),
+                device if pinned[device] else -1,
+            )
+            if key not in keys:
+                keys[key] = len(first)
+                first.append(device)
+            class_of[device] = keys[key]
+    return np.array(first, dtype=np.int32), class_of
+
+
+def _digest(column: Floats) -> bytes:
+    """Different in practice where the times are."""
+    import hashlib
+
+    return hashlib.blake2b(column.tobytes(), digest_size=16).digest()

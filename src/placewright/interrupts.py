@@ -1,0 +1,47 @@
+"""Noticing Ctrl-C and SIGTERM where what they interrupt makes the best of it and goes on."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType
+
+USUAL = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: signal.SIG_DFL}
+
+
+class Interrupts:
+    """Whether one came. `raising`: raise KeyboardInterrupt where it comes, for work done here.
+
+    Planners that stop early keep the exception to themselves; `came` is what tells.
+    """
+
+    def __init__(self, raising: bool) -> None:
+        self.came = False
+        self.raising = raising
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        impatient, self.came = self.came, True
+        if self.raising or impatient:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def noticed_interrupts(raising: bool = True) -> Iterator[Interrupts]:
+    """Interrupts are noted, where that is this thread's to decide.
+
+    A handler that the caller has set stays in force.
+    """
+    interrupts = Interrupts(raising)
+    before = {number: signal.getsignal(number) for number in USUAL}
+    ours = [number for number, usual in USUAL.items() if before[number] is usual]
+    if current_thread() is not main_thread():
+        ours = []
+    for number in ours:
+        signal.signal(number, interrupts.handle)
+    try:
+        yield interrupts
+    finally:
+        for number in ours:
+            signal.signal(number, before[number])

@@ -1,0 +1,65 @@
+"""Dominator trees of a graph of ops: what lies behind, or leads to, one op alone."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+
+@njit(cache=True, nogil=True)
+def dominator_tree(order, offsets, neighbours, counts):
+    """`(first, size)`: the ops that `op` dominates are ``at[first[op] : first[op] + size[op]]``.
+
+    Returns `(parent, at, first, size)`. An op dominates those that no path from a source reaches
+    without it, itself among them. `order` is topological; op i's producers are
+    ``neighbours[offsets[i]:offsets[i + 1]]`` (consumers, with the order reversed, give
+    post-dominators: all whose every path to the end leads through the op). Producers without
+    `counts[op]` are overlooked. `parent[op]` is the closest op that dominates it, -1 if there is
+    none; `at` is a preorder of the tree, the children of an op in the order of `order`.
+    """
+    n = len(order)
+    parent = np.full(n + 1, n, dtype=np.int64)  # op n is above all
+    jump = np.full(n + 1, n, dtype=np.int64)
+    depth = np.zeros(n + 1, dtype=np.int64)
+    for op in order:
+        found = -1
+        for k in range(offsets[op], offsets[op + 1]):
+            producer = neighbours[k]
+            if counts[producer]:
+                found = producer if found < 0 else _meet(parent, jump, depth, found, producer)
+        above = n if found < 0 else found
+        parent[op] = above
+        depth[op] = depth[above] + 1
+        far = jump[above]
+        # As far as the two jumps above together, if these are equally long: log n steps in all.
+        equal = depth[above] - depth[far] == depth[far] - depth[jump[far]]
+        jump[op] = jump[far] if equal else above
+    size = np.ones(n + 1, dtype=np.int64)
+    for k in range(n - 1, -1, -1):
+        size[parent[order[k]]] += size[order[k]]
+    first = np.zeros(n + 1, dtype=np.int64)
+    following = np.zeros(n + 1, dtype=np.int64)
+    at = np.empty(n, dtype=np.int32)
+    for op in order:
+        above = parent[op]
+        first[op] = following[above]
+        following[above] += size[op]
+        following[op] = first[op] + 1
+        at[first[op]] = op
+    parent[parent == n] = -1
+    return parent[:n], at, first[:n], size[:n]
+
+
+@njit(inline="always")
+def _meet(parent, jump, depth, one, other):
+    """The closest op above both, or either of them."""
+    if depth[one] < depth[other]:
+        one, other = other, one
+    while depth[one] > depth[other]:
+        one = jump[one] if depth[jump[one]] >= depth[other] else parent[one]
+    while one != other:
+        if jump[one] != jump[other]:
+            one, other = jump[one], jump[other]
+        else:
+            one, other = parent[one], parent[other]
+    return one

@@ -1,0 +1,147 @@
+"""Going on from a plan: `improve`, and `plan` with a warm start."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.cli.app import app
+from placewright.errors import InputError, VerificationError
+from placewright.improving import improve
+from placewright.plan import Plan
+from placewright.planning import make_problem, plan
+from placewright.simulate.latency import time_placement
+from placewright.solving import solve
+from placewright.verify import verify
+from placewright.warm_start import starting_placement
+from tests.test_solving import chain
+
+ONE_ROUND = {"iterations": "1", "processes": "1"}
+
+
+@pytest.fixture(scope="module")
+def old() -> Plan:
+    return plan("zoo:gpt2?layers=1", "2x3090", planner="heft")
+
+
+def gpt2(cluster="2x3090", **options):
+    return make_problem("zoo:gpt2?layers=1", cluster, options)[0]
+
+
+# -- improve -------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_never_made_worse(old):
+    better = improve(old, planner_options=ONE_ROUND)
+    assert better.value <= old.value
+    assert better.lower_bound >= old.lower_bound
+    assert verify(better).ok
+
+
+def test_a_plan_that_cannot_be_bettered_stays_with_the_better_bound():
+    best = solve(chain([1.0, 1.0], [9.0, 9.0]), "single-device")
+    unproved = replace(best, lower_bound=0.5, bound_source="a guess")
+    better = improve(unproved, planner_options=ONE_ROUND)
+    assert (better.value, better.planner) == (best.value, "single-device")
+    assert better.status == "optimal"
+    assert better.bound_source != "a guess"
+
+
+def test_a_bound_above_what_is_found_is_not_believed(old):
+    slow = solve(chain([1.0, 1.0], [9.0, 9.0]), "single-device")
+    on_slow = solve(slow.problem.with_pins({0: 1, 1: 1}), "single-device")
+    claimed = replace(on_slow, problem=slow.problem, lower_bound=on_slow.value)
+    better = improve(claimed, planner_options=ONE_ROUND)
+    assert better.value == slow.value < on_slow.value
+    assert better.lower_bound <= better.value
+
+
+def test_a_plan_that_does_not_hold_is_refused(old):
+    with pytest.raises(VerificationError):
+        improve(replace(old, value=old.value / 2), planner_options=ONE_ROUND)
+
+
+def test_another_planner_can_go_on_from_a_plan(old):
+    better = improve(old, planner="annealing", planner_options={"order": "free", "iterations": "9"})
+    assert better.value <= old.value
+
+
+# -- what starts ---------------------------------------------------------------------------------
+
+
+def test_the_start_is_the_schedule_of_the_plan(old):
+    start = starting_placement(old, old.problem)
+    assert np.array_equal(start.device, old.placement.device)
+    assert time_placement(old.problem, start).makespan <= old.value * (1 + 1e-12)
+
+
+def test_devices_are_found_again_by_name(old):
+    other = replace(
+        old.problem,
+        device_names=old.problem.device_names[::-1],
+    )
+    start = starting_placement(old, other)
+    assert np.array_equal(start.device, 1 - old.placement.device)
+
+
+def test_a_start_on_another_graph_names_the_op_that_is_missing(old):
+    other, _ = make_problem("zoo:gpt2?layers=2", "2x3090", {})
+    with pytest.raises(InputError, match=r"old\.json: places no op '.*'; give a plan for the same"):
+        starting_placement(old, other, "old.json")
+
+
+def test_a_start_on_other_devices_names_the_device(old):
+    with pytest.raises(InputError, match=r"uses device 'gpu\d', which the cluster lacks"):
+        starting_placement(old, gpt2("a100+2xt4+cpu"))
+
+
+def test_a_start_for_another_objective_is_refused(old):
+    with pytest.raises(InputError, match="is a plan for latency, not throughput"):
+        starting_placement(old, gpt2(objective="throughput"))
+
+
+@pytest.mark.parametrize("objective", ["throughput", "invocation-latency", "batch-throughput"])
+def test_plans_for_every_objective_can_be_gone_on_from(objective):
+    first = plan(
+        "zoo:gpt2?layers=1", "2x3090", planner="single-device", objective=objective, batch=None
+    )
+    again = plan(
+        "zoo:gpt2?layers=1",
+        "2x3090",
+        objective=objective,
+        warm_start=first,
+        planner_options=ONE_ROUND,
+    )
+    assert verify(again).ok
+    assert again.value <= first.value
+
+
+# -- on the command line -------------------------------------------------------------------------
+
+
+def run(*words: str):
+    from typer.testing import CliRunner
+
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_improve_replaces_the_plan_with_a_better_one(old, tmp_path):
+    path = tmp_path / "plan.json"
+    old.save(path)
+    options = ("--iterations", "1", "--processes", "1", "--json")
+    done = run("improve", path, *options)
+    assert done.exit_code == 0, done.output
+    assert Plan.load(path).value == json.loads(done.stdout)["value"] <= old.value
+
+
+def test_a_warm_start_and_events_on_the_command_line(old, tmp_path):
+    path, events = tmp_path / "plan.json", tmp_path / "events.jsonl"
+    old.save(path)
+    words = ("plan", "zoo:gpt2?layers=1", "-c", "2x3090", "--warm-start", path)
+    done = run(*words, "--iterations", "1", "--processes", "1", "--events", events, "--json")
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in events.read_text().splitlines()]
+    assert lines[0]["source"] == "the plan to start from"
+    assert lines[-1]["kind"] == "end"
+    assert json.loads(done.stdout)["value"] == lines[-1]["value"] <= old.value
