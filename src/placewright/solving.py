@@ -231,12 +231,14 @@ def propose(
 def _overheard(problem: Problem, contraction: Contraction | None, budget: Budget) -> Budget:
     """The budget of a planner that is asked about a coarser problem, or that counts no peak.
 
-    A start on single ops means nothing to the coarser problem; its placements are expanded, its
-    bounds are about another problem. What overflows the peak is kept from the listener.
+    The start is made coarser too, where it fits then; placements are expanded, and bounds left out,
+    for they are about another problem. What overflows the peak is kept from the listener.
     """
     if contraction is None and problem.options.memory == "resident":
         return budget
-    start = None if contraction else budget.start
+    start = budget.start
+    if contraction is not None and start is not None:
+        start = contraction.project(start) if problem.options.objective == "latency" else None
     return replace(budget, start=start, listener=_Expanding(problem, contraction, budget.listener))
 
 

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.coarsen.contraction import colocation_groups, contract
-from placewright.errors import GraphError
+from placewright.errors import GraphError, InfeasibleError
 from placewright.plan import Placement, Plan
 from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.solving import solve
 from placewright.verify import verify
 from tests.strategies import placements, problems
 
@@ -73,3 +74,22 @@ def test_groups_that_would_leave_a_cycle_are_refused(problem):
     group[c] = group[a]
     with pytest.raises(GraphError, match="cycle"):
         contract(problem, np.unique(group, return_inverse=True)[1])
+
+
+@given(st.data())
+def test_a_placement_made_coarser_fits_and_comes_back_where_it_was_whole(data):
+    problem = data.draw(problems())
+    contraction = contract(problem, colocation_groups(problem))
+    coarse = contraction.problem
+    try:
+        whole = solve(coarse, "greedy").placement
+    except InfeasibleError:
+        return
+    again = contraction.project(contraction.expand(whole))
+    assert again is not None
+    assert again.device.tolist() == whole.device.tolist()
+    anywhere = contraction.project(Placement(data.draw(placements(problem))))
+    if anywhere is not None:
+        assert np.isfinite(coarse.op_time[np.arange(coarse.op_count), anywhere.device]).all()
+        used = np.bincount(anywhere.device, coarse.op_memory, coarse.device_count)
+        assert (used <= coarse.device_memory * (1 + 1e-12)).all()

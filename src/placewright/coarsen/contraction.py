@@ -42,6 +42,25 @@ class Contraction:
         subgraph = None if placement.subgraph is None else placement.subgraph[grouped]
         return replace(placement, device=placement.device[grouped], subgraph=subgraph)
 
+    def project(self, placement: Placement) -> Placement | None:
+        """A placement on the original ops made coarser; None where it does not fit then.
+
+        Each unit of the contracted problem goes to the device, of those it may be on, that most of
+        its ops' time is on. For objective ``latency``.
+        """
+        coarse, fine = self.problem, self.original
+        unit = coarse.op_unit[self.op_group]
+        spent = fine.op_time[np.arange(fine.op_count), placement.device]
+        share = np.zeros((coarse.unit_count, fine.device_count))
+        np.add.at(share, (unit, placement.device), spent + np.finfo(np.float64).tiny)
+        device = np.where(np.isfinite(coarse.unit_time), share, -1.0).argmax(axis=1)
+        device = np.where(coarse.unit_pinned >= 0, coarse.unit_pinned, device)
+        used = np.bincount(device, coarse.unit_memory, coarse.device_count)
+        supported = np.isfinite(coarse.unit_time[np.arange(coarse.unit_count), device])
+        if not supported.all() or (used > coarse.device_memory).any():
+            return None
+        return Placement(device[coarse.op_unit].astype(np.int32))
+
     def _expand_sequence(self, sequence: Ints) -> Ints:
         order = self.original.topological_order
         members: list[list[int]] = [[] for _ in range(self.problem.op_count)]

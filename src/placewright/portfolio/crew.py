@@ -109,7 +109,7 @@ class _Worker:
                     yield message
         except (EOFError, OSError):
             self.is_idle = self.is_alive = False
-            yield Ended(error="its worker process was killed (out of memory?)")
+            yield Ended(error="its worker process was killed (out of memory?)", lost=True)
 
 
 def serve(connection: Connection, problem: Problem) -> None:

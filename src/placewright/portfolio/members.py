@@ -15,8 +15,11 @@ from placewright.problem import Problem
 
 Role = Literal["construct", "search", "prove"]
 
-INSTANT = frozenset({"single-device", "met", "memory-fill", "m-topo", "greedy", "heft"})
+INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
+
+PROMISING = ("seeds",)
+"""The first of the others."""
 
 SMALL = 2_000
 """Ops × devices of a problem on which every constructive planner takes a moment."""
@@ -56,13 +59,19 @@ class Member:
         return self.role == "construct" and (small or self.name in INSTANT)
 
 
+STEPS = {"iterations": "20000"}
+FREE = {"order": "free"}
+
 LATENCY = (
-    Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}),
-    Member("multilevel", "search", {}, {"iterations": "20000"}, fewest_ops=2_000),
+    # What an engine fuses moves as one: attention heads, not ops, go to other devices.
+    Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=1_000),
+    Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=1_000),
+    Member("annealing", "search", FREE, STEPS),
+    Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, {"iterations": "20"}),
-    Member("annealing", "search", {"order": "free"}, {"iterations": "20000"}, afresh=True),
-    Member("annealing", "search", {}, {"iterations": "20000"}, afresh=True, fewest_ops=3_000),
-    Member("milp-split", "prove", {"processes": "1"}, {"nodes": "200"}, 0.45, most_ops=5_000),
+    Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
+    Member("milp-split", "prove", {"processes": "1"}, {"nodes": "200"}, 0.45, most_ops=3_000),
     Member("relaxation", "prove", share=0.6, prover="relaxation:prove", most_ops=10_000),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
@@ -73,12 +82,12 @@ THROUGHPUT = (
 )
 
 INVOCATION = (
-    Member("annealing", "search", {}, {"iterations": "20000"}),
+    Member("annealing", "search", {}, STEPS),
     Member("invocation-ip", "prove"),
 )
 
 BATCH = (
-    Member("annealing", "search", {}, {"iterations": "20000"}),
+    Member("annealing", "search", {}, STEPS),
     Member("milp-split", "prove", share=0.5),
 )
 
@@ -95,6 +104,8 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
     objective = problem.options.objective
     quick = [row.name for row in planners.planners_for(objective) if row.quick]
     constructive = [Member(name, "construct", effort={}) for name in quick]
-    constructive.sort(key=lambda member: not member.is_instant(problem))
+    first = [*INSTANT, *PROMISING]
+    rank = {name: place for place, name in enumerate(first)}
+    constructive.sort(key=lambda member: rank.get(member.name, len(first)))
     found = constructive + [each for each in MEMBERS[objective] if each.takes(problem)]
     return [each for each in found if each.effort is not None or not in_iterations]

@@ -61,7 +61,7 @@ class RayCrew:
                 yield message
         if was_alive and not worker.is_alive:
             self._idle.discard(number)
-            yield Ended(error=worker.fault)
+            yield Ended(error=worker.fault, lost=True)
 
     def _check_any(self) -> None:
         """ChildProcessError if there is nobody to hear of."""

@@ -14,6 +14,9 @@ from placewright.portfolio.work import Task
 MEMORY = 0.7  # of the success of a member, each time it had its turn
 SLICES = 8  # of the time that is left, for one turn of a search
 SHORTEST_SLICE, LONGEST_SLICE = 1.0, 10.0
+OPS_PER_SECOND = 1_250  # a turn on a large graph is no shorter: a search has to get going
+CONSTRUCTING = 0.25  # of the time of the searches, for constructive members that take time
+INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
 PROVING_ALONE = 0.3  # of the time left, the most of a prover that holds up the search
@@ -32,7 +35,7 @@ class _Searcher:
 
 
 class Rota:
-    """Constructive members first, then one prover after another beside the searches.
+    """The first constructive members, then one prover after another beside the searches.
 
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
@@ -44,7 +47,7 @@ class Rota:
         self.provers = deque(each for each in members if each.role == "prove")
         self.searchers = [_Searcher(each) for each in members if each.role == "search"]
         self.seed, self.in_iterations = seed, in_iterations
-        self.proving = 0
+        self.proving = self.constructing = 0
         self.is_taken = False  # by a member that uses all cores
         self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
@@ -59,7 +62,8 @@ class Rota:
         """What one of `workers` that is idle is to do; None if there is nothing (in time)."""
         if left < LEAST_SECONDS or self.is_taken:
             return None
-        if self.constructive:
+        if self.constructive and self._may_construct():
+            self.constructing += 1
             return self._task(self.constructive.popleft(), standing, left)
         if self.provers and self._may_prove(workers):
             self.proving += 1
@@ -71,7 +75,8 @@ class Rota:
             return None
         chosen = max(self.searchers, key=lambda each: each.merit)
         chosen.running += 1
-        slice_ = min(max(left / SLICES, SHORTEST_SLICE), LONGEST_SLICE, left)
+        shortest = max(SHORTEST_SLICE, standing.problem.op_count / OPS_PER_SECOND)
+        slice_ = min(max(min(left / SLICES, LONGEST_SLICE), shortest), left)
         return self._task(chosen.member, standing, slice_)
 
     def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
@@ -80,6 +85,8 @@ class Rota:
         self.spent[role] += seconds
         if role == "prove":
             self.proving -= 1
+        if role == "construct":
+            self.constructing = max(0, self.constructing - 1)
         if task.member.alone:
             self.is_taken = False
         for searcher in self.searchers:
@@ -90,8 +97,21 @@ class Rota:
             self.searchers = [each for each in self.searchers if each.member is not task.member]
 
     @property
+    def members(self) -> list[Member]:
+        """Those that have had no turn yet, and the searches."""
+        searching = [each.member for each in self.searchers]
+        return [*self.constructive, *searching, *self.provers]
+
+    @property
     def is_exhausted(self) -> bool:
         return not (self.constructive or self.provers or self.searchers)
+
+    def _may_construct(self) -> bool:
+        """All of them first in a run that repeats; else one at a time, and not for long."""
+        if self.in_iterations or not self.searchers:
+            return True
+        allowed = CONSTRUCTING * self.spent["search"]
+        return self.constructing == 0 and self.spent["construct"] <= max(allowed, INSTANT_SECONDS)
 
     def _may_prove(self, workers: int) -> bool:
         if workers == 1:

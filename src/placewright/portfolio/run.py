@@ -20,6 +20,7 @@ from placewright.portfolio.limits import Limits
 from placewright.portfolio.members import members_for
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
+from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
 from placewright.problem import Problem
 from placewright.ray_connection import RayCluster
@@ -72,6 +73,7 @@ class Run:
                 self._take(Found(start), "the plan to start from", fatal=True)
             self._instant_members()
             if not self._is_over:
+                self._warm_up()
                 with self._crew() as crew:
                     if self.limits.iterations is None:
                         self._until_time_is_up(crew)
@@ -91,6 +93,17 @@ class Run:
             with self._interruptible():
                 self._begin(alone, 0, task)
             self._listen(alone, 0.0)
+
+    def _warm_up(self) -> None:
+        """What is compiled takes none of the run's time."""
+        if self.limits.iterations is not None:
+            return
+        began = time.monotonic()
+        with self._interruptible():
+            warm_up(self.problem.options.objective, self.rota.members, self.on_progress)
+        if self.interrupts.came:
+            raise KeyboardInterrupt
+        self.started += time.monotonic() - began
 
     def _until_time_is_up(self, crew: Crew) -> None:
         workers = 1 if isinstance(crew, Alone) else self.processes
@@ -179,7 +192,7 @@ class Run:
             self._tell("failure", member.name, message.error)
         if message.refusal:
             self.refusals[member.name] = message.refusal
-        useless = bool(message.error or message.refusal)
+        useless = bool(message.refusal or (message.error and not message.lost))
         self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
 
     def _take(self, message: Found | Proved, source: str, fatal: bool = False) -> bool:

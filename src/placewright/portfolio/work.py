@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from placewright import planners
 from placewright.coarsen import coarsen
+from placewright.coarsen.contraction import Contraction
 from placewright.errors import InfeasibleError, MissingExtraError, OptionError
 from placewright.plan import Placement
 from placewright.planners.base import Budget, no_progress
@@ -51,11 +53,12 @@ class Proved:
 class Ended:
     """The last word of a task: `refusal` says why the member is of no use for the problem.
 
-    `error` is what should not have happened.
+    `error` is what should not have happened; `lost`, that it happened to the worker.
     """
 
     refusal: str = ""
     error: str = ""
+    lost: bool = False
 
 
 Message = Found | Proved | Ended
@@ -80,7 +83,7 @@ def perform(problem: Problem, task: Task, tell: Tell) -> None:
 def _plan(problem: Problem, task: Task, tell: Tell) -> None:
     member = task.member
     planner = planners.create(member.name, task.options, problem.options.objective)
-    contraction = coarsen(problem, member.coarsening)
+    contraction = _coarsened(problem, member.coarsening)
     refusal = planner.supports(contraction.problem if contraction else problem)
     if refusal:
         raise OptionError(refusal)
@@ -89,6 +92,12 @@ def _plan(problem: Problem, task: Task, tell: Tell) -> None:
     tell(Found(proposal.placement))
     if proposal.lower_bound > 0.0:
         tell(Proved(proposal.lower_bound, proposal.bound_source or member.name))
+
+
+@lru_cache(maxsize=4)
+def _coarsened(problem: Problem, coarsening: str) -> Contraction | None:
+    """A worker's problem stays the same, and contracting a large one takes seconds."""
+    return coarsen(problem, coarsening)
 
 
 def _prove(problem: Problem, task: Task, tell: Tell) -> None:

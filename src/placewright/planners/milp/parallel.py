@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from placewright.planners.milp.incumbent import Incumbent, first_incumbent, long
 from placewright.planners.milp.solver import OutOfTimeError
 from placewright.planners.milp.subproblem import Subproblem
 from placewright.problem import Problem
+
+if TYPE_CHECKING:
+    from placewright.planners.milp.ray_pool import RayPool
 
 PROVED = 1e-5
 """Relative difference of value and bound at which a module needs no more time."""
@@ -282,11 +286,14 @@ def overfull(problem: Problem, placement: Placement) -> bool:
 class Solvers:
     """Solves parts of a problem, equal ones once, and remembers what is known of each."""
 
-    def __init__(self, method: Method, workers: int | None = None) -> None:
-        self.method = method
+    def __init__(
+        self, method: Method, workers: int | None = None, pool: RayPool | None = None
+    ) -> None:
+        self.method, self.pool = method, pool
         self.workers = workers or min(MOST_THREADS, os.cpu_count() or 1)
         if method.solver != "cp-sat":  # MILP solvers share threads among themselves
             self.workers = 1
+        self.at_once = pool.workers if pool else self.workers
         self.known: dict[tuple[bytes, ...], Answer] = {}
 
     def solve(self, jobs: Sequence[Job], limit: Budget) -> list[Answer]:
@@ -319,6 +326,9 @@ class Solvers:
             job = asked[key]
             cases[key].solve(limit, job.cutoff, job.until, job.first)
 
+        if self.pool is not None and len(cases) > 1:
+            self._run_on_ray(self.pool, cases, asked, limit)
+            return
         if self.workers == 1 or len(cases) <= 1:
             for key in cases:
                 solve(key)
@@ -339,6 +349,26 @@ class Solvers:
             raise KeyboardInterrupt
         for future in futures:
             future.result()
+
+    def _run_on_ray(
+        self,
+        pool: RayPool,
+        cases: dict[tuple[bytes, ...], _Case],
+        asked: dict[tuple[bytes, ...], Job],
+        limit: Budget,
+    ) -> None:
+        from placewright.planners.milp.ray_pool import Call
+
+        waiting = list(cases.values())
+        calls = [
+            Call(
+                case.problem, self.method, None if case.known is NOTHING else case.known,
+                job.cutoff, job.until, job.first,
+            )
+            for case, job in zip(waiting, asked.values(), strict=True)
+        ]  # fmt: skip
+        for number, answer in pool.run(calls, limit):
+            waiting[number].known = answer
 
 
 def _later(one: int | None, two: int | None) -> int | None:

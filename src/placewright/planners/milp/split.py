@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from typing import Any, ClassVar
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from placewright.planners.milp.split_channels import polished, searched, solve_i
 from placewright.planners.milp.split_exact import Chain, parts_of
 from placewright.planners.milp.telling import Teller
 from placewright.problem import Problem
+
+if TYPE_CHECKING:
+    from placewright.planners.milp.ray_pool import RayPool
 
 MODULE_SOLVERS = ("cp-sat", *SOLVERS)
 SOLVABLE_OPS = 40
@@ -75,6 +78,7 @@ class MilpSplit(LatencyPlanner):
         nodes: str = "",
         module_seconds: str = "",
         processes: str = "",
+        ray: str = "",
     ) -> None:
         if channels not in ("auto", *(str(n) for n in range(1, MOST_CHANNELS + 1))):
             raise OptionError(
@@ -90,6 +94,7 @@ class MilpSplit(LatencyPlanner):
         self.nodes = _count("nodes", nodes)
         self.module_seconds = _seconds(module_seconds) if module_seconds else MODULE_SECONDS
         self.processes = _count("processes", processes)
+        self.ray = ray
 
     def supports(self, problem: Problem) -> str | None:
         if problem.op_count <= LARGEST_MODULE:
@@ -123,8 +128,10 @@ class MilpSplit(LatencyPlanner):
         first, reason = first_incumbent(problem, seed, None, limit)
         modules = self.modules(problem, limit.part(SPLIT_SECONDS))
         method = Method(self.solver, self.nodes, seed, self.module_seconds)
-        search = _Search(modules, first, Solvers(method, self.processes), limit, on_progress)
-        search.run(may_search=budget.start is None and self.nodes is None)
+        with self._pool() as pool:
+            solvers = Solvers(method, self.processes, pool)
+            search = _Search(modules, first, solvers, limit, on_progress)
+            search.run(may_search=budget.start is None and self.nodes is None)
         if search.best is None:
             if search.too_full is not None:
                 reason = reason or no_room(problem, *search.too_full, self.name)
@@ -133,6 +140,13 @@ class MilpSplit(LatencyPlanner):
             )
         best = search.best
         return Proposal(best.placement, min(search.bound, best.value), self.name)
+
+    def _pool(self) -> AbstractContextManager[RayPool | None]:
+        if not self.ray:
+            return nullcontext()
+        from placewright.planners.milp.ray_pool import ray_pool
+
+        return ray_pool(self.ray, self.processes)
 
     # -- modules ---------------------------------------------------------------------------------
 

@@ -156,14 +156,14 @@ class Chain:
         """And arcs that are likely to be asked for next, if there are threads left for them."""
         cost = [each.copy() for each in self.guess]
         found = list(asked)
-        while len(found) < self.solvers.workers:
+        while len(found) < self.solvers.at_once:
             for part, *pair in asked:
                 cost[part][tuple(pair)] = np.inf
             arcs, length = _shortest(cost)
             asked = self._waiting(arcs, turns)
             if not asked or length >= self._best_length():
                 break
-            found += asked[: self.solvers.workers - len(found)]
+            found += asked[: self.solvers.at_once - len(found)]
         return found
 
     def result(self) -> Chained:

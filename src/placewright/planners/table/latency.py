@@ -267,6 +267,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "module_seconds": "limit per module and pair of devices (60)",
             "processes": "modules solved at the same time, each on a core (as many as cores, at "
             "most 8)",
+            "ray": "solve modules on Ray: auto, local, HOST:PORT or ray://HOST:PORT (none)",
         },
         quick=False,
     ),
