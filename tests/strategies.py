@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from hypothesis import strategies as st
 
-from placewright.graph import GraphBuilder
+from placewright.graph import Graph, GraphBuilder
 from placewright.options import Options
 from placewright.problem import Problem
 
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.7])
 BYTES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3])
+
+
+def graph_columns(graph: Graph) -> dict[str, Any]:
+    """The columns of a problem that are its graph's own."""
+    names = (
+        "op_names", "op_types", "op_modules", "is_backward", "forward_twin", "colocation",
+        "tensor_producer", "tensor_bytes", "consumer_offsets", "consumers",
+    )  # fmt: skip
+    return {name: getattr(graph, name) for name in names}
 
 
 @st.composite
@@ -78,19 +89,10 @@ def problems(draw, max_ops=12, max_devices=4, options=None, memory=True):
         )
     return Problem(
         name="random",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=times,
         op_memory=op_memory,
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.full(n, -1),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=tuple(f"device{k}" for k in range(d)),
         device_kinds=("kind",) * d,
         device_memory=capacity,

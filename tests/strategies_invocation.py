@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.problem import Problem
+from tests.strategies import graph_columns
 
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1])
 SLOW_TIMES = st.sampled_from([0.0, 0.5, 4.0, 10.0, 20.0, 1.0])
@@ -75,19 +76,10 @@ def invocation_problems(draw, max_ops=5, max_accelerators=2, training=None, max_
         pinned[mates] = pinned[op]
     return Problem(
         name="random",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=times,
         op_memory=graph.op_parameter_bytes,
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=pinned,
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=tuple(f"device{k}" for k in range(d)),
         device_kinds=("acc",) * accelerators + ("cpu",) * cpus,
         device_memory=memory,

@@ -18,6 +18,7 @@ from placewright.planners.invocation.base import placement_of, slot_of
 from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
 from placewright.verify import verify
+from tests.strategies import graph_columns
 from tests.strategies_invocation import invocation_problems, invocation_slots
 
 ACC0, ACC1, CPU = 0, 1, 2
@@ -44,19 +45,10 @@ def chain(options=None, colocate=(), backward=(), unsupported=(), memory=np.inf)
         times[op, device] = np.inf
     return Problem(
         name="chain",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=times,
         op_memory=graph.op_parameter_bytes,
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.array([-1, -1, -1, -1]),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=("acc0", "acc1", "cpu"),
         device_kinds=("acc", "acc", "cpu"),
         device_memory=np.array([memory, memory, np.inf]),

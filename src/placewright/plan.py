@@ -21,6 +21,11 @@ OPTIMAL_GAP = 1e-4
 Status = Literal["optimal", "feasible"]
 
 
+def gap_of(value: float, lower_bound: float) -> float:
+    """(value - lower_bound) / value, and 0 for a value of 0."""
+    return (value - lower_bound) / value if value > 0 else 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class Placement:
     """`device[op]`: where each op runs; ``device[op, input]`` for objective ``batch-throughput``.
@@ -75,7 +80,7 @@ class Plan:
     @property
     def gap(self) -> float:
         """(value - lower_bound) / value."""
-        return (self.value - self.lower_bound) / self.value if self.value > 0 else 0.0
+        return gap_of(self.value, self.lower_bound)
 
     @property
     def status(self) -> Status:

@@ -184,6 +184,12 @@ class Problem:
         return frozen(total, np.float64)
 
     @cached_property
+    def unit_allowed(self) -> Flags:
+        """`[unit, device]` whether the unit can be there: supported, and room for it alone."""
+        fits = self.unit_memory[:, None] <= self.device_memory[None, :]
+        return frozen(np.isfinite(self.unit_time) & fits, np.bool_)
+
+    @cached_property
     def unit_pinned(self) -> Ints:
         """`[unit]` the device one of its ops is pinned to, or -1."""
         device = np.full(self.unit_count, -1)
@@ -232,10 +238,7 @@ class Problem:
 
     def check_feasible(self) -> None:
         """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
-        fits = np.isfinite(self.unit_time) & (
-            self.unit_memory[:, None] <= self.device_memory[None, :]
-        )
-        for unit in np.flatnonzero(~fits.any(axis=1)):
+        for unit in np.flatnonzero(~self.unit_allowed.any(axis=1)):
             ops = np.flatnonzero(self.op_unit == unit)
             who = f"op '{self.op_names[ops[0]]}'"
             if len(ops) > 1:

@@ -78,6 +78,6 @@ def _sequence(plan: Plan, problem: Problem, ops: Ints) -> Ints | None:
     )
     if not same:
         return None
-    from placewright.whatif.robustness import schedule_sequence
+    from placewright.simulate.latency import schedule_sequence
 
     return schedule_sequence(plan)

@@ -23,7 +23,7 @@ from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
 from tests import naive
-from tests.strategies import problems
+from tests.strategies import graph_columns, problems
 
 EXACT = 1e-9
 ENDLESS = Budget()
@@ -78,19 +78,10 @@ def problem_of(draw, edges, n, devices=2, memory=False):
     op_memory = np.ones(n) if memory else np.zeros(n)
     return Problem(
         name="structured",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=time.reshape(n, devices),
         op_memory=op_memory,
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.full(n, -1),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=tuple(f"device{k}" for k in range(devices)),
         device_kinds=("kind",) * devices,
         device_memory=np.full(devices, np.ceil(0.7 * n) if memory else np.inf),
@@ -199,19 +190,10 @@ def chain_of_three(contention="port"):
     per_byte = np.array([[0.0, 1.0], [1.0, 0.0]])
     return Problem(
         name="diamond",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=np.ones((4, 2)),
         op_memory=np.zeros(4),
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.full(4, -1),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=("one", "two"),
         device_kinds=("kind",) * 2,
         device_memory=np.full(2, np.inf),
@@ -254,19 +236,10 @@ def two_small_devices(graph):
     n = graph.op_count
     return replace(
         base,
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=np.ones((n, 2)),
         op_memory=graph.op_parameter_bytes,
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.full(n, -1),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_memory=np.array([1.5, 1.5]),
         link_seconds_per_byte=np.array([[0.0, 3.0], [3.0, 0.0]]),
         op_sync_bytes=np.zeros(n),

@@ -29,7 +29,7 @@ from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
-from tests.strategies import problems
+from tests.strategies import graph_columns, problems
 
 PLANNERS = {"moirai-milp": MoiraiMilp, "diviml-milp": DivimlMilp}
 RESIDENT = st.builds(
@@ -185,19 +185,10 @@ def diamond(width=2, devices=2, **options):
     n, d = graph.op_count, devices
     return Problem(
         name="diamond",
-        op_names=graph.op_names,
-        op_types=graph.op_types,
-        op_modules=graph.op_modules,
+        **graph_columns(graph),
         op_time=np.ones((n, d)),
         op_memory=np.zeros(n),
-        is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin,
-        colocation=graph.colocation,
         op_pinned=np.full(n, -1),
-        tensor_producer=graph.tensor_producer,
-        tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets,
-        consumers=graph.consumers,
         device_names=tuple(f"device{k}" for k in range(d)),
         device_kinds=("kind",) * d,
         device_memory=np.full(d, np.inf),

@@ -28,7 +28,7 @@ from placewright.whatif import replan as module
 from placewright.whatif.changes import home_devices, on_cluster, without_devices
 from placewright.whatif.moves import State, thinned, unit_order, unit_sets
 from placewright.whatif.replan import replan
-from tests.strategies import problems
+from tests.strategies import graph_columns, problems
 
 SEND = 0.25  # seconds of any transfer in `small`
 
@@ -61,13 +61,9 @@ def small(times, memory, edges=(), capacity=np.inf, modules=None, **columns) -> 
     latency = np.full((count, count), SEND)
     np.fill_diagonal(latency, 0.0)
     return Problem(
-        name="small", op_names=graph.op_names, op_types=graph.op_types,
-        op_modules=graph.op_modules, op_time=np.array(times, dtype=float),
-        op_memory=np.array(memory, dtype=float), is_backward=graph.is_backward,
-        forward_twin=graph.forward_twin, colocation=graph.colocation,
+        **graph_columns(graph),
+        name="small", op_time=np.array(times, dtype=float), op_memory=np.array(memory, dtype=float),
         op_pinned=columns.pop("op_pinned", np.full(graph.op_count, -1)),
-        tensor_producer=graph.tensor_producer, tensor_bytes=graph.tensor_bytes,
-        consumer_offsets=graph.consumer_offsets, consumers=graph.consumers,
         device_names=tuple("xyzuvw"[:count]), device_kinds=("kind",) * count,
         device_memory=np.broadcast_to(capacity, count),
         link_latency=latency, link_seconds_per_byte=np.zeros((count, count)),

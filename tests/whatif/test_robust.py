@@ -15,33 +15,28 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.errors import InfeasibleError, OptionError, VerificationError
+from placewright.errors import OptionError, VerificationError
 from placewright.graph import GraphBuilder
 from placewright.kernels import robust as kernel
 from placewright.kernels.arrays import arrays_of
+from placewright.kernels.search import keep
 from placewright.options import Options
 from placewright.plan import Placement, Plan
-from placewright.planners.list_scheduling import Greedy, Heft
+from placewright.planners.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.simulate import evaluate
+from placewright.simulate.latency import schedule_sequence
 from placewright.simulate.peak import peak_memory
 from placewright.solving import solve
 from placewright.verify import verify
 from placewright.whatif import robust_search
 from placewright.whatif.repair import Given
 from placewright.whatif.robust import SUFFIX, robust_plan
-from placewright.whatif.robustness import makespan_percentiles, schedule_sequence
+from placewright.whatif.robustness import makespan_percentiles
 from placewright.whatif.samples import Costs, in_lanes, scratch_of
 from tests import naive_robust
 from tests.strategies import placements, problems, sequences
-
-
-def planned(problem) -> Plan:
-    try:
-        return solve(problem, Greedy())
-    except InfeasibleError:
-        assume(False)
-        raise
+from tests.whatif.test_robustness import planned
 
 
 def samples_of(problem, factors, share) -> kernel.Samples:
@@ -101,7 +96,7 @@ def test_annealing_takes_the_steps_of_its_naive_twin(problem, seed):
     search = robust_search.RobustSearch(costs, placement, robust_search.Budget(), 1)
     state = robust_search._state(problem, placement)
     samples = samples_of(problem, factors, 0.8)
-    kernel.keep(state, search._percentile(samples, state))
+    keep(state, search._percentile(samples, state))
     rng = np.random.default_rng(seed)
     temperature = 0.5
     for count in (7, 13):

@@ -17,13 +17,12 @@ from placewright.outcome import Schedule, Transfers
 from placewright.plan import Placement, Plan
 from placewright.planners.list_scheduling import Greedy, Heft
 from placewright.planning import plan
-from placewright.simulate.latency import time_placement
+from placewright.simulate.latency import schedule_sequence, time_placement
 from placewright.solving import compare, solve
 from placewright.whatif.robustness import (
     makespan_percentiles,
     robust,
     sampled_makespans,
-    schedule_sequence,
 )
 from placewright.whatif.samples import DISTRIBUTIONS
 from tests import naive

@@ -124,10 +124,7 @@ def _work(problem: Problem, count: Floats) -> Bound:
 
 def _allowed_times(problem: Problem) -> Floats:
     """`[op, device]` seconds, `inf` where the op's whole unit cannot be."""
-    allowed = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
-    return np.where(allowed[problem.op_unit], problem.op_time, np.inf)
+    return np.where(problem.unit_allowed[problem.op_unit], problem.op_time, np.inf)
 
 
 def _weighted(times: Floats, weight: Floats) -> Floats:

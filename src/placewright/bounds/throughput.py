@@ -114,8 +114,7 @@ def least_load(problem: Problem) -> Bound:
 
 def _unit_times(problem: Problem) -> Floats:
     """`[unit, device]` seconds, `inf` where the unit cannot be."""
-    fits = problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    return np.where(fits, problem.unit_time, np.inf)
+    return np.where(problem.unit_allowed, problem.unit_time, np.inf)
 
 
 def _replicas(problem: Problem) -> Ints:

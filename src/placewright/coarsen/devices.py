@@ -6,7 +6,9 @@ every op takes as long, and they have as much memory; how they are linked may di
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +30,20 @@ def swaps_links(link: Floats, one: int, two: int) -> bool:
         and np.array_equal(link[one, rest], link[two, rest])
         and np.array_equal(link[rest, one], link[rest, two])
     )
+
+
+def channel_uses(problem: Problem, renamed: Ints) -> Counter[frozenset[tuple[int, int]]]:
+    """How many channels each set of routes has when device d is called ``renamed[d]``.
+
+    A channel is nothing but the routes that use it.
+    """
+    offsets, channels, names = problem.active_channels
+    routes: list[set[tuple[int, int]]] = [set() for _ in names]
+    for pair in range(problem.device_count**2):
+        source, target = divmod(pair, problem.device_count)
+        for channel in channels[offsets[pair] : offsets[pair + 1]].tolist():
+            routes[channel].add((int(renamed[source]), int(renamed[target])))
+    return Counter(frozenset(each) for each in routes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,25 +76,32 @@ def restricted(problem: Problem, devices: Ints) -> Restriction:
     number = np.full(problem.device_count + 1, -1, dtype=np.int32)  # the last is: not pinned
     number[devices] = np.arange(len(devices))
     offsets, channels, names = _channels(problem, devices)
-    grid = np.ix_(devices, devices)
     smaller = replace(
         problem,
-        op_time=problem.op_time[:, devices],
+        **device_columns(problem, devices.tolist()),
         op_pinned=number[problem.op_pinned],
-        device_names=tuple(problem.device_names[device] for device in devices.tolist()),
-        device_kinds=tuple(problem.device_kinds[device] for device in devices.tolist()),
-        device_memory=problem.device_memory[devices],
-        link_latency=problem.link_latency[grid],
-        link_seconds_per_byte=problem.link_seconds_per_byte[grid],
         channel_offsets=offsets,
         channels=channels,
         channel_names=names,
-        is_cpu=problem.is_cpu[devices],
-        host_latency=problem.host_latency[:, devices],
-        host_seconds_per_byte=problem.host_seconds_per_byte[:, devices],
-        batch_time=problem.batch_time[:, devices],
     )
     return Restriction(problem, smaller, devices)
+
+
+def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
+    """The fields of a problem that have an entry per device, of those devices."""
+    square = np.ix_(devices, devices)
+    return {
+        "op_time": problem.op_time[:, devices],
+        "device_names": tuple(problem.device_names[device] for device in devices),
+        "device_kinds": tuple(problem.device_kinds[device] for device in devices),
+        "device_memory": problem.device_memory[devices],
+        "link_latency": problem.link_latency[square],
+        "link_seconds_per_byte": problem.link_seconds_per_byte[square],
+        "is_cpu": problem.is_cpu[devices],
+        "host_latency": problem.host_latency[:, devices],
+        "host_seconds_per_byte": problem.host_seconds_per_byte[:, devices],
+        "batch_time": problem.batch_time[:, devices],
+    }
 
 
 def _channels(problem: Problem, devices: Ints) -> tuple[NDArray[np.int64], Ints, tuple[str, ...]]:

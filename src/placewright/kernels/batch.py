@@ -97,12 +97,9 @@ def _apart_times(problem: Problem, edges: Ints) -> Floats:
 
 
 def _allowed_counts(problem: Problem, time: Floats) -> Flags:
-    possible = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
     allowed = np.ones((problem.unit_count, *time.shape[1:]), dtype=np.bool_)
     np.logical_and.at(allowed, problem.op_unit, np.isfinite(time))
-    allowed &= possible[:, :, None]
+    allowed &= problem.unit_allowed[:, :, None]
     allowed[:, :, 0] = True
     return allowed
 

@@ -74,8 +74,7 @@ def network_of(problem: Problem) -> Network:
             problem.op_unit,
             np.searchsorted(problem.op_unit[unit_ops], units),
             unit_ops,
-            np.isfinite(problem.unit_time)
-            & (problem.unit_memory[:, None] <= problem.device_memory[None, :]),
+            problem.unit_allowed.copy(),
             problem.tensor_producer,
             problem.tensor_bytes,
             problem.consumer_offsets,

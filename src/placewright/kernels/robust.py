@@ -24,10 +24,9 @@ from placewright.kernels.mutations import (
     reassign,
     take_back,
 )
+from placewright.kernels.search import COLDEST, CURRENT, keep
 
 LANES = 32
-CURRENT, BEST = 0, 1  # in State.value
-COLDEST = 1e-300  # seconds; a temperature that still divides
 
 # What a mutation changes, each up to its share of the draws; beyond: devices and order at once.
 DEVICES = 0.45
@@ -197,16 +196,6 @@ def _percentile(makespan, count, rank):
 
 
 # -- search ----------------------------------------------------------------------------------
-
-
-@njit(cache=True, nogil=True)
-def keep(state, value):
-    """Take the current devices and order, whose value is `value`; perhaps they are the best."""
-    state.value[CURRENT] = value
-    if value < state.value[BEST]:
-        state.value[BEST] = value
-        state.best_unit_device[:] = state.unit_device
-        state.best_sequence[:] = state.sequence
 
 
 @njit(cache=True, nogil=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -104,6 +105,17 @@ def whole_number(planner: str, option: str, text: str | int) -> int:
         number = 0
     if number < 1:
         raise OptionError(f"planner '{planner}': {option} is '{text}'; give a whole number above 0")
+    return number
+
+
+def positive_number(planner: str, option: str, text: str | float) -> float:
+    """The value of a planner's option; OptionError unless it is a finite number above 0."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a number above 0")
     return number
 
 

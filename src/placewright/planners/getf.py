@@ -146,10 +146,7 @@ def assign_groups(problem: Problem, share: Floats, group: Ints, speed: Floats) -
     member = group[:, None] == np.arange(groups)
     held = share @ member
     total_speed = speed @ member
-    fits = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
-    can = fits @ member
+    can = problem.unit_allowed @ member
     free = np.bincount(group, problem.device_memory, groups)
     slowest = _slowest_half(held)
     pinned = problem.unit_pinned >= 0
@@ -201,9 +198,7 @@ class Kinds:
 
     @classmethod
     def of(cls, problem: Problem) -> Kinds:
-        fits = np.isfinite(problem.unit_time) & (
-            problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        )
+        fits = problem.unit_allowed
         times = np.where(fits[problem.op_unit], problem.op_time, np.inf)
         alike = np.concatenate([times, problem.device_memory[None, :]])
         _, first, kind = np.unique(alike, axis=1, return_index=True, return_inverse=True)

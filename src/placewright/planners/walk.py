@@ -36,7 +36,7 @@ class Walk(Pace):
         self.arrays = arrays_of(problem)
         order = m_topo(problem)
         self.space = space_of(problem, order)
-        self.state = _state(problem, self.space, order, start)
+        self.state = state_of(problem, self.space, order, start)
         self.scratch = _scratch(problem, self.space)
         self.restart_from(start)
         given = budget.start
@@ -96,9 +96,7 @@ def breadth_first_sequence(problem: Problem, order: Ints) -> Ints:
 def space_of(problem: Problem, order: Ints) -> mutations.Space:
     """What a search may change; `order` is topological."""
     unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
-    allowed = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
+    allowed = problem.unit_allowed
     by_rank, first = np.unique(problem.op_unit[order], return_index=True)
     units = by_rank[np.argsort(first)].astype(np.int32)
     return mutations.Space(
@@ -106,28 +104,30 @@ def space_of(problem: Problem, order: Ints) -> mutations.Space:
         unit_ops=unit_ops,
         op_unit=problem.op_unit,
         unit_memory=problem.unit_memory,
-        allowed=allowed,
+        allowed=allowed.copy(),
         movable=units[allowed[units].sum(axis=1) > 1],
         block_length=1 + np.bincount(problem.edge_producer, minlength=problem.op_count),
     )
 
 
-def _state(problem: Problem, space: mutations.Space, order: Ints, start: Ints) -> mutations.State:
+def state_of(
+    problem: Problem, space: mutations.Space, order: Ints, start: Ints, values: int = 2
+) -> mutations.State:
+    """The state of a search that starts from ``start[unit]`` in `order`, with so many `values`."""
     unit_device = start.astype(np.int32)
     sequence = breadth_first_sequence(problem, order)
     op_rank = np.empty(problem.op_count, dtype=np.int32)
     op_rank[order] = np.arange(problem.op_count)
     ends = np.cumsum(space.block_length[order])
-    used = np.bincount(unit_device, problem.unit_memory, problem.device_count)
     return mutations.State(
         device=unit_device[problem.op_unit],
         unit_device=unit_device,
-        free=problem.device_memory - used,
+        free=problem.free_memory(unit_device),
         sequence=sequence,
-        op_at=order.copy(),
+        op_at=np.array(order, dtype=np.int32),
         op_rank=op_rank,
         block_start=ends - space.block_length[order],
-        value=np.full(2, np.inf),
+        value=np.full(values, np.inf),
         best_unit_device=unit_device.copy(),
         best_sequence=sequence.copy(),
     )

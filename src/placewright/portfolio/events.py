@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from placewright.plan import gap_of
+
 Kind = Literal["plan", "bound", "failure", "end"]
 
 
@@ -31,7 +33,7 @@ class Event:
         """(value - lower_bound) / value; None before there is a plan."""
         if self.value is None:
             return None
-        return (self.value - self.lower_bound) / self.value if self.value > 0 else 0.0
+        return gap_of(self.value, self.lower_bound)
 
     def to_document(self) -> dict[str, Any]:
         return asdict(self) | {"gap": self.gap}

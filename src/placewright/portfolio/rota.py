@@ -55,7 +55,7 @@ class Rota:
     def instant(self, standing: Standing, left: float) -> Task | None:
         """The next member that is done at once."""
         if self.constructive and self.constructive[0].is_instant(standing.problem):
-            return self._task(self.constructive.popleft(), standing, left)
+            return self._construct(standing, left)
         return None
 
     def next(self, standing: Standing, left: float, workers: int) -> Task | None:
@@ -63,8 +63,7 @@ class Rota:
         if left < LEAST_SECONDS or self.is_taken:
             return None
         if self.constructive and self._may_construct():
-            self.constructing += 1
-            return self._task(self.constructive.popleft(), standing, left)
+            return self._construct(standing, left)
         if self.provers and self._may_prove(workers):
             self.proving += 1
             member = self.provers.popleft()
@@ -86,7 +85,7 @@ class Rota:
         if role == "prove":
             self.proving -= 1
         if role == "construct":
-            self.constructing = max(0, self.constructing - 1)
+            self.constructing -= 1
         if task.member.alone:
             self.is_taken = False
         for searcher in self.searchers:
@@ -105,6 +104,10 @@ class Rota:
     @property
     def is_exhausted(self) -> bool:
         return not (self.constructive or self.provers or self.searchers)
+
+    def _construct(self, standing: Standing, left: float) -> Task:
+        self.constructing += 1
+        return self._task(self.constructive.popleft(), standing, left)
 
     def _may_construct(self) -> bool:
         """All of them first in a run that repeats; else one at a time, and not for long."""

@@ -158,7 +158,6 @@ class Run:
                     self.running[task.number] = _Turn(task)
                     with self._interruptible(isinstance(crew, Alone)):
                         crew.give(worker, task)
-                    break
             for worker, message in crew.hear(LISTENING):
                 if worker in doing:
                     heard[doing[worker].number].append(message)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from placewright.bounds import Bound, lower_bound
 from placewright.errors import VerificationError
-from placewright.plan import Placement, Plan
+from placewright.plan import Placement, Plan, gap_of
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.simulate.latency import schedule_placement
@@ -43,7 +43,7 @@ class Standing:
     def gap(self) -> float:
         if self._plan is None:
             return math.inf
-        return (self.value - self.bound.value) / self.value if self.value > 0 else 0.0
+        return gap_of(self.value, self.bound.value)
 
     def offer(self, placement: Placement, member: str) -> bool:
         """Whether the placement is better than all before. VerificationError if it is wrong."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.errors import VerificationError
 from placewright.graph import Floats, Ints, given_up
-from placewright.kernels.arrays import arrays_of
+from placewright.kernels.arrays import NOT_SENT, arrays_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
 from placewright.kernels.timing import time_sequence
 from placewright.outcome import Schedule, Transfers
-from placewright.plan import Placement
+from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 
 
@@ -124,6 +125,68 @@ def sequence_of(
     precedence = np.concatenate([position, position[problem.edge_producer] + 0.5])
     items = np.concatenate([np.arange(n), -1 - np.arange(edges)]).astype(np.int32)
     return items[np.lexsort((precedence, finish, start))]
+
+
+def schedule_sequence(plan: Plan) -> Ints:
+    """The plan's schedule as one order of ops and edges (`Placement.sequence`).
+
+    A transfer is the item of the first edge that it serves; the edges it serves besides, and
+    those within a device, come when their tensor is there.
+    """
+    problem, schedule, device = plan.problem, plan.schedule, plan.placement.device
+    sent, count = schedule.transfers, problem.device_count
+    by_tensor = problem.options.transfer_unit == "tensor"
+    target = device[problem.consumers]
+    if by_tensor:
+        edge_key = problem.edge_tensor.astype(np.int64) * count + target
+        sent_key = sent.tensor.astype(np.int64) * count + sent.target
+    else:
+        edge_key = problem.edge_tensor.astype(np.int64) * problem.op_count + problem.consumers
+        sent_key = sent.tensor.astype(np.int64) * problem.op_count + sent.consumer
+    remote = np.flatnonzero(device[problem.edge_producer] != target)
+    order = np.argsort(sent_key, kind="stable")
+    at = np.searchsorted(sent_key[order], edge_key[remote])
+    serving = order[np.minimum(at, max(len(order) - 1, 0))] if len(order) else at
+    if len(serving) and (len(order) == 0 or (sent_key[serving] != edge_key[remote]).any()):
+        raise VerificationError(
+            f"the plan for '{problem.name}' lacks a transfer between two devices; plan it again"
+        )
+    edge_start = np.full(problem.edge_count, NOT_SENT)
+    edge_finish = np.full(problem.edge_count, NOT_SENT)
+    edge_finish[remote] = sent.finish[serving]
+    _, first = np.unique(edge_key[remote], return_index=True)
+    edge_start[remote[first]] = sent.start[serving[first]]
+    return sequence_of(
+        problem, *_in_step(problem, schedule, edge_start, edge_finish), edge_start, edge_finish
+    )
+
+
+def _in_step(
+    problem: Problem, schedule: Schedule, edge_start: Floats, edge_finish: Floats
+) -> tuple[Floats, Floats]:
+    """Starts and finishes of ops, no start before an input is there, not by a rounding error.
+
+    A schedule may be off by rounding where it was written by hand; its order must not be.
+    """
+    start, finish = schedule.op_start.copy(), schedule.op_finish.copy()
+    local = edge_finish < 0
+    there = np.where(local, finish[problem.edge_producer], edge_finish)
+    early = (there > start[problem.consumers]).any()
+    early |= ((edge_start >= 0) & (edge_start < finish[problem.edge_producer])).any()
+    if not early:
+        return start, finish
+    offsets, inputs = problem.op_inputs
+    for op in problem.topological_order.tolist():
+        for edge in inputs[offsets[op] : offsets[op + 1]].tolist():
+            ready = finish[problem.edge_producer[edge]]
+            if not local[edge]:
+                if edge_start[edge] >= 0:
+                    edge_start[edge] = max(edge_start[edge], ready)
+                edge_finish[edge] = max(edge_finish[edge], ready, edge_start[edge])
+                ready = edge_finish[edge]
+            start[op] = max(start[op], ready)
+        finish[op] = max(finish[op], start[op])
+    return start, finish
 
 
 def _transfers(

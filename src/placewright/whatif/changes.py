@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from placewright.cluster import Cluster
+from placewright.coarsen.devices import device_columns
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Ints
 from placewright.plan import Plan
@@ -38,24 +39,14 @@ def without_devices(problem: Problem, names: Sequence[str]) -> Problem:
     pairs = [a * problem.device_count + b for a in kept for b in kept]
     spans = [problem.channels[problem.channel_offsets[k] : problem.channel_offsets[k + 1]]
              for k in pairs]  # fmt: skip
-    square = np.ix_(kept, kept)
-    device_names = tuple(problem.device_names[d] for d in kept)
+    columns = device_columns(problem, kept)
     return replace(
         problem,
+        **columns,
         name=f"{problem.name} without {', '.join(dict.fromkeys(names))}",
-        op_time=problem.op_time[:, kept],
-        op_pinned=_pins(problem, device_names),
-        device_names=device_names,
-        device_kinds=tuple(problem.device_kinds[d] for d in kept),
-        device_memory=problem.device_memory[kept],
-        link_latency=problem.link_latency[square],
-        link_seconds_per_byte=problem.link_seconds_per_byte[square],
+        op_pinned=_pins(problem, columns["device_names"]),
         channel_offsets=np.cumsum([0, *map(len, spans)]),
         channels=np.concatenate(spans),
-        is_cpu=problem.is_cpu[kept],
-        host_latency=problem.host_latency[:, kept],
-        host_seconds_per_byte=problem.host_seconds_per_byte[:, kept],
-        batch_time=problem.batch_time[:, kept],
     )
 
 

@@ -23,7 +23,7 @@ from placewright.errors import OptionError
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Budget, Progress, no_progress
 from placewright.problem import Problem
-from placewright.simulate.latency import time_placement
+from placewright.simulate.latency import schedule_sequence, time_placement
 from placewright.verify import verify
 from placewright.whatif.robust_search import RobustSearch
 from placewright.whatif.robustness import (
@@ -31,7 +31,6 @@ from placewright.whatif.robustness import (
     Percentiles,
     makespan_percentiles,
     require_latency,
-    schedule_sequence,
 )
 from placewright.whatif.samples import Costs, check_noise
 

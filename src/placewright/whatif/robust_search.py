@@ -12,9 +12,11 @@ from placewright.graph import Floats, Ints
 from placewright.kernels import mutations
 from placewright.kernels import robust as kernel
 from placewright.kernels.arrays import arrays_of
+from placewright.kernels.search import BEST, keep
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
 from placewright.planners.pace import Pace
+from placewright.planners.walk import space_of
 from placewright.problem import Problem
 from placewright.simulate.latency import time_placement
 from placewright.simulate.peak import peak_memory
@@ -80,14 +82,14 @@ class RobustSearch:
         state = _state(self.problem, self.best)
         samples = self._training(number, state)
         value = self._percentile(samples, state)
-        kernel.keep(state, value)
+        keep(state, value)
         walk = _Walk(self, state, samples, self.costs.rng(MUTATE, number + 1))
         temperature, coldest = FIRST_SHARE * value, LAST_SHARE * value
         try:
             for count in pace.chunks("robust search", on_progress):
                 temperature = walk.anneal(count, temperature, _cooling(pace, temperature, coldest))
         finally:
-            if state.value[kernel.BEST] < value:
+            if state.value[BEST] < value:
                 self._take(state)
 
     def _training(self, number: int, state: kernel.State) -> kernel.Samples:
@@ -204,21 +206,8 @@ def _cooling(pace: Pace, temperature: float, coldest: float) -> float:
 
 def _space(problem: Problem, sequence: Ints) -> mutations.Space:
     """What may change: units that have a choice of device, in the order of the start."""
-    unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
-    allowed = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
-    units, first = np.unique(problem.op_unit[sequence[sequence >= 0]], return_index=True)
-    units = units[np.argsort(first)].astype(np.int32)
-    return mutations.Space(
-        unit_offsets=np.searchsorted(problem.op_unit[unit_ops], np.arange(problem.unit_count + 1)),
-        unit_ops=unit_ops,
-        op_unit=problem.op_unit,
-        unit_memory=problem.unit_memory,
-        allowed=allowed,
-        movable=units[allowed[units].sum(axis=1) > 1],
-        block_length=np.ones(problem.op_count, dtype=np.int64),  # the order here has no blocks
-    )
+    blocks = np.ones(problem.op_count, dtype=np.int64)  # the order here has none
+    return space_of(problem, sequence[sequence >= 0])._replace(block_length=blocks)
 
 
 def _state(problem: Problem, placement: Placement) -> kernel.State:

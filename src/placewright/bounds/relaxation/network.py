@@ -127,15 +127,12 @@ class Network:
 def network_of(problem: Problem) -> Network:
     """See `Network`. Ops are only where their whole unit can be."""
     n = problem.op_count
-    allowed = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
     order = np.concatenate([[-1], problem.topological_order, [-1]]).astype(np.int64)
     inner = order[1:-1]
     place = np.empty(n, dtype=np.int64)
     place[inner] = np.arange(1, n + 1)
     closed = np.zeros((n + 2, problem.device_count), dtype=np.bool_)
-    closed[1:-1] = ~allowed[problem.op_unit[inner]]
+    closed[1:-1] = ~problem.unit_allowed[problem.op_unit[inner]]
     time = np.zeros(closed.shape)
     time[1:-1] = np.where(closed[1:-1], 0.0, problem.op_time[inner])
     limited = np.isfinite(problem.device_memory) & (problem.device_memory > 0)

@@ -87,7 +87,7 @@ def whole(problem: Problem) -> Frame:
     return Frame(
         problem=problem,
         ops=problem.topological_order.tolist(),
-        allowed=allowed_devices(problem),
+        allowed=problem.unit_allowed,
         head=np.zeros((n, d)),
         tail=np.zeros((n, d)),
         release=np.zeros(channels),
@@ -100,14 +100,6 @@ def whole(problem: Problem) -> Frame:
         ],
         is_whole=True,
     )
-
-
-def allowed_devices(problem: Problem) -> Flags:
-    """`[unit, device]` whether the unit can be there at all."""
-    fits: Flags = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
-    return fits
 
 
 def parcels_of(problem: Problem, edges: Ints) -> Iterator[tuple[int, list[int]]]:

@@ -21,13 +21,14 @@ from placewright.planners.base import (
     Progress,
     Proposal,
     no_progress,
+    positive_number,
     whole_number,
 )
-from placewright.planners.cp.frame import Frame, allowed_devices, whole
+from placewright.planners.cp.frame import Frame, whole
 from placewright.planners.cp.model import Answer, Effort, Model, Times
 from placewright.planners.cp.neighbourhood import WINDOW_UNITS, Search
 from placewright.planners.cp.state import State
-from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, longest, timed
 from placewright.planners.pace import TELL_SECONDS, Herald
 from placewright.planners.refining import refined
 from placewright.planners.search import default_iterations
@@ -72,7 +73,7 @@ class CpSat(LatencyPlanner):
         if level not in ("0", "1", "2"):
             raise OptionError(f"planner '{self.name}': level is '{level}'; give 0, 1 or 2")
         self.level = int(level)
-        self.units = _positive(self.name, "units", units) if units else math.inf
+        self.units = positive_number(self.name, "units", units) if units else math.inf
         self.start: Planner | None = planners.create(start) if start else None
         if isinstance(self.start, CpSat):
             raise OptionError(
@@ -101,7 +102,7 @@ class CpSat(LatencyPlanner):
             )
         on_progress(f"{self.name}: building the model", 0.05)
         try:
-            model = Model(frame, best.value if best else _longest(problem))
+            model = Model(frame, best.value if best else longest(problem))
         except KeyboardInterrupt:
             if best is None:
                 raise
@@ -188,7 +189,7 @@ class Lns(LatencyPlanner):
         name = self.name
         self.iterations = whole_number(name, "iterations", iterations) if iterations else None
         self.workers = whole_number(name, "workers", workers)
-        self.units = _positive(name, "units", units) if units else WINDOW_UNITS
+        self.units = positive_number(name, "units", units) if units else WINDOW_UNITS
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         state, interrupted = self._start(problem, budget, seed, on_progress)
@@ -254,31 +255,13 @@ def placement_of(frame: Frame, times: Times) -> Placement:
 
 def _literals(problem: Problem) -> int:
     """Yes-or-no variables of the model of a whole graph, at most."""
-    choices = np.maximum(allowed_devices(problem).sum(axis=1), 1)
+    choices = np.maximum(problem.unit_allowed.sum(axis=1), 1)
     from_ = choices[problem.op_unit[problem.edge_producer]].astype(np.int64)
     to = choices[problem.op_unit[problem.consumers]]
     return int(choices.sum() + (from_ * to).sum())
-
-
-def _longest(problem: Problem) -> float:
-    """All ops and transfers in a row, each at its slowest."""
-    ops = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0).max(axis=1).sum()
-    sizes = problem.tensor_bytes[problem.edge_tensor]
-    moves = problem.link_latency.max() + sizes * problem.link_seconds_per_byte.max()
-    return float(ops + moves.sum()) or 1.0
 
 
 def _limited(budget: Budget, units: float) -> Budget:
     if math.isfinite(budget.left):
         return budget.part(budget.left)
     return budget.part(DEFAULT_SECONDS if math.isinf(units) else math.inf)
-
-
-def _positive(planner: str, option: str, text: str | float) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a number above 0")
-    return number

@@ -29,7 +29,6 @@ from placewright.planners.cp.frame import (
     Frame,
     Owed,
     Parcel,
-    allowed_devices,
     parcels_of,
     transfer_times,
 )
@@ -80,7 +79,7 @@ class Window:
         moving = np.unique(problem.op_unit[self.free])
         allowed = np.zeros((problem.unit_count, problem.device_count), dtype=bool)
         allowed[units] = stays[units]
-        allowed[moving] = allowed_devices(problem)[moving]
+        allowed[moving] = problem.unit_allowed[moving]
         others = np.setdiff1d(np.arange(problem.unit_count), units)
         used = np.bincount(unit_device[others], problem.unit_memory[others], problem.device_count)
         self._edges = self._touched_edges()

@@ -163,10 +163,7 @@ class BatchInstance:
 
     def _possible(self) -> Flags:
         problem = self.problem
-        # Where an op is not supported, or not pinned, the unit's time is infinite.
-        fits = np.isfinite(problem.unit_time)
-        fits &= problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        possible = np.repeat(fits[:, :, None], len(self.sizes), axis=2)
+        possible = np.repeat(problem.unit_allowed[:, :, None], len(self.sizes), axis=2)
         np.logical_and.at(possible, problem.op_unit, np.isfinite(problem.batch_time))
         return possible
 

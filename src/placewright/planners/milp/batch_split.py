@@ -14,7 +14,7 @@ from placewright.coarsen.modules import MOST_CHANNELS, Modules, split_modules
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress, Proposal, no_progress
+from placewright.planners.base import Budget, Progress, Proposal, no_progress, positive_number
 from placewright.planners.milp.batch_bound import by_cp_sat, module_bound
 from placewright.planners.milp.batch_cp import CP_SAT, BatchModel
 from placewright.planners.milp.batch_instance import (
@@ -88,7 +88,11 @@ class BatchSplit:
             )
         self.channels = int(channels) if channels != "auto" else None
         self.solver = solver
-        self.module_seconds = _seconds(module_seconds) if module_seconds else MODULE_SECONDS
+        self.module_seconds = (
+            positive_number(self.name, "module_seconds", module_seconds)
+            if module_seconds
+            else MODULE_SECONDS
+        )
         self.use = check_use(self.name, symmetry)
         self.iterations = int(iterations) if iterations else None
 
@@ -293,15 +297,3 @@ class _Search:
         if program.forbid_overfull(found.device):
             return None, False
         return better(self.problem, None, found), False
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionError(
-            f"planner 'milp-split': module_seconds is '{text}'; give a number above 0"
-        )
-    return seconds

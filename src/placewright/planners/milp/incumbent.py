@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.coarsen.devices import swaps_links
+from placewright.coarsen.devices import channel_uses, swaps_links
 from placewright.errors import InfeasibleError, OptionError
-from placewright.graph import Ints
 from placewright.outcome import Schedule
 from placewright.plan import Placement
 from placewright.planners.base import Budget, NoRoomError, Planner, no_progress
@@ -107,18 +105,7 @@ def _swappable(problem: Problem, one: int, two: int) -> bool:
     for matrix in (problem.link_latency, problem.link_seconds_per_byte):
         if not swaps_links(matrix, one, two):
             return False
-    return _channel_uses(problem, np.sort(swap)) == _channel_uses(problem, swap)
-
-
-def _channel_uses(problem: Problem, renamed: Ints) -> Counter[frozenset[tuple[int, int]]]:
-    """How many channels each set of routes has; a channel is nothing but the routes that use it."""
-    offsets, channels, names = problem.active_channels
-    routes: list[set[tuple[int, int]]] = [set() for _ in names]
-    for pair in range(problem.device_count**2):
-        source, target = divmod(pair, problem.device_count)
-        for channel in channels[offsets[pair] : offsets[pair + 1]].tolist():
-            routes[channel].add((int(renamed[source]), int(renamed[target])))
-    return Counter(frozenset(each) for each in routes)
+    return channel_uses(problem, np.sort(swap)) == channel_uses(problem, swap)
 
 
 def _relabelled(problem: Problem, placement: Placement) -> Placement:

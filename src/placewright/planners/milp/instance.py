@@ -43,9 +43,7 @@ class Instance:
         self.precedence = Precedence(problem)
         self.input_edges, self.output_edges = _edges_by_op(problem)
         self.scale = self._longest_of_interest() * (1 + SLACK) / HORIZON
-        self.allowed: Flags = np.isfinite(problem.unit_time) & (
-            problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        )
+        self.allowed: Flags = problem.unit_allowed.copy()  # to be narrowed
         self._narrow()
 
     def _longest_of_interest(self) -> float:

@@ -19,6 +19,7 @@ from placewright.planners.base import (
     Progress,
     Proposal,
     no_room,
+    positive_number,
 )
 from placewright.planners.cp.state import State
 from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
@@ -92,7 +93,11 @@ class MilpSplit(LatencyPlanner):
         self.max_ops = _count("max_ops", max_ops)
         self.solver = solver
         self.nodes = _count("nodes", nodes)
-        self.module_seconds = _seconds(module_seconds) if module_seconds else MODULE_SECONDS
+        self.module_seconds = (
+            positive_number(self.name, "module_seconds", module_seconds)
+            if module_seconds
+            else MODULE_SECONDS
+        )
         self.processes = _count("processes", processes)
         self.ray = ray
 
@@ -270,18 +275,6 @@ def _count(option: str, text: str) -> int | None:
             f"planner 'milp-split': {option} is '{text}'; give a whole number above 0"
         )
     return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise OptionError(
-            f"planner 'milp-split': module_seconds is '{text}'; give a number above 0"
-        )
-    return seconds
 
 
 def _overfull(problem: Problem, placement: Placement) -> tuple[int, Floats] | None:

@@ -180,9 +180,7 @@ class Chain:
         """
         sub = part.sub
         problem = sub.problem
-        fits = problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        allowed = np.isfinite(problem.unit_time) & fits
-        time = np.where(allowed[problem.op_unit], problem.op_time, np.inf)
+        time = np.where(problem.unit_allowed[problem.op_unit], problem.op_time, np.inf)
         first = self._open(part.before)
         finish = np.tile(time[:, None, :], (1, len(first), 1))  # [op, source, device]
         if part.before >= 0:

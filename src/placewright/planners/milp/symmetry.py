@@ -18,12 +18,12 @@ One kind of use at a time: the order by batches and that by time need not agree.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
+from placewright.coarsen.devices import channel_uses
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
@@ -142,18 +142,7 @@ def is_automorphism(problem: Problem, renamed: Ints) -> bool:
     if (renamed[pinned] != pinned).any():
         return False
     names = np.arange(problem.device_count, dtype=np.int32)
-    return _channels(problem, names) == _channels(problem, renamed)
-
-
-def _channels(problem: Problem, renamed: Ints) -> Counter[frozenset[tuple[int, int]]]:
-    """How many channels each set of routes has; a channel is nothing but the routes over it."""
-    offsets, channels, names = problem.active_channels
-    routes: list[set[tuple[int, int]]] = [set() for _ in names]
-    for pair in range(problem.device_count**2):
-        source, target = divmod(pair, problem.device_count)
-        for channel in channels[offsets[pair] : offsets[pair + 1]].tolist():
-            routes[channel].add((int(renamed[source]), int(renamed[target])))
-    return Counter(frozenset(each) for each in routes)
+    return channel_uses(problem, names) == channel_uses(problem, renamed)
 
 
 def equal_devices(problem: Problem) -> list[list[int]]:

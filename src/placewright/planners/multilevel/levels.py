@@ -120,9 +120,6 @@ class _Graph:
             )
             cost = np.where(a == b, 0.0, seconds)
         edges = _distinct(n, problem.edge_producer, problem.consumers, cost, saving)
-        allowed = np.isfinite(problem.unit_time) & (
-            problem.unit_memory[:, None] <= problem.device_memory[None, :]
-        )
         return cls(
             np.arange(n, dtype=np.int32),
             n,
@@ -133,7 +130,7 @@ class _Graph:
             parent=np.arange(units, dtype=np.int32),
             unit_memory=problem.unit_memory.copy(),
             unit_weight=np.bincount(problem.op_unit, weight, units).astype(np.float64),
-            unit_allowed=_bits(allowed),
+            unit_allowed=_bits(problem.unit_allowed),
         )
 
     def longest_path(self) -> float:

@@ -11,7 +11,7 @@ from placewright.kernels import mutations
 from placewright.kernels.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.multilevel.clusters import clusters_of
-from placewright.planners.walk import breadth_first_sequence
+from placewright.planners.walk import breadth_first_sequence, space_of, state_of
 from placewright.problem import Problem
 
 
@@ -29,8 +29,10 @@ class Search:
         """`device[op]` fits the memory; `order` is a topological order of the ops."""
         self.problem, self.rng = problem, rng
         self.arrays = arrays_of(problem)
-        self.space = _space(problem, order)
-        self.state = _state(problem, self.space, order, device)
+        self.space = space_of(problem, order)
+        unit_device = np.empty(problem.unit_count, dtype=np.int32)
+        unit_device[problem.op_unit] = device
+        self.state = state_of(problem, self.space, order, unit_device, values=3)
         self.scratch = _scratch(problem, self.space)
         self.timing = _timing(problem, self.arrays.channel_count)
         self.clusters = clusters_of(problem, rng)
@@ -78,45 +80,6 @@ class Search:
 
     def _settle(self) -> None:
         kernel.keep(self.state, timing.settle(self.arrays, self.space, self.state, self.timing, 0))
-
-
-def _space(problem: Problem, order: Ints) -> mutations.Space:
-    unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
-    allowed = np.isfinite(problem.unit_time) & (
-        problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    )
-    by_rank, first = np.unique(problem.op_unit[order], return_index=True)
-    units = by_rank[np.argsort(first)].astype(np.int32)
-    return mutations.Space(
-        unit_offsets=np.searchsorted(problem.op_unit[unit_ops], np.arange(problem.unit_count + 1)),
-        unit_ops=unit_ops,
-        op_unit=problem.op_unit,
-        unit_memory=problem.unit_memory,
-        allowed=allowed,
-        movable=units[allowed[units].sum(axis=1) > 1],
-        block_length=1 + np.bincount(problem.edge_producer, minlength=problem.op_count),
-    )
-
-
-def _state(problem: Problem, space: mutations.Space, order: Ints, device: Ints) -> mutations.State:
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = device
-    sequence = breadth_first_sequence(problem, order)
-    op_rank = np.empty(problem.op_count, dtype=np.int32)
-    op_rank[order] = np.arange(problem.op_count)
-    ends = np.cumsum(space.block_length[order])
-    return mutations.State(
-        device=unit_device[problem.op_unit],
-        unit_device=unit_device,
-        free=problem.free_memory(unit_device),
-        sequence=sequence,
-        op_at=np.array(order, dtype=np.int32),
-        op_rank=op_rank,
-        block_start=ends - space.block_length[order],
-        value=np.full(3, np.inf),
-        best_unit_device=unit_device.copy(),
-        best_sequence=sequence.copy(),
-    )
 
 
 def _scratch(problem: Problem, space: mutations.Space) -> mutations.Scratch:

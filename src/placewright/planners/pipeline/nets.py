@@ -138,8 +138,7 @@ def pipeline_of(problem: Problem) -> Pipeline:
         return cached
     gpipe = problem.options.schedule == "gpipe"
     backward = problem.is_backward if gpipe else np.zeros(problem.op_count, dtype=bool)
-    fits = problem.unit_memory[:, None] <= problem.device_memory[None, :]
-    allowed = np.isfinite(problem.unit_time) & fits
+    allowed = problem.unit_allowed
     time = np.zeros((2 if gpipe else 1, problem.unit_count, problem.device_count))
     for way in range(len(time)):
         ops = np.flatnonzero(backward == bool(way))
