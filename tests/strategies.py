@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -52,9 +53,58 @@ def graphs(draw, max_ops=12, training=False):
 
 
 @st.composite
-def problems(draw, max_ops=12, max_devices=4, options=None, memory=True):
+def graphs_of_blocks(draw, most_blocks=8):
+    """A few ops, a random block of ops again and again, a few ops; and [op] its place in a block.
+
+    Each block reads the one before it, and some also an op at the very beginning. The place is -1
+    for ops that are in no block.
+    """
+    length, count = draw(st.integers(4, 6)), draw(st.integers(4, most_blocks))
+    ahead, behind = draw(st.integers(1, 3)), draw(st.integers(0, 2))
+    place = [-1] * ahead + list(range(length)) * count + [-1] * behind
+    figures = st.tuples(BYTES, BYTES, st.sampled_from([0.0, 1e9]))
+    drawn = [draw(figures) for _ in range(length)]
+    builder = GraphBuilder("blocks")
+    for op, at in enumerate(place):
+        memory, nbytes, flops = drawn[at] if at >= 0 else draw(figures)
+        builder.add_op(f"op{op}", "op", parameter_bytes=memory, flops=flops, bytes_written=nbytes)
+    inner = {
+        at: draw(st.lists(st.integers(at + 1, length - 1), max_size=2, unique=True))
+        for at in range(length - 1)
+    }
+    skip = draw(st.booleans())  # a residual connection past a whole block
+    for op, at in enumerate(place[:-1]):
+        consumers = [op + later - at for later in inner.get(at, ())]
+        if at in (-1, length - 1):
+            consumers.append(op + 1)
+        if at == length - 1 and skip and op + length < len(place):
+            consumers.append(op + length)
+        if consumers:
+            tensor = builder.add_tensor(op, drawn[at][1] if at >= 0 else 1.0)
+            for consumer in sorted(set(consumers)):
+                builder.connect(tensor, consumer)
+    if draw(st.booleans()):
+        tensor = builder.add_tensor(0, 2.0)
+        for start in range(ahead + 1, ahead + length * count, length):
+            builder.connect(tensor, start)
+    return builder.build(), np.array(place)
+
+
+@st.composite
+def problems_of_blocks(draw, **arguments):
+    """A problem whose graph has equal blocks in a row, with equal times; and [op] the place."""
+    graph, place = draw(graphs_of_blocks())
+    problem = draw(problems(graph=st.just(graph), **arguments))
+    like = np.arange(graph.op_count)
+    first = {at: op for op, at in reversed(list(enumerate(place.tolist())))}
+    like[place >= 0] = [first[at] for at in place[place >= 0].tolist()]
+    return replace(problem, op_time=problem.op_time[like]), place
+
+
+@st.composite
+def problems(draw, max_ops=12, max_devices=4, options=None, memory=True, graph=None):
     """A random graph with random times, memory, routes and options; always connected."""
-    graph = draw(graphs(max_ops))
+    graph = draw(graphs(max_ops) if graph is None else graph)
     n, d = graph.op_count, draw(st.integers(1, max_devices))
     times = np.array(draw(st.lists(TIMES, min_size=n * d, max_size=n * d))).reshape(n, d)
     if d > 1 and draw(st.booleans()):  # some ops unsupported on the last device

@@ -22,7 +22,7 @@ from placewright.verify import verify
 
 if TYPE_CHECKING:
     from placewright.bounds import Bound
-    from placewright.coarsen.contraction import Contraction
+    from placewright.coarsen import Coarser
     from placewright.planners.base import Budget, Listener, Planner, Progress, Proposal
 
 MAX_RETRIES = 64
@@ -187,7 +187,7 @@ def quick_planners(problem: Problem) -> list[str]:
 
 def propose(
     problem: Problem,
-    contraction: Contraction | None,
+    contraction: Coarser | None,
     planner: Planner,
     budget: Budget,
     seed: int,
@@ -228,7 +228,7 @@ def propose(
     )
 
 
-def _overheard(problem: Problem, contraction: Contraction | None, budget: Budget) -> Budget:
+def _overheard(problem: Problem, contraction: Coarser | None, budget: Budget) -> Budget:
     """The budget of a planner that is asked about a coarser problem, or that counts no peak.
 
     The start is made coarser too, where it fits then; placements are expanded, and bounds left out,
@@ -247,7 +247,7 @@ class _Expanding:
     """A listener to a planner of a coarser problem, or of one whose memory is a peak."""
 
     problem: Problem
-    contraction: Contraction | None
+    contraction: Coarser | None
     listener: Listener
 
     def found(self, placement: Placement) -> None:
@@ -266,7 +266,7 @@ class _Expanding:
 
 
 def _expand(
-    problem: Problem, contraction: Contraction | None, placement: Placement
+    problem: Problem, contraction: Coarser | None, placement: Placement
 ) -> tuple[Placement, Outcome]:
     """The placement on the problem's own ops, evaluated; a latency one in the better of two orders.
 

@@ -103,7 +103,10 @@ PlannerOptions = Annotated[
     typer.Option("-O", help="KEY=VALUE: an option of the planner. May be repeated."),
 ]
 Coarsening = Annotated[
-    str, typer.Option(help="Plan a coarser graph: none, fusion, sequential, modules or layers.")
+    str,
+    typer.Option(
+        help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats."
+    ),
 ]
 TimeLimit = Annotated[
     float,

@@ -1,17 +1,18 @@
 """Smaller problems from larger ones, and the way back.
 
-A coarsening numbers groups of ops; `contraction.contract` makes one op of each.
+Most coarsenings number groups of ops, and `contraction.contract` makes one op of each; ``repeats``
+leaves out blocks that are like others (`shortening`).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
-    from placewright.coarsen.contraction import Contraction
     from placewright.graph import Ints
+    from placewright.plan import Placement
     from placewright.problem import Problem
 
 COARSENINGS = {
@@ -20,14 +21,34 @@ COARSENINGS = {
     "sequential": "cut a topological order at its best breakpoints (Celeritas Alg. 1)",
     "modules": "contract the modules between cut ops (DiviML §IV-B)",
     "layers": "contract the ops of one layer of the model (Tarnawski et al. §6.2)",
+    "repeats": "plan few of the equal blocks in a row, and all like them (for latency)",
 }
 
 
-def coarsen(problem: Problem, name: str) -> Contraction | None:
-    """`problem` coarsened by `name` (a key of `COARSENINGS`), or None for ``none``."""
+class Coarser(Protocol):
+    """A smaller `problem`, and how placements become those of the larger one and back."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    def expand(self, placement: Placement) -> Placement: ...
+
+    def project(self, placement: Placement) -> Placement | None:
+        """For objective ``latency``; None where it does not fit."""
+
+
+def coarsen(problem: Problem, name: str) -> Coarser | None:
+    """`problem` coarsened by `name` (a key of `COARSENINGS`), or None for ``none``.
+
+    OptionError where the coarsening does not apply.
+    """
     check_name(name)
     if name == "none":
         return None
+    if name == "repeats":
+        from placewright.coarsen.shortening import shorten
+
+        return shorten(problem)
     from placewright.coarsen.contraction import contract
 
     return contract(problem, _groups(problem, name))

@@ -48,18 +48,7 @@ class Contraction:
         Each unit of the contracted problem goes to the device, of those it may be on, that most of
         its ops' time is on. For objective ``latency``.
         """
-        coarse, fine = self.problem, self.original
-        unit = coarse.op_unit[self.op_group]
-        spent = fine.op_time[np.arange(fine.op_count), placement.device]
-        share = np.zeros((coarse.unit_count, fine.device_count))
-        np.add.at(share, (unit, placement.device), spent + np.finfo(np.float64).tiny)
-        device = np.where(np.isfinite(coarse.unit_time), share, -1.0).argmax(axis=1)
-        device = np.where(coarse.unit_pinned >= 0, coarse.unit_pinned, device)
-        used = np.bincount(device, coarse.unit_memory, coarse.device_count)
-        supported = np.isfinite(coarse.unit_time[np.arange(coarse.unit_count), device])
-        if not supported.all() or (used > coarse.device_memory).any():
-            return None
-        return Placement(device[coarse.op_unit].astype(np.int32))
+        return projected(self.original, self.problem, self.op_group, placement)
 
     def _expand_sequence(self, sequence: Ints) -> Ints:
         order = self.original.topological_order
@@ -82,6 +71,23 @@ class Contraction:
                 items.append(op)
                 items.extend(inner.get(op, ()))
         return np.array(items, dtype=np.int32)
+
+
+def projected(
+    fine: Problem, coarse: Problem, op_group: Ints, placement: Placement
+) -> Placement | None:
+    """`placement` on the ops of `coarse` that those of `fine` belong to; see `project`."""
+    unit = coarse.op_unit[op_group]
+    spent = fine.op_time[np.arange(fine.op_count), placement.device]
+    share = np.zeros((coarse.unit_count, fine.device_count))
+    np.add.at(share, (unit, placement.device), spent + np.finfo(np.float64).tiny)
+    device = np.where(np.isfinite(coarse.unit_time), share, -1.0).argmax(axis=1)
+    device = np.where(coarse.unit_pinned >= 0, coarse.unit_pinned, device)
+    used = np.bincount(device, coarse.unit_memory, coarse.device_count)
+    supported = np.isfinite(coarse.unit_time[np.arange(coarse.unit_count), device])
+    if not supported.all() or (used > coarse.device_memory).any():
+        return None
+    return Placement(device[coarse.op_unit].astype(np.int32))
 
 
 def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
@@ -215,19 +221,25 @@ def _twins(problem: Problem, group: Ints, count: int, backward: NDArray[np.bool_
     return twin
 
 
-def merged_colocation(problem: Problem, group: Ints, count: int) -> Ints:
-    """Groups that share a colocation, directly or through others, stay colocated."""
+def merged_colocation(problem: Problem, group: Ints, count: int, *ties: Ints) -> Ints:
+    """`[group]` colocation: groups that share one, directly or through others, stay colocated.
+
+    `ties[k][group]` ≥ 0 is another reason to be together: groups of the same number are.
+    """
     import rustworkx as rx
 
     grouped = np.flatnonzero(problem.colocation >= 0)
+    reasons = [(group[grouped], problem.colocation[grouped])]
+    reasons += [(np.flatnonzero(tie >= 0), tie[tie >= 0]) for tie in ties]
     colocation = np.full(count, -1, dtype=np.int32)
-    if not len(grouped):
-        return colocation
     graph = rx.PyGraph()
-    graph.add_nodes_from(range(count + int(problem.colocation.max()) + 1))
-    graph.add_edges_from_no_data(
-        [(int(group[op]), count + int(problem.colocation[op])) for op in grouped]
-    )
+    graph.add_nodes_from(range(count))
+    for members, numbers in reasons:
+        if len(members):
+            base = graph.num_nodes()
+            graph.add_nodes_from(range(int(numbers.max()) + 1))
+            ends = zip(members.tolist(), (base + numbers).tolist(), strict=True)
+            graph.add_edges_from_no_data(list(ends))
     number = 0
     for component in rx.connected_components(graph):
         ops = [each for each in component if each < count]

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placewright import planners
-from placewright.coarsen import coarsen
-from placewright.coarsen.contraction import Contraction
+from placewright.coarsen import Coarser, coarsen
 from placewright.errors import InfeasibleError, MissingExtraError, OptionError
 from placewright.plan import Placement
 from placewright.planners.base import Budget, no_progress
@@ -95,7 +94,7 @@ def _plan(problem: Problem, task: Task, tell: Tell) -> None:
 
 
 @lru_cache(maxsize=4)
-def _coarsened(problem: Problem, coarsening: str) -> Contraction | None:
+def _coarsened(problem: Problem, coarsening: str) -> Coarser | None:
     """A worker's problem stays the same, and contracting a large one takes seconds."""
     return coarsen(problem, coarsening)
 

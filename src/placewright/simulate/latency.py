@@ -24,6 +24,16 @@ def time_placement(problem: Problem, placement: Placement) -> Schedule:
     """The schedule of a placement, in its own sequence or, if it has none, in a good one."""
     if placement.sequence is None:
         placement = schedule_placement(problem, placement.device)
+    op_start, op_finish, edge_start, edge_finish = time_items(problem, placement)
+    transfers = _transfers(problem, placement.device, edge_start, edge_finish)
+    return Schedule(given_up(op_start), given_up(op_finish), transfers)
+
+
+def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, Floats, Floats]:
+    """Starts and finishes of ops, and of edges as `kernels.timing.time_sequence` records them.
+
+    The placement has a sequence.
+    """
     assert placement.sequence is not None
     n, edges = problem.op_count, problem.edge_count
     op_start, op_finish = np.empty(n), np.empty(n)
@@ -41,8 +51,7 @@ def time_placement(problem: Problem, placement: Placement) -> Schedule:
         op_start,
         edge_start,
     )
-    transfers = _transfers(problem, placement.device, edge_start, edge_finish)
-    return Schedule(given_up(op_start), given_up(op_finish), transfers)
+    return op_start, op_finish, edge_start, edge_finish
 
 
 def schedule_placement(problem: Problem, device: Ints) -> Placement:
