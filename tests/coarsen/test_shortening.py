@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from placewright.coarsen import coarsen
 from placewright.coarsen.shortening import shorten
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
@@ -167,3 +168,16 @@ def naive_lift(problem, op_time, edge_time):
             if ops[consumer] < edges[edge]:
                 ops[consumer], changed = edges[edge], True
     return ops, edges
+
+
+def test_coarsenings_follow_one_another():
+    problem = make_problem("zoo:gpt2", "moirai-inter-server")[0]
+    both, fused = coarsen(problem, "fusion+repeats"), coarsen(problem, "fusion")
+    assert both is not None and fused is not None
+    assert both.problem.op_count < fused.problem.op_count < problem.op_count
+    heft = solve(problem, "heft", coarsening="fusion+repeats")
+    back = both.project(Placement(heft.placement.device))
+    assert back is not None and (both.expand(back).device == heft.placement.device).all()
+    assert coarsen(problem, "none+fusion").problem.op_count == fused.problem.op_count
+    with pytest.raises(OptionError, match="no coarsening 'fussion'"):
+        coarsen(problem, "fussion+repeats")

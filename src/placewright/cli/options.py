@@ -105,7 +105,8 @@ PlannerOptions = Annotated[
 Coarsening = Annotated[
     str,
     typer.Option(
-        help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats."
+        help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
+        "of another (fusion+repeats)."
     ),
 ]
 TimeLimit = Annotated[

@@ -6,6 +6,7 @@ leaves out blocks that are like others (`shortening`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from placewright.errors import OptionError
@@ -37,12 +38,50 @@ class Coarser(Protocol):
         """For objective ``latency``; None where it does not fit."""
 
 
-def coarsen(problem: Problem, name: str) -> Coarser | None:
-    """`problem` coarsened by `name` (a key of `COARSENINGS`), or None for ``none``.
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """One coarsening after another."""
 
-    OptionError where the coarsening does not apply.
+    first: Coarser
+    second: Coarser
+
+    @property
+    def problem(self) -> Problem:
+        return self.second.problem
+
+    def expand(self, placement: Placement) -> Placement:
+        return self.first.expand(self.second.expand(placement))
+
+    def project(self, placement: Placement) -> Placement | None:
+        between = self.first.project(placement)
+        return None if between is None else self.second.project(between)
+
+
+def coarsen(problem: Problem, name: str) -> Coarser | None:
+    """`problem` coarsened by `name`, or None for ``none``.
+
+    The name is a key of `COARSENINGS`, or several, one after another: ``fusion+repeats``.
+    OptionError where a coarsening does not apply.
     """
     check_name(name)
+    coarser: Coarser | None = None
+    for part in name.split("+"):
+        following = _coarsen(coarser.problem if coarser else problem, part)
+        coarser = Chain(coarser, following) if coarser and following else following or coarser
+    return coarser
+
+
+def check_name(name: str) -> None:
+    """OptionError unless `name` is a coarsening, or several."""
+    for part in name.split("+"):
+        if part not in COARSENINGS:
+            raise OptionError(
+                f"no coarsening '{part}'; there are {', '.join(COARSENINGS)}, and several one "
+                "after another, as in fusion+repeats"
+            )
+
+
+def _coarsen(problem: Problem, name: str) -> Coarser | None:
     if name == "none":
         return None
     if name == "repeats":
@@ -52,12 +91,6 @@ def coarsen(problem: Problem, name: str) -> Coarser | None:
     from placewright.coarsen.contraction import contract
 
     return contract(problem, _groups(problem, name))
-
-
-def check_name(name: str) -> None:
-    """OptionError unless `name` is a coarsening."""
-    if name not in COARSENINGS:
-        raise OptionError(f"no coarsening '{name}'; there are {', '.join(COARSENINGS)}")
 
 
 def _groups(problem: Problem, name: str) -> Ints:

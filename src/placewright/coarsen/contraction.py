@@ -230,7 +230,9 @@ def merged_colocation(problem: Problem, group: Ints, count: int, *ties: Ints) ->
 
     grouped = np.flatnonzero(problem.colocation >= 0)
     reasons = [(group[grouped], problem.colocation[grouped])]
-    reasons += [(np.flatnonzero(tie >= 0), tie[tie >= 0]) for tie in ties]
+    for tie in ties:
+        tied = np.flatnonzero(tie >= 0).astype(np.int32)
+        reasons.append((tied, tie[tied]))
     colocation = np.full(count, -1, dtype=np.int32)
     graph = rx.PyGraph()
     graph.add_nodes_from(range(count))
