@@ -172,12 +172,12 @@ def naive_lift(problem, op_time, edge_time):
 
 def test_coarsenings_follow_one_another():
     problem = make_problem("zoo:gpt2", "moirai-inter-server")[0]
-    both, fused = coarsen(problem, "fusion+repeats"), coarsen(problem, "fusion")
+    both, fused = coarsen(problem, "repeats+fusion"), coarsen(problem, "fusion")
     assert both is not None and fused is not None
     assert both.problem.op_count < fused.problem.op_count < problem.op_count
-    heft = solve(problem, "heft", coarsening="fusion+repeats")
+    heft = solve(problem, "heft", coarsening="repeats+fusion")
     back = both.project(Placement(heft.placement.device))
     assert back is not None and (both.expand(back).device == heft.placement.device).all()
     assert coarsen(problem, "none+fusion").problem.op_count == fused.problem.op_count
     with pytest.raises(OptionError, match="no coarsening 'fussion'"):
-        coarsen(problem, "fussion+repeats")
+        coarsen(problem, "repeats+fussion")

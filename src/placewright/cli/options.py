@@ -106,7 +106,7 @@ Coarsening = Annotated[
     str,
     typer.Option(
         help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
-        "of another (fusion+repeats)."
+        "of another (repeats+fusion)."
     ),
 ]
 TimeLimit = Annotated[

@@ -60,7 +60,7 @@ class Chain:
 def coarsen(problem: Problem, name: str) -> Coarser | None:
     """`problem` coarsened by `name`, or None for ``none``.
 
-    The name is a key of `COARSENINGS`, or several, one after another: ``fusion+repeats``.
+    The name is a key of `COARSENINGS`, or several, one after another: ``repeats+fusion``.
     OptionError where a coarsening does not apply.
     """
     check_name(name)
@@ -77,7 +77,7 @@ def check_name(name: str) -> None:
         if part not in COARSENINGS:
             raise OptionError(
                 f"no coarsening '{part}'; there are {', '.join(COARSENINGS)}, and several one "
-                "after another, as in fusion+repeats"
+                "after another, as in repeats+fusion"
             )
 
 

@@ -51,26 +51,21 @@ class Contraction:
         return projected(self.original, self.problem, self.op_group, placement)
 
     def _expand_sequence(self, sequence: Ints) -> Ints:
-        order = self.original.topological_order
-        members: list[list[int]] = [[] for _ in range(self.problem.op_count)]
-        for op in order.tolist():
-            members[self.op_group[op]].append(op)
-        inner: dict[int, list[int]] = {}
-        carried: list[list[int]] = [[] for _ in range(self.problem.edge_count)]
-        for edge, outer in enumerate(self.edge_of.tolist()):
-            if outer >= 0:
-                carried[outer].append(-1 - edge)
-            else:
-                inner.setdefault(int(self.original.edge_producer[edge]), []).append(-1 - edge)
-        items: list[int] = []
-        for item in sequence.tolist():
-            if item < 0:
-                items.extend(carried[-1 - item])
-                continue
-            for op in members[item]:
-                items.append(op)
-                items.extend(inner.get(op, ()))
-        return np.array(items, dtype=np.int32)
+        """A group's ops in topological order where it was, each followed by its edges inside."""
+        fine, coarse = self.original, self.problem
+        ops, edges = np.arange(fine.op_count), np.arange(fine.edge_count)
+        place = np.empty(coarse.op_count + coarse.edge_count, dtype=np.int64)
+        place[np.where(sequence >= 0, sequence, coarse.op_count - 1 - sequence)] = np.arange(
+            len(sequence)
+        )
+        within = np.empty(fine.op_count)
+        within[fine.topological_order] = ops
+        producer, outside = fine.edge_producer, self.edge_of >= 0
+        carrier = np.where(outside, coarse.op_count + self.edge_of, self.op_group[producer])
+        first = np.concatenate([place[self.op_group], place[carrier]])
+        then = np.concatenate([within, np.where(outside, edges, within[producer] + 0.5)])
+        items = np.concatenate([ops, -1 - edges]).astype(np.int32)
+        return items[np.lexsort((then, first))]
 
 
 def projected(
