@@ -233,7 +233,7 @@ def test_the_judge_shares_no_code_with_what_it_judges():
     assert judges == {"errors", "outcome", "plan", "problem", "units", "verify"}
 
 
-DATA = ["graph", "cluster", "options", "problem", "problem_files", "outcome", "plan"]
+DATA = ["graph", "cluster", "options", "problem", "problem_files", "route_files", "outcome", "plan"]
 
 
 @pytest.mark.parametrize("name", DATA)

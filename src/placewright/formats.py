@@ -6,9 +6,9 @@ This module is imported when a file is first read; importing pydantic takes a te
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from placewright.errors import OptionError
 from placewright.units import parse_bandwidth, parse_bytes, parse_seconds
@@ -120,7 +120,11 @@ class ClusterFile(Strict):
 
 
 class ProblemOps(Strict):
-    """Columns: one entry per op; `time` in seconds, one list per op, null = unsupported."""
+    """Columns: one entry per op; `time` in seconds, one list per op, null = unsupported.
+
+    `time[op]` has an entry per device, or per column where `devices.time_column` says which
+    column is whose.
+    """
 
     name: Annotated[list[str], Field(min_length=1)]
     type: list[str] | None = None
@@ -134,27 +138,64 @@ class ProblemOps(Strict):
     sync_bytes: list[Amount] | None = None
 
 
+class Ways(Strict):
+    """Routes of many devices, of which many go the same way.
+
+    Devices of one `group` (`group[device]`) have the same ways to and from all others:
+    ``way[g][h]`` is the number of the way from a device of g to another one of h, -1 where there
+    is no other. A way has a `latency` (seconds) and `seconds_per_byte`. A transfer from a to b by
+    way w uses the channels ``leaving[a][w]`` and ``arriving[b][w]``, and where ``between[w]`` is
+    not empty those it lists for the pair besides: one list for each pair of devices of this way,
+    by a and then b. All of them together, in rising order, are the route's channels.
+    """
+
+    group: list[OpNumber]
+    way: list[list[Index]]
+    latency: list[Amount]
+    seconds_per_byte: list[Amount]
+    leaving: list[list[list[OpNumber]]]
+    arriving: list[list[list[OpNumber]]]
+    between: list[list[list[OpNumber]]]
+
+
 class Routes(Strict):
     """`latency[a][b]` seconds, `seconds_per_byte[a][b]`; `channels[a][b]` the channels used.
 
-    With staging ``host``: `host_latency[way][device]`, `host_seconds_per_byte[way][device]`, way
-    0 to host memory and way 1 from it.
+    Or `ways` in place of these three. With staging ``host``: `host_latency[way][device]`,
+    `host_seconds_per_byte[way][device]`, way 0 to host memory and way 1 from it.
     """
 
-    latency: list[list[Amount]]
-    seconds_per_byte: list[list[Amount]]
-    channels: list[list[list[OpNumber]]]
+    latency: list[list[Amount]] | None = None
+    seconds_per_byte: list[list[Amount]] | None = None
+    channels: list[list[list[OpNumber]]] | None = None
+    ways: Ways | None = None
     channel_names: list[str]
     staging: Literal["direct", "host"] = "direct"
     host_latency: list[list[Amount]] | None = None
     host_seconds_per_byte: list[list[Amount]] | None = None
 
+    @model_validator(mode="after")
+    def _one_of_two_forms(self) -> Self:
+        for name in ("latency", "seconds_per_byte", "channels"):
+            if (getattr(self, name) is None) == (self.ways is None):
+                raise ValueError(
+                    f"{name} is {'missing' if self.ways is None else 'given besides ways'}; "
+                    "give latency, seconds_per_byte and channels, or ways in their place"
+                )
+        return self
+
 
 class ProblemDevices(Strict):
+    """Columns: one entry per device; `time_column` its column of `ops.time` and `batches.time`.
+
+    Without `time_column` every device has a column of its own.
+    """
+
     name: list[str]
     kind: list[str]
     memory: list[Amount | None]
     cpu: list[bool] | None = None
+    time_column: list[OpNumber] | None = None
 
 
 class ProblemOptions(Strict):
@@ -173,7 +214,10 @@ class ProblemOptions(Strict):
 
 
 class BatchTimes(Strict):
-    """`time[op][device][size]` seconds for a batch of ``sizes[size]``, null = not allowed."""
+    """`time[op][device][size]` seconds for a batch of ``sizes[size]``, null = not allowed.
+
+    With `devices.time_column`, ``time[op][column][size]``.
+    """
 
     sizes: list[Count]
     time: list[list[list[Amount | None]]]

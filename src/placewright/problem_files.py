@@ -1,53 +1,68 @@
-"""A problem in a file: the ``problem`` object of a ``placewright.plan/1`` file."""
+"""A problem in a file: the ``problem`` object of a ``placewright.plan/1`` file.
+
+The times of devices that are alike are written once, in one column, where that makes the tables at
+most 1 / `WORTH` as wide; how the routes of many devices are written is in `route_files`.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.errors import GraphError
-from placewright.graph import Floats
+from placewright.graph import Floats, given_up
 from placewright.options import Options
 from placewright.problem import Problem
+from placewright.route_files import (
+    WORTH,
+    Numbers,
+    bits,
+    joined,
+    lists,
+    offsets_of,
+    read_routes,
+    refuse_huge,
+    routes_document,
+)
 
 if TYPE_CHECKING:
     from placewright.formats import ProblemEntry
 
+ROWS_AT_ONCE = 256
+
 
 def problem_document(problem: Problem) -> dict[str, Any]:
     """The problem as plain lists; columns that say nothing are left out."""
+    column, first = _time_columns(problem)
     document = {
         "name": problem.name,
         "options": problem.options.to_document(),
-        "ops": _ops(problem),
+        "ops": _ops(problem, problem.op_time[:, first]),
         "tensors": _tensors(problem),
-        "devices": _devices(problem),
+        "devices": _devices(problem, column),
         "routes": _routes(problem),
     }
     if len(problem.batch_sizes):
         document["batches"] = {
             "sizes": problem.batch_sizes.tolist(),
-            "time": _null_for_inf(problem.batch_time),
+            "time": _null_for_inf(problem.batch_time[:, first]),
         }
     return document
 
 
 def read_problem(entry: ProblemEntry) -> Problem:
     """The problem of a plan file; GraphError where its columns do not fit together."""
+    where = f"problem '{entry.name}'"
     ops, tensors, devices, routes = entry.ops, entry.tensors, entry.devices, entry.routes
     n = len(ops.name)
-    if any(len(row) != len(devices.name) for row in routes.channels):
-        raise GraphError(f"problem '{entry.name}': routes.channels is no square matrix")
-    channels = [pair for row in routes.channels for pair in row]
     batches = entry.batches
     return Problem(
         name=entry.name,
         op_names=tuple(ops.name),
         op_types=tuple(ops.type or [""] * n),
         op_modules=tuple(ops.module or [""] * n),
-        op_time=_inf_for_null(ops.time),
+        op_time=_per_device(ops.time, "op_time", entry, where),
         op_memory=np.array(ops.memory),
         is_backward=np.array(ops.backward or np.zeros(n, dtype=bool)),
         forward_twin=np.array(ops.twin or np.full(n, -1)),
@@ -56,33 +71,30 @@ def read_problem(entry: ProblemEntry) -> Problem:
         op_sync_bytes=np.array(ops.sync_bytes or []),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
-        consumer_offsets=_offsets(tensors.consumers),
-        consumers=np.array([op for each in tensors.consumers for op in each], dtype=np.int32),
+        consumer_offsets=offsets_of(tensors.consumers),
+        consumers=joined(tensors.consumers),
         device_names=tuple(devices.name),
         device_kinds=tuple(devices.kind),
-        device_memory=_inf_for_null(devices.memory),
+        device_memory=_inf_for_null(devices.memory, "device_memory", where),
         is_cpu=np.array(devices.cpu or []),
-        link_latency=routes.latency,  # type: ignore[arg-type]  # `Problem` says what is wrong
-        link_seconds_per_byte=routes.seconds_per_byte,  # type: ignore[arg-type]
-        channel_offsets=_offsets(channels),
-        channels=np.array([each for pair in channels for each in pair], dtype=np.int32),
+        **read_routes(routes, len(devices.name), where),
         channel_names=tuple(routes.channel_names),
         staging=routes.staging,
         host_latency=routes.host_latency or [],  # type: ignore[arg-type]
         host_seconds_per_byte=routes.host_seconds_per_byte or [],  # type: ignore[arg-type]
         batch_sizes=np.array(batches.sizes if batches else []),
-        batch_time=_inf_for_null(batches.time if batches else []),
+        batch_time=_per_device(batches.time if batches else [], "batch_time", entry, where),
         options=Options(**entry.options.model_dump(exclude_none=True)),
     )
 
 
-def _ops(problem: Problem) -> dict[str, Any]:
+def _ops(problem: Problem, time: Floats) -> dict[str, Any]:
     ops: dict[str, Any] = {"name": list(problem.op_names)}
     if any(problem.op_types):
         ops["type"] = list(problem.op_types)
     if any(problem.op_modules):
         ops["module"] = list(problem.op_modules)
-    ops["time"] = _null_for_inf(problem.op_time)
+    ops["time"] = _null_for_inf(time)
     ops["memory"] = problem.op_memory.tolist()
     if problem.is_backward.any():
         ops["backward"] = problem.is_backward.tolist()
@@ -99,18 +111,14 @@ def _ops(problem: Problem) -> dict[str, Any]:
 
 
 def _tensors(problem: Problem) -> dict[str, Any]:
-    offsets = problem.consumer_offsets
     return {
         "producer": problem.tensor_producer.tolist(),
         "bytes": problem.tensor_bytes.tolist(),
-        "consumers": [
-            problem.consumers[offsets[t] : offsets[t + 1]].tolist()
-            for t in range(problem.tensor_count)
-        ],
+        "consumers": lists(problem.consumer_offsets, problem.consumers),
     }
 
 
-def _devices(problem: Problem) -> dict[str, Any]:
+def _devices(problem: Problem, column: Numbers) -> dict[str, Any]:
     devices: dict[str, Any] = {
         "name": list(problem.device_names),
         "kind": list(problem.device_kinds),
@@ -118,20 +126,64 @@ def _devices(problem: Problem) -> dict[str, Any]:
     }
     if problem.is_cpu.any():
         devices["cpu"] = problem.is_cpu.tolist()
+    if (column != np.arange(problem.device_count)).any():
+        devices["time_column"] = column.tolist()
     return devices
 
 
+# -- times by column -----------------------------------------------------------------------------
+
+
+def _time_columns(problem: Problem) -> tuple[Numbers, Numbers]:
+    """`(column[device], device[column])`: whose times are written, the first of its kind's."""
+    count = problem.device_count
+    first = np.zeros(count, dtype=np.int64)  # [device] the first device with the same times
+    for table in (problem.op_time, problem.batch_time.swapaxes(1, 2).reshape(-1, count)):
+        for start in range(0, len(table), ROWS_AT_ONCE):
+            first = _refined(first, bits(table[start : start + ROWS_AT_ONCE]))
+    written, column = np.unique(first, return_inverse=True)
+    if len(written) * WORTH > count:
+        return np.arange(count), np.arange(count)
+    return column, written
+
+
+def _refined(first: Numbers, rows: Numbers) -> Numbers:
+    """`first` where devices that differ in one of ``rows[row, device]`` are told apart."""
+    if (rows == rows[:, first]).all():
+        return first
+    seen: dict[tuple[int, bytes], int] = {}
+    columns = np.ascontiguousarray(rows.T)
+    same = enumerate(zip(first.tolist(), columns, strict=True))
+    return np.array([seen.setdefault((old, row.tobytes()), device) for device, (old, row) in same])
+
+
+def _per_device(rows: list[Any], what: str, entry: ProblemEntry, where: str) -> Any:
+    """The table of a file with a column for every device."""
+    column = entry.devices.time_column
+    if column is None or not rows:
+        return _inf_for_null(rows, what, where)
+    count, table = len(entry.devices.name), _inf_for_null(rows, what, where)
+    if len(column) != count:
+        raise GraphError(
+            f"{where}: devices.time_column has {len(column)} entries for {count} devices; "
+            "give one per device"
+        )
+    if table.ndim < 2:
+        raise GraphError(f"{where}: {what} is no table; give a list of times per op")
+    if max(column, default=0) >= table.shape[1]:
+        raise GraphError(
+            f"{where}: devices.time_column names column {max(column)}, but {what} has "
+            f"{table.shape[1]}, numbered from 0"
+        )
+    refuse_huge(table.size // max(table.shape[1], 1) * count, where)
+    return given_up(np.take(table, np.array(column), axis=1))
+
+
+# -- routes --------------------------------------------------------------------------------------
+
+
 def _routes(problem: Problem) -> dict[str, Any]:
-    count, offsets = problem.device_count, problem.channel_offsets
-    channels = [
-        problem.channels[offsets[pair] : offsets[pair + 1]].tolist() for pair in range(count**2)
-    ]
-    routes = {
-        "latency": problem.link_latency.tolist(),
-        "seconds_per_byte": problem.link_seconds_per_byte.tolist(),
-        "channels": [channels[a * count : (a + 1) * count] for a in range(count)],
-        "channel_names": list(problem.channel_names),
-    }
+    routes = routes_document(problem) | {"channel_names": list(problem.channel_names)}
     if problem.staging != "direct":
         routes["staging"] = problem.staging
         routes["host_latency"] = problem.host_latency.tolist()
@@ -139,23 +191,23 @@ def _routes(problem: Problem) -> dict[str, Any]:
     return routes
 
 
+# -- null for infinity ---------------------------------------------------------------------------
+
+
 def _null_for_inf(values: Floats) -> Any:  # lists in lists
     if np.isfinite(values).all():
         return values.tolist()
-    return _replaced(values.tolist(), np.inf, None)
+    objects = values.astype(object)
+    objects[np.isinf(values)] = None
+    return objects.tolist()
 
 
-def _inf_for_null(values: list[Any]) -> Any:  # lists in lists; `Problem` makes the array
-    return _replaced(values, None, np.inf)
-
-
-def _replaced(values: Any, old: float | None, new: float | None) -> Any:
-    if isinstance(values, list):
-        return [_replaced(each, old, new) for each in values]
-    return new if values == old else values
-
-
-def _offsets(lists: list[list[int]]) -> NDArray[np.int64]:
-    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(each) for each in lists], out=offsets[1:])
-    return offsets
+def _inf_for_null(values: list[Any], what: str, where: str) -> Floats:
+    try:
+        array = np.array(values, dtype=np.float64)  # null becomes NaN, which no file has
+    except (ValueError, TypeError):
+        raise GraphError(
+            f"{where}: {what} is no array: its rows differ in length or hold what is no number"
+        ) from None
+    array[np.isnan(array)] = np.inf
+    return given_up(array)

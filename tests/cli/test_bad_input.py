@@ -452,6 +452,118 @@ BAD_PLANS: dict[str, tuple[tuple[tuple[str, Any], ...], str]] = {
 }  # fmt: skip
 
 
+BAD_WIDE_PLANS: dict[str, tuple[tuple[tuple[str, Any], ...], str]] = {
+    "a short list of columns": (
+        (("problem.devices.time_column", [0, 0]),),
+        "devices.time_column has 2 entries for 8 devices; give one per device",
+    ),
+    "a column that is not there": (
+        (("problem.devices.time_column.3", 1),),
+        "devices.time_column names column 1, but op_time has 1, numbered from 0",
+    ),
+    "a negative column": (
+        (("problem.devices.time_column.3", -1),),
+        "field problem.devices.time_column.3:",
+    ),
+    "times that are no table": ((("problem.ops.time", [1, 1, 1]),), "field problem.ops.time.0:"),
+    "no columns": ((("problem.ops.time", [[], [], []]),), "op_time has 0, numbered from 0"),
+    "a ragged table of columns": ((("problem.ops.time.1", [1, 2]),), "op_time is no array"),
+    "a short table of columns": ((("problem.ops.time", [[1]]),), "op_time has shape (1, 8)"),
+    "a time that is not a number": (
+        (("problem.ops.time.0", [float("nan")]),),
+        "NaN is not a number JSON allows",
+    ),
+    "no routes": (
+        (("problem.routes.ways", REMOVED),),
+        "field problem.routes: latency is missing; give latency, seconds_per_byte and channels",
+    ),
+    "routes in both forms": (
+        (("problem.routes.latency", [[0]]),),
+        "field problem.routes: latency is given besides ways",
+    ),
+    "an unknown field of the ways": ((("problem.routes.ways.x", 1),), "routes.ways.x: Extra"),
+    "a short list of groups": (
+        (("problem.routes.ways.group", [0]),),
+        "routes.ways.group has 1 entries for 8 devices; give one for each",
+    ),
+    "a group that is not there": (
+        (("problem.routes.ways.group.3", 1),),
+        "routes.ways.group has entry 1, but there are 1 groups, numbered from 0",
+    ),
+    "ways in no square": (
+        (("problem.routes.ways.way", [[0], [0]]),),
+        "routes.ways.way has 1 entries for 2 groups",
+    ),
+    "a way that is not there": (
+        (("problem.routes.ways.way", [[1]]),),
+        "routes.ways.way has entry 1, but there are 1 ways, numbered from 0",
+    ),
+    "devices without a way": (
+        (("problem.routes.ways.way", [[-1]]),),
+        "routes.ways.way has -1 for groups 0 and 0, which have two different devices",
+    ),
+    "a way without seconds": (
+        (("problem.routes.ways.seconds_per_byte", []),),
+        "routes.ways.seconds_per_byte has 0 entries for 1 ways",
+    ),
+    "a negative latency": (
+        (("problem.routes.ways.latency.0", -1),),
+        "field problem.routes.ways.latency.0:",
+    ),
+    "devices that nothing leaves": (
+        (("problem.routes.ways.leaving", []),),
+        "routes.ways.leaving has 0 entries for 8 devices",
+    ),
+    "a device that nothing reaches": (
+        (("problem.routes.ways.arriving.2", []),),
+        "routes.ways.arriving has 0 entries for 1 ways",
+    ),
+    "a channel that is not there": (
+        (("problem.routes.ways.arriving.2", [[77]]),),
+        "routes.ways.arriving has entry 77, but there are 16 channels, numbered from 0",
+    ),
+    "no list of the pairs' channels": (
+        (("problem.routes.ways.between", []),),
+        "routes.ways.between has 0 entries for 1 ways",
+    ),
+    "a short list of the pairs' channels": (
+        (("problem.routes.ways.between", [[[0]]]),),
+        "routes.ways.between.0 has 1 entries for 56 pairs of devices; give one per pair, or none",
+    ),
+    "an unknown channel of a pair": (
+        (("problem.routes.ways.between", [[[77]] * 56]),),
+        "routes.ways.between has entry 77, but there are 16 channels",
+    ),
+}
+
+
+@pytest.fixture
+def wide_plan_document(here: Path) -> Any:
+    """A plan for eight devices on a switch: one column of times, one way."""
+    names = [f"device{number}" for number in range(8)]
+    cluster = {
+        "format": "placewright.cluster/1",
+        "name": "eight",
+        "devices": [{"name": name, "kind": "T4"} for name in names],
+        "switches": ["switch"],
+        "links": [{"between": [name, "switch"], "bandwidth": "12 GB/s"} for name in names],
+    }
+    Path("eight.json").write_bytes(content(cluster))
+    assert run("plan", "good.json", "-c", "eight.json", "-p", "met", "-o", "plan.json").code == 0
+    return json.loads(Path("plan.json").read_text())
+
+
+@rows(BAD_WIDE_PLANS)
+def test_a_malformed_plan_for_many_devices_is_refused(here, wide_plan_document, row):
+    changes, fragment = row
+    Path("bad.json").write_bytes(content(changed(wide_plan_document, *changes)))
+    refuse(here, ("verify", "bad.json"), "bad.json: ", fragment)
+
+
+def test_a_plan_for_many_devices_holds(wide_plan_document):
+    assert run("verify", "plan.json").code == 0
+
+
 @pytest.fixture
 def plan_document(here: Path) -> Any:
     assert run("plan", "good.json", "-c", "pair.json", "-p", "met", "-o", "plan.json").code == 0
