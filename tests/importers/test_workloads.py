@@ -285,6 +285,22 @@ def test_fields_beyond_the_format_are_taken_for_debugging_information() -> None:
     assert read_workload(document, "five.json").graph.op_count == 5
 
 
+def test_whole_numbers_may_be_written_as_floats() -> None:
+    """As a table with gaps writes them; and a name may be a number."""
+    document = tarnawski()
+    for each in document["nodes"]:
+        each["id"] = float(each["id"])
+        each["name"] = 7
+        if "colorClass" in each:
+            each["colorClass"] = float(each["colorClass"])
+    for each in document["edges"]:
+        each["sourceId"], each["destId"] = float(each["sourceId"]), float(each["destId"])
+    graph, same = read_workload(document, "five.json").graph, read_workload(tarnawski(), "").graph
+    assert graph.op_names[0].startswith("7")
+    assert (graph.colocation == same.colocation).all()
+    assert (graph.consumers == same.consumers).all()
+
+
 def test_workloads_are_told_apart_by_content() -> None:
     assert is_workload(moirai())
     assert is_workload(tarnawski())

@@ -95,9 +95,21 @@ def _flag(value: object) -> object:
     return bool(value) if type(value) is int and value in (0, 1) else value
 
 
+def _whole(value: object) -> object:
+    """3.0 as the 3 it was before a table with gaps was written to the file."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _text(value: object) -> object:
+    """A name that is a number as text."""
+    return str(value) if type(value) in (int, float) else value
+
+
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Whole = Annotated[int, BeforeValidator(_whole)]
+Text = Annotated[str, BeforeValidator(_text)]
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Count = Annotated[int, Field(ge=0, le=1024)]
+Count = Annotated[int, Field(ge=0, le=1024), BeforeValidator(_whole)]
 
 
 class Entry(BaseModel):
@@ -114,14 +126,14 @@ class MoiraiDevice(Entry):
 class MoiraiOp(Entry):
     """`time` per device in milliseconds, null where unsupported; `memory` in bytes."""
 
-    id: int
+    id: Whole
     time: list[Amount | None]
     memory: Amount
 
 
 class MoiraiEdge(Entry):
-    source: int
-    target: int
+    source: Whole
+    target: Whole
     transfer_time_0_1: Amount
 
 
@@ -140,20 +152,20 @@ class MoiraiFile(Entry):
 class TarnawskiNode(Entry):
     """Latencies in milliseconds; ops of one `colorClass` share a device; `size` in bytes."""
 
-    id: int
+    id: Whole
     supportedOnFpga: Flag  # noqa: N815  (the names are the file's)
     cpuLatency: Amount  # noqa: N815
     fpgaLatency: Amount | None = None  # noqa: N815
     isBackwardNode: Flag = False  # noqa: N815
-    colorClass: int | None = None  # noqa: N815
+    colorClass: Whole | None = None  # noqa: N815
     size: Amount
-    name: str | None = None
-    layerId: int | None = None  # noqa: N815
+    name: Text | None = None
+    layerId: Whole | None = None  # noqa: N815
 
 
 class TarnawskiEdge(Entry):
-    sourceId: int  # noqa: N815
-    destId: int  # noqa: N815
+    sourceId: Whole  # noqa: N815
+    destId: Whole  # noqa: N815
     cost: Amount
 
 
