@@ -1,5 +1,6 @@
 """Exact planners for batches of inputs against brute force, and their ways of stopping."""
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from placewright.costs.batches import default_sizes
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
 from placewright.options import Options
-from placewright.planners.base import Budget
+from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.batch_bound import by_cp_sat, module_bound
 from placewright.planners.milp.batch_instance import (
     BatchInstance,
@@ -202,6 +203,26 @@ def test_split_gives_a_plan_that_holds_wherever_a_simple_one_does(problem, use):
     assume(first_plans(problem, 0, Budget()))
     plan = solve(problem, BatchSplit(iterations="3", symmetry=use))
     assert verify(plan).ok
+
+
+@pytest.mark.parametrize("with_start", [False, True])
+def test_split_keeps_a_short_limit_on_a_large_problem(with_start):
+    options = {"objective": "batch-throughput", "batch": 64}
+    problem, _ = make_problem("zoo:gpt2?layers=40", "8xA100", options)
+    start = whole_inputs(problem) if with_start else None
+    compiled, _ = make_problem("zoo:gpt2?layers=1", "8xA100", options)
+    BatchSplit(iterations="1").plan(compiled, Budget(), 0, no_progress)
+    began = time.process_time()
+    BatchSplit().plan(problem, Budget(1.0, start), 0, no_progress)
+    assert time.process_time() - began < 3.0
+
+
+def test_parts_that_there_is_no_time_for_leave_the_bound_below():
+    problem = rwnn(3)
+    modules = split_modules(problem, 1)
+    whole = module_bound(modules).value
+    assert 0.0 <= module_bound(modules, limit=Budget(0.0)).value <= whole
+    assert module_bound(modules, limit=Budget(100.0)).value == whole
 
 
 def test_pins_and_colocation_are_kept():

@@ -17,13 +17,13 @@ from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.base import Budget
 from placewright.planners.cp.state import State
-from placewright.planners.milp import parallel
+from placewright.planners.milp import parallel, split
 from placewright.planners.milp.diviml import DivimlMilp
 from placewright.planners.milp.incumbent import timed
-from placewright.planners.milp.split import MilpSplit
+from placewright.planners.milp.split import MilpSplit, is_chain
 from placewright.planners.milp.split_bound import channel_bounds
 from placewright.planners.milp.split_channels import polished
-from placewright.planners.milp.split_exact import parts_of
+from placewright.planners.milp.split_exact import Chain, parts_of
 from placewright.planners.milp.subproblem import subproblem
 from placewright.planners.simple import MinimumExecutionTime
 from placewright.planning import make_problem
@@ -317,6 +317,61 @@ def test_a_cutoff_leaves_the_optimum_below_it_and_excludes_what_is_not(problem, 
         assert answer.value == pytest.approx(best, rel=2e-5)
     else:
         assert answer.lower_bound >= min(share, 1 - 2e-5) * best
+
+
+@settings(max_examples=20)
+@given(problems(max_ops=5, max_devices=3), st.sampled_from([0.3, 0.9, 1.0]))
+def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
+    best = shortest_makespan(problem)
+    assume(np.isfinite(best))
+    job = parallel.Job(subproblem(problem, problem.topological_order), low=share * best)
+    answer = parallel.Solvers(parallel.Method(), 1).solve([job], Budget())[0]
+    assert answer.value == pytest.approx(best)
+    assert share * best * (1 - 1e-12) <= answer.lower_bound <= best * (1 + 1e-9)
+
+
+@settings(max_examples=20, deadline=None)
+@given(tiny(memory=False))
+def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem):
+    best = shortest_makespan(problem)
+    assume(np.isfinite(best) and best > 0.0)
+    chain = Chain(problem, parts_of(split_modules(problem)), parallel.Solvers(parallel.Method(), 1))
+    chain._find_hard(list(range(len(chain.parts))), Budget())
+    bound = chain.result().lower_bound
+    assert bound <= best * (1 + 1e-9)
+    for _ in chain.steps(Budget()):
+        pass
+    found = chain.result()
+    assert chain.is_finished
+    assert time_placement(problem, found.placement).makespan == pytest.approx(best, rel=1e-5)
+    assert bound <= found.lower_bound <= best * (1 + 1e-9)
+
+
+def test_only_graphs_that_fall_apart_into_small_modules_are_chains():
+    for query, chain in (("rwnn?modules=3&ops=20", True), ("rwnn?modules=3&ops=60", False),
+                         ("rwnn?modules=1&ops=20&channels=1", True), ("gpt2?layers=1", False),
+                         ("rwnn?modules=3&ops=10&channels=2", False)):  # fmt: skip
+        assert is_chain(make_problem(f"zoo:{query}", "diviml", {})[0]) == chain, query
+
+
+def test_where_memory_may_bind_a_graph_is_no_chain():
+    problem = make_problem("zoo:rwnn?modules=3&ops=20", "diviml", {})[0]
+    assert is_chain(problem)
+    total = problem.op_memory.sum()
+    assert is_chain(problem.with_device_memory([total, 2 * total, total]))
+    assert not is_chain(problem.with_device_memory([total, 2 * total, 0.9 * total]))
+
+
+@pytest.mark.parametrize(("processes", "searches"), [("1", False), ("2", True)])
+def test_from_a_start_it_searches_itself_only_if_it_has_cores_to_itself(
+    processes, searches, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(split, "searched", lambda *given: asked.append(given) or iter(()))
+    problem, _ = make_problem("zoo:rwnn?modules=3&ops=34", "diviml", {"contention": "none"})
+    start = MinimumExecutionTime().plan(problem, Budget(), 0, _mute).placement
+    MilpSplit(processes=processes).plan(problem, Budget(2.0, start), 0, _mute)
+    assert bool(asked) == searches
 
 
 # -- parts -----------------------------------------------------------------------------------------

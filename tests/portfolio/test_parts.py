@@ -76,7 +76,7 @@ def test_members_come_by_role_and_a_prover_beside_the_searches(problem):
         Member("d", "construct"),
     ]  # fmt: skip
     rota, standing = Rota(members, 0, False), Standing(problem, Origin())
-    names = [rota.next(standing, 100.0, workers=2).member.name for _ in range(5)]
+    names = [rota.next(standing, 100.0, workers=5).member.name for _ in range(5)]
     assert names == ["d", "c", "a", "b", "a"]
 
 
@@ -109,6 +109,35 @@ def test_nobody_works_beside_a_member_that_uses_all_cores(problem):
     assert rota.next(standing, 100.0, workers=2).member.name == "a"
 
 
+def test_a_member_for_several_cores_comes_first_and_has_them_to_itself(problem):
+    wide = Member("a", "prove", cores="processes", most_cores=8)
+    rota = Rota([Member("b", "search"), Member("c", "construct"), wide], 0, False)
+    standing = Standing(problem, Origin())
+    turn = rota.next(standing, 100.0, workers=3)
+    assert (turn.member.name, turn.options) == ("a", {"processes": "3"})
+    assert rota.next(standing, 100.0, workers=3) is None
+    rota.learn(turn, False, 1.0, useless=False)
+    assert rota.next(standing, 100.0, workers=3).member.name == "c"
+
+
+def test_cores_that_such_a_member_does_not_use_go_to_others(problem):
+    wide = Member("a", "prove", cores="processes", most_cores=2)
+    rota, standing = Rota([Member("b", "search"), wide], 0, False), Standing(problem, Origin())
+    turns = [rota.next(standing, 100.0, workers=3) for _ in range(3)]
+    assert turns[0].options == {"processes": "2"}
+    assert turns[1].member.name == "b"
+    assert turns[2] is None
+
+
+@pytest.mark.parametrize(("widest", "share"), [(1, 0.5), (2, 0.9)])
+def test_the_only_worker_keeps_time_for_the_others_unless_it_has_more_cores(problem, widest, share):
+    wide = Member("a", "prove", share=0.9, cores="processes", most_cores=8)
+    rota, standing = Rota([wide], 0, False), Standing(problem, Origin())
+    turn = rota.next(standing, 100.0, workers=1, widest=widest)
+    assert turn.options == {"processes": str(widest)}
+    assert turn.seconds == pytest.approx(100.0 * share)
+
+
 def test_no_task_starts_when_time_is_up(problem):
     rota = Rota([Member("a", "search")], 0, False)
     assert rota.next(Standing(problem, Origin()), 0.01, 1) is None
@@ -118,6 +147,15 @@ def test_a_run_in_iterations_has_only_members_that_count(problem):
     timed, counted = members_for(problem, False), members_for(problem, True)
     assert {each.name for each in counted} <= {each.name for each in timed}
     assert all(each.effort is not None for each in counted)
+
+
+@pytest.mark.parametrize(
+    ("query", "cores"), [("zoo:rwnn?modules=3&ops=10", "processes"), ("zoo:gpt2?layers=1", "")]
+)
+def test_the_program_of_modules_comes_first_where_they_follow_one_another(query, cores):
+    members = members_for(make_problem(query, "diviml", {})[0], False)
+    split = [each for each in members if each.name == "milp-split"]
+    assert [each.cores for each in split] == [cores]
 
 
 # -- work and crew -------------------------------------------------------------------------------

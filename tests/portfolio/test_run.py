@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from placewright.errors import InfeasibleError, OptionError, VerificationError
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem, plan, plan_problem
-from placewright.portfolio import Limits, best_plan
+from placewright.portfolio import Limits, best_plan, run
+from placewright.portfolio.crew import Processes
+from placewright.portfolio.rota import Rota
 from placewright.solving import compare
 from placewright.verify import verify
 from tests.naive import shortest_makespan
@@ -95,6 +97,26 @@ def test_worker_processes_keep_the_time_limit():
     found = best_plan(problem, Limits(5.0), processes=2)
     assert time.monotonic() - started < 5.0 + 10.0  # it would go on for minutes
     assert verify(found).ok
+
+
+def test_workers_that_are_lost_count_no_longer(monkeypatch):
+    asked, events = [], []
+    given = Rota.next
+
+    class OneDies(Processes):
+        def __init__(self, problem, count):
+            super().__init__(problem, count)
+            self._workers[1].process.kill()
+
+    def noted(self, standing, left, workers, widest=None):
+        asked.append(workers)
+        return given(self, standing, left, workers, widest)
+
+    monkeypatch.setattr(run, "Processes", OneDies)
+    monkeypatch.setattr(Rota, "next", noted)
+    best_plan(gpt2(), Limits(6.0, gap=0.0), processes=2, on_event=events.append)
+    assert "failure" not in {event.kind for event in events}  # it had no task to lose
+    assert asked[-1] == 1
 
 
 def test_events_tell_of_ever_better_plans_and_bounds():

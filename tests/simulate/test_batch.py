@@ -1,5 +1,7 @@
 """The evaluator of batches, against a twin that knows single inputs only, and the judge."""
 
+from dataclasses import fields
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,9 +14,28 @@ from placewright.planners.batch.rows import input_devices, listed
 from placewright.simulate import evaluate
 from placewright.simulate.batch import expand
 from placewright.verify import verify
-from tests import naive_batch
+from tests import naive_batch, naive_expand
 from tests.strategies_batch import batch_problems, op_orders, rows_of
 from tests.test_verify_batch import problem as by_hand
+
+
+@given(data=st.data(), problem=batch_problems())
+def test_whole_columns_say_the_same_as_one_tensor_and_input_after_another(data, problem):
+    device = input_devices(problem, data.draw(rows_of(problem)))
+    found, naive = expand(problem, device), naive_expand.expand(problem, device)
+    for column in fields(naive):
+        if column.name != "problem":
+            same(getattr(found, column.name), getattr(naive, column.name))
+    for column in fields(naive.problem):
+        same(getattr(found.problem, column.name), getattr(naive.problem, column.name))
+
+
+def same(found, naive):
+    if isinstance(naive, np.ndarray):
+        assert found.dtype == naive.dtype
+        assert found.tobytes() == naive.tobytes()
+    else:
+        assert found == naive
 
 
 def plan_of(problem, device, sequence=None):

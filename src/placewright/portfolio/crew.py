@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
@@ -93,10 +94,8 @@ class _Worker:
 
     def give(self, task: Task) -> None:
         self.is_idle = False
-        try:
+        with suppress(OSError):  # its end is heard of
             self.connection.send(task)
-        except OSError:
-            self.is_alive = False
 
     def hear(self) -> Iterable[Message]:
         """What lies in the pipe."""

@@ -19,10 +19,11 @@ INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
 
 PROMISING = ("seeds",)
-"""The first of the others."""
+"""The first of the others, on few of the equal blocks of a model before on all."""
 
-SMALL = 2_000
-"""Ops × devices of a problem on which every constructive planner takes a moment."""
+SMALL = 300
+"""Ops × devices of a problem on which every constructive planner takes a moment: all of them
+together less than a worker takes to start."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,11 @@ class Member:
       `share` of the time that is then left, and is the one to say that a plan is optimal;
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
-    - `fewest_ops`, `most_ops`: sizes of the problem that it is for;
-    - `alone`: it uses all cores itself, so nobody else works while it does.
+    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `chain`: whether it is for
+      problems that are chains of small modules, or for the others only (None: for both);
+    - `alone`: it uses all cores itself, so nobody else works while it does;
+    - `cores`: its option for a number of cores to work on. It gets `most_cores` or all there are,
+      whose workers wait, and that before any other member that is not instant.
     """
 
     name: str
@@ -48,10 +52,20 @@ class Member:
     prover: str = ""
     fewest_ops: int = 0
     most_ops: float = math.inf
+    chain: bool | None = None
     alone: bool = False
+    cores: str = ""
+    most_cores: int = 1
 
     def takes(self, problem: Problem) -> bool:
-        return self.fewest_ops <= problem.op_count <= self.most_ops
+        if not self.fewest_ops <= problem.op_count <= self.most_ops:
+            return False
+        return self.chain is None or self.chain == _is_chain(problem)
+
+    @property
+    def title(self) -> str:
+        """How it is called in events and plans."""
+        return self.name if self.coarsening == "none" else f"{self.name} on {self.coarsening}"
 
     def is_instant(self, problem: Problem) -> bool:
         """Whether it is done before worker processes have so much as started."""
@@ -59,19 +73,47 @@ class Member:
         return self.role == "construct" and (small or self.name in INSTANT)
 
 
+def _is_chain(problem: Problem) -> bool:
+    from placewright.planners.milp.split import is_chain
+
+    return is_chain(problem)
+
+
 STEPS = {"iterations": "20000"}
 FREE = {"order": "free"}
+WINDOWS = {"iterations": "20"}
+NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
+    # A model of equal layers is soon planned: few of them are, and the others placed alike.
+    Member("seeds", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=500),
+    Member("seeds", "construct", effort={}, coarsening="repeats", fewest_ops=500),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats+fusion", fewest_ops=500),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats+fusion", fewest_ops=500),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=500),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats", fewest_ops=500),
     # What an engine fuses moves as one: attention heads, not ops, go to other devices.
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=1_000),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=1_000),
     Member("annealing", "search", FREE, STEPS),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
-    Member("lns", "search", {"workers": "1"}, {"iterations": "20"}),
+    Member("lns", "search", {"workers": "1"}, WINDOWS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
-    Member("milp-split", "prove", {"processes": "1"}, {"nodes": "200"}, 0.45, most_ops=3_000),
+    # Where modules follow one another in time nobody proves nearly as much as their program, and
+    # few find as much, if it has the cores; the others have the last fifth of the time.
+    Member(
+        "milp-split",
+        "prove",
+        {},
+        NODES,
+        0.8,
+        chain=True,
+        cores="processes",
+        most_cores=8,
+        most_ops=3_000,
+    ),
+    Member("milp-split", "prove", {"processes": "1"}, NODES, 0.45, chain=False, most_ops=3_000),
     Member("relaxation", "prove", share=0.6, prover="relaxation:prove", most_ops=10_000),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
@@ -103,9 +145,16 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
     """The members for a problem: every quick planner of its objective, then those above."""
     objective = problem.options.objective
     quick = [row.name for row in planners.planners_for(objective) if row.quick]
-    constructive = [Member(name, "construct", effort={}) for name in quick]
-    first = [*INSTANT, *PROMISING]
-    rank = {name: place for place, name in enumerate(first)}
-    constructive.sort(key=lambda member: rank.get(member.name, len(first)))
-    found = constructive + [each for each in MEMBERS[objective] if each.takes(problem)]
+    members = [Member(name, "construct", effort={}) for name in quick]
+    members += [each for each in MEMBERS[objective] if each.takes(problem)]
+    found = sorted(members, key=_rank)
     return [each for each in found if each.effort is not None or not in_iterations]
+
+
+def _rank(member: Member) -> tuple[int, int]:
+    """Of the constructive members first those done at once, then the promising ones."""
+    first = [*INSTANT, *PROMISING]
+    if member.role != "construct":
+        return len(first) + 1, 0
+    place = first.index(member.name) if member.name in first else len(first)
+    return place, member.coarsening == "none"

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from placewright.portfolio.members import Member
 from placewright.portfolio.standing import Standing
 from placewright.portfolio.work import Task
+from placewright.problem import Problem
 
 MEMORY = 0.7  # of the success of a member, each time it had its turn
 SLICES = 8  # of the time that is left, for one turn of a search
 SHORTEST_SLICE, LONGEST_SLICE = 1.0, 10.0
-OPS_PER_SECOND = 1_250  # a turn on a large graph is no shorter: a search has to get going
+OPS_PER_SECOND = 1_250  # of a turn on a large graph, no shorter
 CONSTRUCTING = 0.25  # of the time of the searches, for constructive members that take time
 INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
-PROVING_ALONE = 0.3  # of the time left, the most of a prover that holds up the search
+# Of the time left, the most of a prover that holds up the search; and of one that comes first.
+PROVING_ALONE, LEADING_ALONE = 0.3, 0.5
 
 
 @dataclass
@@ -37,6 +39,10 @@ class _Searcher:
 class Rota:
     """The first constructive members, then one prover after another beside the searches.
 
+    A member that works on several cores (`Member.cores`) comes before both. It is for problems
+    that it is by far the best for, so the sooner it has them all the better: what it finds others
+    would have to find anew, and what it proves of a part it must know to the end to go on.
+
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
     """
@@ -48,7 +54,7 @@ class Rota:
         self.searchers = [_Searcher(each) for each in members if each.role == "search"]
         self.seed, self.in_iterations = seed, in_iterations
         self.proving = self.constructing = 0
-        self.is_taken = False  # by a member that uses all cores
+        self.cores: dict[int, float] = {}  # that each task under way works on, by its number
         self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
 
@@ -58,23 +64,29 @@ class Rota:
             return self._construct(standing, left)
         return None
 
-    def next(self, standing: Standing, left: float, workers: int) -> Task | None:
-        """What one of `workers` that is idle is to do; None if there is nothing (in time)."""
-        if left < LEAST_SECONDS or self.is_taken:
+    def next(
+        self, standing: Standing, left: float, workers: int, widest: int | None = None
+    ) -> Task | None:
+        """What one of `workers` that is idle is to do; None if there is nothing (in time).
+
+        `widest`, how many cores one task may work on (None: those of all the workers).
+        """
+        if left < LEAST_SECONDS or self._is_taken(workers):
             return None
+        if self._may_lead():
+            return self._lead(standing, left, workers, widest or workers)
         if self.constructive and self._may_construct():
             return self._construct(standing, left)
         if self.provers and self._may_prove(workers):
-            self.proving += 1
             member = self.provers.popleft()
-            self.is_taken = member.alone
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
-            return self._task(member, standing, left * share)
+            self.proving += 1
+            return self._task(member, standing, left * share, math.inf if member.alone else 1)
         if not self.searchers:
             return None
         chosen = max(self.searchers, key=lambda each: each.merit)
         chosen.running += 1
-        shortest = max(SHORTEST_SLICE, standing.problem.op_count / OPS_PER_SECOND)
+        shortest = _shortest_slice(chosen.member, standing.problem)
         slice_ = min(max(min(left / SLICES, LONGEST_SLICE), shortest), left)
         return self._task(chosen.member, standing, slice_)
 
@@ -86,8 +98,7 @@ class Rota:
             self.proving -= 1
         if role == "construct":
             self.constructing -= 1
-        if task.member.alone:
-            self.is_taken = False
+        self.cores.pop(task.number, None)
         for searcher in self.searchers:
             if searcher.member is task.member:
                 searcher.running -= 1
@@ -121,11 +132,35 @@ class Rota:
             return self.spent["prove"] <= self.spent["search"] or not self.searchers
         return self.proving < max(1, workers // WORKERS_PER_PROVER)
 
-    def _task(self, member: Member, standing: Standing, seconds: float) -> Task:
+    def _may_lead(self) -> bool:
+        return bool(self.provers and self.provers[0].cores) and not self.in_iterations
+
+    def _lead(self, standing: Standing, left: float, workers: int, widest: int) -> Task:
+        member = self.provers.popleft()
+        cores = min(member.most_cores, widest)
+        share = member.share if max(workers, widest) > 1 else min(member.share, LEADING_ALONE)
+        self.proving += 1
+        task = self._task(member, standing, left * share, cores)
+        task.options[member.cores] = str(cores)
+        return task
+
+    def _is_taken(self, workers: int) -> bool:
+        """Whether the tasks under way have all the cores, whoever is idle beside them."""
+        return not self.in_iterations and sum(self.cores.values()) >= workers
+
+    def _task(self, member: Member, standing: Standing, seconds: float, cores: float = 1) -> Task:
         options = dict(member.options)
         if self.in_iterations:
             options |= member.effort or {}
             seconds = math.inf
         self.number += 1
+        self.cores[self.number] = cores
         seed = self.seed + 1_000_003 * (self.number - 1)
         return Task(self.number, member, options, seconds, seed, standing.placement, standing.value)
+
+
+def _shortest_slice(member: Member, problem: Problem) -> float:
+    """A search on a large graph has to get going; on few of its equal blocks it does at once."""
+    if "repeats" in member.coarsening:
+        return SHORTEST_SLICE
+    return max(SHORTEST_SLICE, problem.op_count / OPS_PER_SECOND)

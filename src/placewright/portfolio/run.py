@@ -62,6 +62,7 @@ class Run:
         self.rota = Rota(members_for(problem, in_iterations), origin.seed, in_iterations)
         self.seconds = math.nan
         self.running: dict[int, _Turn] = {}
+        self.lost = 0  # workers
         self.refusals: dict[str, str] = {}
 
     # -- the outline -----------------------------------------------------------------------------
@@ -106,12 +107,16 @@ class Run:
         self.started += time.monotonic() - began
 
     def _until_time_is_up(self, crew: Crew) -> None:
-        workers = 1 if isinstance(crew, Alone) else self.processes
+        alone = isinstance(crew, Alone)
+        # Threads of this process have the cores that there are no workers for; on a cluster
+        # the workers may all be on different machines.
+        widest = self.processes if alone else 1 if self.cluster else None
         while not self._is_over:
             for worker in crew.idle():
-                task = self.rota.next(self.standing, self.left, workers)
+                workers = 1 if alone else self.processes - self.lost
+                task = self.rota.next(self.standing, self.left, workers, widest)
                 if task is not None:
-                    with self._interruptible(isinstance(crew, Alone)):
+                    with self._interruptible(alone):
                         self._begin(crew, worker, task)
             if not self.running and self.rota.is_exhausted:
                 return
@@ -173,6 +178,7 @@ class Run:
 
     def _listen(self, crew: Crew, seconds: float) -> None:
         for worker, message in crew.hear(seconds):
+            self.lost += isinstance(message, Ended) and message.lost
             turn = self.running.get(worker)
             if turn is None:  # the end of a worker that had no task
                 continue
@@ -185,12 +191,12 @@ class Run:
     def _hear(self, turn: _Turn, message: Message) -> None:
         member = turn.task.member
         if not isinstance(message, Ended):
-            turn.better |= self._take(message, member.name)
+            turn.better |= self._take(message, member.title)
             return
         if message.error:
-            self._tell("failure", member.name, message.error)
+            self._tell("failure", member.title, message.error)
         if message.refusal:
-            self.refusals[member.name] = message.refusal
+            self.refusals[member.title] = message.refusal
         useless = bool(message.refusal or (message.error and not message.lost))
         self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
 

@@ -23,7 +23,7 @@ from placewright.portfolio.members import Member
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
 
-SOURCE, CLUSTER = "zoo:gpt2?layers=1", "2x3090"
+SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
 
 
@@ -31,7 +31,7 @@ def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) ->
     """Have each of `members` plan once, but for those that have on this machine."""
     cold = {marker: each for each in members if not (marker := _marker(objective, each)).exists()}
     for number, (marker, member) in enumerate(cold.items()):
-        on_progress(f"compiling {member.name} (once on this machine)", number / len(cold))
+        on_progress(f"compiling {member.title} (once on this machine)", number / len(cold))
         options = dict(member.options) | dict(member.effort or {})
         task = Task(number, member, options, SECONDS, 0, None, math.inf)
         perform(_tiny(objective), task, _silence)
@@ -54,7 +54,7 @@ def _tiny(objective: str) -> Problem:
 def _marker(objective: str, member: Member) -> Path:
     """A file for a member and the kernels as they are."""
     options = " ".join(f"{key}={value}" for key, value in sorted(member.options.items()))
-    name = hashlib.sha256(f"{_kernels()} {objective} {member.name} {options}".encode())
+    name = hashlib.sha256(f"{_kernels()} {objective} {member.title} {options}".encode())
     return _folder() / f"warm-{name.hexdigest()[:24]}"
 
 

@@ -13,16 +13,18 @@ With transfer unit ``tensor`` an input's tensor goes once to each device, else o
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placewright.graph import Ints
+from placewright.graph import Flags, Floats, Ints
 from placewright.options import Options
 from placewright.outcome import Batches, BatchSchedule, BatchTransfers
 from placewright.plan import Placement
 from placewright.problem import Problem
+
+Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,82 +69,120 @@ def run_batches(problem: Problem, placement: Placement) -> BatchSchedule:
 
 
 def expand(problem: Problem, device: Ints) -> Expansion:
-    """The latency problem of a placement ``device[op, input]``; batches by op, then device."""
-    batch_of: dict[tuple[int, int], int] = {}
-    ops: list[int] = []
-    devices: list[int] = []
-    sizes: list[int] = []
-    for op, row in enumerate(device):
-        for where, size in zip(*np.unique(row, return_counts=True), strict=True):
-            batch_of[op, int(where)] = len(ops)
-            ops.append(op)
-            devices.append(int(where))
-            sizes.append(int(size))
-    index = np.searchsorted(problem.batch_sizes, sizes)
-    index = np.minimum(index, len(problem.batch_sizes) - 1)
-    time = problem.batch_time[ops, devices, index]
-    time = np.where(problem.batch_sizes[index] == sizes, time, np.inf)
-    op_time = np.full((len(ops), problem.device_count), np.inf)
-    op_time[np.arange(len(ops)), devices] = time
-    tensors, inputs, producers, consumers = _tensors(problem, device, batch_of)
-    nbytes = problem.tensor_bytes[tensors]
+    """The latency problem of a placement ``device[op, input]``; batches by op, then device.
+
+    O(E · L log(E · L)), in whole columns: searches ask for thousands of these.
+    """
+    places = problem.device_count
+    counts = np.bincount(
+        (np.arange(problem.op_count)[:, None] * places + device).ravel(),
+        minlength=problem.op_count * places,
+    )
+    batches = np.flatnonzero(counts)
+    ops, devices = np.divmod(batches, places)
+    sizes = counts[batches]
+    batch_of = np.empty(len(counts), dtype=np.int64)
+    batch_of[batches] = np.arange(len(batches))
+    tensors = _tensors(problem, device, batch_of)
+    nbytes = problem.tensor_bytes[tensors.tensor]
     if problem.options.contention != "none":
-        nbytes = nbytes * inputs
-    offsets = np.concatenate([[0], np.cumsum([len(each) for each in consumers])])
+        nbytes = nbytes * tensors.inputs
+    listed = ops.tolist()
     expanded = replace(
         problem,
         op_names=tuple(
             f"{problem.op_names[op]} × {size} on {problem.device_names[where]}"
-            for op, where, size in zip(ops, devices, sizes, strict=True)
+            for op, where, size in zip(listed, devices.tolist(), sizes.tolist(), strict=True)
         ),
-        op_types=tuple(problem.op_types[op] for op in ops),
-        op_modules=tuple(problem.op_modules[op] for op in ops),
-        op_time=op_time,
+        op_types=tuple(problem.op_types[op] for op in listed),
+        op_modules=tuple(problem.op_modules[op] for op in listed),
+        op_time=_times(problem, ops, devices, sizes),
         op_memory=problem.op_memory[ops],
         op_sync_bytes=problem.op_sync_bytes[ops],
         is_backward=problem.is_backward[ops],
         forward_twin=np.full(len(ops), -1),
         colocation=np.full(len(ops), -1),
-        op_pinned=np.array(devices),
-        tensor_producer=np.array(producers, dtype=np.int32),
+        op_pinned=devices,
+        tensor_producer=tensors.producer.astype(np.int32),
         tensor_bytes=nbytes,
-        consumer_offsets=offsets,
-        consumers=np.array([each for some in consumers for each in some], dtype=np.int32),
+        consumer_offsets=tensors.offsets,
+        consumers=tensors.consumers.astype(np.int32),
         batch_sizes=np.zeros(0, dtype=np.int32),
         batch_time=np.zeros(0),
         options=Options(
             transfer_unit=problem.options.transfer_unit, contention=problem.options.contention
         ),
     )
-    whole = [np.array(each, dtype=np.int32) for each in (ops, devices, sizes, tensors, inputs)]
+    whole = [
+        each.astype(np.int32) for each in (ops, devices, sizes, tensors.tensor, tensors.inputs)
+    ]
     return Expansion(expanded, *whole)
 
 
-def _tensors(
-    problem: Problem, device: Ints, batch_of: dict[tuple[int, int], int]
-) -> tuple[list[int], list[int], list[int], list[list[int]]]:
-    """Per tensor of the expansion: the original, how many inputs, producer and consumers.
+def _times(problem: Problem, ops: Longs, devices: Longs, sizes: Longs) -> Floats:
+    """`[batch, device]`: what its size takes where it is; `inf` elsewhere, and of other sizes."""
+    index = np.searchsorted(problem.batch_sizes, sizes)
+    index = np.minimum(index, len(problem.batch_sizes) - 1)
+    time = problem.batch_time[ops, devices, index]
+    op_time = np.full((len(ops), problem.device_count), np.inf)
+    op_time[np.arange(len(ops)), devices] = np.where(
+        problem.batch_sizes[index] == sizes, time, np.inf
+    )
+    return op_time
 
-    One for each tensor, device it is made on and device it is read on (transfer unit ``edge``:
-    and consumer there).
+
+@dataclass(frozen=True, eq=False)
+class _Tensors:
+    """Those of an expansion: the original `tensor`, for how many `inputs`, and who has to do
+    with it, consumers ``consumers[offsets[t]:offsets[t + 1]]``."""
+
+    tensor: Longs
+    inputs: Longs
+    producer: Longs
+    offsets: Longs
+    consumers: Longs
+
+
+def _tensors(problem: Problem, device: Ints, batch_of: Longs) -> _Tensors:
+    """One for each tensor, device it is made on and device it is read on, in this order.
+
+    Transfer unit ``edge``: for each edge in place of each tensor. `batch_of[op · D + device]`.
     """
+    places, inputs = problem.device_count, device.shape[1]
     by_edge = problem.options.transfer_unit == "edge"
-    found: tuple[list[int], list[int], list[int], list[list[int]]] = ([], [], [], [])
-    offsets = problem.consumer_offsets.tolist()
-    for tensor, producer in enumerate(problem.tensor_producer.tolist()):
-        source = device[producer]
-        readers = problem.consumers[offsets[tensor] : offsets[tensor + 1]].tolist()
-        for group in [[each] for each in readers] if by_edge else [readers]:
-            moved: dict[tuple[int, int], set[int]] = defaultdict(set)
-            served: dict[tuple[int, int], list[int]] = defaultdict(list)
-            for reader in group:
-                for pair in sorted(set(zip(source.tolist(), device[reader].tolist(), strict=True))):
-                    same = (source == pair[0]) & (device[reader] == pair[1])
-                    moved[pair].update(np.flatnonzero(same).tolist())
-                    served[pair].append(batch_of[reader, pair[1]])
-            for pair in sorted(moved):
-                found[0].append(tensor)
-                found[1].append(len(moved[pair]))
-                found[2].append(batch_of[producer, pair[0]])
-                found[3].append(served[pair])
-    return found
+    edges = np.arange(problem.edge_count, dtype=np.int64)
+    group = edges if by_edge else problem.edge_tensor.astype(np.int64)
+    producer, consumer = problem.edge_producer, problem.consumers
+    route = (group[:, None] * places + device[producer]) * places + device[consumer]
+    carried = _first_of_equals(np.sort((route * inputs + np.arange(inputs)).ravel())) // inputs
+    starts = np.flatnonzero(_differs(carried))
+    routes, count = carried[starts], np.diff(np.append(starts, len(carried)))
+    # A consumer once for each route that some input takes to it.
+    ordered = np.sort(route, axis=1)
+    is_first = _differs(ordered)
+    edge = np.repeat(edges, is_first.sum(axis=1))
+    taken = ordered[is_first]
+    by_route = np.argsort(taken, kind="stable")
+    reader = consumer[edge[by_route]].astype(np.int64)
+    offsets = np.append(np.searchsorted(taken[by_route], routes), len(taken))
+    group, source, target = routes // places**2, routes // places % places, routes % places
+    tensor = problem.edge_tensor[group].astype(np.int64) if by_edge else group
+    return _Tensors(
+        tensor,
+        count,
+        batch_of[problem.tensor_producer[tensor] * places + source],
+        offsets,
+        batch_of[reader * places + np.repeat(target, np.diff(offsets))],
+    )
+
+
+def _differs(ordered: Longs) -> Flags:
+    """Whether a number is the first of its kind along the last axis, in which they are sorted."""
+    is_first: Flags = np.ones(ordered.shape, dtype=np.bool_)
+    is_first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
+    return is_first
+
+
+def _first_of_equals(ordered: Longs) -> Longs:
+    """As `np.unique`, which hashes, and so takes ten times as long."""
+    return ordered[_differs(ordered)]

@@ -69,6 +69,8 @@ class Annealing(search.Annealing):
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             for rows in _starts(problem, walk, self.name):
                 walk.consider(rows)
+                if budget.left <= 0:
+                    break
             if walk.choices:
                 self._anneal(walk, on_progress)
         return walk.answer()

@@ -66,7 +66,7 @@ def module_bound(
 ) -> Bound:
     """F(0, L) of the module's text; `solve` bounds single modules for one input.
 
-    Parts that are reached when the limit has passed count for nothing.
+    Parts that are reached when the limit has passed, or would pass, count for nothing.
     """
     recursion = _Recursion(modules, solve, limit or Budget())
     return Bound(recursion.bound(0, modules.problem.options.batch), "modules of a batch")
@@ -120,6 +120,7 @@ class _Recursion:
         self.precedence = Precedence(self.problem)
         self.behind = [self._behind(boundary) for boundary in range(pieces)]
         self.known: dict[tuple[int, int], float] = {}
+        self.largest = 1, 0.0  # ops × inputs of a part that was bounded, and the seconds it took
 
     def _behind(self, boundary: int) -> Flags:
         """R: the ops behind the boundary that come after all sinks before it, as flags."""
@@ -141,22 +142,27 @@ class _Recursion:
         """F."""
         key = boundary, inputs
         if key not in self.known:
-            best = self._part(boundary, self.count, inputs)
+            best = 0.0
             for end in range(boundary + 1, self.count):
                 for through in {1, inputs}:
                     rest = self.bound(end, inputs - through + 1)
                     best = max(best, self._part(boundary, end, through) + rest)
-            self.known[key] = best
+            # The largest last: what smaller ones take says whether there is time for it.
+            self.known[key] = max(best, self._part(boundary, self.count, inputs))
         return self.known[key]
 
     def _part(self, boundary: int, end: int, inputs: int) -> float:
         """G of the ops of R behind the boundary and before the end."""
         ops = np.flatnonzero(self.behind[boundary] & (self.home < end)).astype(np.int32)
-        if not len(ops) or self.limit.left <= 0:
+        left, work = self.limit.left, len(ops) * inputs
+        largest, seconds = self.largest
+        if not work or left <= seconds * max(1.0, work / largest):
             return 0.0
         part = of_some_inputs(subproblem(self.problem, ops).problem, inputs)
         if not math.isfinite(found := lower_bound(part).value):
             return 0.0
+        if largest <= work and left < math.inf:
+            self.largest = work, left - self.limit.left
         if self.solve and inputs == 1 and end == boundary + 1:
             found = max(found, self.solve(part))
         return found

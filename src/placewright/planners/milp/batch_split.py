@@ -187,10 +187,12 @@ class _Search:
         self.limit = limit
         self.herald = herald
         self.symmetry = Symmetry(problem, planner.use)
+        before = limit.left
         self.best = self._renamed(start)
+        # Seconds that the last window took before its model; of the first it is a guess.
+        self.writing = before - limit.left
         self.random = np.random.default_rng(seed)
         self.units = float(SOLVABLE_OPS)
-        self.writing = 0.0  # seconds that the last window took before its model
         self.movable = problem.unit_pinned < 0
 
     def run(self, on_progress: Progress) -> None:

@@ -26,13 +26,18 @@ def first_plans(
 ) -> list[BatchIncumbent]:
     """Whole inputs, and all inputs in one batch, placed simply; and what planners find.
 
-    Shortest first. `names` are those of the planners, which may take as long as the budget says.
-    If that has a start, there is nothing else: it took longer to find than these would.
+    Shortest first. `names` are those of the planners, which may take as long as the budget says:
+    when that has passed there are no more, and no search where it would not get past its start,
+    which takes as long as the others together. If the budget has a start, there is nothing else:
+    it took longer to find than these would.
     """
     if budget.start is not None:
         return [timed_batches(problem, budget.start)]
     placements = [whole_inputs(problem), one_after_another(problem)]
     for name in names:
+        needed = budget.seconds - budget.left if name == SEARCH else 0.0
+        if budget.left <= needed and any(each is not None for each in placements):
+            break
         if any(row.name == name for row in planners.planners_for("batch-throughput")):
             planner = planners.create(name, objective="batch-throughput")
             try:

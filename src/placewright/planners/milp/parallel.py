@@ -133,13 +133,15 @@ NOTHING = Answer(None, math.inf, 0.0)
 class Job:
     """A problem to be solved: plans of `cutoff` seconds or more are of no interest.
 
-    It has turns up to number `until` (None: until it is done), of them those from `first` on.
+    None takes less than `low`, as is known from elsewhere. It has turns up to number `until`
+    (None: until it is done), of them those from `first` on.
     """
 
     sub: Subproblem
     cutoff: float = math.inf
     until: int | None = None
     first: int = 0
+    low: float = 0.0
 
 
 # -- one problem -----------------------------------------------------------------------------------
@@ -166,9 +168,13 @@ class _Case:
         if self.model is not None:
             self.model.stop()
 
-    def solve(self, limit: Budget, cutoff: float, until: int | None, first: int = 0) -> Answer:
+    def solve(
+        self, limit: Budget, cutoff: float, until: int | None, first: int = 0, low: float = 0.0
+    ) -> Answer:
         if self.known is NOTHING:
             self._begin(limit)
+        if low > self.known.lower_bound:
+            self.known = replace(self.known, lower_bound=min(low, self.known.value))
         if self.known.turns < first:
             self.known = replace(self.known, turns=first)
         while not (
@@ -214,7 +220,8 @@ class _Case:
         if self.method.nodes is not None:
             units = min(units, self.method.nodes / 1000 - known.units)
         horizon = min(cutoff * (1 + SLACK), known.value, longest(self.problem) * (1 + SLACK))
-        model = self.model = Model(whole(self.problem), horizon, is_linear=turn.is_linear)
+        frame = replace(whole(self.problem), floor=known.lower_bound)
+        model = self.model = Model(frame, horizon, is_linear=turn.is_linear)
         if known.placement is not None:
             schedule = timed(self.problem, known.placement).schedule
             model.hint(known.placement.device, schedule.op_start)
@@ -302,8 +309,11 @@ class Solvers:
         asked: dict[tuple[bytes, ...], Job] = {}
         for key, job in zip(keys, jobs, strict=True):
             if key in asked:  # the same for the most that is asked of it
-                cutoff = max(job.cutoff, asked[key].cutoff)
-                job = replace(job, cutoff=cutoff, until=_later(job.until, asked[key].until))
+                other = asked[key]
+                job = replace(
+                    job, cutoff=max(job.cutoff, other.cutoff), low=max(job.low, other.low),
+                    until=_later(job.until, other.until),
+                )  # fmt: skip
             asked[key] = job
         cases = {
             key: _Case(job.sub.problem, self.method, self.known.get(key, NOTHING))
@@ -324,7 +334,7 @@ class Solvers:
     ) -> None:
         def solve(key: tuple[bytes, ...]) -> None:
             job = asked[key]
-            cases[key].solve(limit, job.cutoff, job.until, job.first)
+            cases[key].solve(limit, job.cutoff, job.until, job.first, job.low)
 
         if self.pool is not None and len(cases) > 1:
             self._run_on_ray(self.pool, cases, asked, limit)
@@ -363,7 +373,7 @@ class Solvers:
         calls = [
             Call(
                 case.problem, self.method, None if case.known is NOTHING else case.known,
-                job.cutoff, job.until, job.first,
+                job.cutoff, job.until, job.first, job.low,
             )
             for case, job in zip(waiting, asked.values(), strict=True)
         ]  # fmt: skip

@@ -30,6 +30,7 @@ class Call:
     cutoff: float
     until: int | None
     first: int
+    low: float = 0.0
 
     @property
     def unanswered(self) -> Answer:
@@ -136,7 +137,8 @@ def solve_calls(connection: Connection) -> None:
     while True:
         call, seconds = connection.recv()
         case = _Case(call.problem, call.method, call.known or NOTHING)
-        connection.send(case.solve(Budget(seconds), call.cutoff, call.until, call.first))
+        answer = case.solve(Budget(seconds), call.cutoff, call.until, call.first, call.low)
+        connection.send(answer)
 
 
 def _given_up(call: Call) -> Answer:

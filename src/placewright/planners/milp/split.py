@@ -42,11 +42,15 @@ SOLVABLE_OPS = 40
 JOINED_OPS = 20  # neighbouring modules of several channels: solved in a tenth of a second
 MODULE_SECONDS = 60.0
 SPLIT_SECONDS = 10.0  # a graph of 5,000 ops takes a tenth of one
+IN_VAIN, MOST_IN_VAIN = 20, 200
+"""Windows in a row that bring nothing before the solver goes on, or the search is over."""
+
 LARGEST_MODULE = 3_000
 """Ops; no solver gets past reading a model of a larger one."""
 
 # Of the time that is left when each begins.
-ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6, 0.6
+CHAIN_SHARE = 0.8
+ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
 
 
 class MilpSplit(LatencyPlanner):
@@ -58,7 +62,7 @@ class MilpSplit(LatencyPlanner):
     what is proved comes from `split_bound`. It begins with the best of the budget's start, HEFT and
     simpler rules, so there is a plan even if no module was solved in time, or the modules together
     overflow a device. Time that is left then goes to windows of the plan as of planner `lns`,
-    unless there is a start: then whoever gave it sees to that.
+    unless there is a start and one core: then it is one of several that work on the same plan.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
@@ -136,7 +140,8 @@ class MilpSplit(LatencyPlanner):
         with self._pool() as pool:
             solvers = Solvers(method, self.processes, pool)
             search = _Search(modules, first, solvers, limit, on_progress)
-            search.run(may_search=budget.start is None and self.nodes is None)
+            may_search = self.nodes is None and (budget.start is None or self.processes != 1)
+            search.run(may_search)
         if search.best is None:
             if search.too_full is not None:
                 reason = reason or no_room(problem, *search.too_full, self.name)
@@ -194,11 +199,21 @@ class _Search:
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if that is hard, first quickly, then a better plan, which cuts off more."""
         chain = Chain(self.problem, parts_of(self.modules), self.solvers)
-        self._chain(chain, self.limit, turns=BOUND_TURN)
-        self._improve(polished, self.modules, self._part(POLISH_SHARE))
+        self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
         if may_search:
-            self._improve(searched, self._part(SEARCH_SHARE))
-        self._chain(chain, self.limit)
+            self._search_between_turns(chain)
+        else:
+            self._improve(polished, self.modules, self._part(POLISH_SHARE))
+            self._chain(chain, self.limit)
+
+    def _search_between_turns(self, chain: Chain) -> None:
+        """Windows anywhere, on all cores: that gains more than modules one after another."""
+        turns = BOUND_TURN + 1
+        while not (chain.is_finished or self._is_proved() or self.limit.left <= 0):
+            self._improve(searched, self._part(SEARCH_SHARE), IN_VAIN)
+            self._chain(chain, self._part(CHAIN_SHARE), turns)
+            turns += 1
+        self._improve(searched, self.limit, MOST_IN_VAIN)
 
     def _channels(self, may_search: bool) -> None:
         if self.limit.start is None:
@@ -207,7 +222,7 @@ class _Search:
         self._improve(polished, self.modules, self._part(POLISH_SHARE))
         self._bound(self._part(BOUND_SHARE if may_search else 1.0))
         if may_search:
-            self._improve(searched, self.limit)
+            self._improve(searched, self.limit, MOST_IN_VAIN)
 
     def _part(self, share: float) -> Budget:
         return self.limit.part(self.limit.left * share)
@@ -257,6 +272,18 @@ class _Search:
 
     def _is_proved(self) -> bool:
         return self.best is not None and self.best.value - self.bound <= PROVED * self.best.value
+
+
+def is_chain(problem: Problem) -> bool:
+    """Whether it falls apart into several modules of one channel that can be solved.
+
+    And every device could hold all of it. Then what is found and proved of the modules holds for
+    the whole (`split_exact`). O(V + E).
+    """
+    if problem.op_memory.sum() > problem.device_memory.min():
+        return False
+    parts = parts_of(split_modules(problem))
+    return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
 
 
 def _known(problem: Problem, start: Placement | None) -> float:

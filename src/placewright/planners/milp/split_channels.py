@@ -23,7 +23,6 @@ from placewright.problem import Problem
 GAIN = 1e-4  # relative; less is not worth another round
 WINDOW_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
 MOST_ROUNDS = 2
-MOST_IN_VAIN = 200
 ROUND = 4  # windows of each thread between two looks at what was found
 
 
@@ -101,15 +100,15 @@ def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
 
 
 def searched(
-    best: State, limit: Budget, solvers: Solvers, on_progress: Progress
+    best: State, limit: Budget, in_vain: int, solvers: Solvers, on_progress: Progress
 ) -> Iterator[State]:
     """Ever shorter schedules, by windows anywhere (`cp.neighbourhood`): there modules do not count.
 
-    Until time is up, or `MOST_IN_VAIN` windows in a row bring nothing.
+    Until time is up, or so many windows in a row bring nothing (`in_vain`).
     """
     search = Search(best, solvers.method.seed, solvers.workers)
     gained = 0
-    while limit.left > 0 and search.done - gained < MOST_IN_VAIN and best.value > 0.0:
+    while limit.left > 0 and search.done - gained < in_vain and best.value > 0.0:
         # Not the limit itself: the listener hears of the plans through who asks for them.
         search.run(Budget(limit.left), search.done + ROUND * solvers.workers)
         if search.best.value < best.value:
@@ -117,7 +116,7 @@ def searched(
         yield best
         if search.interrupted:
             raise KeyboardInterrupt
-        on_progress("windows placed anew", (search.done - gained) / MOST_IN_VAIN)
+        on_progress("windows placed anew", (search.done - gained) / in_vain)
 
 
 def _module(

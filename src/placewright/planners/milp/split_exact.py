@@ -58,10 +58,17 @@ class Part:
 
     def restricted(self, placement: Placement) -> tuple[tuple[int, int], Placement]:
         """What a placement of the whole is here: its pair of devices, and its plan of the part."""
+        here = self.sub.restricted(placement)
+        return self.ends(here), here
+
+    def ends(self, placement: Placement) -> tuple[int, int]:
+        """The pair of devices of a placement of the part; device 0 at an end of the chain."""
+        ops = self.sub.ops.tolist()
         source, target = (
-            int(placement.device[op]) if op >= 0 else 0 for op in (self.before, self.after)
+            int(placement.device[ops.index(op)]) if op >= 0 else 0
+            for op in (self.before, self.after)
         )
-        return (source, target), self.sub.restricted(placement)
+        return source, target
 
     def pinned(self, source: int, target: int) -> Subproblem:
         """With the cut op before it on device `source`, its own on `target`."""
@@ -118,6 +125,8 @@ class Chain:
         self.placements: dict[Arc, Placement] = {}
         self.turns: dict[Arc, int] = {}
         self.hard: set[int] = set()
+        self.turns_of_all: dict[int, int] = {}  # pairs of a part at once
+        self.whole: set[int] = set()  # parts of which all that so can be known is
         self.low = [self._paths(part) for part in parts]
         self.guess = [each.copy() for each in self.low]
         self.value = [np.full(each.shape, np.inf) for each in self.low]
@@ -135,16 +144,22 @@ class Chain:
 
         Or until all that are not have had so many turns.
         """
-        while limit.left > 0:
-            arcs, length = _shortest(self.guess)
-            if not np.isfinite(length) or length >= self._best_length() * (1 - PROVED / 10):
-                break
+        while limit.left > 0 and not self.is_finished:
+            arcs, _ = _shortest(self.guess)
             waiting = self._waiting(arcs, np.inf)
             asked = self._waiting(arcs, turns)
             if not asked:
                 break
             self._refine(self._with_others(asked, turns), limit)
             yield 1.0 - len(waiting) / len(self.parts)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether no plan is shorter but for what arcs have been given up."""
+        arcs, length = _shortest(self.guess)
+        if not np.isfinite(length) or length >= self._best_length() * (1 - PROVED / 10):
+            return True
+        return not self._waiting(arcs, np.inf)
 
     def _waiting(self, arcs: list[Arc], turns: float) -> list[Arc]:
         """Those that are not solved, and have had fewer turns."""
@@ -235,42 +250,88 @@ class Chain:
             self._solve(arcs, limit)
 
     def _solve(self, arcs: list[Arc], limit: Budget) -> None:
-        """Give arcs a turn each; what is proved may rule them out by the next."""
-        jobs = []
-        for arc in arcs:
-            cutoff = self._cutoff(arc)
-            sub = self.parts[arc[0]].pinned(*arc[1:])
-            turns = self._turns(arc)
-            jobs.append(Job(sub, cutoff, until=turns + 1, first=turns))
+        """Give arcs, or the parts they are of, a turn each; that may rule them out by the next."""
+        parts = sorted({arc[0] for arc in arcs if self._comes_after_all_pairs(arc)})
+        arcs = [arc for arc in arcs if arc[0] not in parts]
+        jobs = [self._job_of_all_pairs(part) for part in parts]
+        jobs += [self._job(arc) for arc in arcs]
+        answers = self.solvers.solve(jobs, limit)
+        for part, answer in zip(parts, answers, strict=False):
+            self._take_all_pairs(part, answer)
         hard = set()
-        for arc, job, answer in zip(arcs, jobs, self.solvers.solve(jobs, limit), strict=True):
+        alone = slice(len(parts), None)
+        for arc, job, answer in zip(arcs, jobs[alone], answers[alone], strict=True):
             self.turns[arc] = answer.turns
             self._take(arc, answer)
             if self.level[arc[0]][arc[1:]] < SOLVED and not answer.is_done(job.cutoff):
                 hard.add(arc[0])
-        self._bound_for_all_pairs(sorted(hard - self.hard), limit)
+        self._find_hard(sorted(hard - self.hard), limit)
+
+    def _job(self, arc: Arc) -> Job:
+        turns = self._turns(arc)
+        sub = self.parts[arc[0]].pinned(*arc[1:])
+        low = float(self.low[arc[0]][arc[1:]])
+        return Job(sub, self._cutoff(arc), until=turns + 1, first=turns, low=low)
 
     def _turns(self, arc: Arc) -> int:
         """Turns that it has had, or needs not have: quick ones, of a module found to be hard."""
         return self.turns.get(arc, BOUND_TURN if arc[0] in self.hard else 0)
 
     def _take(self, arc: Arc, answer: Answer) -> None:
-        part, at = arc[0], arc[1:]
         if answer.placement is not None:
             self._offer(arc, answer.placement, answer.value)
         self._raise(arc, answer.lower_bound)
         if answer.is_proved or answer.is_exhausted(self.solvers.method):
-            self.guess[part][at], self.level[part][at] = self.value[part][at], SOLVED
+            self._close(arc)
 
-    def _bound_for_all_pairs(self, parts: list[int], limit: Budget) -> None:
-        """A bound for modules that were not solved at once, wherever their ends are."""
-        parts = [part for part in parts if self.low[part].size > 1]
+    def _close(self, arc: Arc) -> None:
+        part, at = arc[0], arc[1:]
+        self.guess[part][at], self.level[part][at] = self.value[part][at], SOLVED
+
+    # -- all pairs of a part at once -------------------------------------------------------------
+
+    def _comes_after_all_pairs(self, arc: Arc) -> bool:
+        """Whether a turn for all pairs is worth more than one for this arc.
+
+        Its first, if another pair is solved: most of the pairs left are as long as that one, which
+        then need no turns of their own. Of a hard part, all pairs have each turn before any one.
+        """
+        part = arc[0]
+        if self.low[part].size == 1 or part in self.whole:
+            return False
+        turns = self.turns_of_all.get(part, 0)
+        if part in self.hard:
+            return turns <= self._turns(arc)
+        return turns == 0 and bool((self.level[part] == SOLVED).any())
+
+    def _job_of_all_pairs(self, part: int) -> Job:
+        turns = self.turns_of_all.get(part, 0)
+        waiting = np.argwhere(self.level[part] < SOLVED).tolist()
+        cutoff = max(self._cutoff((part, source, target)) for source, target in waiting)
+        return Job(self.parts[part].sub, cutoff, until=turns + 1, first=turns)
+
+    def _take_all_pairs(self, part: int, answer: Answer) -> None:
+        self.turns_of_all[part] = answer.turns
+        if answer.is_proved or answer.is_exhausted(self.solvers.method):
+            self.whole.add(part)
+        if answer.placement is not None:
+            at = self.parts[part].ends(answer.placement)
+            self._offer((part, *at), answer.placement, answer.value)
+        for source, target in np.ndindex(*self.low[part].shape):
+            if self.level[part][source, target] < SOLVED:
+                self._raise((part, source, target), answer.lower_bound)
+        if answer.placement is not None and answer.is_proved:
+            self._close((part, *at))
+
+    def _find_hard(self, parts: list[int], limit: Budget) -> None:
+        """Of parts that were not solved at once all pairs are bounded first."""
         self.hard.update(parts)
-        jobs = [Job(self.parts[part].sub, until=BOUND_TURN + 1, first=BOUND_TURN) for part in parts]
+        parts = [part for part in parts if self.low[part].size > 1 and part not in self.whole]
+        for part in parts:
+            self.turns_of_all[part] = max(BOUND_TURN, self.turns_of_all.get(part, 0))
+        jobs = [self._job_of_all_pairs(part) for part in parts]
         for part, answer in zip(parts, self.solvers.solve(jobs, limit), strict=True):
-            for source, target in np.ndindex(*self.low[part].shape):
-                if self.level[part][source, target] < SOLVED:
-                    self._raise((part, source, target), answer.lower_bound)
+            self._take_all_pairs(part, answer)
 
     def _offer(self, arc: Arc, placement: Placement, value: float) -> None:
         part, at = arc[0], arc[1:]
