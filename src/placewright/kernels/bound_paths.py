@@ -62,6 +62,44 @@ def mark_between(first, last, out_offsets, head, mark):
 
 
 @njit(cache=True)
+def mark_cuts(first, last, out_offsets, head, mark):
+    """Like `mark_between`, with 2 for ops that every path from `first` to `last` passes.
+
+    Those are the ops over which no edge of the region goes. Edges from op 0 and to the last op of
+    all, which say no more than that an op runs within the schedule, do not count where another
+    edge of the region says more.
+    """
+    count = mark_between(first, last, out_offsets, head, mark)
+    end = len(out_offsets) - 2
+    span = last - first + 1
+    mark[span - 1] = 1
+    fed = np.zeros(span, dtype=np.uint8)  # by an op other than 0
+    for op in range(max(first, 1), last):
+        if op == first or mark[op - first]:
+            for e in range(out_offsets[op], out_offsets[op + 1]):
+                if head[e] <= last and mark[head[e] - first]:
+                    fed[head[e] - first] = 1
+    furthest = first
+    for op in range(first, last):
+        if op > first:
+            if not mark[op - first]:
+                continue
+            if furthest <= op:
+                mark[op - first] = 2
+        only_end = True
+        for e in range(out_offsets[op], out_offsets[op + 1]):
+            to = head[e]
+            if to > last or to == end or not mark[to - first] or (op == 0 and fed[to - first]):
+                continue
+            only_end = False
+            furthest = max(furthest, to)
+        if only_end:
+            furthest = last
+    mark[span - 1] = 0
+    return count
+
+
+@njit(cache=True)
 def measure_regions(first, last, out_offsets, head, time, closed, share, no_room):
     """`(count, seconds)` of each region: ops between, and their time on the best single device.
 

@@ -114,7 +114,7 @@ LATENCY = (
         most_ops=3_000,
     ),
     Member("milp-split", "prove", {"processes": "1"}, NODES, 0.45, chain=False, most_ops=3_000),
-    Member("relaxation", "prove", share=0.6, prover="relaxation:prove", most_ops=10_000),
+    Member("relaxation", "prove", share=0.4, prover="relaxation:prove"),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
 
@@ -125,7 +125,8 @@ THROUGHPUT = (
 
 INVOCATION = (
     Member("annealing", "search", {}, STEPS),
-    Member("invocation-ip", "prove"),
+    Member("path", "prove", share=0.4, prover="invocation_path:prove"),
+    Member("invocation-ip", "prove", {"cuts": "0"}),
 )
 
 BATCH = (

@@ -34,10 +34,19 @@ def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) ->
         on_progress(f"compiling {member.title} (once on this machine)", number / len(cold))
         options = dict(member.options) | dict(member.effort or {})
         task = Task(number, member, options, SECONDS, 0, None, math.inf)
+        _rehearse(member, _tiny(objective))
         perform(_tiny(objective), task, _silence)
         with suppress(OSError):  # then it is done again the next time, in a moment
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.touch()
+
+
+def _rehearse(member: Member, problem: Problem) -> None:
+    """What compiles for longer than the task lasts."""
+    if member.prover == "relaxation:prove":
+        from placewright.bounds.relaxation import rehearse
+
+        rehearse(problem)
 
 
 def _silence(message: object) -> None:

@@ -2,11 +2,13 @@
 
 A graph with n ops has no schedule shorter than a part of it has, and none shorter than a chain of
 parts that must follow one another. Here such parts, the *regions* between two ops, are found from
-where paths part and meet; each is bounded for every pair of devices of its ends (`regions`), and
-the small ones are solved (`solving`). Paths over ops and regions give a bound on the whole
-(`paths`). What is beside the longest such path, its load on devices and channels and the memory
-are priced together with it (`lagrangian`), in cases by the devices of ops that the path shares
-with what is beside it (`cases`).
+where paths part and meet (`candidates`); each is bounded for every pair of devices of its ends
+(`regions`), those that are the same but for their place once (`twins`). The small ones are solved,
+large ones bounded more closely (`solving`), also by which devices get a copy of the tensor that
+they begin with (`hubs`). Paths over ops and regions give a bound on the whole (`paths`). What is
+beside the longest such path, its load on devices and channels and the memory are priced together
+with it (`lagrangian`), in cases by the devices of ops that the path shares with what is beside it
+(`cases`).
 
 Every statement holds for each transfer unit and contention; of memory only the bytes that ops
 keep are counted, which ``peak`` needs too.
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
     from placewright.planners.base import Budget, Progress
     from placewright.problem import Problem
 
-__all__ = ["prove"]
+__all__ = ["prove", "rehearse"]
 
 
 def prove(
@@ -43,3 +45,10 @@ def prove(
     from placewright.planners.base import no_progress
 
     return Search(problem, budget, incumbent, on_progress or no_progress).run()
+
+
+def rehearse(problem: Problem) -> None:
+    """Have every kernel compiled, on a small problem; see `relaxation.rehearsal`."""
+    from placewright.bounds.relaxation.rehearsal import rehearse
+
+    rehearse(problem)

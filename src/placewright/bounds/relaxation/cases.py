@@ -21,6 +21,7 @@ from placewright.planners.base import Budget
 
 STEPS = 150
 AGAIN = 20
+MOST_BYTES = 512 * 2**20  # that all open cases take
 
 
 class Cases:
@@ -34,9 +35,12 @@ class Cases:
         self.boundary = chain.boundary()
         self.number = count()
         self.open: list[tuple[float, int, Pricing]] = []
+        self.chain_value = float("inf")  # no better chain makes room
 
     def bounds(self, effort: float) -> Iterator[float]:
-        """What is proved, ever higher, with arcs worth no more effort."""
+        """What is proved, ever higher, with arcs worth no more effort; nothing without room."""
+        if self.chain.case_bytes > MOST_BYTES:
+            return
         if not self.open:
             root = Pricing(self.chain, self.chain.durations(), {})
             self.chain_value = root.value(chain_alone(self.chain.network))[0]
@@ -75,7 +79,10 @@ class Cases:
         return True
 
     def _split(self, case: Pricing) -> bool:
-        """By the device of the op that shares most with free ops; whether there is one."""
+        """By the device of the op that shares most with free ops; whether there is one and room."""
+        cases = len(self.open) + self.chain.network.device_count
+        if cases * self.chain.case_bytes > MOST_BYTES:
+            return False
         op = next((op for op in self.boundary if op not in case.pins), -1)
         if op < 0:
             return False

@@ -12,9 +12,10 @@ and Σ_{o on d} m_o ≤ M_d. So for λ + Σ_d α_d + Σ_c ε_c = 1, all ≥ 0, a
                                    + Σ_d μ_d (Σ_{o on d} m_o / M_d − 1).
 
 The sum falls apart into the steps, each with the region's ops (bounded for every pair of devices
-of its ends by `kernels.bound_energy.sweep`), and the *free* ops that are neither on the chain nor
-in a region. Edges that go from one part to another are left out, which only makes it less. The
-minimum over the devices of the chain's ops is a shortest path.
+of its ends by `kernels.bound_energy.sweep`; once for regions that are the same problem, of which
+repeated layers make many: prices are the same for all), and the *free* ops that are neither on the
+chain nor in a region. Edges that go from one part to another are left out, which only makes it
+less. The minimum over the devices of the chain's ops is a shortest path.
 
 *Cases.* Edges between the chain and the free ops are left out since any device of the chain's op
 would do for each. So let the device of such an op be given: the least over all its devices of
@@ -23,6 +24,7 @@ what is proved for each holds in general, and for each the edges count.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -31,6 +33,7 @@ import numpy as np
 from placewright.bounds.relaxation.network import Indices, Network
 from placewright.bounds.relaxation.paths import Step
 from placewright.bounds.relaxation.regions import Regions
+from placewright.bounds.relaxation.twins import digest_of
 from placewright.graph import Flags, Floats
 from placewright.kernels.bound_chain import cheapest_chain, pair_energies
 from placewright.kernels.bound_energy import Part, add_loads, pair_prices, sweep
@@ -53,9 +56,12 @@ class Prices:
 
 @dataclass(eq=False)
 class _Region:
-    """A step of the chain over a region: its ops as a part, messages and labels for all pairs."""
+    """Steps of the chain over regions that are alike: their ops as a part, messages and labels.
 
-    step: int
+    Prices are the same for all of them, so is what each pair of devices costs.
+    """
+
+    steps: list[int]
     part: Part
     back: Floats
     ahead: Floats
@@ -70,25 +76,33 @@ class Chain:
     regions: Regions
     steps: list[Step]
     ops: Indices = field(init=False)
-    inside: dict[int, Indices] = field(init=False)
+    inside: list[tuple[list[int], Part]] = field(init=False)
     free: Indices = field(init=False)
 
     def __post_init__(self) -> None:
         self.ops = np.array([0, *(step[1] for step in self.steps)], dtype=np.int64)
-        self.inside = {
-            number: self.regions.ops(-1 - step[4])
-            for number, step in enumerate(self.steps)
-            if step[4] < 0
-        }
         taken = np.zeros(self.network.count, dtype=bool)
         taken[self.ops] = True
-        for ops in self.inside.values():
-            taken[ops] = True
+        alike: dict[bytes, tuple[list[int], Part]] = {}
+        for number, step in enumerate(self.steps):
+            if step[4] < 0:
+                ops = self.regions.ops(-1 - step[4])
+                taken[ops] = True
+                part = self.network.part(ops, (int(ops[0]),), alone=False)
+                alike.setdefault(digest_of(part), ([], part))[0].append(number)
+        self.inside = list(alike.values())
         self.free = np.flatnonzero(~taken)
         self.edge_steps = np.array(
             [number for number, step in enumerate(self.steps) if step[4] >= 0], dtype=np.int64
         )
         self.edges = np.array([self.steps[k][4] for k in self.edge_steps], dtype=np.int64)
+
+    @property
+    def case_bytes(self) -> int:
+        """What messages and labels of its regions take in one case."""
+        devices = self.network.device_count
+        each = (2 * len(part.tail) * devices + len(part.time) for _, part in self.inside)
+        return 8 * devices**2 * sum(each)
 
     @cached_property
     def delay(self) -> Floats:
@@ -156,7 +170,7 @@ class Pricing:
             for step in at[at < len(chain.steps)]:
                 self.open[step][others, :] = False
         self.renew(durations)
-        self.regions = [self._region(step, ops) for step, ops in chain.inside.items()]
+        self.regions = [self._region(steps, part) for steps, part in chain.inside]
         self.weight = network.weights(chain.edges, alone=False)
         self.free, self.free_messages = self._free_part()
         self.best = 0.0
@@ -167,11 +181,11 @@ class Pricing:
         self.open &= np.isfinite(durations)
         self.duration = np.where(self.open, durations, np.inf)
 
-    def _region(self, step: int, ops: Indices) -> _Region:
-        part = self.network.part(ops, (int(ops[0]),), alone=False)
-        count, edges = self.network.device_count, len(part.tail)
-        back, ahead = np.zeros((2, count, count, edges, count))
-        return _Region(step, part, back, ahead, np.zeros((count, count, len(ops)), dtype=np.int64))
+    def _region(self, steps: list[int], part: Part) -> _Region:
+        count = self.network.device_count
+        back, ahead = np.zeros((2, count, count, len(part.tail), count))
+        label = np.zeros((count, count, len(part.time)), dtype=np.int64)
+        return _Region(steps, part, back, ahead, label)
 
     def _free_part(self) -> tuple[Part, Floats]:
         """The free ops with the pinned ones, of which only edges to free ops cost anything."""
@@ -227,10 +241,10 @@ class Pricing:
             energy = np.zeros((count, count))
             pair_energies(
                 region.part, network.routes, self._unary(region.part, prices), price,
-                self.open[region.step], region.back, region.ahead, energy,
+                self.open[region.steps].any(axis=0), region.back, region.ahead, energy,
                 region.label,
             )  # fmt: skip
-            cost[region.step] += energy
+            cost[region.steps] += energy
         self.label = np.zeros(len(cost) + 1, dtype=np.int64)
         bound = cheapest_chain(cost, self.label)
         gains, used = np.zeros(len(prices.weight)), np.zeros(count)
@@ -262,8 +276,16 @@ class Pricing:
         steps = np.arange(len(chain.steps))
         gains[0] = self.duration[steps, label[:-1], label[1:]].sum()
         for region in self.regions:
-            a, b = label[region.step], label[region.step + 1]
-            add_loads(region.part, network.routes, region.label[a, b], load, busy, used)
+            pairs = Counter((label[step], label[step + 1]) for step in region.steps)
+            for (a, b), times in pairs.items():
+                own = np.zeros((3, max(len(load), len(busy))))
+                add_loads(
+                    region.part, network.routes, region.label[a, b],
+                    own[0, : len(load)], own[1, : len(busy)], own[2, : len(used)],
+                )  # fmt: skip
+                load += times * own[0, : len(load)]
+                busy += times * own[1, : len(busy)]
+                used += times * own[2, : len(used)]
         a, b = label[chain.edge_steps], label[chain.edge_steps + 1]
         heads = chain.ops[1:][chain.edge_steps]
         np.add.at(load, b, network.net.time[heads, b])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.coarsen.devices import channel_uses, swaps_links
 from placewright.graph import Flags, Floats
 from placewright.kernels.bound_energy import Part, Routes
 from placewright.problem import Problem
@@ -65,6 +66,30 @@ class Network:
         )
 
     @cached_property
+    def like(self) -> Indices:
+        """`[device]` the first of as much memory that can change names with it, routes the same.
+
+        Those that can change names with one can with each other: two changes of names are one.
+        """
+        problem = self.problem
+        names = np.arange(self.device_count, dtype=np.int32)
+        uses = channel_uses(problem, names)
+        like = names.copy()
+        for device in names.tolist():
+            for other in np.unique(like[:device]).tolist():
+                renamed = names.copy()
+                renamed[[device, other]] = other, device
+                if (
+                    problem.device_memory[other] == problem.device_memory[device]
+                    and swaps_links(problem.link_latency, other, device)
+                    and swaps_links(problem.link_seconds_per_byte, other, device)
+                    and channel_uses(problem, renamed) == uses
+                ):
+                    like[device] = other
+                    break
+        return like
+
+    @cached_property
     def tensor(self) -> Indices:
         """`[e]` its tensor; negative numbers of their own for edges of start and end."""
         tensor = -1 - np.arange(len(self.edge))
@@ -78,13 +103,7 @@ class Network:
         `alone` if no other edges are charged beside those of the part; see `weights`.
         """
         net = self.net
-        counts = net.out_offsets[ops + 1] - net.out_offsets[ops]
-        starts = np.repeat(net.out_offsets[ops] - np.cumsum(counts) + counts, counts)
-        edges = starts + np.arange(counts.sum())
-        place = np.searchsorted(ops, net.head[edges])
-        inside = ops[np.minimum(place, len(ops) - 1)] == net.head[edges]
-        edges, head = edges[inside], place[inside]
-        tail = np.repeat(np.arange(len(ops)), counts)[inside]
+        edges, tail, head = self.edges_between(ops)
         time, share = net.time[ops], self.share[ops]
         for op in timeless:
             time[ops == op], share[ops == op] = 0.0, 0.0
@@ -97,6 +116,16 @@ class Network:
             self.weights(edges, alone), np.searchsorted(tail, at),
             np.searchsorted(head[entering], at), entering, penalty,
         )  # fmt: skip
+
+    def edges_between(self, ops: Indices) -> tuple[Indices, Indices, Indices]:
+        """Edges by tail, and the places of their tails and heads among `ops` (rising)."""
+        net = self.net
+        counts = net.out_offsets[ops + 1] - net.out_offsets[ops]
+        starts = np.repeat(net.out_offsets[ops] - np.cumsum(counts) + counts, counts)
+        edges = starts + np.arange(counts.sum())
+        place = np.searchsorted(ops, net.head[edges])
+        inside = ops[np.minimum(place, len(ops) - 1)] == net.head[edges]
+        return edges[inside], np.repeat(np.arange(len(ops)), counts)[inside], place[inside]
 
     def _penalty(self, time: Floats, edges: Indices) -> float:
         """Where an op cannot be: more than all else can cost, and no more than rounding allows."""

@@ -16,6 +16,9 @@ from placewright.planners.base import Budget
 Arc = tuple[int, int, int]
 """A region and the devices of its ends."""
 
+MOST_SEARCHED = 70
+"""Ops of a region that is searched for its shortest schedule; larger ones are bounded closer."""
+
 Step = tuple[int, int, int, int, int]
 """Tail, head, their devices, and the edge, or −1 − the region, between them."""
 
@@ -65,8 +68,8 @@ class Reach:
     def arcs(self, solved: Container[Arc] = ()) -> list[Arc]:
         """Regions that may make that path longer, with the devices of their ends.
 
-        Those on it, and those it goes through over edges and regions that are solved, if they may
-        take longer than it does there.
+        Those on it, and small ones that it goes through over edges and regions that are solved, if
+        they may take longer than it does there.
         """
         steps = self.steps()
         if not np.isfinite(self.value):
@@ -86,7 +89,9 @@ class Reach:
             is_clear = until[position[u]] == until[position[v]]
             if self.regions.count[region] > self.largest:
                 continue
-            if region in on_path or (is_clear and segment < self.regions.alone[region]):
+            is_small = self.regions.count[region] <= MOST_SEARCHED
+            may_be_longer = is_clear and segment < self.regions.alone[region]
+            if region in on_path or (is_small and may_be_longer):
                 arcs.append((region, a, d))
         return arcs
 

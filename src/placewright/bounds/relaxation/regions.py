@@ -8,47 +8,57 @@ it alone for these two devices, and that is bounded by `kernels.bound_energy.win
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import product
 
 import numpy as np
 
+from placewright.bounds.relaxation.candidates import candidates
 from placewright.bounds.relaxation.network import Indices, Network
-from placewright.graph import Floats
-from placewright.kernels.bound_energy import window_bound
+from placewright.bounds.relaxation.twins import Key, key_of, like_devices
+from placewright.graph import Flags, Floats
+from placewright.kernels.bound_energy import Part, window_bound
 from placewright.kernels.bound_paths import (
     arrivals,
     mark_between,
     measure_regions,
-    meeting_points,
     remainders,
 )
 from placewright.planners.base import Budget
 
-LONGEST_SPAN = 4_000  # topological positions between the ends of a region (the whole aside)
-MOST_REGIONS = 20_000
-JOINS = 6  # ahead of a fork on the longest path, to end regions
 STEPS = 60  # to bound a region for a pair of devices, fewer if it is large
 FEWEST_STEPS = 8
 MOST_WORK = 3_000_000  # steps · edges · pairs of devices
 ENOUGH = 1e-4
 LOOSE = 0.02  # that a guess is lower for each doubling of a region: bounds of long ones are
+MOST_ENTRIES = 16_000_000  # of costs; regions that take long are kept
+LARGE = 32  # ops of a region that is first bounded for ends anywhere
+MORE_BY_ENDS = 1.1  # that it is guessed to take, with the ends where they are
+TINY = 1e-300
+MORE_WORTH = 1.02  # that another region is, of those made of others, than the most yet
 NO_ROOM = 2.0  # how much longer a region is guessed to take that fits no single device
 GUESSED, BOUNDED = range(2)
 
 
+Place = tuple[Key, int, int, bool]
+"""A region's key, devices of its ends up to those like them (-1: none), whether it is one."""
+
+
 @dataclass(eq=False)
 class Regions:
-    """Regions sorted by their last op: `first`, `last`, `count` of ops between.
+    """Regions sorted by their last op: `first`, `last`, whether `made` of others, `count` of ops.
 
     `cost[region, a, b]`: seconds from the end of the first op on a to the end of the last on b;
     a guess until `level` is BOUNDED, then a bound (`inf` where one of them cannot be). `alone` is
-    what the ops between take on the best single device.
+    what the ops between take on the best single device; `loose` a bound on what they take wherever
+    the ends are, 0 if it was not looked for.
     """
 
     network: Network
     first: Indices
     last: Indices
+    made: Flags
     count: Indices
     alone: Floats
     cost: Floats
@@ -57,10 +67,15 @@ class Regions:
     limit: float = np.inf
     before: Floats = field(init=False)
     after: Floats = field(init=False)
+    loose: Floats = field(init=False)
+    _made_worth: float = 0.0
+    _keys: dict[int, tuple[Key, Indices]] = field(default_factory=dict)
+    _tables: dict[tuple[Key, bool], Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.before = np.zeros(self.network.net.time.shape)
         self.after = np.zeros(self.network.net.time.shape)
+        self.loose = np.zeros(len(self.first))
         self._by_first = np.argsort(self.first, kind="stable")
         self._first_offsets = np.searchsorted(
             self.first[self._by_first], np.arange(self.network.count + 1)
@@ -69,13 +84,16 @@ class Regions:
     @staticmethod
     def of(network: Network) -> Regions:
         net = network.net
-        first, last = _pairs(network)
+        first, last, made = candidates(network)
         count, seconds = measure_regions(
             first, last, net.out_offsets, net.head, net.time, network.closed, network.share,
             NO_ROOM,
         )  # fmt: skip
-        kept = np.flatnonzero(count >= 2)
-        first, last, count, seconds = first[kept], last[kept], count[kept], seconds[kept]
+        room = max(MOST_ENTRIES // network.device_count**2, 1)
+        largest = np.argsort(-seconds, kind="stable")[:room]
+        kept = np.sort(largest[count[largest] >= 2])
+        first, last, made = first[kept], last[kept], made[kept]
+        count, seconds = count[kept], seconds[kept]
         guess = seconds * (1.0 - np.minimum(LOOSE * np.log2(count), 0.5))
         cost = guess[:, None, None] + net.time[last][:, None, :]
         cost = np.repeat(cost, network.device_count, axis=1)
@@ -83,7 +101,7 @@ class Regions:
         cost.transpose(0, 2, 1)[network.closed[last]] = np.inf
         offsets = np.searchsorted(last, np.arange(network.count + 1))
         return Regions(
-            network, first, last, count, seconds, cost, np.full(len(first), GUESSED), offsets
+            network, first, last, made, count, seconds, cost, np.full(len(first), GUESSED), offsets
         )
 
     def ops(self, region: int) -> Indices:
@@ -96,29 +114,89 @@ class Regions:
         ops: Indices = first + np.flatnonzero(mark)
         return ops
 
+    def part(self, ops: Indices) -> Part:
+        """A region's ops and ends, which take no time and no memory; where they are, pairs say."""
+        part = self.network.part(ops, (int(ops[0]), int(ops[-1])))
+        part.closed[[0, -1]] = 0.0
+        return part
+
+    def place(self, region: int, a: int, b: int) -> Place:
+        """What an arc over the region and these devices of its ends shares with its twins."""
+        if region not in self._keys:
+            self._take_key(region, self.part(self.ops(region)))
+        key, like = self._keys[region]
+        first = int(like[a]) if self.first[region] > 0 else -1
+        last = int(like[b]) if self.last[region] < self.network.count - 1 else -1
+        return key, first, last, a == b or min(first, last) < 0
+
+    def _take_key(self, region: int, part: Part) -> tuple[Key, Indices]:
+        like = like_devices(self.network, part)
+        self._keys[region] = key_of(self.network, self.ops(region), part), like
+        return self._keys[region]
+
     def bound(self, region: int, budget: Budget) -> None:
-        """Replace the guess by a bound, for every pair of devices; out of time, by next to none."""
-        network = self.network
-        first, last = int(self.first[region]), int(self.last[region])
-        part = network.part(self.ops(region), (first, last))
-        devices = range(network.device_count)
-        starts = devices if first > 0 else (-1,)
-        work = len(part.tail) * network.device_count**2
-        steps = max(FEWEST_STEPS, min(STEPS, MOST_WORK // max(work, 1)))
-        ends = devices if last < network.count - 1 else (-1,)
-        for a in starts:
-            for b in ends:
-                rows = slice(None) if a < 0 else a
-                columns = slice(None) if b < 0 else b
-                if not np.isfinite(self.cost[region, rows, columns]).any():
-                    continue
-                value, _ = window_bound(part, network.routes, a, b, steps, ENOUGH)
-                time = network.net.time[last] if b < 0 else network.net.time[last, b]
-                known = self.cost[region, rows, columns]
-                self.cost[region, rows, columns] = np.where(
-                    np.isfinite(known), value + time, np.inf
-                )
+        """Replace the guess by a bound, for every pair of devices; out of time, by next to none.
+
+        A large region is first bounded for ends anywhere, which is less work by the square of the
+        number of devices, and is a better guess. What was bounded of a twin holds for it too.
+        Other regions that look like it at first sight are guessed to cost the same.
+        """
+        ops = self.ops(region)
+        part = self.part(ops)
+        key, _ = self._take_key(region, part)
+        anywhere = (-1,)
+        if self.count[region] >= LARGE and self.loose[region] == 0.0:
+            table = self._table((key, True), part, region, (anywhere, anywhere), budget)
+            self.loose[region] = max(float(table[0, 0]), TINY)
+            self._guess(region, table * MORE_BY_ENDS)
+            return
+        devices = range(self.network.device_count)
+        starts = devices if ops[0] > 0 else anywhere
+        ends = devices if ops[-1] < self.network.count - 1 else anywhere
+        table = self._table((key, False), part, region, (starts, ends), budget)
         self.level[region] = BOUNDED
+        self._guess(region, table)
+        self._set(np.array([region]), np.maximum(table, self.loose[region]))
+        if self.made[region]:
+            self._guess_made(region, float(table.min()))
+
+    def _table(
+        self, key: tuple[Key, bool], part: Part, region: int,
+        ends: tuple[Iterable[int], Iterable[int]], budget: Budget,
+    ) -> Floats:  # fmt: skip
+        """`[a, b]` seconds that the ops between take, for pairs that are open; else 0."""
+        if key not in self._tables:
+            self._tables[key] = np.full(self.cost.shape[1:], np.nan)
+        table = self._tables[key]
+        is_open = np.isfinite(self.cost[region])
+        work = len(part.tail) * self.network.device_count**2
+        steps = max(FEWEST_STEPS, min(STEPS, MOST_WORK // max(work, 1)))
+        for a, b in product(*ends):
+            at = (slice(None) if a < 0 else a, slice(None) if b < 0 else b)
+            if (np.isnan(table[at]) & is_open[at]).any() and budget.left > 0:
+                value, _ = window_bound(part, self.network.routes, a, b, steps, ENOUGH)
+                table[_pairs_like(self._keys[region][1], a, b)] = value
+        return np.nan_to_num(table)
+
+    def _set(self, regions: Indices, table: Floats) -> None:
+        cost = table + self.network.net.time[self.last[regions]][:, None, :]
+        self.cost[regions] = np.where(np.isfinite(self.cost[regions]), cost, np.inf)
+
+    def _guess(self, region: int, table: Floats) -> None:
+        """For it and those like it that are only guessed."""
+        same = (self.count == self.count[region]) & (self.alone == self.alone[region])
+        self._set(np.flatnonzero(same & (self.level == GUESSED)), table)
+
+    def _guess_made(self, region: int, seconds: float) -> None:
+        """What is made of others is guessed to be worth not much more than any of them yet."""
+        self._made_worth = max(
+            self._made_worth, MORE_WORTH * seconds / max(self.alone[region], TINY)
+        )
+        others = np.flatnonzero(self.made & (self.level == GUESSED))
+        guess = self._made_worth * self.alone[others][:, None, None]
+        guess = guess + self.network.net.time[self.last[others]][:, None, :]
+        known = self.cost[others]
+        self.cost[others] = np.where(np.isfinite(known), np.minimum(known, guess), np.inf)
 
     def rule_out(self, limit: float) -> None:
         """Rule out what no schedule within `limit` seconds has: devices of ops, pairs of regions.
@@ -131,7 +209,8 @@ class Regions:
         self.limit = limit * (1 + 1e-9)
         known = self.cost.copy()
         guessed = self.level == GUESSED
-        known[guessed] = np.where(np.isfinite(known[guessed]), 0.0, np.inf)
+        loose = self.loose[guessed][:, None, None]
+        known[guessed] = np.where(np.isfinite(known[guessed]), loose, np.inf)
         self.before, _, _ = arrivals(
             net, network.routes, network.closed, self.offsets, self.first, known
         )
@@ -141,77 +220,33 @@ class Regions:
         )  # fmt: skip
         if not np.isfinite(limit):
             return
-        network.closed[self.before + self.after > self.limit] = True
+        late = (self.before + self.after > self.limit) & ~network.closed
+        if late.any():
+            network.closed[late] = True
+            self._forget_keys(np.asarray(late.any(axis=1)))
         total = self.before[self.first][:, :, None] + known + self.after[self.last][:, None, :]
         self.cost[total > self.limit] = np.inf
 
+    def _forget_keys(self, changed: Flags) -> None:
+        """Of regions with an op that has changed."""
+        until = np.cumsum(np.append(False, changed))
+        for region in np.flatnonzero(until[self.last] > until[self.first + 1]).tolist():
+            self._keys.pop(region, None)
+
     def forget_guesses(self) -> None:
-        """Guessed regions cost nothing from now on: they prove nothing."""
-        guessed = self.level == GUESSED
-        self.cost[guessed] = np.where(np.isfinite(self.cost[guessed]), 0.0, np.inf)
-        self.level[guessed] = BOUNDED
+        """Guessed regions cost no more than was bounded from now on, most of them nothing."""
+        for region in np.flatnonzero(self.level == GUESSED).tolist():
+            self.cost[region] = np.where(np.isfinite(self.cost[region]), self.loose[region], np.inf)
+            self.level[region] = BOUNDED
 
 
-def _pairs(network: Network) -> tuple[Indices, Indices]:
-    """Ends of candidate regions, sorted by last, then first.
-
-    From where paths part to where they all meet, from where paths come from to where they meet,
-    pieces of the longest path of a half, a quarter … of its length, and the whole.
-    """
-    net, n = network.net, network.count
-    pairs = {(0, n - 1)}
-    ahead = meeting_points(n, net.out_offsets, net.head)
-    pairs |= set(zip(range(n - 1), ahead[:-1].tolist(), strict=True))
-    behind = n - 1 - _meeting_points_behind(network)
-    pairs |= set(zip(behind[1:].tolist(), range(1, n), strict=True))
-    path = _fastest_path(network)
-    pairs |= _forks_and_joins(network, path)
-    span = 2
-    while span < len(path):
-        pairs |= set(pairwise([*path[::span], n - 1]))
-        span *= 2
-    found = np.array(sorted(pairs, key=lambda pair: (pair[1], pair[0])), dtype=np.int64)
-    first, last = found.T
-    whole = (first == 0) & (last == n - 1)
-    kept = whole | ((last - first >= 3) & (last - first <= LONGEST_SPAN))
-    return first[kept], last[kept]
-
-
-def _forks_and_joins(network: Network, path: list[int]) -> set[tuple[int, int]]:
-    """On a path: each op that several read, with the next ops that read several."""
-    several_out = np.diff(network.net.out_offsets) > 1
-    several_in = np.diff(network.net.in_offsets) > 1
-    pairs = set()
-    joins: list[int] = []
-    for op in reversed(path):
-        if several_out[op]:
-            pairs |= {(op, join) for join in joins[:JOINS]}
-        if several_in[op]:
-            joins.insert(0, op)
+def _pairs_like(like: Indices, a: int, b: int) -> Flags:
+    """`[a', b']` whether it is the same as (a, b); -1 stands for any device."""
+    pairs = np.ones((len(like), len(like)), dtype=np.bool_)
+    if a >= 0:
+        pairs &= (like == like[a])[:, None]
+    if b >= 0:
+        pairs &= (like == like[b])[None, :]
+    if min(a, b) >= 0:
+        pairs &= np.eye(len(like), dtype=np.bool_) == (a == b)
     return pairs
-
-
-def _meeting_points_behind(network: Network) -> Indices:
-    net, n = network.net, network.count
-    tails = net.tail[net.in_edges]
-    counts = np.diff(net.in_offsets)[::-1]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    reversed_tails = n - 1 - tails[::-1]
-    points: Indices = meeting_points(n, offsets, np.ascontiguousarray(reversed_tails))[::-1]
-    return points
-
-
-def _fastest_path(network: Network) -> list[int]:
-    """The longest path, each op on its fastest device, from start to end."""
-    net = network.net
-    time = np.where(network.closed, np.inf, net.time).min(axis=1)
-    rank = np.zeros(network.count)
-    follower = np.zeros(network.count, dtype=np.int64)
-    for op in range(network.count - 2, -1, -1):
-        heads = net.head[net.out_offsets[op] : net.out_offsets[op + 1]]
-        follower[op] = heads[int(rank[heads].argmax())]
-        rank[op] = time[op] + rank[follower[op]]
-    path = [0]
-    while path[-1] < network.count - 1:
-        path.append(int(follower[path[-1]]))
-    return path

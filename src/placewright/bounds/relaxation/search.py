@@ -18,9 +18,11 @@ from placewright.problem import Problem
 # Sums of many floats, some with penalties in them, are rounded: a bound is lowered by more.
 ROUNDING = 1e-9
 GAIN = 1e-6
+MOST_WORK = 300_000_000  # edges · pairs of devices, which each look at all paths goes through
 FIRST_EFFORT = 32.0  # ops in a region, times 4 for each earlier try
 MOST_EFFORT = FIRST_EFFORT * 4.0**5
 SMALLEST = 8  # ops of the regions that paths first go over
+SIZES = (64.0, 512.0, np.inf)  # of regions that are bounded, one after the other
 BETTER = 2e-3  # that another chain must be, for its cases to be looked at anew
 
 
@@ -50,7 +52,7 @@ class Search:
         return self.budget.left <= 0 or self.bound.value >= self.limit * (1 - 2 * ROUNDING)
 
     def _search(self) -> None:
-        if self.is_over():
+        if self.is_over() or self.problem.edge_count * self.problem.device_count**2 > MOST_WORK:
             return
         self.limit = min(self.limit, quick_plan(self.problem))
         self.network = network_of(self.problem)
@@ -74,8 +76,9 @@ class Search:
     def _follow_paths(self, effort: float) -> Reach:
         """Bounds alone, then small regions first: solved, they beat the bounds of larger ones."""
         self.regions.rule_out(self.limit)
-        reach = settle(self.network, self.regions, self.budget)
-        self._found(reach.value, "paths over regions")
+        for most in SIZES:
+            reach = settle(self.network, self.regions, self.budget, most)
+            self._found(reach.value, "paths over regions")
         largest = SMALLEST
         while largest <= effort and not self.is_over():
             self._follow_path(effort, largest)

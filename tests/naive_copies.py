@@ -1,0 +1,90 @@
+"""Slow obvious twins of `kernels.bound_hub` and of the cuts of `kernels.bound_paths`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+
+from tests import naive
+from tests.naive_relaxation import between, delay
+
+
+def cuts(edges, n, first, last):
+    """Ops between that all other ops between are before or behind.
+
+    An edge from op 0 counts only to an op with no other edge from the region, one to the last op
+    of all only from an op with no other.
+    """
+    inside = between(edges, first, last)
+    region = inside | {first, last}
+    own = [(u, v) for u, v in edges if u in region and v in region]
+    kept = [
+        (u, v)
+        for u, v in own
+        if not (u == 0 and any(b == v and a != 0 for a, b in own))
+        and not (v == n - 1 and any(a == u and b != n - 1 for a, b in own))
+    ]
+    return {op for op in inside if not any(u < op < v for u, v in kept)}
+
+
+def heads_and_tails(part, routes, first, last, shut):
+    """`(head, tail)[op][device]` by going through all ways, recursively."""
+    n, devices = part.time.shape
+    edges = list(zip(part.tail.tolist(), part.head.tolist(), strict=True))
+
+    def head(op, d):
+        if shut[op, d] or (op == 0 and d != first):
+            return math.inf
+        return max(
+            (
+                min(
+                    head(u, a) + float(part.time[u, a]) + delay(part, routes, e, a, d)
+                    for a in range(devices)
+                )
+                for e, (u, v) in enumerate(edges)
+                if v == op
+            ),
+            default=0.0,
+        )
+
+    def tail(op, d):
+        if shut[op, d] or (op == n - 1 and last >= 0 and d != last):
+            return math.inf
+        return max(
+            (
+                min(
+                    tail(v, b) + float(part.time[v, b]) + delay(part, routes, e, d, b)
+                    for b in range(devices)
+                )
+                for e, (u, v) in enumerate(edges)
+                if u == op
+            ),
+            default=0.0,
+        )
+
+    return (
+        [[head(op, d) for d in range(devices)] for op in range(n)],
+        [[tail(op, d) for d in range(devices)] for op in range(n)],
+    )
+
+
+def shortest_with_copies(problem, readers, copy):
+    """The optimum where `copy[d]` says whether d has a reader (1), none (0), or either (-1)."""
+    best = math.inf
+    for devices in product(range(problem.device_count), repeat=len(readers)):
+        there = np.isin(np.arange(problem.device_count), devices)
+        if all(said < 0 or bool(said) == at for said, at in zip(copy, there, strict=True)):
+            pins = {int(problem.op_unit[op]): d for op, d in zip(readers, devices, strict=True)}
+            best = min(best, naive.shortest_makespan(problem.with_pins(pins)))
+    return best
+
+
+def timeless_ends(problem, first, last):
+    """Op 0 on `first` and the last on `last`, both in no time and without memory."""
+    time, memory = problem.op_time.copy(), problem.op_memory.copy()
+    time[[0, -1]], memory[[0, -1]] = 0.0, 0.0
+    pins = {int(problem.op_unit[0]): first, int(problem.op_unit[-1]): last}
+    return replace(problem, op_time=time, op_memory=memory).with_pins(pins)
