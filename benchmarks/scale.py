@@ -1,13 +1,17 @@
-"""How far planning for latency scales: tens of thousands of ops, a thousand devices.
+"""How far planning for latency and throughput scales: 50,000 ops, a thousand devices.
 
     python benchmarks/scale.py [--seconds 30] [CASE ...]
 
 Cases: ``ops`` (50,000 ops of a GPT training step on 16 devices of two kinds in four hosts), ``t5``
 (49,000 ops of a T5 on the same), ``devices`` (20,000 ops on 1,000 devices of three kinds in 200
-hosts). The hosts hang on one network; transfers contend for its links; no device has the memory
-for the ops' case as a whole. For each case: seconds and memory to make the problem and to bound
-it, then the value of every quick planner, and of `multilevel` in the time given. Plans are judged
-by `solve`.
+hosts). For throughput: ``pipeline-ops``, ``pipeline-t5`` and ``pipeline-devices`` are the same with
+stages that need not be contiguous (tied parameters leave no others), ``pipeline-both`` the 50,000
+ops on the 1,000 devices; ``pipeline-rows`` and ``pipeline-rows-devices`` are contiguous: 41,000 ops
+of a Llama on 16 and on 1,000 devices. The hosts hang on one network; transfers contend for its
+links; no device has the memory for the ops' case as a whole. For each case: seconds and memory to
+make the problem and to bound it, then the value of every quick planner, and of the searches for
+large problems in the time given (`multilevel`; for throughput `block-moves`). Plans are judged by
+`solve`.
 """
 
 from __future__ import annotations
@@ -15,15 +19,20 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from placewright.bounds import lower_bound
+from placewright.bounds import Bound, lower_bound
 from placewright.cluster import Cluster, Device, Link
-from placewright.errors import InfeasibleError
+from placewright.errors import InfeasibleError, OptionError
+from placewright.planners.base import Planner
 from placewright.planners.multilevel import Multilevel
+from placewright.planners.pipeline.block_moves import BlockMoves
+from placewright.planners.pipeline.row_cuts import RowCuts
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import quick_planners, solve
@@ -37,17 +46,35 @@ class Case:
     hosts: int
     kinds: tuple[str, ...]
     devices_per_host: int
+    options: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def objective(self) -> str:
+        return str(self.options.get("objective", "latency"))
+
+
+GPT = "zoo:gpt3-2.7b?granularity=head&layers=51&batch=2"
+SMALLER_GPT = "zoo:gpt3-2.7b?granularity=head&layers=20&batch=2"
+T5 = "zoo:t5-large?granularity=head&layers=52&batch=32"
+LLAMA = "zoo:llama-13b?granularity=head&context=1024"
+TWO, THREE = ("V100-32GB", "T4"), ("V100-32GB", "T4", "A100-80GB")
+FREE = {"objective": "throughput", "contiguous": False}
+IN_A_ROW = {"objective": "throughput", "contiguous": True}
 
 CASES = {
-    "ops": Case("zoo:gpt3-2.7b?granularity=head&layers=51&batch=2", 4, ("V100-32GB", "T4"), 4),
-    "t5": Case("zoo:t5-large?granularity=head&layers=52&batch=32", 4, ("V100-32GB", "T4"), 4),
-    "devices": Case(
-        "zoo:gpt3-2.7b?granularity=head&layers=20&batch=2",
-        200,
-        ("V100-32GB", "T4", "A100-80GB"),
-        5,
-    ),
+    "ops": Case(GPT, 4, TWO, 4),
+    "t5": Case(T5, 4, TWO, 4),
+    "devices": Case(SMALLER_GPT, 200, THREE, 5),
+    "pipeline-ops": Case(GPT, 4, TWO, 4, FREE),
+    "pipeline-t5": Case(T5, 4, TWO, 4, FREE),
+    "pipeline-devices": Case(SMALLER_GPT, 200, THREE, 5, FREE),
+    "pipeline-both": Case(GPT, 200, THREE, 5, FREE),
+    "pipeline-rows": Case(LLAMA, 4, THREE, 4, IN_A_ROW),
+    "pipeline-rows-devices": Case(LLAMA, 200, THREE, 5, IN_A_ROW),
+}
+SEARCHES: Mapping[str, Callable[[], tuple[Planner, ...]]] = {
+    "latency": lambda: (Multilevel(),),
+    "throughput": lambda: (RowCuts(), BlockMoves()),
 }
 
 
@@ -56,17 +83,18 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--seconds", type=float, default=30.0)
     given = parser.parse_args()
-    small, _ = make_problem(WARM_UP, "2x3090", training=True)
-    for name in quick_planners(small):  # compiles what is not compiled yet
-        solve(small, name)
-    solve(small, Multilevel(iterations=1000))
+    for options in ({}, FREE, IN_A_ROW):  # compiles what is not compiled yet
+        small, _ = make_problem(WARM_UP, "2x3090", options, training=True)
+        planners: list[str | Planner] = [*quick_planners(small)]
+        for planner in (*planners, *SEARCHES[small.options.objective]()):
+            solve(small, planner, time_limit=1.0)
     for name in given.cases or CASES:
         report(name, CASES[name], given.seconds)
 
 
 def report(name: str, case: Case, seconds: float) -> None:
     started = time.process_time()
-    problem, _ = make_problem(case.source, cluster(case), training=True)
+    problem, _ = make_problem(case.source, cluster(case), case.options, training=True)
     made = time.process_time() - started
     bound = lower_bound(problem)
     bounded = time.process_time() - started - made
@@ -77,18 +105,23 @@ def report(name: str, case: Case, seconds: float) -> None:
     )
     for column in ("planner", "value", "devices", "seconds", "processor s", "GiB so far"):
         table.add_column(column, justify="left" if column == "planner" else "right")
-    for planner in quick_planners(problem):
-        table.add_row(planner, *line(problem, planner, float("inf")))
-    table.add_row("multilevel", *line(problem, Multilevel(), seconds))
+    searches = SEARCHES[case.objective]()
+    for quick in quick_planners(problem):
+        if quick not in [each.name for each in searches]:
+            table.add_row(quick, *line(problem, quick, seconds, bound))
+    for search in searches:
+        table.add_row(search.name, *line(problem, search, seconds, bound))
     Console(width=120).print(table)
 
 
-def line(problem: Problem, planner: str | Multilevel, seconds: float) -> tuple[str, ...]:
+def line(problem: Problem, planner: str | Planner, seconds: float, bound: Bound) -> tuple[str, ...]:
     wall, processor = time.perf_counter(), time.process_time()
     try:
-        plan = solve(problem, planner, time_limit=seconds)
+        plan = solve(problem, planner, time_limit=seconds, bound=bound)
     except InfeasibleError:
         value, used = "no room", "-"
+    except OptionError:
+        value, used = "refused", "-"
     else:
         value, used = f"{plan.value:.4f}", str(len(set(plan.placement.device.tolist())))
     took = time.perf_counter() - wall, time.process_time() - processor

@@ -40,7 +40,8 @@ CONSTRUCTIVE = {
         "order-place", "celeritas", "metis", "scotch",
     },
     "throughput": {
-        "single-device", "greedy", "linear-dp", "ideal-dp", "pipedream", "metis", "scotch",
+        "single-device", "greedy", "linear-dp", "ideal-dp", "row-cuts", "pipedream", "metis",
+        "scotch",
     },
     "invocation-latency": {
         "single-device", "greedy", "max-load-dp", "metis", "scotch",
@@ -70,6 +71,7 @@ EFFORT = {
     ("throughput", "auto"): {"processes": "1", "iterations": "1"},
     ("throughput", "local-search"): {"iterations": "30", "restarts": "1"},
     ("throughput", "annealing"): {"steps": "30"},
+    ("throughput", "block-moves"): {"steps": "30"},
     ("throughput", "max-load-ip"): {"steps": "30"},
     ("invocation-latency", "auto"): {"processes": "1", "iterations": "1"},
     ("invocation-latency", "linear-dp"): {"orders": "1", "moves": "10"},

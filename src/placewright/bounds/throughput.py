@@ -9,29 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from placewright.bounds import latency
 from placewright.bounds.bound import Bound
+from placewright.bounds.even_share import even_share, kinds
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
 
 if TYPE_CHECKING:
-    from placewright.planners.pipeline.nets import Pipeline
+    from placewright.planners.pipeline.pieces import Pieces
 
-FLOW_UNITS = 1_500  # larger graphs have no flows in their quick bound
+FLOW_ENTRIES, FEWEST_FLOWS = 400_000, 6  # units × flows, on graphs of thousands of units
+LONGEST = 4  # units looked at first
 MOST_FLOWS = 400
 RESOLUTION = 1 << 40  # whole numbers per largest load of a single unit
 ROUNDING = 1e-12
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best of the bounds below that take a second at most."""
-    bounds = [work(problem), even_share(problem), single_unit(problem)]
-    if problem.unit_count <= FLOW_UNITS:
-        bounds.append(least_load(problem))
+    """The best of the bounds below that take some seconds at most."""
+    bounds = [work(problem), even_share(problem), single_unit(problem), least_load(problem)]
     return max(bounds, key=lambda bound: bound.value)
 
 
@@ -46,29 +47,15 @@ def work(problem: Problem) -> Bound:
     return latency.work(problem)
 
 
-def even_share(problem: Problem) -> Bound:
-    """The work that equal devices must do, shared out evenly.
-
-    If T ≤ τ, every device outside the largest class of k equal ones is busy for τ at most, and
-    takes work off the class (in the class's seconds) worth at most that of a fractional knapsack
-    of size τ; of the rest, one of the k does a k-th at least. So the τ where the two meet bounds
-    T. Fractions cover replicas too: each computes its part of a unit.
-    """
-    from placewright.planners.pipeline.nets import pipeline_of
-    from placewright.planners.pipeline.one_set import main_class, work_question
-
-    pipeline = pipeline_of(problem)
-    question = work_question(pipeline, main_class(pipeline))
-    return Bound(question.meeting_point(np.inf), "work shared out evenly")
-
-
 def single_unit(problem: Problem) -> Bound:
     """A unit is somewhere, whole, and its device computes at least that long.
 
     Shared by replicas, each of r equally fast devices computes an r-th of it.
     """
-    time = _unit_times(problem)
-    best = (time / _replicas(problem)).min(axis=1).max()
+    first, class_of = kinds(problem)
+    able = problem.unit_allowed[:, first]
+    time = np.where(able, problem.unit_time[:, first], np.inf)
+    best = (time / _replicas(problem, first, class_of)).min(axis=1).max()
     return Bound(float(best) * (1 - ROUNDING), "the largest unit")
 
 
@@ -84,23 +71,23 @@ def least_load(problem: Problem) -> Bound:
     Where computing and transfers overlap, the largest of the two or three parts is at least their
     mean. Direct transfers are taken to and from where they cost least. A stage of r replicas
     shares its load among them; then a net is charged what it costs where it costs least, for a
-    stage pays a mean. Devices are alike where no unit has different times or transfers on them.
+    stage pays a mean. Devices that are equally fast have one network, in which each transfer takes
+    what it takes where it is cheapest for one of them. Where flows run out, a bound is of those
+    units that were looked at: the longest and those with most load when alone.
     """
-    from placewright.planners.pipeline.nets import pipeline_of
+    from placewright.planners.pipeline.pieces import pieces_of
 
     best = 0.0
-    pipeline = pipeline_of(problem)
-    networks = list(_networks(pipeline))
+    pieces = pieces_of(problem, contiguous=False, by_links=False)
+    networks = list(_networks(pieces))
     most = np.full((len(networks), problem.unit_count), np.inf)  # what a cut was seen to come to
     for row, network in zip(most, networks, strict=True):
         row[network.allowed] = network.alone()[network.allowed]
-    with np.errstate(invalid="ignore"):
-        order = np.argsort(-most.min(axis=0), kind="stable")
-    flows = 0
-    for unit in order.tolist():
+    flows, most_flows = 0, max(FLOW_ENTRIES // problem.unit_count, FEWEST_FLOWS)
+    for unit in _most_promising(networks, most.min(axis=0)):
         least = np.inf
         for number, network in enumerate(networks):
-            if most[:, unit].min() <= best or flows >= MOST_FLOWS:
+            if most[:, unit].min() <= best or flows >= min(MOST_FLOWS, most_flows):
                 least = 0.0
                 break
             if network.allowed[unit]:
@@ -112,28 +99,29 @@ def least_load(problem: Problem) -> Bound:
     return Bound(best * (1 - ROUNDING), "least load of a device that holds a certain op")
 
 
-def _unit_times(problem: Problem) -> Floats:
-    """`[unit, device]` seconds, `inf` where the unit cannot be."""
-    return np.where(problem.unit_allowed, problem.unit_time, np.inf)
+def _most_promising(networks: list[_Network], alone: Floats) -> list[int]:
+    """Units, those first that take longest, then those with most load when `alone`."""
+    times = [np.where(each.allowed, each.time * each.share, np.inf) for each in networks]
+    longest = np.argsort(-np.min(times, axis=0), kind="stable")[:LONGEST].tolist()
+    return list(dict.fromkeys([*longest, *np.argsort(-alone, kind="stable").tolist()]))
 
 
-def _replicas(problem: Problem) -> Ints:
-    """`[unit, device]` how many devices at most share the unit with this one."""
+def _replicas(problem: Problem, first: Ints, class_of: Ints) -> Ints:
+    """`[unit, class]` how many devices at most share the unit with one of the class."""
     if not problem.options.replicate:
-        return np.ones((problem.unit_count, problem.device_count), dtype=np.int32)
-    time = problem.unit_time
-    alike = [(time == time[:, [device]]).sum(axis=1) for device in range(problem.device_count)]
-    return np.stack(alike, axis=1).astype(np.int32)
+        return np.ones((problem.unit_count, len(first)), dtype=np.int32)
+    time, count = problem.unit_time[:, first], np.bincount(class_of)
+    return np.stack([(time == column[:, None]) @ count for column in time.T], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
 class _Network:
-    """The network of one device: seconds times `factor` are capacities.
+    """The network of the devices of a class: seconds times `factor` are capacities.
 
     `into[net]`, `out[net]` seconds; `share[unit]` what of the load counts.
     """
 
-    pipeline: Pipeline
+    pieces: Pieces
     time: Floats
     allowed: Any
     into: Floats
@@ -143,11 +131,10 @@ class _Network:
 
     def alone(self) -> Floats:
         """`[unit]` what counts of the load of a device that holds this unit alone."""
-        load = self.time.copy()
-        for net, into, out in zip(self.pipeline.nets, self.into, self.out, strict=True):
-            load[net.source] += out
-            for reader, _ in net.readers:
-                load[reader] += into
+        pieces, units = self.pieces, len(self.time)
+        read = np.repeat(self.into, np.diff(pieces.net_offsets))
+        load = self.time + np.bincount(pieces.net_producer, self.out, units)
+        load += np.bincount(pieces.net_readers, read, units)
         counted: Floats = load * self.share
         return counted
 
@@ -155,11 +142,10 @@ class _Network:
         """The least load with `unit`, as it counts, and the units of such a set."""
         from ortools.graph.python.max_flow import SimpleMaxFlow
 
-        units = self.pipeline.unit_count
-        sink = units + 2 * len(self.pipeline.nets)
-        tails, heads, capacity = self._arcs
+        units = len(self.time)
+        sink = units + 2 * self.pieces.net_count
         flow = SimpleMaxFlow()
-        flow.add_arcs_with_capacity(tails, heads, capacity)
+        flow.add_arcs_with_capacity(*self._arcs)
         status = flow.solve(unit, sink)
         if status != flow.OPTIMAL:  # integer overflow cannot be: see RESOLUTION
             return 0.0, np.zeros(0, dtype=np.int32)
@@ -167,78 +153,78 @@ class _Network:
         value = flow.optimal_flow() / self.factor * float(self.share[unit])
         return value, side[side < units]
 
-    @property
+    @cached_property
     def _arcs(self) -> tuple[Any, Any, Any]:
-        cached = self.__dict__.get("_cached_arcs")
-        if cached is None:
-            cached = self.__dict__["_cached_arcs"] = self._build()
-        return cached
-
-    def _build(self) -> tuple[Any, Any, Any]:
-        units = self.pipeline.unit_count
-        sink = units + 2 * len(self.pipeline.nets)
-        never = 1 << 60
+        """Tails, heads and capacities, the arcs of units first."""
+        pieces = self.pieces
+        units, nets = len(self.time), pieces.net_count
+        sink, never = units + 2 * nets, 1 << 60
         whole = np.minimum(np.floor(self.time * self.factor), never).astype(np.int64)
-        arcs = [(u, sink, int(whole[u]) if self.allowed[u] else never) for u in range(units)]
-        for number, net in enumerate(self.pipeline.nets):
-            leaves, enters = units + 2 * number, units + 2 * number + 1
-            arcs.append((net.source, leaves, int(self.out[number] * self.factor)))
-            arcs.append((enters, net.source, int(self.into[number] * self.factor)))
-            for reader, _ in net.readers:
-                arcs.append((leaves, reader, never))
-                arcs.append((reader, enters, never))
-        tails, heads, capacity = zip(*arcs, strict=True)
+        leaves = units + 2 * np.arange(nets)
+        of_reader = np.repeat(leaves, np.diff(pieces.net_offsets))
+        source, readers = pieces.net_producer, pieces.net_readers
+        free = np.full(len(readers), never)
+        tails = [np.arange(units), source, leaves + 1, of_reader, readers]
+        heads = [np.full(units, sink), leaves, source, readers, of_reader + 1]
+        capacity = [
+            np.where(self.allowed, whole, never),
+            (self.out * self.factor).astype(np.int64),
+            (self.into * self.factor).astype(np.int64),
+            free,
+            free,
+        ]
         return (
-            np.array(tails, dtype=np.int32),
-            np.array(heads, dtype=np.int32),
-            np.array(capacity, dtype=np.int64),
+            np.concatenate(tails).astype(np.int32),
+            np.concatenate(heads).astype(np.int32),
+            np.concatenate(capacity).astype(np.int64),
         )
 
 
-def _networks(pipeline: Pipeline) -> Iterator[_Network]:
-    """One per class of equal devices."""
-    from placewright.planners.pipeline.pieces import device_classes
-
-    problem = pipeline.problem
+def _networks(pieces: Pieces) -> Iterator[_Network]:
+    """One per class of devices that are equally fast and have as much memory."""
+    problem = pieces.problem
     parts = {"sum": 1.0, "overlap": 2.0, "duplex": 3.0}[problem.options.load]
-    replicas = _replicas(problem)
-    count = np.array([net.count for net in pipeline.nets])
-    size = np.array([net.size for net in pipeline.nets])
-    for members in device_classes(problem)[1]:
-        device = members[0]
-        time = pipeline.time[:, :, device].sum(axis=0)
-        into, out = _transfers(problem, device, count, size)
+    first = np.array([devices[0] for devices in pieces.class_devices], dtype=np.int32)
+    replicas = _replicas(problem, first, pieces.device_class)
+    for number, members in enumerate(pieces.class_devices):
+        time = pieces.piece_time[:, :, number].sum(axis=0)
+        into, out = _transfers(problem, members, pieces.net_tensors, pieces.net_bytes)
         largest = float(time.sum() + into.sum() + out.sum())
         yield _Network(
-            pipeline,
+            pieces,
             time,
-            pipeline.allowed[:, device],
+            problem.unit_allowed[:, members[0]],
             into,
             out,
-            1.0 / (parts * replicas[:, device]),
+            1.0 / (parts * replicas[:, number]),
             RESOLUTION / largest if largest > 0 else 1.0,
         )
 
 
-def _transfers(problem: Problem, device: int, count: Floats, size: Floats) -> tuple[Floats, Floats]:
-    """`[net]` seconds in and out of the device at least."""
+def _transfers(
+    problem: Problem, members: tuple[int, ...], count: Floats, size: Floats
+) -> tuple[Floats, Floats]:
+    """`[net]` seconds in and out of one of the devices at least, of any where they share a load."""
     devices = np.arange(problem.device_count)
-    shared = problem.options.replicate
-    mine = devices if shared else devices[[device]]
+    mine = devices if problem.options.replicate else np.array(members)
     if problem.staging == "host":
-        ways = [
-            count[:, None] * problem.host_latency[way, mine]
-            + size[:, None] * problem.host_seconds_per_byte[way, mine]
-            for way in (0, 1)
-        ]
-        return ways[1].min(axis=1, initial=np.inf), ways[0].min(axis=1, initial=np.inf)
-    pairs = [(a, b) for a in mine for b in devices if a != b]
-    if not pairs or not len(count):
-        return np.zeros(len(count)), np.zeros(len(count))
-    here, there = np.array(pairs).T
-    out, into = (
-        count[:, None] * problem.link_latency[ends]
-        + size[:, None] * problem.link_seconds_per_byte[ends]
-        for ends in ((here, there), (there, here))
-    )
-    return into.min(axis=1), out.min(axis=1)
+        ways = [(problem.host_latency[way, mine], problem.host_seconds_per_byte[way, mine])
+                for way in (1, 0)]  # fmt: skip
+    else:
+        apart = mine[:, None] != devices[None, :]
+        latency, per_byte = problem.link_latency, problem.link_seconds_per_byte
+        ways = [(latency.T[mine][apart], per_byte.T[mine][apart]),
+                (latency[mine][apart], per_byte[mine][apart])]  # fmt: skip
+    into, out = (_cheapest(count, size, *way) for way in ways)
+    return into, out
+
+
+def _cheapest(count: Floats, size: Floats, latency: Floats, per_byte: Floats) -> Floats:
+    """`[net]` the least seconds on one of the ways; nothing where there is none."""
+    if not len(latency):
+        return np.zeros(len(count))
+    # Few of many ways differ. Of numbers, complex ones are compared by one part, then the other.
+    best = np.full(len(count), np.inf)
+    for way in np.unique(latency + 1j * per_byte):
+        best = np.minimum(best, count * way.real + size * way.imag)
+    return best

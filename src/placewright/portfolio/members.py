@@ -18,7 +18,7 @@ Role = Literal["construct", "search", "prove"]
 INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
 
-PROMISING = ("seeds",)
+PROMISING = ("seeds", "row-cuts")
 """The first of the others, on few of the equal blocks of a model before on all."""
 
 SMALL = 300
@@ -119,14 +119,15 @@ LATENCY = (
 )
 
 THROUGHPUT = (
-    Member("annealing", "search", {}, {"steps": "20000"}),
+    Member("annealing", "search", {}, {"steps": "20000"}, most_ops=5_000),
+    Member("block-moves", "search", {}, {"steps": "20000"}),
     Member("max-load-ip", "prove", {}, {"steps": "100000"}, alone=True),
 )
 
 INVOCATION = (
     Member("annealing", "search", {}, STEPS),
     Member("path", "prove", share=0.4, prover="invocation_path:prove"),
-    Member("invocation-ip", "prove", {"cuts": "0"}),
+    Member("invocation-ip", "prove"),
 )
 
 BATCH = (

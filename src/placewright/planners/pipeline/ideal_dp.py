@@ -55,6 +55,7 @@ TINY = 1e-12  # the same for limits that only have to shut a split out that is k
 NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
 CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
 MOST_IDEALS = 20_000_000  # looked at
+MOST_PIECES = 10_000
 IDEALS_PER_SECOND = 4e6
 PAIRS_PER_SECOND = 1e8
 MOMENT = 0.05  # seconds that are given in any case
@@ -80,6 +81,13 @@ class IdealDP:
         )
 
     def supports(self, problem: Problem) -> str | None:
+        if problem.unit_count > MOST_PIECES:  # circles may make few pieces of many units
+            count = directions(problem, by_links=False)[0].piece_count
+            if count > MOST_PIECES:
+                return (
+                    f"it has {count:,} pieces, more than the {MOST_PIECES:,} whose linear orders "
+                    "it starts from; coarsen the graph or use row-cuts"
+                )
         return too_many_states(problem)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:

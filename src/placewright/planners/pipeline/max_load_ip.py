@@ -297,12 +297,10 @@ class _Attempt:
         problem, units = self.problem, np.arange(len(unit_device))
         if not self.pipeline.allowed[units, unit_device].all():
             return
-        if (problem.free_memory(unit_device) < 0).any():
-            return
         if problem.options.contiguous and row_of(self.pipeline, unit_device) is None:
             return
         state = kernel.new_state(self.pipeline.arrays, problem.device_memory, unit_device)
-        if state.best_value[0] < self.value:
+        if state.best_value[0] < self.value:  # infinite if it does not fit, rounding aside
             self.best, self.value = unit_device.copy(), float(state.best_value[0])
             self.teller.found(self.best, self.value)
 

@@ -31,6 +31,7 @@ from placewright.planners.base import (
 from placewright.planners.pipeline.joining import Forest, in_random_order, shared_nets
 from placewright.planners.pipeline.linear_dp import LinearDP
 from placewright.planners.pipeline.nets import pipeline_of
+from placewright.planners.pipeline.row_cuts import RowCuts
 from placewright.planners.pipeline.telling import Teller, start_units
 from placewright.problem import Problem
 
@@ -48,6 +49,7 @@ CHAMPIONS = 6
 CROSS_SHARE = 0.2  # of the rounds, start from what two plans have in common
 QUIET_ROUNDS = 40  # without a better elite, and the elites are given up
 START_ORDERS, START_SECONDS = 4, 10.0
+MOST_FOR_LINES = 3_000  # units; of more, the row of the devices is given (`row-cuts`)
 
 
 @dataclass
@@ -276,12 +278,13 @@ def first_plan(problem: Problem, seed: int, budget: Budget) -> Ints:
     NoRoomError if none is found.
     """
     single = replace(problem, options=replace(problem.options, replicate=False))
-    lines = LinearDP(START_ORDERS)
-    if lines.supports(single) is None:
-        limit = Budget(min(START_SECONDS, budget.left))  # the first order is looked at in any case
-        with contextlib.suppress(InfeasibleError):
-            device = lines.plan(single, limit, seed, no_progress).placement.device
-            return device[np.unique(problem.op_unit, return_index=True)[1]]
+    lines: LinearDP | RowCuts = LinearDP(START_ORDERS)
+    if problem.unit_count > MOST_FOR_LINES or lines.supports(single) is not None:
+        lines = RowCuts()
+    limit = Budget(min(START_SECONDS, budget.left))  # the first order is looked at in any case
+    with contextlib.suppress(InfeasibleError):
+        device = lines.plan(single, limit, seed, no_progress).placement.device
+        return device[np.unique(problem.op_unit, return_index=True)[1]]
     account = MemoryAccount(problem, "annealing")
     fastest = np.argsort(
         problem.unit_time.sum(axis=0, where=np.isfinite(problem.unit_time))

@@ -24,10 +24,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
+from placewright.bounds.even_share import ROUNDING, Offload, kinds, meeting_point
 from placewright.graph import Floats
 from placewright.planners.base import Budget
 from placewright.planners.milp.solver import HORIZON, OutOfTimeError, Program, Term
@@ -35,9 +37,7 @@ from placewright.planners.pipeline.cp_sat import solve_whole
 from placewright.planners.pipeline.nets import Net, Pipeline
 from placewright.planners.pipeline.pieces import device_classes
 
-BISECTIONS = 60
 FINER, FINER_STEP = 3, 0.1  # programs, and how far above what is proved each looks
-ROUNDING = 1e-9  # of a need: sums of many floats are rounded
 Terms = list[Term]
 Cost = Literal["transfers", "load", "excess"]
 
@@ -55,25 +55,24 @@ class Question:
 
     def need(self, limit: float) -> float:
         """The price that one of the devices must hold if no device is busy longer than `limit`."""
-        time, allowed = self.pipeline.time.sum(axis=0), self.pipeline.allowed
-        left = float(self.price.sum())
-        for device in set(range(time.shape[1])) - set(self.members):
-            here = np.flatnonzero(allowed[:, device] & (self.price > 0))
-            left -= _knapsack(self.price[here], time[here, device], limit)
+        left = float(self.price.sum()) - self._offload.most(limit)
         left -= ROUNDING * float(self.price.sum())
         need = max(left, 0.0) / len(self.members)
         return math.ceil(need - 1e-6) if self.counts else need
 
+    @cached_property
+    def _offload(self) -> Offload:
+        time, allowed = self.pipeline.time.sum(axis=0), self.pipeline.allowed
+        first, class_of = kinds(self.pipeline.problem)
+        outside = np.ones(len(class_of), dtype=np.bool_)
+        outside[list(self.members)] = False
+        count = np.bincount(class_of[outside], minlength=len(first))
+        rivals = ((int(count[k]), time[:, d], allowed[:, d]) for k, d in enumerate(first))
+        return Offload(self.price, (each for each in rivals if each[0]))
+
     def meeting_point(self, upper: float, more: float = 0.0) -> float:
         """The largest τ ≤ `upper` with need(τ) + `more` ≥ τ: a bound where prices are times."""
-        low, high = 0.0, min(upper, self.need(0.0) + more)
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            if self.need(middle) + more >= middle:
-                low = middle
-            else:
-                high = middle
-        return low
+        return meeting_point(self.need, min(upper, self.need(0.0) + more), more)
 
 
 def work_question(pipeline: Pipeline, members: tuple[int, ...]) -> Question:
@@ -260,15 +259,3 @@ class SetProgram:
             ways = net.count * problem.link_latency + net.size * problem.link_seconds_per_byte
             into, out = ways[others, device].min(), ways[device, others].min()
         return float(into) / self.scale, float(out) / self.scale
-
-
-def _knapsack(price: Floats, time: Floats, limit: float) -> float:
-    """The most price in the time `limit`, parts of units allowed."""
-    order = np.argsort(time / np.maximum(price, 1e-300), kind="stable")
-    spent = np.cumsum(time[order])
-    whole = int(np.searchsorted(spent, limit, side="right"))
-    total = float(price[order[:whole]].sum())
-    if whole < len(order):
-        left = limit - (float(spent[whole - 1]) if whole else 0.0)
-        total += float(price[order[whole]]) * left / float(time[order[whole]])
-    return total

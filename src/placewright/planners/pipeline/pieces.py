@@ -18,7 +18,8 @@ readings, the one that leaves more of them first.
 *net* is a set of equal tensors: of one producing piece and pass, read by the same pieces in the
 same passes. Nets that cost nothing wherever they go are left out.
 
-**Classes.** Devices that nothing tells apart are one class with a count.
+**Classes.** Devices that nothing tells apart are one class with a count; where there are many hosts
+and links are looked at device by device, those that are equally fast and large.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.bounds.even_share import kinds
 from placewright.coarsen.devices import swaps_links
 from placewright.graph import Floats, Ints
 from placewright.kernels.pieces import adjacency, connected_pieces
@@ -95,7 +97,7 @@ class Pieces:
         return adjacency(self.piece_count, self.edge_target, self.edge_source)  # type: ignore[no-any-return]
 
 
-def directions(problem: Problem) -> list[Pieces]:
+def directions(problem: Problem, *, by_links: bool = True) -> list[Pieces]:
     """The pieces with backward edges turned round and with backward edges as they are.
 
     A contiguous split is a chain of ideals of one or of the other. The one with more pieces comes
@@ -103,16 +105,19 @@ def directions(problem: Problem) -> list[Pieces]:
     """
     backward = problem.is_backward
     if not (backward[problem.edge_producer] & backward[problem.consumers]).any():
-        return [pieces_of(problem)]
-    both = [pieces_of(problem), pieces_of(problem, mirrored=False)]
+        return [pieces_of(problem, by_links=by_links)]
+    both = [pieces_of(problem, mirrored=turned, by_links=by_links) for turned in (True, False)]
     return sorted(both, key=lambda pieces: -pieces.piece_count)
 
 
-def pieces_of(problem: Problem, *, contiguous: bool = True, mirrored: bool = True) -> Pieces:
+def pieces_of(
+    problem: Problem, *, contiguous: bool = True, mirrored: bool = True, by_links: bool = True
+) -> Pieces:
     """The pieces of a problem; with `contiguous` false, each unit is a piece of its own.
 
     `mirrored`: backward edges are turned round. Without contiguity nothing orders the pieces:
-    there are no edges between them.
+    there are no edges between them. Without `by_links` devices of a class may be linked
+    differently: they are equally fast and have as much memory.
 
     >>> pieces = pieces_of(problem)                                  # doctest: +SKIP
     >>> pieces.piece_count <= problem.unit_count
@@ -127,7 +132,7 @@ def pieces_of(problem: Problem, *, contiguous: bool = True, mirrored: bool = Tru
         unit_piece, count = connected_pieces(problem.unit_count, source, target)
         op_piece = unit_piece[unit]
         source, target = _distinct(unit_piece[source], unit_piece[target], count)
-    device_class, class_devices = device_classes(problem)
+    device_class, class_devices = device_classes(problem) if by_links else _speeds(problem)
     time, allowed = _times(problem, op_piece, count, class_devices)
     return Pieces(
         problem,
@@ -188,6 +193,13 @@ def device_classes(problem: Problem) -> tuple[Ints, tuple[tuple[int, ...], ...]]
         else:
             device_class[device] = len(members)
             members.append([device])
+    return device_class, tuple(tuple(each) for each in members)
+
+
+def _speeds(problem: Problem) -> tuple[Ints, tuple[tuple[int, ...], ...]]:
+    """As `device_classes`, links and ways to host memory left out of it."""
+    first, device_class = kinds(problem)
+    members = [np.flatnonzero(device_class == each).tolist() for each in range(len(first))]
     return device_class, tuple(tuple(each) for each in members)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.kernels.line_dp import best_cuts
-from placewright.kernels.sequential import depth_first_order
+from placewright.kernels.pieces import adjacency
+from placewright.kernels.sequential import breadth_first_order, depth_first_order
 from placewright.kernels.stage_loads import chain_rows
 from placewright.plan import Placement
 from placewright.planners.pipeline.pieces import Pieces, Wide
@@ -116,18 +117,26 @@ def _cut(tables: StageTables, order: Wide, starts: Wide, kinds: Wide) -> Split:
 
 
 def linear_orders(pieces: Pieces, number: int, seed: int = 0) -> list[Wide]:
-    """`number` depth-first linear orders of the pieces, different ones first.
+    """`number` depth-first linear orders of the pieces, different ones first."""
+    return depth_first_orders(
+        pieces.piece_count, pieces.edge_source, pieces.edge_target, number, seed
+    )
 
-    From the start and from the end, neighbours in the order of their numbers and in the reverse;
-    then neighbours shuffled.
+
+def depth_first_orders(
+    count: int, edge_source: Wide, edge_target: Wide, number: int, seed: int = 0
+) -> list[Wide]:
+    """`number` linear orders of what is numbered in one; edges go up.
+
+    As numbered; depth first from the start and from the end, neighbours in the order of their
+    numbers and in the reverse; then neighbours shuffled.
     """
     random = np.random.default_rng(seed)
-    count = pieces.piece_count
     found = [np.arange(count)][:number]
     step = 0
     while len(found) < number:
         backwards, reverse = step % 2 == 0, step % 4 < 2
-        ends = (pieces.edge_source, pieces.edge_target)
+        ends = (edge_source, edge_target)
         source, target = ends[::-1] if backwards else ends
         rank = np.arange(count) if step < 4 else random.permutation(count)
         if reverse:
@@ -145,6 +154,15 @@ def _depth_first(count: int, source: Wide, target: Wide, rank: Wide, backwards: 
     roots = roots[np.argsort(rank[roots])].astype(np.int32)
     order: Wide = depth_first_order(offsets, target[by_source], waiting, roots).astype(np.int64)
     return order[::-1].copy() if backwards else order
+
+
+def by_layers(count: int, source: Wide, target: Wide) -> Wide:
+    """A linear order of what is numbered in one, in which each comes as it became ready."""
+    offsets, followers = adjacency(count, source, target)
+    waiting = np.bincount(target, minlength=count)
+    roots = np.flatnonzero(waiting == 0).astype(np.int32)
+    order: Wide = breadth_first_order(offsets, followers, waiting, roots).astype(np.int64)
+    return order
 
 
 def through_stages(order: Wide, split: Split) -> Wide:

@@ -10,7 +10,6 @@ import numpy as np
 from placewright.graph import Ints
 from placewright.plan import Placement
 from placewright.planners.base import Budget
-from placewright.planners.pipeline.nets import pipeline_of
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 
@@ -77,14 +76,12 @@ def _fits(problem: Problem, start: Placement) -> bool:
     if start.replicas and not problem.options.replicate:
         return False
     unit_device = _units_of(problem, start)
-    runs = np.zeros((problem.unit_count, problem.device_count), dtype=np.bool_)
-    runs[np.arange(problem.unit_count), unit_device] = True
+    allowed = problem.unit_allowed[np.arange(problem.unit_count), unit_device].all()
+    used = np.bincount(unit_device, problem.unit_memory, problem.device_count)
     for stage in start.replicas:
-        runs[np.ix_(unit_device == stage[0], stage)] = True
-    if (runs & ~pipeline_of(problem).allowed).any():
-        return False
-    used = problem.unit_memory @ runs
-    return not (used > problem.device_memory * (1 + ROUNDING)).any()
+        allowed &= problem.unit_allowed[np.ix_(unit_device == stage[0], stage)].all()
+        used[list(stage)] = used[stage[0]]
+    return bool(allowed and not (used > problem.device_memory * (1 + ROUNDING)).any())
 
 
 def _units_of(problem: Problem, placement: Placement) -> Ints:

@@ -46,6 +46,17 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
         {"ideals": "how many it may look at before it settles for linear orders (20000000)"},
     ),
     PlannerEntry(
+        "row-cuts",
+        "throughput",
+        "cuts of linear orders over rows of devices, for any size",
+        "after Tarnawski et al. 2020 §5.1.2",
+        "pipeline.row_cuts:RowCuts",
+        {
+            "orders": "linear orders tried on each row (6)",
+            "rows": "random changes of the best row after that (40)",
+        },
+    ),
+    PlannerEntry(
         "pipedream",
         "throughput",
         "best cuts of a row of layers, branchings contracted",
@@ -71,6 +82,15 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
         "Kirkpatrick et al. 1983; Tarnawski et al. 2020 §5.2",
         "pipeline.multilevel:MultilevelAnnealing",
         {"steps": "annealing steps in all (40 rounds; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
+        "block-moves",
+        "throughput",
+        "annealing by moves of ops and blocks, contiguous or not, for any size",
+        "Kirkpatrick et al. 1983",
+        "pipeline.block_moves:BlockMoves",
+        {"steps": "moves tried in all (3 million; with a time limit, no limit)"},
         quick=False,
     ),
     PlannerEntry(

@@ -1,0 +1,88 @@
+"""The pieces of a pipeline on single devices, as one tuple that compiled code takes.
+
+For graphs and clusters of any size: no table has an entry per piece and device. Devices that do
+every op equally fast share a column of times, wherever they are linked.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from numba import njit
+
+SUM, OVERLAP, DUPLEX = 0, 1, 2
+IN, OUT = 0, 1
+
+
+class PieceArrays(NamedTuple):
+    """Pieces, nets and machine; see `planners.pipeline.pieces.Pieces`. CSR as `…_offsets`.
+
+    Passes (ways) are 0 and 1; where they count together (PipeDream) all is in pass 0.
+    """
+
+    time: Any  # [way, piece, class] seconds
+    allowed: Any  # [piece, class]
+    memory: Any  # [piece] bytes
+    net_source: Any  # [net] piece
+    net_way: Any  # [net] pass of the producing ops
+    net_count: Any  # [net] tensors
+    net_bytes: Any  # [net] of them all
+    reader_offsets: Any
+    readers: Any  # pieces, rising
+    reader_forward: Any  # whether an op of pass 0 reads
+    piece_offsets: Any
+    piece_nets: Any  # that a piece makes or reads
+    follower_offsets: Any
+    followers: Any  # pieces that may not be on an earlier stage than a piece
+    leader_offsets: Any
+    leaders: Any
+    device_class: Any
+    device_memory: Any
+    link_latency: Any
+    link_seconds_per_byte: Any
+    host_latency: Any
+    host_seconds_per_byte: Any
+    through_host: bool
+    load: int
+    ways: int
+
+
+@njit(cache=True, nogil=True)
+def direct_seconds(p, net, source, target):
+    """Of a net from one device to another, each of which pays as much."""
+    return (
+        p.net_count[net] * p.link_latency[source, target]
+        + p.net_bytes[net] * p.link_seconds_per_byte[source, target]
+    )
+
+
+@njit(cache=True, nogil=True)
+def host_seconds(p, net, device, way):
+    """Of a net to host memory (way 0) or from it (way 1)."""
+    return (
+        p.net_count[net] * p.host_latency[way, device]
+        + p.net_bytes[net] * p.host_seconds_per_byte[way, device]
+    )
+
+
+@njit(cache=True, nogil=True)
+def combined(load, compute, incoming, outgoing):
+    """Busy seconds from their parts under the option `load`."""
+    if load == SUM:
+        return compute + incoming + outgoing
+    if load == OVERLAP:
+        return max(compute, incoming + outgoing)
+    return max(compute, max(incoming, outgoing))
+
+
+@njit(cache=True, nogil=True)
+def reads_forward(p, net, piece):
+    """Whether an op of pass 0 of the piece reads the net."""
+    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
+    while high - low > 1:  # the readers of a net are in rising order
+        middle = (low + high) // 2
+        if p.readers[middle] <= piece:
+            low = middle
+        else:
+            high = middle
+    return p.reader_forward[low]
