@@ -9,9 +9,9 @@ stages that need not be contiguous (tied parameters leave no others), ``pipeline
 ops on the 1,000 devices; ``pipeline-rows`` and ``pipeline-rows-devices`` are contiguous: 41,000 ops
 of a Llama on 16 and on 1,000 devices. The hosts hang on one network; transfers contend for its
 links; no device has the memory for the ops' case as a whole. For each case: seconds and memory to
-make the problem and to bound it, then the value of every quick planner, and of the searches for
-large problems in the time given (`multilevel`; for throughput `block-moves`). Plans are judged by
-`solve`.
+make the problem and to bound it, then the value of every quick planner, and of a search for large
+problems (`multilevel`; for throughput `block-moves`) and the default planner in the time given, of
+which processor seconds and memory are only this process's. Plans are judged by `solve`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,10 +29,6 @@ from rich.table import Table
 from placewright.bounds import Bound, lower_bound
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
-from placewright.planners.base import Planner
-from placewright.planners.multilevel import Multilevel
-from placewright.planners.pipeline.block_moves import BlockMoves
-from placewright.planners.pipeline.row_cuts import RowCuts
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import quick_planners, solve
@@ -72,10 +68,7 @@ CASES = {
     "pipeline-rows": Case(LLAMA, 4, THREE, 4, IN_A_ROW),
     "pipeline-rows-devices": Case(LLAMA, 200, THREE, 5, IN_A_ROW),
 }
-SEARCHES: Mapping[str, Callable[[], tuple[Planner, ...]]] = {
-    "latency": lambda: (Multilevel(),),
-    "throughput": lambda: (RowCuts(), BlockMoves()),
-}
+SEARCHES = {"latency": ("multilevel", "auto"), "throughput": ("block-moves", "auto")}
 
 
 def main() -> None:
@@ -85,8 +78,7 @@ def main() -> None:
     given = parser.parse_args()
     for options in ({}, FREE, IN_A_ROW):  # compiles what is not compiled yet
         small, _ = make_problem(WARM_UP, "2x3090", options, training=True)
-        planners: list[str | Planner] = [*quick_planners(small)]
-        for planner in (*planners, *SEARCHES[small.options.objective]()):
+        for planner in (*quick_planners(small), *SEARCHES[small.options.objective]):
             solve(small, planner, time_limit=1.0)
     for name in given.cases or CASES:
         report(name, CASES[name], given.seconds)
@@ -105,16 +97,12 @@ def report(name: str, case: Case, seconds: float) -> None:
     )
     for column in ("planner", "value", "devices", "seconds", "processor s", "GiB so far"):
         table.add_column(column, justify="left" if column == "planner" else "right")
-    searches = SEARCHES[case.objective]()
-    for quick in quick_planners(problem):
-        if quick not in [each.name for each in searches]:
-            table.add_row(quick, *line(problem, quick, seconds, bound))
-    for search in searches:
-        table.add_row(search.name, *line(problem, search, seconds, bound))
+    for planner in (*quick_planners(problem), *SEARCHES[case.objective]):
+        table.add_row(planner, *line(problem, planner, seconds, bound))
     Console(width=120).print(table)
 
 
-def line(problem: Problem, planner: str | Planner, seconds: float, bound: Bound) -> tuple[str, ...]:
+def line(problem: Problem, planner: str, seconds: float, bound: Bound) -> tuple[str, ...]:
     wall, processor = time.perf_counter(), time.process_time()
     try:
         plan = solve(problem, planner, time_limit=seconds, bound=bound)

@@ -11,7 +11,7 @@ from placewright.errors import VerificationError
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.portfolio.checkpoint import Checkpoint
-from placewright.portfolio.crew import Processes
+from placewright.portfolio.crew import Alone, Processes
 from placewright.portfolio.members import Member, members_for
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
@@ -78,6 +78,17 @@ def test_members_come_by_role_and_a_prover_beside_the_searches(problem):
     rota, standing = Rota(members, 0, False), Standing(problem, Origin())
     names = [rota.next(standing, 100.0, workers=5).member.name for _ in range(5)]
     assert names == ["d", "c", "a", "b", "a"]
+
+
+def test_constructive_members_go_on_until_there_is_a_plan(problem):
+    members = [Member(name, "construct") for name in "abc"] + [Member("s", "search")]
+    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
+    for expected in "ab":  # slow, and in vain
+        turn = rota.next(standing, 100.0, workers=1)
+        assert turn.member.name == expected
+        rota.learn(turn, False, 20.0, useless=True)
+    standing.offer(everything_on(problem, 0), "b")
+    assert rota.next(standing, 100.0, workers=1).member.name == "s"
 
 
 def test_who_made_plans_better_is_asked_more_often(problem):
@@ -211,6 +222,15 @@ def until(crew, condition, first=False):
         assert time.monotonic() < end
         told += crew.hear(0.1)
     return told
+
+
+def test_what_is_found_in_this_process_is_told_at_once_and_its_end_heard_afterwards(problem):
+    told = []
+    crew = Alone(problem, told.append)
+    crew.give(0, task("annealing", options={"iterations": "200"}))
+    assert told and all(isinstance(message, Found) for message in told)
+    assert [type(message) for _, message in crew.hear(0.0)] == [Ended]
+    assert crew.hear(0.0) == []
 
 
 # -- checkpoint ----------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -33,17 +33,20 @@ class Crew(Protocol):
 
 
 class Alone:
-    """This process: one worker, whose task is done when it is given."""
+    """This process: one worker, whose task is done when it is given.
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem = problem
+    What it tells on the way goes to `listener`, if there is one; the rest is heard afterwards.
+    """
+
+    def __init__(self, problem: Problem, listener: Callable[[Message], None] | None = None) -> None:
+        self.problem, self.listener = problem, listener
         self.told: list[tuple[int, Message]] = []
 
     def idle(self) -> list[int]:
         return [0]
 
     def give(self, worker: int, task: Task) -> None:
-        perform(self.problem, task, lambda message: self.told.append((worker, message)))
+        perform(self.problem, task, self._tell)
 
     def hear(self, seconds: float) -> list[tuple[int, Message]]:
         told, self.told = self.told, []
@@ -51,6 +54,12 @@ class Alone:
 
     def end(self) -> None:
         pass
+
+    def _tell(self, message: Message) -> None:
+        if self.listener is None or isinstance(message, Ended):
+            self.told.append((0, message))
+        else:
+            self.listener(message)
 
 
 class Processes:

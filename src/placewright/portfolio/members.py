@@ -126,6 +126,9 @@ THROUGHPUT = (
 
 INVOCATION = (
     Member("annealing", "search", {}, STEPS),
+    # The best plan has deep valleys around it: hotter out of them, or from somewhere else.
+    Member("annealing", "search", {"temperature": "0.03"}, STEPS),
+    Member("annealing", "search", {}, STEPS, afresh=True, most_ops=3_000),
     Member("path", "prove", share=0.4, prover="invocation_path:prove"),
     Member("invocation-ip", "prove"),
 )

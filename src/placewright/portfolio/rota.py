@@ -75,7 +75,7 @@ class Rota:
             return None
         if self._may_lead():
             return self._lead(standing, left, workers, widest or workers)
-        if self.constructive and self._may_construct():
+        if self.constructive and (standing.placement is None or self._may_construct()):
             return self._construct(standing, left)
         if self.provers and self._may_prove(workers):
             member = self.provers.popleft()

@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock, current_thread, main_thread
 
 from placewright.errors import InfeasibleError, VerificationError
 from placewright.interrupts import Interrupts
@@ -63,6 +64,7 @@ class Run:
         self.seconds = math.nan
         self.running: dict[int, _Turn] = {}
         self.lost = 0  # workers
+        self.hearing = Lock()
         self.refusals: dict[str, str] = {}
 
     # -- the outline -----------------------------------------------------------------------------
@@ -200,6 +202,22 @@ class Run:
         useless = bool(message.refusal or (message.error and not message.lost))
         self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
 
+    def _hear_at_once(self, message: Message) -> None:
+        """What a member that works in this process tells, perhaps from a thread of its own.
+
+        An interrupt must not part what is done here; the member hears of it afterwards.
+        """
+        here = current_thread() is main_thread()
+        with self.hearing:
+            self.interrupts.raising &= not here
+            (turn,) = self.running.values()
+            self._hear(turn, message)
+            self.checkpoint.tick(self.standing)
+            self._tell_progress()
+            self.interrupts.raising |= here
+        if here and self.interrupts.came:
+            raise KeyboardInterrupt
+
     def _take(self, message: Found | Proved, source: str, fatal: bool = False) -> bool:
         """Whether what is found or proved is news; what is wrong is said and left."""
         try:
@@ -259,15 +277,16 @@ class Run:
             crew.end()
 
     def _new_crew(self) -> Crew:
+        listener = self._hear_at_once if self.limits.iterations is None else None
         if self.limits.seconds <= SHORT_SECONDS:
-            return Alone(self.problem)
+            return Alone(self.problem, listener)
         if self.cluster is not None:
             from placewright.portfolio.ray_crew import RayCrew
 
             return RayCrew(self.problem, self.processes)
         too_large = self.problem.op_count * self.problem.device_count > MOST_ENTRIES
         if self.processes == 1 or too_large:
-            return Alone(self.problem)
+            return Alone(self.problem, listener)
         return Processes(self.problem, self.processes)
 
     @contextmanager
