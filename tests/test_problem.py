@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -379,3 +380,14 @@ def test_columns_that_say_nothing_are_left_out_of_the_file():
     ops = problem_document(plain)["ops"]
     assert ops.keys() == {"name", "time", "memory"}
     assert ops["time"][3] == [1.0, None]
+
+
+@given(problem=problems())
+def test_a_problem_stays_read_only_in_a_worker_process(problem):
+    problem.op_inputs, problem.unit_time  # noqa: B018  (kept with it)
+    copy = pickle.loads(pickle.dumps(problem))
+    for name, value in vars(copy).items():
+        for array in value if isinstance(value, tuple) else (value,):
+            if isinstance(array, np.ndarray):
+                assert not array.flags.writeable, name
+    assert (copy.op_time == problem.op_time).all()

@@ -53,6 +53,20 @@ def frozen(values: Any, dtype: Any) -> NDArray[Any]:
     return array
 
 
+class ReadOnly:
+    """Its arrays stay read-only when it comes out of a pickle.
+
+    Kernels are compiled for the one or the other, so a worker process would compile its own.
+    """
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for value in state.values():
+            for array in value if isinstance(value, tuple) else (value,):
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
+        self.__dict__.update(state)
+
+
 def given_up(array: NDArray[Any]) -> NDArray[Any]:
     """The same array, made read-only by its only owner, so that `frozen` need not copy it."""
     array.flags.writeable = False

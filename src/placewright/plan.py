@@ -11,7 +11,7 @@ import numpy as np
 
 from placewright import files
 from placewright.errors import FormatError, GraphError, OptionError
-from placewright.graph import Floats, Ints, frozen
+from placewright.graph import Floats, Ints, ReadOnly, frozen
 from placewright.outcome import KEYS, BatchSchedule, Loads, Outcome, Schedule, read_outcome
 from placewright.problem import Problem
 from placewright.problem_files import problem_document, read_problem
@@ -27,7 +27,7 @@ def gap_of(value: float, lower_bound: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class Placement:
+class Placement(ReadOnly):
     """`device[op]`: where each op runs; ``device[op, input]`` for objective ``batch-throughput``.
 
     `sequence`, where a planner decided that too, is one order of all ops and edges: item i ≥ 0

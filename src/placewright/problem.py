@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import GraphError, InfeasibleError
-from placewright.graph import Flags, Floats, Ints, frozen, topological_order
+from placewright.graph import Flags, Floats, Ints, ReadOnly, frozen, topological_order
 from placewright.options import Options
 from placewright.units import format_bytes
 
@@ -29,7 +29,7 @@ def _nothing() -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(ReadOnly):
     """Ops with times and memory on given devices, tensors between them, routes for transfers.
 
     - `op_time[op, device]` seconds, `inf` where unsupported; `op_memory[op]` bytes resident

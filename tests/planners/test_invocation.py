@@ -16,6 +16,7 @@ from placewright.bounds import Bound
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.planners.base import Budget, no_progress
+from placewright.planners.invocation.base import slot_of
 from placewright.planners.invocation.baselines import (
     Expert,
     Greedy,
@@ -25,13 +26,15 @@ from placewright.planners.invocation.baselines import (
 )
 from placewright.planners.invocation.ip import InvocationIp
 from placewright.planners.invocation.search import Annealing, LinearDp, LocalSearch
+from placewright.planners.invocation.starts import LinearSearch
 from placewright.planners.invocation.walk import Walk
 from placewright.planning import make_problem
+from placewright.simulate.invocation import invoke
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive_invocation import least_latency
 from tests.strategies_invocation import invocation_problems
-from tests.test_verify_invocation import ACC0, chain
+from tests.test_verify_invocation import ACC0, CPU, chain
 
 WORKLOADS = Path(__file__).parents[2].parent / "shared" / "workloads" / "tarnawski"
 
@@ -100,11 +103,55 @@ def test_the_same_seed_gives_the_same_plan(planner, published):
         (InvocationIp, {"solver": "cplex"}),
         (InvocationIp, {"start": "warm"}),
         (InvocationIp, {"nodes": "many"}),
+        (InvocationIp, {"cuts": "-1"}),
     ],
 )
 def test_a_wrong_option_is_named(planner, options):
     with pytest.raises(OptionError, match=next(iter(options))):
         planner(**options)
+
+
+class Heard:
+    """A listener that remembers."""
+
+    def __init__(self):
+        self.placements, self.bounds = [], []
+
+    def found(self, placement):
+        self.placements.append(placement)
+
+    def proved(self, lower_bound, source):
+        self.bounds.append(lower_bound)
+
+
+@pytest.mark.parametrize("planner", [LinearDp(orders=30), Annealing(30_000)])
+def test_a_listener_hears_of_better_and_better_plans(planner, published):
+    problem = published("op_bert_l-3_inference")
+    heard = Heard()
+    final = planner.plan(problem, Budget(listener=heard), 0, no_progress).placement
+    values = [invoke(problem, each).value for each in heard.placements]
+    assert values and values == sorted(set(values), reverse=True)
+    assert invoke(problem, final).value <= values[-1]
+
+
+def test_a_search_that_begins_anew_keeps_the_best_of_all():
+    problem = chain(Options("invocation-latency"), memory=2.0)
+    search = LinearSearch(problem, np.random.default_rng(0), Budget())
+    search.sample(5, search.budget)
+    walk = Walk(search, search.op_slot, 100)
+    best = walk.best
+    walk.begin_anew(slot_of(problem, np.full(problem.op_count, CPU)))
+    assert walk.best == best < walk.chain
+    assert invoke(problem, walk.placement()).value == pytest.approx(best)
+
+
+def test_without_cuts_the_programme_proves_by_itself_beside_a_start():
+    problem = chain(Options("invocation-latency"), memory=2.0)
+    start = solve(problem, Greedy()).placement
+    heard = Heard()
+    found = InvocationIp(cuts=0).plan(problem, Budget(60.0, start, heard), 0, no_progress)
+    assert heard.bounds == []
+    assert found.lower_bound == pytest.approx(least_latency(problem), rel=1e-5)
 
 
 # -- published workloads (Tarnawski et al. 2020, Table 4; milliseconds) ----------------------

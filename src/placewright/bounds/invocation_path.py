@@ -19,6 +19,16 @@ bound if no arc is longer than what it stands for can be. For a run a … b:
 - where the least cut's S overflows the memory M, μ ≥ 0 seconds per byte are charged for what S
   keeps, and μ·M given back: a lower bound for every μ.
 
+Together the runs keep no more than the accelerators' memory M: a run keeps at least the units
+whose ops lie between its own, and each unit counts once however many runs it has ops in (shared
+out over its ops; or where each accelerator has one subgraph per way, over its ways, as all its
+ops of one way are then in one subgraph). So for every λ ≥ 0 seconds per byte
+
+    latency  ≥  Σ_{runs} (its arc + λ · bytes it keeps)  +  Σ_{ops on CPUs} their time  -  λ · M,
+
+and a shortest way with such arcs, less λ · M, is a lower bound too: the better one where the
+accelerators cannot hold the model, as without it all ops of a path may be on one in turn.
+
 Arcs start with what surely crosses, and only those on the current shortest way get a least cut,
 until there are none left to do.
 """
@@ -27,22 +37,32 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placewright.bounds.bound import Bound
+from placewright.bounds.invocation_cut import (
+    PRICE_STEPS,
+    Accelerator,
+    LeastCut,
+    next_price,
+    room_of,
+)
 from placewright.graph import Floats
-from placewright.kernels.invocation import READS, WRITES, Whole, equal_accelerators, network_of
-from placewright.kernels.invocation_hulls import FREE, INSIDE, OUTSIDE, enclose
+from placewright.kernels.invocation import Whole, equal_accelerators, network_of
+from placewright.kernels.invocation_hulls import enclose
 from placewright.problem import Problem
+
+if TYPE_CHECKING:
+    from placewright.planners.base import Budget
 
 SOURCE = "a path through subgraphs, each with its least cut"
 LONGEST_PATH = 2_000
 MOST_CUTS = 10_000
-RESOLUTION = 2**40  # whole units that all work and transfers together come to
-ENDLESS = 4 * RESOLUTION
-PRICE_STEPS = 8
+TELL_SECONDS = 0.5  # between two bounds that somebody is told of
 WEIGHTS = ((1.0, 0.1, 0.0), (1.0, 0.0, 1.0), (0.0, 0.0, 0.0), (0.2, 1.0, 0.2))
 """Of compute, memory and transfers, in shares of their totals, in the choice of a path."""
 
@@ -52,9 +72,25 @@ class _Limit:
     deadline: float
     cuts: int
 
-    @property
     def reached(self) -> bool:
         return self.cuts <= 0 or time.monotonic() > self.deadline
+
+
+Tell = Callable[[Bound], None]
+
+
+def prove(problem: Problem, budget: Budget, incumbent: float = math.inf) -> Bound:
+    """`path_bound` within the budget, whose listener hears of each bound that is better.
+
+    `incumbent`, the latency of a plan known, ends the search where nothing is left to prove.
+    """
+    listener = budget.listener
+    return path_bound(
+        problem,
+        seconds=budget.left,
+        target=incumbent,
+        tell=lambda bound: listener.proved(min(bound.value, incumbent), bound.source),
+    )
 
 
 def path_bound(
@@ -63,24 +99,48 @@ def path_bound(
     seconds: float = math.inf,
     cuts: int = MOST_CUTS,
     target: float = math.inf,
+    tell: Tell | None = None,
 ) -> Bound:
     """The best over a few paths; stops after so many seconds or cuts, or at a bound of `target`.
 
-    Without a limit of seconds the same problem has the same bound.
+    `tell` hears of each that is better than all before. Without a limit of seconds the same
+    problem has the same bound.
     """
     limit = _Limit(time.monotonic() + seconds, cuts)
-    best = Bound(0.0, SOURCE)
+    best, news = Bound(0.0, SOURCE), _News(tell)
+    for value in _values(problem, limit):
+        best = max(best, Bound(value, SOURCE), key=lambda each: each.value)
+        news.hear(best)
+        if best.value >= target:
+            break
+    news.hear(best, last=True)
+    return best
+
+
+class _News:
+    """Tells of better bounds, but not too often."""
+
+    def __init__(self, tell: Tell | None) -> None:
+        self.tell = tell
+        self.told, self.since = 0.0, -math.inf
+
+    def hear(self, bound: Bound, last: bool = False) -> None:
+        if self.tell is None or bound.value <= self.told:
+            return
+        if last or time.monotonic() - self.since >= TELL_SECONDS:
+            self.told, self.since = bound.value, time.monotonic()
+            self.tell(bound)
+
+
+def _values(problem: Problem, limit: _Limit) -> Iterator[float]:
+    """Seconds: one bound after another, of several paths, until the limit."""
     seen: set[tuple[int, ...]] = set()
     for weights in WEIGHTS:
         path = _path(problem, weights)
-        if tuple(path) in seen or len(path) > LONGEST_PATH or limit.reached:
+        if tuple(path) in seen or len(path) > LONGEST_PATH or limit.reached():
             continue
         seen.add(tuple(path))
-        value = _Runs(problem, path).bound(limit, target)
-        best = max(best, Bound(value, SOURCE), key=lambda each: each.value)
-        if best.value >= target:
-            break
-    return best
+        yield from _Runs(problem, path).bounds(limit)
 
 
 def _path(problem: Problem, weights: tuple[float, float, float]) -> list[int]:
@@ -126,25 +186,6 @@ def _spans(problem: Problem, path: list[int]) -> Whole:
     return span
 
 
-@dataclass(frozen=True, eq=False)
-class _Accelerator:
-    """One of several equal accelerators, with `read[tensor]` and `write[tensor]` seconds."""
-
-    device: int
-    time: Floats
-    read: Floats
-    write: Floats
-
-    @classmethod
-    def of(cls, problem: Problem, device: int) -> _Accelerator:
-        read, write = (
-            problem.host_latency[way, device]
-            + problem.tensor_bytes * problem.host_seconds_per_byte[way, device]
-            for way in (READS, WRITES)
-        )
-        return cls(device, problem.op_time[:, device], read, write)
-
-
 class _Runs:
     """The arcs of one path: `length[a, b]`, of a run from place a to b, grows as cuts are found."""
 
@@ -155,41 +196,61 @@ class _Runs:
         self.span = _spans(problem, path)
         self.tied = problem.options.subgraphs == 1
         self.used = np.flatnonzero(np.diff(problem.consumer_offsets) > 0)
-        self.kinds = [_Accelerator.of(problem, group[0]) for group in equal_accelerators(problem)]
+        self.kinds = [Accelerator.of(problem, group[0]) for group in equal_accelerators(problem)]
         there = problem.is_cpu & np.isfinite(problem.unit_time[problem.op_unit[path]])
         self.on_cpu: Floats = np.where(there, problem.op_time[path], np.inf).min(axis=1)
+        self.room = room_of(problem, float(problem.device_memory[~problem.is_cpu].sum()))
         self.length = np.full((len(path), len(path)), np.inf)
+        self.kept = np.array([self._surely_kept(first) for first in range(len(path))])
         for kind in self.kinds:
             for first in range(len(path)):
                 np.minimum(self.length[first], self._surely(kind, first), out=self.length[first])
         self.cut_done = np.zeros(self.length.shape, dtype=bool)
 
-    def bound(self, limit: _Limit, target: float) -> float:
-        """Seconds: the shortest way when all its arcs are cut, or when time is up."""
-        while True:
-            length, runs = self._shortest()
-            open_runs = [run for run in runs if not self.cut_done[run]]
-            if not open_runs or length >= target or math.isinf(length):
-                break
-            for run in open_runs:
-                if limit.reached:
-                    return length
-                limit.cuts -= 1
-                self.length[run] = max(
-                    self.length[run], min(self._least_cut(kind, *run) for kind in self.kinds)
-                )
-                self.cut_done[run] = True
-        return 0.0 if math.isinf(length) else length
+    def bounds(self, limit: _Limit) -> Iterator[float]:
+        """Seconds: the shortest way again and again, with ever more arcs cut, at several prices.
 
-    def _shortest(self) -> tuple[float, list[tuple[int, int]]]:
-        """The length of the shortest way over all places, and its runs."""
+        Goes on to the next price when all arcs of the shortest way are cut. Ends when the
+        accelerators have room for what the way keeps, or when time is up.
+        """
+        price, too_large, roomy = 0.0, None, None
+        for _ in range(1 + PRICE_STEPS):
+            while True:
+                length, runs = self._shortest(price)
+                if math.isinf(length):  # no plan holds this path
+                    return
+                yield length - price * self.room
+                open_runs = [run for run in runs if not self.cut_done[run]]
+                if not open_runs or limit.reached():
+                    break
+                self._cut(open_runs, limit)
+            kept = sum(float(self.kept[run]) for run in runs)
+            line = length - price * kept, kept
+            too_large, roomy = (line, roomy) if kept > self.room else (too_large, line)
+            following = next_price(price, too_large, roomy, self.room)
+            if following is None or limit.reached():
+                return
+            price = following
+
+    def _cut(self, runs: list[tuple[int, int]], limit: _Limit) -> None:
+        """Lengthen the arcs of these runs to their least cuts, or of some if time is up."""
+        for run in runs:
+            if limit.reached():
+                return
+            limit.cuts -= 1
+            cut = min(self._least_cut(kind, *run) for kind in self.kinds)
+            self.length[run] = max(self.length[run], cut)
+            self.cut_done[run] = True
+
+    def _shortest(self, price: float) -> tuple[float, list[tuple[int, int]]]:
+        """The length of the shortest way over all places, what it keeps paid for, and its runs."""
         count = len(self.path)
         best = np.full(count + 1, np.inf)
         best[0] = 0.0
         came = np.full(count + 1, -1)
         alone = np.zeros(count + 1, dtype=bool)
         for place in range(count):
-            ends = best[place] + self.length[place, place:]
+            ends = best[place] + self.length[place, place:] + price * self.kept[place, place:]
             better = np.flatnonzero(ends < best[place + 1 :]) + place + 1
             best[better] = ends[better - place - 1]
             came[better], alone[better] = place, False
@@ -206,7 +267,7 @@ class _Runs:
 
     # -- what surely belongs to a run, for all its ends at once
 
-    def _surely(self, kind: _Accelerator, first: int) -> Floats:
+    def _surely(self, kind: Accelerator, first: int) -> Floats:
         """`[last]` seconds of computing what lies between, and of what surely crosses; or inf."""
         problem, count = self.problem, len(self.path)
         low, high = self.span[:, 0], self.span[:, 1]
@@ -239,9 +300,26 @@ class _Runs:
         # Sums of many floats are rounded; lowered by more than the error can be.
         return np.where(np.isfinite(total), np.maximum(total, 0.0) * (1 - 1e-12), np.inf)
 
+    def _surely_kept(self, first: int) -> Floats:
+        """`[last]` bytes that a run keeps, of each unit the share that no other run counts."""
+        problem, count = self.problem, len(self.path)
+        low, high = self.span[:, 0], self.span[:, 1]
+        inside = (problem.is_backward == problem.is_backward[self.path[first]]) & (low >= first)
+        inside &= high < count
+        if not self.tied:
+            share = problem.unit_memory / np.bincount(problem.op_unit)
+            return _from(high[inside], share[problem.op_unit[inside]], count) * (1 - 1e-12)
+        ways = np.zeros((2, problem.unit_count))
+        ways[problem.is_backward.astype(np.int64), problem.op_unit] = 1
+        unit_at = np.full(problem.unit_count, count)
+        np.minimum.at(unit_at, problem.op_unit[inside], high[inside])
+        placed = unit_at < count
+        share = problem.unit_memory / ways.sum(axis=0)
+        return _from(unit_at[placed], share[placed], count) * (1 - 1e-12)
+
     # -- least cuts
 
-    def _least_cut(self, kind: _Accelerator, first: int, last: int) -> float:
+    def _least_cut(self, kind: Accelerator, first: int, last: int) -> float:
         """Seconds that a subgraph with places `first` to `last` of the path takes at least."""
         problem = self.problem
         state = np.empty(problem.op_count, dtype=np.int64)
@@ -251,121 +329,10 @@ class _Runs:
             self.tied, state,
         ):  # fmt: skip
             return math.inf
-        cut = _Cut(problem, kind, state, way, self.tied)
-        return cut.least_within(float(problem.device_memory[kind.device]))
-
-
-class _Cut:
-    """The network of one run: node 0 is the inside, node 1 the outside, then ops and tensors.
-
-    An op on the source's side belongs to the subgraph. Cut are: op → 1, what it takes to compute;
-    tensor's reading node → producer, if some reader is in and the producer out; producer →
-    writing node, if the producer is in and some reader out.
-    """
-
-    def __init__(
-        self, problem: Problem, kind: _Accelerator, state: Whole, way: int, tied: bool
-    ) -> None:
-        self.state, self.way, self.problem = state, way, problem
-        self.names = np.where(state == INSIDE, 0, 1)
-        self.free = np.flatnonzero(state == FREE)
-        self.names[self.free] = 2 + np.arange(len(self.free))
-        self.time = np.where(state == OUTSIDE, 0.0, kind.time)
-        self.kept = _kept_bytes(problem, way)
-        total = float(self.time.sum() + kind.read.sum() + kind.write.sum())
-        self.scale = RESOLUTION / total if total > 0 else 1.0
-        self.tail, self.head, self.capacity = self._edges(kind, tied)
-
-    def _edges(self, kind: _Accelerator, tied: bool) -> tuple[Whole, Whole, Whole]:
-        """All edges but those of computing."""
-        problem, names = self.problem, self.names
-        reading = 2 + len(self.free) + np.arange(problem.tensor_count)
-        writing = reading + problem.tensor_count
-        of, consumer = problem.edge_tensor, names[problem.consumers]
-        producer = names[problem.tensor_producer]
-        endless = np.full(len(of), ENDLESS)
-        tails = [consumer, reading, producer, writing[of]]
-        heads = [reading[of], producer, writing, consumer]
-        room = [endless, self._whole(kind.read), self._whole(kind.write), endless]
-        if tied:
-            one, other = _mates(problem, self.way)
-            tails += [names[one], names[other]]
-            heads += [names[other], names[one]]
-            room += [np.full(len(one), ENDLESS)] * 2
-        tail, head, capacity = (np.concatenate(each) for each in (tails, heads, room))
-        used = (tail != head) & (tail != 1) & (head != 0) & (capacity > 0)
-        return tail[used], head[used], capacity[used]
-
-    def least_within(self, room: float) -> float:
-        """Seconds that any subgraph takes at least that keeps no more than `room` bytes.
-
-        Each subgraph S is a line over the price μ, cost(S) + μ · (memory(S) - room); a cut finds
-        the lowest at one μ. The next μ is where the lowest lines known on both sides meet.
-        """
-        value, kept = self.solve(0.0)
-        best = value
-        if kept <= room:
-            return best
-        too_large, roomy = (value, kept), None
-        price = value / room if room > 0 else 1.0
-        for _ in range(PRICE_STEPS):
-            value, kept = self.solve(price)
-            best = max(best, value - price * room)
-            if kept > room:
-                too_large = (value - price * kept, kept)
-            else:
-                roomy = (value - price * kept, kept)
-            if roomy is None:
-                price *= 4.0
-                continue
-            following = (roomy[0] - too_large[0]) / (too_large[1] - roomy[1])
-            if not following > 0 or abs(following - price) <= 1e-9 * price:
-                break
-            price = following
-        return best
-
-    def solve(self, price: float) -> tuple[float, float]:
-        """Least seconds at `price` seconds per byte kept, and the bytes then kept."""
-        from ortools.graph.python import max_flow
-
-        charged = self.time + price * self.kept
-        flow = max_flow.SimpleMaxFlow()
-        flow.add_arcs_with_capacity(
-            np.concatenate([self.tail, self.names[self.free]]),
-            np.concatenate([self.head, np.ones(len(self.free), dtype=np.int64)]),
-            np.concatenate([self.capacity, self._whole(charged[self.free])]),
-        )
-        inside = self.state == INSIDE
-        compute = float(charged[inside].sum()) * (1 - 1e-12)
-        if not (self.tail == 0).any() or (not (self.head == 1).any() and not len(self.free)):
-            return compute, float(self.kept[inside].sum())
-        if flow.solve(0, 1) != flow.OPTIMAL:  # nothing is proved
-            return 0.0, 0.0
-        names = np.array(flow.get_source_side_min_cut())
-        inside |= np.isin(self.names, names[names >= 2])
-        return compute + flow.optimal_flow() / self.scale, float(self.kept[inside].sum())
-
-    def _whole(self, seconds: Floats) -> Whole:
-        """Rounded down, so that a cut is never too long."""
-        return np.minimum(np.floor(seconds * self.scale), ENDLESS).astype(np.int64)
+        cut = LeastCut(problem, kind, state, way, self.tied)
+        return cut.least_within(room_of(problem, float(problem.device_memory[kind.device])))
 
 
 def _from(place: Whole, amount: Floats, count: int) -> Floats:
     """`[place]` the sum of the amounts at places up to this one."""
     return np.cumsum(np.bincount(place, amount, count + 1)[:count]).astype(np.float64)
-
-
-def _mates(problem: Problem, way: int) -> tuple[Whole, Whole]:
-    """Pairs of ops of one unit and way, enough to join them all."""
-    ops = np.flatnonzero(problem.is_backward == bool(way))
-    ops = ops[np.argsort(problem.op_unit[ops], kind="stable")]
-    same = problem.op_unit[ops[1:]] == problem.op_unit[ops[:-1]]
-    return ops[:-1][same], ops[1:][same]
-
-
-def _kept_bytes(problem: Problem, way: int) -> Floats:
-    """`[op]` its unit's memory, shared out over the unit's ops of this way."""
-    mine = problem.is_backward == bool(way)
-    count = np.bincount(problem.op_unit[mine], minlength=problem.unit_count)
-    kept = problem.unit_memory[problem.op_unit] / np.maximum(count[problem.op_unit], 1)
-    return np.where(mine, kept, 0.0)

@@ -130,7 +130,9 @@ INVOCATION = (
     Member("annealing", "search", {"temperature": "0.03"}, STEPS),
     Member("annealing", "search", {}, STEPS, afresh=True, most_ops=3_000),
     Member("path", "prove", share=0.4, prover="invocation_path:prove"),
-    Member("invocation-ip", "prove"),
+    Member("invocation-ip", "prove", {"cuts": "0"}, share=0.45, most_ops=500),
+    # Asked once and for all the rest: what cools slowly finds what no turn is long enough for.
+    Member("annealing", "prove"),
 )
 
 BATCH = (

@@ -14,6 +14,7 @@ from placewright.planners.base import Budget, Progress, Proposal
 from placewright.planners.invocation.base import InvocationPlanner
 from placewright.planners.invocation.program import InvocationProgram, value_of
 from placewright.planners.invocation.search import (
+    MOST_CUTS,
     PROVED,
     Annealing,
     count_option,
@@ -43,12 +44,19 @@ class InvocationIp(InvocationPlanner):
 
     Options: `solver` (highs, scip, gurobi); `nodes`: limit on branch-and-bound nodes, which a
     run repeats exactly; `start`: evaluations of annealing, or ``none`` to start from nothing
-    known (the paper's own setting).
+    known (the paper's own setting); `cuts` of the bound (5,000; 0 for no bound beside a start
+    that is given, as where somebody else searches it).
     """
 
     name: ClassVar[str] = "invocation-ip"
 
-    def __init__(self, solver: str = "highs", nodes: str | int = "", start: str | int = "") -> None:
+    def __init__(
+        self,
+        solver: str = "highs",
+        nodes: str | int = "",
+        start: str | int = "",
+        cuts: str | int = MOST_CUTS,
+    ) -> None:
         if solver not in SOLVERS:
             raise OptionError(
                 f"planner '{self.name}': solver is '{solver}'; choose {', '.join(SOLVERS)}"
@@ -58,6 +66,7 @@ class InvocationIp(InvocationPlanner):
         self.cold = start == "none"
         wanted = None if self.cold or not start else count_option(self.name, "start", start)
         self.start = Annealing(iterations=wanted)
+        self.cuts = count_option(self.name, "cuts", cuts, least=0)
 
     def supports(self, problem: Problem) -> str | None:
         per_device = problem.options.subgraphs * (2 if problem.is_backward.any() else 1)
@@ -74,8 +83,6 @@ class InvocationIp(InvocationPlanner):
         limit = budget.part(DEFAULT_SECONDS)
         best, bound, reason = self._start(problem, limit, budget, seed, on_progress)
         value = value_of(problem, best) if best else math.inf
-        if bound.value > 0.0:
-            budget.listener.proved(bound.value, bound.source)
         if best and (bound.value >= value * (1 - PROVED) or value == 0.0):
             return Proposal(best, min(bound.value, value), bound.source)
         answer = None
@@ -109,17 +116,20 @@ class InvocationIp(InvocationPlanner):
         timed = math.isfinite(budget.seconds)
         share = budget.part(SHARE_OF_START * limit.left if timed else math.inf)
         if budget.start is not None and math.isfinite(value := value_of(problem, budget.start)):
-            return budget.start, searched_bound(problem, limit, value), None
+            return budget.start, self._bound(problem, limit, value), None
         if self.cold:
-            return None, searched_bound(problem, share, math.inf), None
+            return None, self._bound(problem, share), None
         try:
             found = self.start.plan(problem, share, seed, on_progress)
         except InfeasibleError as error:
-            return None, searched_bound(problem, share, math.inf), error
+            return None, self._bound(problem, share), error
         bound = Bound(found.lower_bound, found.bound_source)
         if math.isinf(value_of(problem, found.placement)):
             return None, bound, None
         return found.placement, bound, None
+
+    def _bound(self, problem: Problem, budget: Budget, value: float = math.inf) -> Bound:
+        return searched_bound(problem, budget, value, self.cuts) if self.cuts else Bound(0.0, "")
 
     def _solve(
         self, problem: Problem, best: Placement | None, least: float, limit: Budget, seed: int

@@ -34,6 +34,7 @@ from placewright.planners.invocation.walk import Walk
 from placewright.problem import Problem
 
 ORDERS = 100
+MORE_ORDERS = 5  # to begin anew
 MOVES = 20_000
 MOST_MOVE_WORK = 50_000_000  # moves × ops, each about 50 ns
 MOST_ATOM_PAIRS = 20_000_000  # of atoms and stops, all orders together
@@ -41,6 +42,7 @@ MOST_ITERATIONS = 200_000
 ITERATIONS_PER_OP = 2_000
 MOST_WORK = 500_000_000  # evaluations × ops, each about 50 ns
 SHARE_OF_STARTS = 0.1  # of the time limit
+SHARE_OF_ORDERS = 0.15  # of the time limit, for random ones and again for changed ones
 SHARE_OF_BOUND = 0.25
 MOST_CUTS = 5_000
 PROVED = 1e-6  # relative distance of value and bound at which a search has nothing left to do
@@ -57,7 +59,8 @@ class LinearDp(InvocationPlanner):
     CPUs, exactly for the sum of what all invocations take, with memory; the split of the least
     true latency is kept. Then the order of the best is searched: a few atoms at other places;
     and last the split, by moves that make the latency no worse (see `Annealing`): atoms on CPUs,
-    of which the orders keep the ops together, may so be taken apart.
+    of which the orders keep the ops together, may so be taken apart. Within a time limit at most
+    three tenths of it go to orders.
 
     Options: `orders`: how many random orders (100, fewer on graphs of thousands of atoms), and as
     many changed ones; `moves` tried at the end (20,000, fewer on large graphs; 0 for none).
@@ -70,14 +73,14 @@ class LinearDp(InvocationPlanner):
         self.moves = count_option(self.name, "moves", moves, least=0)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        search = LinearSearch(problem, np.random.default_rng(seed))
+        search = LinearSearch(problem, np.random.default_rng(seed), budget)
         with contextlib.suppress(KeyboardInterrupt):
             on_progress("segments of random orders", 0.0)
             orders = affordable_orders(search, self.orders)
-            search.sample(orders, budget)
-            search.improve(orders, budget)
+            search.sample(orders, budget.part(SHARE_OF_ORDERS * budget.seconds))
+            search.improve(orders, budget.part(SHARE_OF_ORDERS * budget.seconds))
         start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
-        walk = Walk(problem, search.atoms, start, search.rng, budget, self.limit(problem))
+        walk = Walk(search, start, self.limit(problem))
         with contextlib.suppress(KeyboardInterrupt):
             for count in walk.part(self.moves, "moves", on_progress):
                 walk.anneal(count, COLDEST, 1.0)
@@ -110,7 +113,8 @@ class Annealing(_Search):
     A move brings an op to another subgraph or to a CPU together with what must come along:
     its ancestors or descendants in its own subgraph, or all between it and the new one, and the
     rest of its colocation group. Rounds, each twice as long as the one before, start from the
-    best slots so far. The search ends at once where the bound (`bounds.invocation_path`) shows
+    best slots so far; after one that brought nothing, from other orders, in rounds that are
+    longer from the first. The search ends at once where the bound (`bounds.invocation_path`) shows
     that nothing better is left; with a start in the budget it is not computed.
 
     Options: `iterations`: evaluations, mutations that come to nothing included; `orders`: random
@@ -131,38 +135,43 @@ class Annealing(_Search):
         self.temperature = _share_option(self.name, "temperature", temperature)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        rng = np.random.default_rng(seed)
-        search = LinearSearch(problem, rng)
+        search = LinearSearch(problem, np.random.default_rng(seed), budget)
         on_progress("segments of random orders", 0.0)
         with contextlib.suppress(KeyboardInterrupt):
             starts = budget.part(SHARE_OF_STARTS * budget.left)
             search.sample(affordable_orders(search, self.orders), starts)
         start = search.op_slot if search.value < math.inf else first_slots(search, self.name)
-        walk = Walk(problem, search.atoms, start, rng, budget, self.limit(problem, budget))
+        walk = Walk(search, start, self.limit(problem, budget))
         bound = Bound(0.0, "")
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             if budget.start is None:  # else whoever gave it sees to that
                 on_progress("lower bound", 0.0)
                 bound = searched_bound(problem, budget, walk.best)
-                budget.listener.proved(bound.value, bound.source)
-            self._rounds(walk, bound.value, on_progress)
+            self._rounds(walk, search, bound.value, on_progress)
         return answer(walk, self.name, bound)
 
-    def _rounds(self, walk: Walk, bound: float, on_progress: Progress) -> None:
-        wanted = float(FIRST_ROUND)
+    def _rounds(
+        self, walk: Walk, search: LinearSearch, bound: float, on_progress: Progress
+    ) -> None:
+        first = wanted = FIRST_ROUND
+        stuck = False
         while len(walk.space.movable) and walk.done < walk.limit and walk.budget.left > 0:
             if walk.best <= bound * (1 + PROVED):
                 return
+            if stuck:
+                walk.begin_anew(another_start(search, self.name))
             walk.restart_from_best()
-            scale = walk.best if walk.best < math.inf else 1.0
-            temperature = max(self.temperature * scale, COLDEST)
+            before = walk.chain
+            temperature = max(self.temperature * (before if before < math.inf else 1.0), COLDEST)
             # A last round too short to cool is worth less than one that takes all that is left.
             left = walk.evaluations_left
             length = left if left < 2 * wanted else wanted
             cooling = COLDEST_SHARE ** (1.0 / max(length, 1.0))
             for count in walk.part(length, "annealing", on_progress):
                 temperature = walk.anneal(count, temperature, cooling)
-            wanted *= 2
+            stuck = not walk.chain < before
+            first = 2 * first if stuck else first
+            wanted = first if stuck else 2 * wanted
 
 
 class LocalSearch(_Search):
@@ -180,13 +189,13 @@ class LocalSearch(_Search):
         self.restarts = count_option(self.name, "restarts", restarts)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        rng = np.random.default_rng(seed)
-        search = LinearSearch(problem, rng)
+        search = LinearSearch(problem, np.random.default_rng(seed), budget)
         start = first_slots(search, self.name)
-        walk = Walk(problem, search.atoms, start, rng, budget, self.limit(problem, budget))
+        walk = Walk(search, start, self.limit(problem, budget))
         with contextlib.suppress(KeyboardInterrupt):
             for number in range(self.restarts):
-                if number and (another := random_fill(problem, search.atoms, rng)) is not None:
+                another = random_fill(problem, search.atoms, search.rng) if number else None
+                if another is not None:
                     walk.restart_from(another)
                 share = walk.evaluations_left / (self.restarts - number)
                 self._descend(walk, share, on_progress)
@@ -206,12 +215,21 @@ class LocalSearch(_Search):
                 return
 
 
-def searched_bound(problem: Problem, budget: Budget, value: float) -> Bound:
-    """The path bound, for a share of the time, or so many cuts, or until it proves `value`."""
+def searched_bound(problem: Problem, budget: Budget, value: float, cuts: int = MOST_CUTS) -> Bound:
+    """The path bound, for a share of the time, or so many cuts, or until it proves `value`.
+
+    The budget's listener hears of it on the way.
+    """
     from placewright.bounds.invocation_path import path_bound
 
-    seconds = SHARE_OF_BOUND * budget.left if budget.seconds < math.inf else math.inf
-    return path_bound(problem, seconds=seconds, cuts=MOST_CUTS, target=value)
+    listener = budget.listener
+    return path_bound(
+        problem,
+        seconds=SHARE_OF_BOUND * budget.left if budget.seconds < math.inf else math.inf,
+        cuts=cuts,
+        target=value,
+        tell=lambda bound: listener.proved(min(bound.value, value), bound.source),
+    )
 
 
 def affordable_orders(search: LinearSearch, wanted: int) -> int:
@@ -231,6 +249,13 @@ def first_slots(search: LinearSearch, planner: str) -> Whole:
         if slots is not None and latency(search.problem, slots) < math.inf:
             return slots
     return scattered(search.problem, planner)
+
+
+def another_start(search: LinearSearch, planner: str) -> Whole:
+    """The best slots of a few more orders; those of `first_slots` if none has any."""
+    search.value = math.inf
+    search.sample(MORE_ORDERS, search.budget)
+    return search.op_slot if search.value < math.inf else first_slots(search, planner)
 
 
 def random_fill(problem: Problem, atoms: Atoms, rng: np.random.Generator) -> Whole | None:

@@ -16,9 +16,18 @@ from placewright.kernels.invocation_segments import (
     random_order,
     shift_atom,
 )
+from placewright.plan import Placement
 from placewright.planners.base import Budget, MemoryAccount
-from placewright.planners.invocation.base import accelerators, atoms_of, loosenings, slot_of
+from placewright.planners.invocation.base import (
+    accelerators,
+    atoms_of,
+    loosenings,
+    placement_of,
+    slot_of,
+)
+from placewright.planners.pace import Herald
 from placewright.problem import Problem
+from placewright.simulate.invocation import invoke
 
 SHIFTS_AT_ONCE = 3
 MOST_STOPS = 1_000
@@ -28,12 +37,15 @@ class LinearSearch:
     """Depth-first orders of the atoms, the best segments of each, and the best slots so far.
 
     `value` is the true latency of `op_slot`, infinite while no order had a split that fits. Orders
-    are drawn of the atoms and, in turn, of what they fall to if some units are on CPUs.
+    are drawn of the atoms and, in turn, of what they fall to if some units are on CPUs. The
+    budget's listener hears of what is better than its start, whose value is `known`.
     """
 
-    def __init__(self, problem: Problem, rng: np.random.Generator) -> None:
-        self.problem = problem
-        self.rng = rng
+    def __init__(self, problem: Problem, rng: np.random.Generator, budget: Budget) -> None:
+        self.problem, self.rng, self.budget = problem, rng, budget
+        given = budget.start
+        self.known = math.inf if given is None else invoke(problem, given).value
+        self.herald = Herald(budget, self.known)
         self.atoms: Atoms = atoms_of(problem)
         loose = loosenings(problem) if problem.is_cpu.any() else []
         self.variants = [self.atoms, *(atoms_of(problem, units) for units in loose)]
@@ -57,6 +69,7 @@ class LinearSearch:
             order = np.zeros(len(atoms.memory), dtype=np.int64)
             random_order(atoms, self.rng, order)
             self._try(atoms, order)
+            self.herald.tell(self.value, self.placement)
 
     def improve(self, steps: int, budget: Budget) -> None:
         """Local search on the order: shift a few atoms, keep what is no worse."""
@@ -68,6 +81,11 @@ class LinearSearch:
             for _ in range(SHIFTS_AT_ONCE):
                 shift_atom(self.best_variant, self.rng, order)
             self._try(self.best_variant, order)
+            self.herald.tell(self.value, self.placement)
+
+    def placement(self) -> Placement:
+        """The best slots so far."""
+        return placement_of(self.problem, self.op_slot)
 
     def _try(self, atoms: Atoms, order: Whole) -> None:
         if self.shuffled:

@@ -9,18 +9,16 @@ import numpy as np
 
 from placewright.kernels import invocation_search as kernel
 from placewright.kernels.invocation import Whole, latency, network_of, work_for
-from placewright.kernels.invocation_segments import Atoms
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress
+from placewright.planners.base import Progress
 from placewright.planners.invocation.base import (
     accelerators,
     cpu_choices,
     placement_of,
     slots_of,
 )
-from placewright.planners.pace import Herald, Pace
-from placewright.problem import Problem
-from placewright.simulate.invocation import invoke
+from placewright.planners.invocation.starts import LinearSearch
+from placewright.planners.pace import Pace
 
 FIRST_PACE = 1e-4  # seconds per evaluation, until it is known
 
@@ -31,18 +29,14 @@ class Walk(Pace):
     It begins from the budget's start where that is better than the one given.
     """
 
-    def __init__(
-        self,
-        problem: Problem,
-        atoms: Atoms,
-        start: Whole,
-        rng: np.random.Generator,
-        budget: Budget,
-        limit: float,
-    ) -> None:
-        """`limit` is the most evaluations, `start[op]` the slots to start from."""
-        super().__init__(budget, limit)
-        self.problem, self.atoms, self.rng = problem, atoms, rng
+    def __init__(self, search: LinearSearch, start: Whole, limit: float) -> None:
+        """`limit` is the most evaluations, `start[op]` the slots to start from.
+
+        What `search` has told its listener of is not told again.
+        """
+        super().__init__(search.budget, limit)
+        problem = search.problem
+        self.problem, self.atoms, self.rng = problem, search.atoms, search.rng
         self.seconds_per_evaluation = FIRST_PACE
         self.network = network_of(problem)
         self.work = work_for(problem)
@@ -67,18 +61,18 @@ class Walk(Pace):
             np.zeros(ops + 1, dtype=np.int64),
             np.zeros(2, dtype=np.int64),
         )
+        self.earlier: tuple[float, Whole] = (math.inf, self.state.best_slot)
         self.restart_from(start)
-        self.known = math.inf  # seconds that the budget's start takes
-        if budget.start is not None:
-            self.known = invoke(problem, budget.start).value
-            slots = slots_of(problem, budget.start)
+        self.known, self.herald = search.known, search.herald
+        if self.budget.start is not None:
+            slots = slots_of(problem, self.budget.start)
             if latency(problem, slots) <= self.best:
                 self.restart_from(slots)
-        self.herald = Herald(budget, self.known)
 
     def placement(self) -> Placement:
         """The best slots."""
-        return placement_of(self.problem, self.state.best_slot)
+        value, slots = self.earlier
+        return placement_of(self.problem, slots if value < self.chain else self.state.best_slot)
 
     @property
     def value(self) -> float:
@@ -86,16 +80,29 @@ class Walk(Pace):
         return float(self.state.value[kernel.CURRENT])
 
     @property
+    def chain(self) -> float:
+        """Seconds: the latency of the best slots since it began anew."""
+        return float(self.state.value[kernel.BEST])
+
+    @property
     def best(self) -> float:
         """Seconds: the latency of the best slots."""
-        return float(self.state.value[kernel.BEST])
+        return min(self.chain, self.earlier[0])
 
     def restart_from(self, op_slot: Whole) -> None:
         self.state.op_slot[:] = op_slot
         kernel.settle(self.network, self.state, self.work)
 
     def restart_from_best(self) -> None:
+        """From the best since it began anew."""
         self.restart_from(self.state.best_slot.copy())
+
+    def begin_anew(self, op_slot: Whole) -> None:
+        """From these slots, as if there were none before; the best of all is kept."""
+        if self.chain < self.earlier[0]:
+            self.earlier = self.chain, self.state.best_slot.copy()
+        self.state.value[:] = math.inf
+        self.restart_from(op_slot)
 
     def anneal(self, count: int, temperature: float, cooling: float) -> float:
         """So many evaluations; the temperature it ends with."""

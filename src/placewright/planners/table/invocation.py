@@ -113,6 +113,7 @@ INVOCATION: tuple[PlannerEntry, ...] = (
             "solver": "highs, scip or gurobi (highs)",
             "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
             "start": "evaluations of annealing first, or none",
+            "cuts": "of the bound before it starts (5,000; 0 for none beside a start)",
         },
         quick=False,
     ),
