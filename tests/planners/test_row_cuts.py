@@ -280,3 +280,15 @@ def test_exact_contiguous_planning_leaves_very_large_graphs_to_others():
 def test_options_are_whole_numbers(planner):
     with pytest.raises(OptionError, match="give a whole number above 0"):
         planner()
+
+
+def test_loads_of_zero_are_no_endless_search():
+    """However low the limit, it can be kept."""
+    problem = replace(
+        make_problem("zoo:gpt2?layers=2", "2x3090", {"objective": "throughput"})[0],
+        link_latency=np.zeros((2, 2)),
+        link_seconds_per_byte=np.zeros((2, 2)),
+    )
+    problem = replace(problem, op_time=np.zeros_like(problem.op_time))
+    assert solve(problem, "row-cuts").value == 0.0
+    assert solve(problem, "block-moves", planner_options={"steps": "10"}).value == 0.0

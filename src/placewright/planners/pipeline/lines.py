@@ -26,6 +26,7 @@ CAUTION = 0.8  # of a limit that can be kept: the next one tried is no lower
 RARE_SHARE = 0.5  # of the devices of a row: an op on fewer is put somewhere first
 WIDTH = 4  # positions kept at each device
 PRECISION = 0.005  # of a limit
+NEGLIGIBLE = 1e-9  # of the first limit
 FEWEST_PLACES = 4  # of a row, looked at for what to exchange
 
 
@@ -87,7 +88,8 @@ class Line:
         if math.isinf(high):
             found, high = self._doubled(found, width)
             low = high / 2
-        while high - low > precision * high and budget.left > 0:
+        least = NEGLIGIBLE * high  # where all loads can be zero, no limit is too low
+        while high - low > precision * high and high > least and budget.left > 0:
             middle = max((low + high) / 2, CAUTION * high)
             tried = self.cut(middle, width)
             if tried is None:
