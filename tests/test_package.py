@@ -177,8 +177,8 @@ def test_what_plans_knows_no_file_no_framework_and_no_command_line(name):
 
 
 DATA = (
-    "graph", "cluster", "options", "problem", "problem_files", "outcome", "plan", "units", "errors",
-    "files", "formats",
+    "graph", "cluster", "options", "problem", "problem_files", "route_files", "outcome", "plan",
+    "units", "errors", "files", "formats",
 )  # fmt: skip
 
 
