@@ -85,13 +85,13 @@ WINDOWS = {"iterations": "20"}
 NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
-    # A model of equal layers is soon planned: few of them are, and the others placed alike.
-    Member("seeds", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=500),
-    Member("seeds", "construct", effort={}, coarsening="repeats", fewest_ops=500),
-    Member("annealing", "search", FREE, STEPS, coarsening="repeats+fusion", fewest_ops=500),
-    Member("multilevel", "search", {}, STEPS, coarsening="repeats+fusion", fewest_ops=500),
-    Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=500),
-    Member("multilevel", "search", {}, STEPS, coarsening="repeats", fewest_ops=500),
+    # A large model of equal layers: few of them are soon planned, the others placed alike.
+    Member("seeds", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("seeds", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=2_000),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats", fewest_ops=2_000),
     # What an engine fuses moves as one: attention heads, not ops, go to other devices.
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=1_000),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=1_000),
