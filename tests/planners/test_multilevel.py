@@ -255,7 +255,9 @@ def test_a_level_has_the_times_memory_and_bytes_of_a_contraction(problem, seed):
     assert quick.op_pinned.tolist() == exact.op_pinned.tolist()
     assert quick.op_unit.tolist() == exact.op_unit.tolist()
     assert _sent(quick) == pytest.approx(_sent(exact))
-    assert quick.tensor_count <= exact.tensor_count
+    assert quick.edge_count <= exact.edge_count
+    if problem.options.transfer_unit == "tensor":  # else a tensor may become one per edge
+        assert quick.tensor_count <= exact.tensor_count
 
 
 def _sent(problem):
