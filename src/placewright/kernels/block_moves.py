@@ -10,6 +10,7 @@ import math
 import numpy as np
 from numba import njit
 
+from placewright.kernels.net_costs import random_neighbour
 from placewright.kernels.sparse_loads import (
     busiest,
     load_now,
@@ -57,7 +58,9 @@ def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squar
         if nets > MANY_NETS and rng.random() * nets > MANY_NETS:
             continue
         if rng.random() < NEIGHBOUR_SHARE:
-            target = state.piece_device[_neighbour(p, piece, rng)]
+            target = state.piece_device[
+                random_neighbour(p, p.piece_offsets, p.piece_nets, piece, rng)
+            ]
         elif len(rank) > 0:
             low, high = _range(p, state, rank, piece, devices)
             target = row[low + int(rng.random() * (high - low + 1))]
@@ -108,18 +111,6 @@ def _any_piece(p, state, movable, rng):
             state.first_on[device] = piece
             return piece
     return movable[int(rng.random() * len(movable))]
-
-
-@njit(cache=True, nogil=True)
-def _neighbour(p, piece, rng):
-    """A random piece that shares a net with `piece`, or the piece itself."""
-    first, last = p.piece_offsets[piece], p.piece_offsets[piece + 1]
-    if first == last:
-        return piece
-    net = p.piece_nets[first + int(rng.random() * (last - first))]
-    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
-    pick = int(rng.random() * (high - low + 1))
-    return p.net_source[net] if pick == 0 else p.readers[low + pick - 1]
 
 
 @njit(cache=True, nogil=True)

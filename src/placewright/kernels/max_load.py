@@ -13,9 +13,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
+from placewright.kernels.net_costs import (
+    combined,
+    direct_seconds,
+    host_seconds,
+    random_neighbour,
+    reads_forward,
+)
+
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in State.parts
 ANY, FORWARD = 0, 1  # in State.present
-SUM, OVERLAP, DUPLEX = 0, 1, 2
 NEIGHBOUR_SHARE = 0.6  # of the moves, to the device of a unit that shares a net
 OVERFLOW_PRICE = 4.0  # in values, for as much too much as a device has memory
 ROUNDING = 1e-12
@@ -99,7 +106,7 @@ def refill(p, state):
 def _send(p, state, net, sign):
     """Add (sign 1) or take away (-1) what the net costs where its units are now."""
     source = state.unit_device[p.net_source[net]]
-    out_way, count, size = p.net_way[net], p.net_count[net], p.net_bytes[net]
+    out_way = p.net_way[net]
     sent = False
     for device in range(state.parts.shape[2]):
         if device == source or state.present[net, device, ANY] == 0:
@@ -107,18 +114,13 @@ def _send(p, state, net, sign):
         sent = True
         in_way = 0 if state.present[net, device, FORWARD] > 0 else 1
         if p.through_host:
-            seconds = count * p.host_latency[1, device] + size * p.host_seconds_per_byte[1, device]
+            seconds = host_seconds(p, net, device, 1)
         else:
-            seconds = (
-                count * p.link_latency[source, device]
-                + size * p.link_seconds_per_byte[source, device]
-            )
+            seconds = direct_seconds(p, net, source, device)
             state.parts[OUTGOING, out_way, source] += sign * seconds
         state.parts[INCOMING, in_way, device] += sign * seconds
     if sent and p.through_host:
-        state.parts[OUTGOING, out_way, source] += sign * (
-            count * p.host_latency[0, source] + size * p.host_seconds_per_byte[0, source]
-        )
+        state.parts[OUTGOING, out_way, source] += sign * host_seconds(p, net, source, 0)
 
 
 @njit(cache=True, nogil=True)
@@ -132,7 +134,7 @@ def move(p, state, unit, target):
     for k in range(first, last):
         net = p.nets[k]
         if p.net_source[net] != unit:
-            forward = _reads_forward(p, net, unit)
+            forward = np.int32(reads_forward(p, net, unit))
             state.present[net, origin, ANY] -= 1
             state.present[net, target, ANY] += 1
             state.present[net, origin, FORWARD] -= forward
@@ -146,28 +148,14 @@ def move(p, state, unit, target):
 
 
 @njit(cache=True, nogil=True)
-def _reads_forward(p, net, unit):
-    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
-    while high - low > 1:  # the readers of a net are in rising order
-        middle = (low + high) // 2
-        if p.readers[middle] <= unit:
-            low = middle
-        else:
-            high = middle
-    return np.int32(p.reader_forward[low])
-
-
-@njit(cache=True, nogil=True)
 def load(p, state, way, device):
     """Busy seconds of a device in a pass, under the option `load`."""
-    compute = state.parts[COMPUTE, way, device]
-    incoming = state.parts[INCOMING, way, device]
-    outgoing = state.parts[OUTGOING, way, device]
-    if p.load == SUM:
-        return compute + incoming + outgoing
-    if p.load == OVERLAP:
-        return max(compute, incoming + outgoing)
-    return max(compute, max(incoming, outgoing))
+    return combined(
+        p.load,
+        state.parts[COMPUTE, way, device],
+        state.parts[INCOMING, way, device],
+        state.parts[OUTGOING, way, device],
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -213,24 +201,12 @@ def energy(p, state, scale, squarings):
 
 
 @njit(cache=True, nogil=True)
-def _neighbour(p, unit, rng):
-    """A random unit that shares a net with `unit`, or the unit itself."""
-    first, last = p.net_offsets[unit], p.net_offsets[unit + 1]
-    if first == last:
-        return unit
-    net = p.nets[first + int(rng.random() * (last - first))]
-    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
-    pick = int(rng.random() * (high - low + 1))
-    return p.net_source[net] if pick == 0 else p.readers[low + pick - 1]
-
-
-@njit(cache=True, nogil=True)
 def _pushed_out(p, state, movable, unit, device, rng):
     """Another unit on `device` and the device of one of its neighbours to push it to, or -1s."""
     for _ in range(TRIES):
         other = movable[int(rng.random() * len(movable))]
         if state.unit_device[other] == device and other != unit:
-            onward = state.unit_device[_neighbour(p, other, rng)]
+            onward = state.unit_device[random_neighbour(p, p.net_offsets, p.nets, other, rng)]
             if onward != device and p.allowed[other, onward]:
                 return np.int32(other), np.int32(onward)
     return np.int32(-1), np.int32(-1)
@@ -256,7 +232,7 @@ def anneal(p, state, movable, rng, steps, scale, first, last, squarings):
         unit = movable[int(rng.random() * len(movable))]
         origin = state.unit_device[unit]
         if rng.random() < NEIGHBOUR_SHARE:
-            target = state.unit_device[_neighbour(p, unit, rng)]
+            target = state.unit_device[random_neighbour(p, p.net_offsets, p.nets, unit, rng)]
         else:
             target = np.int32(rng.random() * devices)
         if target == origin or not p.allowed[unit, target]:

@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import njit
-
-SUM, OVERLAP, DUPLEX = 0, 1, 2
 IN, OUT = 0, 1
 
 
@@ -45,44 +42,3 @@ class PieceArrays(NamedTuple):
     through_host: bool
     load: int
     ways: int
-
-
-@njit(cache=True, nogil=True)
-def direct_seconds(p, net, source, target):
-    """Of a net from one device to another, each of which pays as much."""
-    return (
-        p.net_count[net] * p.link_latency[source, target]
-        + p.net_bytes[net] * p.link_seconds_per_byte[source, target]
-    )
-
-
-@njit(cache=True, nogil=True)
-def host_seconds(p, net, device, way):
-    """Of a net to host memory (way 0) or from it (way 1)."""
-    return (
-        p.net_count[net] * p.host_latency[way, device]
-        + p.net_bytes[net] * p.host_seconds_per_byte[way, device]
-    )
-
-
-@njit(cache=True, nogil=True)
-def combined(load, compute, incoming, outgoing):
-    """Busy seconds from their parts under the option `load`."""
-    if load == SUM:
-        return compute + incoming + outgoing
-    if load == OVERLAP:
-        return max(compute, incoming + outgoing)
-    return max(compute, max(incoming, outgoing))
-
-
-@njit(cache=True, nogil=True)
-def reads_forward(p, net, piece):
-    """Whether an op of pass 0 of the piece reads the net."""
-    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
-    while high - low > 1:  # the readers of a net are in rising order
-        middle = (low + high) // 2
-        if p.readers[middle] <= piece:
-            low = middle
-        else:
-            high = middle
-    return p.reader_forward[low]

@@ -12,14 +12,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from placewright.kernels.piece_arrays import (
-    IN,
-    OUT,
+from placewright.kernels.net_costs import (
     combined,
     direct_seconds,
     host_seconds,
     reads_forward,
 )
+from placewright.kernels.piece_arrays import IN, OUT
 from placewright.kernels.stage_loads import charges
 
 TOLERANCE = 1e-12  # of a device's memory

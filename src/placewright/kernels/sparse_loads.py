@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from placewright.kernels.piece_arrays import combined, direct_seconds, host_seconds, reads_forward
+from placewright.kernels.net_costs import combined, direct_seconds, host_seconds, reads_forward
 
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in SparseState.parts
 ANY, FORWARD = 0, 1  # in SparseState.present
