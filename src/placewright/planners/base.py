@@ -70,6 +70,10 @@ class Budget:
         """At most `seconds` of what is left, with the same start and listener."""
         return Budget(min(seconds, self.left), self.start, self.listener)
 
+    def or_at_most(self, seconds: float) -> Budget:
+        """What is left; `seconds` if there is no limit."""
+        return self.part(seconds if math.isinf(self.seconds) else math.inf)
+
 
 @dataclass(frozen=True)
 class Proposal:

@@ -262,6 +262,4 @@ def _literals(problem: Problem) -> int:
 
 
 def _limited(budget: Budget, units: float) -> Budget:
-    if math.isfinite(budget.left):
-        return budget.part(budget.left)
-    return budget.part(DEFAULT_SECONDS if math.isinf(units) else math.inf)
+    return budget.or_at_most(DEFAULT_SECONDS if math.isinf(units) else math.inf)

@@ -80,7 +80,7 @@ class InvocationIp(InvocationPlanner):
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         best, bound, reason = self._start(problem, limit, budget, seed, on_progress)
         value = value_of(problem, best) if best else math.inf
         if best and (bound.value >= value * (1 - PROVED) or value == 0.0):

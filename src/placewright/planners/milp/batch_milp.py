@@ -71,7 +71,7 @@ class BatchMilp:
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
         first = first_plans(problem, seed, limit.part(limit.left / 4))
         incumbent = first[0] if first else None

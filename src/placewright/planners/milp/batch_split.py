@@ -100,7 +100,7 @@ class BatchSplit:
         return refused(problem)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
         plans = self._first(problem, limit, seed)
         known = plans[0].value if limit.start is not None else math.inf

@@ -99,7 +99,7 @@ class MilpPlanner(LatencyPlanner, ABC):
         )
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         on_progress(f"{self.name}: a first plan", 0.0)
         first = limit.part(limit.left / 4)
         incumbent, reason = first_incumbent(problem, seed, self.start, first)

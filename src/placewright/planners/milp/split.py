@@ -133,7 +133,7 @@ class MilpSplit(LatencyPlanner):
         return fewest
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         first, reason = first_incumbent(problem, seed, None, limit)
         modules = self.modules(problem, limit.part(SPLIT_SECONDS))
         method = Method(self.solver, self.nodes, seed, self.module_seconds)

@@ -93,7 +93,7 @@ class MaxLoadIp:
         return None
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = budget.part(budget.left if math.isfinite(budget.left) else DEFAULT_SECONDS)
+        limit = budget.or_at_most(DEFAULT_SECONDS)
         attempt = _Attempt(self, problem, limit, seed, on_progress)
         try:
             attempt.run()
