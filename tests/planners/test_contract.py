@@ -68,6 +68,7 @@ EFFORT = {
     ("latency", "moirai-milp"): {"nodes": "5"},
     ("latency", "diviml-milp"): {"nodes": "5"},
     ("latency", "milp-split"): {"processes": "1", "nodes": "5"},
+    ("latency", "module-annealing"): {"turns": "2"},
     ("throughput", "auto"): {"processes": "1", "iterations": "1"},
     ("throughput", "local-search"): {"iterations": "30", "restarts": "1"},
     ("throughput", "annealing"): {"steps": "30"},

@@ -20,10 +20,11 @@ from placewright.planners.cp.state import State
 from placewright.planners.milp import parallel, split
 from placewright.planners.milp.diviml import DivimlMilp
 from placewright.planners.milp.incumbent import timed
+from placewright.planners.milp.parts import parts_of
 from placewright.planners.milp.split import MilpSplit, is_chain
 from placewright.planners.milp.split_bound import channel_bounds
 from placewright.planners.milp.split_channels import polished
-from placewright.planners.milp.split_exact import Chain, parts_of
+from placewright.planners.milp.split_exact import Chain
 from placewright.planners.milp.subproblem import subproblem
 from placewright.planners.simple import MinimumExecutionTime
 from placewright.planning import make_problem

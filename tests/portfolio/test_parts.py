@@ -12,7 +12,14 @@ from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.crew import Alone, Processes
-from placewright.portfolio.members import Member, members_for
+from placewright.portfolio.members import (
+    CHAIN,
+    MODULES,
+    WHOLE,
+    Member,
+    members_for,
+    shape_of,
+)
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
 from placewright.portfolio.work import Ended, Found, Task, perform
@@ -147,6 +154,30 @@ def test_the_only_worker_keeps_time_for_the_others_unless_it_has_more_cores(prob
     turn = rota.next(standing, 100.0, workers=1, widest=widest)
     assert turn.options == {"processes": str(widest)}
     assert turn.seconds == pytest.approx(100.0 * share)
+
+
+def test_a_member_for_half_of_the_cores_leaves_the_others_to_a_prover_and_searches(problem):
+    wide = Member("a", "prove", cores="processes", most_cores=8, core_share=0.5)
+    prover = Member("c", "prove")
+    rota = Rota([Member("b", "search"), wide, prover], 0, False)
+    standing = Standing(problem, Origin())
+    turns = [rota.next(standing, 100.0, workers=4) for _ in range(4)]
+    assert turns[0].options == {"processes": "2"}
+    assert [turn.member.name for turn in turns[1:3]] == ["c", "b"]
+    assert turns[3] is None
+
+
+@pytest.mark.parametrize(
+    ("source", "cluster", "shape"),
+    [
+        ("zoo:rwnn?modules=3&ops=20", "diviml", CHAIN),
+        ("zoo:rwnn?modules=8&ops=60", "diviml", MODULES),
+        ("zoo:gpt2?layers=6", "2x3090", MODULES),  # though its first and last op share weights
+        ("zoo:rwnn?modules=3&ops=10&channels=2", "diviml", WHOLE),
+    ],
+)
+def test_what_shape_a_problem_is_of(source, cluster, shape):
+    assert shape_of(make_problem(source, cluster, {})[0]) == shape
 
 
 def test_no_task_starts_when_time_is_up(problem):

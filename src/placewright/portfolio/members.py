@@ -6,7 +6,7 @@ A member is a planner of the table with options, or a prover of `bounds`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -14,6 +14,11 @@ from placewright import planners
 from placewright.problem import Problem
 
 Role = Literal["construct", "search", "prove"]
+Shape = Literal["chain", "modules", "whole"]
+CHAIN: Shape = "chain"
+MODULES: Shape = "modules"
+WHOLE: Shape = "whole"
+LARGEST_PART = 0.25  # of the ops, in a graph that falls apart
 
 INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
@@ -35,11 +40,10 @@ class Member:
       `share` of the time that is then left, and is the one to say that a plan is optimal;
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
-    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `chain`: whether it is for
-      problems that are chains of small modules, or for the others only (None: for both);
+    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
     - `alone`: it uses all cores itself, so nobody else works while it does;
-    - `cores`: its option for a number of cores to work on. It gets `most_cores` or all there are,
-      whose workers wait, and that before any other member that is not instant.
+    - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
+      at most `most_cores`, whose workers wait, and that before any other that is not instant.
     """
 
     name: str
@@ -52,15 +56,14 @@ class Member:
     prover: str = ""
     fewest_ops: int = 0
     most_ops: float = math.inf
-    chain: bool | None = None
+    shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
     alone: bool = False
     cores: str = ""
     most_cores: int = 1
+    core_share: float = 1.0
 
-    def takes(self, problem: Problem) -> bool:
-        if not self.fewest_ops <= problem.op_count <= self.most_ops:
-            return False
-        return self.chain is None or self.chain == _is_chain(problem)
+    def takes(self, problem: Problem, shape: Shape) -> bool:
+        return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
     @property
     def title(self) -> str:
@@ -73,10 +76,14 @@ class Member:
         return self.role == "construct" and (small or self.name in INSTANT)
 
 
-def _is_chain(problem: Problem) -> bool:
+def shape_of(problem: Problem) -> Shape:
+    """Whether it is a chain of small modules, falls apart into large ones, or does not."""
     from placewright.planners.milp.split import is_chain
+    from placewright.planners.modular.line import part_sizes
 
-    return is_chain(problem)
+    if is_chain(problem):
+        return CHAIN
+    return MODULES if max(part_sizes(problem)) <= LARGEST_PART * problem.op_count else WHOLE
 
 
 STEPS = {"iterations": "20000"}
@@ -108,12 +115,31 @@ LATENCY = (
         {},
         NODES,
         0.8,
-        chain=True,
+        shapes=[CHAIN],
         cores="processes",
         most_cores=8,
         most_ops=3_000,
     ),
-    Member("milp-split", "prove", {"processes": "1"}, NODES, 0.45, chain=False, most_ops=3_000),
+    # Modules too large for that are still much smaller than the whole.
+    Member(
+        "module-annealing",
+        "prove",
+        {},
+        {"turns": "20"},
+        shapes=[MODULES],
+        cores="processes",
+        most_cores=8,
+        core_share=0.5,
+    ),
+    Member(
+        "milp-split",
+        "prove",
+        {"processes": "1"},
+        NODES,
+        0.45,
+        shapes=[MODULES, WHOLE],
+        most_ops=3_000,
+    ),
     Member("relaxation", "prove", share=0.4, prover="relaxation:prove"),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
@@ -153,7 +179,8 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
     objective = problem.options.objective
     quick = [row.name for row in planners.planners_for(objective) if row.quick]
     members = [Member(name, "construct", effort={}) for name in quick]
-    members += [each for each in MEMBERS[objective] if each.takes(problem)]
+    shape = shape_of(problem) if objective == "latency" else WHOLE
+    members += [each for each in MEMBERS[objective] if each.takes(problem, shape)]
     found = sorted(members, key=_rank)
     return [each for each in found if each.effort is not None or not in_iterations]
 

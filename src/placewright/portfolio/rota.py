@@ -41,7 +41,8 @@ class Rota:
 
     A member that works on several cores (`Member.cores`) comes before both. It is for problems
     that it is by far the best for, so the sooner it has them all the better: what it finds others
-    would have to find anew, and what it proves of a part it must know to the end to go on.
+    would have to find anew, and what it proves of a part it must know to the end to go on. Provers
+    may work beside it, if it leaves cores.
 
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
@@ -53,7 +54,8 @@ class Rota:
         self.provers = deque(each for each in members if each.role == "prove")
         self.searchers = [_Searcher(each) for each in members if each.role == "search"]
         self.seed, self.in_iterations = seed, in_iterations
-        self.proving = self.constructing = 0
+        self.proving: set[int] = set()  # tasks, but for one that works on several cores
+        self.constructing = 0
         self.cores: dict[int, float] = {}  # that each task under way works on, by its number
         self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
@@ -80,8 +82,9 @@ class Rota:
         if self.provers and self._may_prove(workers):
             member = self.provers.popleft()
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
-            self.proving += 1
-            return self._task(member, standing, left * share, math.inf if member.alone else 1)
+            task = self._task(member, standing, left * share, math.inf if member.alone else 1)
+            self.proving.add(task.number)
+            return task
         if not self.searchers:
             return None
         chosen = max(self.searchers, key=lambda each: each.merit)
@@ -94,8 +97,7 @@ class Rota:
         """What became of a task; who is `useless` is not asked again."""
         role = task.member.role
         self.spent[role] += seconds
-        if role == "prove":
-            self.proving -= 1
+        self.proving.discard(task.number)
         if role == "construct":
             self.constructing -= 1
         self.cores.pop(task.number, None)
@@ -130,16 +132,15 @@ class Rota:
     def _may_prove(self, workers: int) -> bool:
         if workers == 1:
             return self.spent["prove"] <= self.spent["search"] or not self.searchers
-        return self.proving < max(1, workers // WORKERS_PER_PROVER)
+        return len(self.proving) < max(1, workers // WORKERS_PER_PROVER)
 
     def _may_lead(self) -> bool:
         return bool(self.provers and self.provers[0].cores) and not self.in_iterations
 
     def _lead(self, standing: Standing, left: float, workers: int, widest: int) -> Task:
         member = self.provers.popleft()
-        cores = min(member.most_cores, widest)
+        cores = max(1, min(member.most_cores, int(member.core_share * widest)))
         share = member.share if max(workers, widest) > 1 else min(member.share, LEADING_ALONE)
-        self.proving += 1
         task = self._task(member, standing, left * share, cores)
         task.options[member.cores] = str(cores)
         return task

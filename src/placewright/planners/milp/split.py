@@ -24,11 +24,12 @@ from placewright.planners.base import (
 from placewright.planners.cp.state import State
 from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
 from placewright.planners.milp.parallel import BOUND_TURN, PROVED, Method, Solvers, shortest
+from placewright.planners.milp.parts import parts_of
 from placewright.planners.milp.planner import DEFAULT_SECONDS
 from placewright.planners.milp.solver import SOLVERS
 from placewright.planners.milp.split_bound import channel_bounds
 from placewright.planners.milp.split_channels import polished, searched, solve_in_order
-from placewright.planners.milp.split_exact import Chain, parts_of
+from placewright.planners.milp.split_exact import Chain
 from placewright.planners.milp.telling import Teller
 from placewright.problem import Problem
 

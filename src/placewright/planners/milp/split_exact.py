@@ -15,90 +15,28 @@ module hard are mostly not its ends, so one that is hard is first bounded for al
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 
 import numpy as np
 
 from placewright.bounds.latency import lower_bound
-from placewright.coarsen.modules import Modules
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import Budget
 from placewright.planners.milp.incumbent import timed
 from placewright.planners.milp.parallel import BOUND_TURN, PROVED, Answer, Job, Solvers
-from placewright.planners.milp.subproblem import Subproblem, subproblem
+from placewright.planners.milp.parts import (
+    ROUNDING,
+    Arc,
+    Part,
+    joined,
+    longest_paths,
+    shortest_path,
+)
+from placewright.planners.milp.subproblem import Subproblem
 from placewright.problem import Problem
 
-ROUNDING = 1e-12
 GUESSED, BOUNDED, SOLVED = range(3)
-
-Arc = tuple[int, int, int]
-"""A part, the device of the cut op before it and that of its own."""
-
-
-@dataclass(frozen=True, eq=False)
-class Part:
-    """Consecutive modules between two cut ops, -1 for none at the ends of the chain."""
-
-    whole: Problem
-    ops: Ints
-    before: int
-    after: int
-
-    @cached_property
-    def sub(self) -> Subproblem:
-        """Its ops, after the cut op before it, which has ended: no time, no memory."""
-        if self.before < 0:
-            return subproblem(self.whole, self.ops)
-        sub = subproblem(self.whole, np.concatenate([[self.before], self.ops]))
-        time, memory = sub.problem.op_time.copy(), sub.problem.op_memory.copy()
-        time[0], memory[0] = 0.0, 0.0
-        return replace(sub, problem=replace(sub.problem, op_time=time, op_memory=memory))
-
-    def restricted(self, placement: Placement) -> tuple[tuple[int, int], Placement]:
-        """What a placement of the whole is here: its pair of devices, and its plan of the part."""
-        here = self.sub.restricted(placement)
-        return self.ends(here), here
-
-    def ends(self, placement: Placement) -> tuple[int, int]:
-        """The pair of devices of a placement of the part; device 0 at an end of the chain."""
-        ops = self.sub.ops.tolist()
-        source, target = (
-            int(placement.device[ops.index(op)]) if op >= 0 else 0
-            for op in (self.before, self.after)
-        )
-        return source, target
-
-    def pinned(self, source: int, target: int) -> Subproblem:
-        """With the cut op before it on device `source`, its own on `target`."""
-        pins = {}
-        if self.before >= 0:
-            pins[int(self.sub.problem.op_unit[0])] = source
-        if self.after >= 0:
-            op = int(np.flatnonzero(self.sub.ops == self.after)[0])
-            pins[int(self.sub.problem.op_unit[op])] = target
-        return replace(self.sub, problem=self.sub.problem.with_pins(pins))
-
-
-def parts_of(modules: Modules) -> list[Part]:
-    """The modules, joined where ops that must be together lie in several of them."""
-    problem = modules.problem
-    unit, module = problem.op_unit, modules.op_module
-    first = np.full(problem.unit_count, modules.count)
-    last = np.zeros(problem.unit_count, dtype=np.int64)
-    np.minimum.at(first, unit, module)
-    np.maximum.at(last, unit, module)
-    spans = np.bincount(first, minlength=modules.count) - np.bincount(last, minlength=modules.count)
-    kept = np.flatnonzero(np.cumsum(spans)[:-1] == 0)
-    ends = [*kept.tolist(), modules.count - 1]
-    parts, begin, before = [], 0, -1
-    for end in ends:
-        ops = np.concatenate([modules.ops(t) for t in range(begin, end + 1)])
-        after = int(modules.cut_op[end]) if end < modules.count - 1 else -1
-        parts.append(Part(problem, ops, before, after))
-        begin, before = end + 1, after
-    return parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,7 +83,7 @@ class Chain:
         Or until all that are not have had so many turns.
         """
         while limit.left > 0 and not self.is_finished:
-            arcs, _ = _shortest(self.guess)
+            arcs, _ = shortest_path(self.guess)
             waiting = self._waiting(arcs, np.inf)
             asked = self._waiting(arcs, turns)
             if not asked:
@@ -156,7 +94,7 @@ class Chain:
     @property
     def is_finished(self) -> bool:
         """Whether no plan is shorter but for what arcs have been given up."""
-        arcs, length = _shortest(self.guess)
+        arcs, length = shortest_path(self.guess)
         if not np.isfinite(length) or length >= self._best_length() * (1 - PROVED / 10):
             return True
         return not self._waiting(arcs, np.inf)
@@ -174,7 +112,7 @@ class Chain:
         while len(found) < self.solvers.at_once:
             for part, *pair in asked:
                 cost[part][tuple(pair)] = np.inf
-            arcs, length = _shortest(cost)
+            arcs, length = shortest_path(cost)
             asked = self._waiting(arcs, turns)
             if not asked or length >= self._best_length():
                 break
@@ -183,48 +121,14 @@ class Chain:
 
     def result(self) -> Chained:
         """What is known so far."""
-        bound = _shortest(self.low)[1] * (1 - ROUNDING * len(self.parts))
+        bound = shortest_path(self.low)[1] * (1 - ROUNDING * len(self.parts))
         return Chained(self._stitched(), bound if np.isfinite(bound) else 0.0)
 
     # -- bounds of arcs --------------------------------------------------------------------------
 
     def _paths(self, part: Part) -> Floats:
-        """`[source, target]` the longest path, each op on its best device given what it reads.
-
-        `inf` where a cut op cannot be.
-        """
-        sub = part.sub
-        problem = sub.problem
-        time = np.where(problem.unit_allowed[problem.op_unit], problem.op_time, np.inf)
-        first = self._open(part.before)
-        finish = np.tile(time[:, None, :], (1, len(first), 1))  # [op, source, device]
-        if part.before >= 0:
-            finish[0] = np.where(np.eye(len(first), dtype=bool), finish[0], np.inf)
-        offsets, edges = problem.op_inputs
-        for op in problem.topological_order.tolist():
-            start = np.zeros(finish.shape[1:])
-            for edge in edges[offsets[op] : offsets[op + 1]].tolist():
-                done = finish[problem.edge_producer[edge]]
-                move = _moves(problem, edge)
-                np.maximum(start, (done[:, :, None] + move).min(axis=1), out=start)
-            finish[op] += start
-        if part.after >= 0:
-            cost = finish[int(np.flatnonzero(sub.ops == part.after)[0])]
-        else:
-            cost = finish.min(axis=2).max(axis=0)[:, None]
-        closed = ~(first[:, None] & self._open(part.after)[None, :])
-        cost = np.maximum(cost * (1 - ROUNDING * len(sub.ops)), self._bound(sub))
-        cost[closed] = np.inf
-        return np.asarray(cost)
-
-    def _open(self, cut_op: int) -> Flags:
-        """`[device]` whether the cut op can be there; one device for both ends of the chain."""
-        if cut_op < 0:
-            return np.ones(1, dtype=np.bool_)
-        problem, unit = self.problem, self.problem.op_unit[cut_op]
-        room = problem.unit_memory[unit] <= problem.device_memory
-        open_to: Flags = np.isfinite(problem.unit_time[unit]) & room
-        return open_to
+        """`[source, target]` the longest path, and what bounds the part wherever its ends are."""
+        return np.maximum(longest_paths(part), self._bound(part.sub))
 
     def _bound(self, sub: Subproblem) -> float:
         key = sub.key()
@@ -348,7 +252,7 @@ class Chain:
     # -- the plan --------------------------------------------------------------------------------
 
     def _best_length(self) -> float:
-        return _shortest(self.value)[1]
+        return shortest_path(self.value)[1]
 
     @property
     def _distances(self) -> tuple[list[Floats], list[Floats]]:
@@ -363,44 +267,7 @@ class Chain:
 
     def _stitched(self) -> Placement | None:
         """The parts' plans on the shortest path of solved arcs, one after another."""
-        arcs, length = _shortest(self.value)
+        arcs, length = shortest_path(self.value)
         if not np.isfinite(length):
             return None
-        device = np.full(self.problem.op_count, -1)
-        items = []
-        for arc in arcs:
-            part, placement = self.parts[arc[0]], self.placements[arc]
-            device[part.sub.ops] = placement.device
-            items.append(part.sub.items(placement, skipped=1 if part.before >= 0 else 0))
-        return Placement(device, np.concatenate(items))
-
-
-def _moves(problem: Problem, edge: int) -> Floats:
-    """`[source, target]` seconds of the edge's transfer; `inf` where its ops must be together."""
-    size = problem.tensor_bytes[problem.edge_tensor[edge]]
-    move: Floats = problem.link_latency + size * problem.link_seconds_per_byte
-    unit = problem.op_unit
-    if unit[problem.edge_producer[edge]] == unit[problem.consumers[edge]]:
-        move = np.full_like(move, np.inf)
-    else:
-        move = move.copy()
-    np.fill_diagonal(move, 0.0)
-    return move
-
-
-def _shortest(cost: list[Floats]) -> tuple[list[Arc], float]:
-    """The arcs `(part, source, target)` of a shortest path, and its length."""
-    total = np.zeros(cost[0].shape[0])
-    choices = []
-    for each in cost:
-        lengths = total[:, None] + each
-        choices.append(lengths.argmin(axis=0))
-        total = lengths.min(axis=0)
-    at = int(total.argmin())
-    length = float(total[at])
-    arcs = []
-    for part in range(len(cost) - 1, -1, -1):
-        source = int(choices[part][at])
-        arcs.append((part, source, at))
-        at = source
-    return arcs[::-1], length
+        return joined(self.problem, self.parts, [self.placements[arc] for arc in arcs])

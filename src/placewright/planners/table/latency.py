@@ -271,4 +271,16 @@ LATENCY: tuple[PlannerEntry, ...] = (
         },
         quick=False,
     ),
+    PlannerEntry(
+        "module-annealing",
+        "latency",
+        "modules annealed one by one, joined by a shortest path",
+        "dynamic program of DiviML §IV-B1, annealing for the solver",
+        "modular.planner:ModuleAnnealing",
+        {
+            "turns": "of a module each (60; with a time limit, no limit)",
+            "processes": "modules annealed at the same time (1)",
+        },
+        quick=False,
+    ),
 )

@@ -1,0 +1,172 @@
+"""A module between two devices: the plans of it so far, and how to find a better one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from placewright.coarsen import Coarser, coarsen
+from placewright.errors import PlacewrightError
+from placewright.graph import Floats
+from placewright.plan import Placement
+from placewright.planners import refining
+from placewright.planners.base import Budget, no_progress
+from placewright.planners.milp.incumbent import Incumbent, timed
+from placewright.planners.milp.parts import Part
+from placewright.planners.multilevel import Multilevel
+from placewright.planners.search import Annealing
+from placewright.planners.walk import breadth_first_sequence
+from placewright.problem import Problem
+
+MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
+AFRESH = 4  # each such turn is from nothing, for a share of its time; the others from the best
+AFRESH_SHARE = 0.4
+COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
+TINY_OPS = 16
+PROVED = 1e-9
+EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
+
+
+class _Pace:
+    """What a turn may take: seconds or, counted in turns and for tiny modules, iterations."""
+
+    def __init__(self, budget: Budget, ops: int, in_turns: bool) -> None:
+        self.budget = budget
+        self.iterations = EVALUATIONS_PER_OP * ops if in_turns or ops <= TINY_OPS else None
+
+    def part(self, share: float) -> Budget:
+        return Budget() if self.iterations else self.budget.part(share * self.budget.left)
+
+
+@dataclass(eq=False)
+class Arc:
+    """A `part` that begins on device `source` and ends on `target`, in no less than `low` seconds.
+
+    `plans`, the shortest first; `turns` and `seconds` that were spent on it. `simple`: what the
+    best takes that has all on one of the two devices.
+    """
+
+    part: Part
+    source: int
+    target: int
+    low: float
+    simple: float = math.inf
+    plans: list[Incumbent] = field(default_factory=list)
+    turns: int = 0
+    seconds: float = 0.0
+    _memory: dict[Incumbent, Floats] = field(default_factory=dict)
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The part with its ends pinned."""
+        return self.part.pinned(self.source, self.target).problem
+
+    @property
+    def value(self) -> float:
+        return self.plans[0].value if self.plans else math.inf
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing better can be found, or nothing at all was."""
+        if self.turns and not self.plans:
+            return True
+        return self.value <= self.low * (1 + PROVED) or self._is_forced
+
+    @cached_property
+    def _is_forced(self) -> bool:
+        """Whether the ends leave no unit a choice."""
+        several = self.part.sub.problem.unit_allowed.sum(axis=1) > 1
+        free = self.part.with_ends(np.full(len(self.part.sub.ops), -1), 0, 0) < 0
+        return bool(self.plans) and not several[self.part.sub.problem.op_unit[free]].any()
+
+    def memory(self, plan: Incumbent) -> Floats:
+        """`[device]` bytes."""
+        if plan not in self._memory:
+            problem = self.part.sub.problem
+            used = np.bincount(plan.placement.device, problem.op_memory, problem.device_count)
+            self._memory[plan] = used.astype(np.float64)
+        return self._memory[plan]
+
+    def cost(self, plan: Incumbent, price: Floats) -> float:
+        """Seconds, with those that its bytes cost."""
+        return plan.value + float(price @ self.memory(plan))
+
+    def cheapest(self, price: Floats) -> Incumbent:
+        return min(self.plans, key=lambda plan: self.cost(plan, price))
+
+    def offer(self, found: Incumbent) -> bool:
+        """Keep it if no plan kept is as short and takes as little; whether it is the shortest."""
+        memory = self.memory(found)
+        for plan in self.plans:
+            if plan.value <= found.value and (self.memory(plan) <= memory).all():
+                return False
+        is_shortest = found.value < self.value
+        others = [
+            plan
+            for plan in self.plans
+            if plan.value < found.value or (self.memory(plan) < memory).any()
+        ]
+        self.plans = sorted([*others, found], key=lambda plan: plan.value)[:MOST_PLANS]
+        return is_shortest
+
+    def offer_simple(self) -> None:
+        """The ops all on the first device or all on the second, but for the other's cut op."""
+        problem = self.part.sub.problem
+        sequence = breadth_first_sequence(problem, problem.topological_order)
+        for device in {self.source, self.target}:
+            devices = self.part.with_ends(
+                np.full(problem.op_count, device), self.source, self.target
+            )
+            pinned = problem.unit_pinned[problem.op_unit]
+            devices = np.where(pinned >= 0, pinned, devices).astype(np.int32)
+            if np.isfinite(problem.op_time[np.arange(problem.op_count), devices]).all():
+                self.offer(timed(problem, Placement(devices, sequence)))
+        self.simple = self.value
+
+    def search(self, turn: int, budget: Budget, in_turns: bool, seed: int) -> Incumbent | None:
+        """A plan from turn number `turn`; None if there is none. Several may run side by side."""
+        best = self.plans[0] if self.plans else None
+        pace = _Pace(Budget(budget.left), self.problem.op_count, in_turns)
+        try:
+            if turn == 0:
+                return self._fused_first(pace, 1.0, seed)
+            if best is None or turn % AFRESH == 1:
+                afresh = self._whole if turn % (2 * AFRESH) == 1 else self._fused_first
+                best = afresh(pace, AFRESH_SHARE, seed)
+            return self._refined(best, pace, seed)
+        except PlacewrightError:  # such as: the module alone has no room on these devices
+            return None
+
+    def _fused_first(self, pace: _Pace, share: float, seed: int) -> Incumbent:
+        """Few ops are soon placed well, and on slow links next to as well as all."""
+        problem = self._fused.problem if self._fused else self.problem
+        annealing = Annealing(iterations=pace.iterations, order="free")
+        found = annealing.plan(problem, pace.part(share), seed, no_progress).placement
+        return timed(self.problem, self._fused.expand(found) if self._fused else found)
+
+    def _whole(self, pace: _Pace, share: float, seed: int) -> Incumbent:
+        """Op by op, ever finer: better where links are fast."""
+        multilevel = Multilevel(iterations=pace.iterations)
+        return timed(
+            self.problem,
+            multilevel.plan(self.problem, pace.part(share), seed, no_progress).placement,
+        )
+
+    def _refined(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
+        per_op = best.value / self.problem.op_count
+        hot = COLDEST * WARMTH ** np.random.default_rng(seed).random() * per_op
+        limit = math.inf if pace.iterations is None else pace.iterations
+        found, _ = refining.refined(
+            self.problem, best.placement, pace.part(1.0), limit, seed, no_progress, hot
+        )
+        return timed(self.problem, found)
+
+    @cached_property
+    def _fused(self) -> Coarser | None:
+        """What an engine fuses as one op each: some times fewer ops, and nearly as good plans."""
+        if self.problem.op_count <= TINY_OPS:
+            return None
+        return coarsen(self.problem, "fusion")

@@ -1,0 +1,171 @@
+"""A graph as modules in a row, each between two devices an arc; shortest paths over the arcs.
+
+Units with ops in several modules, such as tied weights, would join all that is between them. So
+there is a `Line` for every choice of their devices, and lines share the arcs of modules that have
+none of their ops.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from placewright.coarsen.modules import Modules, split_modules
+from placewright.graph import Floats
+from placewright.plan import Placement
+from placewright.planners.milp.incumbent import Incumbent, timed
+from placewright.planners.milp.parts import (
+    Part,
+    joined,
+    longest_paths,
+    parts_of,
+    shortest_path,
+    spans_of,
+)
+from placewright.planners.modular.arc import Arc
+from placewright.problem import Problem
+
+MOST_LINES = 16
+HOPE = 0.03  # of what is best between other devices, that an arc not tried yet may be shorter
+SLOWNESS = 0.02  # of what its simple plan is slower, that it is less likely to be
+HOPE_PER_TURN = 0.02  # that one tried once may yet get shorter; of n turns an n-th of it
+
+Pair = tuple[int, int]
+"""The devices of the cut ops that a module begins and ends with."""
+
+Key = tuple[bytes, ...]
+
+
+@dataclass(eq=False)
+class Kind:
+    """Modules that are the same problem: `arcs` by the devices of their ends."""
+
+    part: Part
+    arcs: dict[Pair, Arc] = field(init=False)
+
+    def __post_init__(self) -> None:
+        low = longest_paths(self.part)
+        self.shape = low.shape
+        self.arcs = {
+            (source, target): Arc(self.part, source, target, float(low[source, target]))
+            for source, target in np.argwhere(np.isfinite(low)).tolist()
+        }
+        for arc in self.arcs.values():
+            arc.offer_simple()
+
+    @property
+    def tried(self) -> list[Arc]:
+        return [arc for arc in self.arcs.values() if arc.turns and arc.plans]
+
+    def table(self, price: Floats, hopeful: bool) -> Floats:
+        """`[source, target]` seconds found, or that may yet be found; bytes cost their price."""
+        table = np.full(self.shape, np.inf)
+        for pair, arc in self.arcs.items():
+            if arc.plans:
+                table[pair] = arc.cost(arc.cheapest(price), price)
+        if hopeful:
+            best = min(self.tried, key=lambda arc: table[arc.source, arc.target], default=None)
+            for pair, arc in self.arcs.items():
+                if not arc.is_closed:
+                    table[pair] = self._hoped(arc, best, table, price)
+        return table
+
+    def _hoped(self, arc: Arc, best: Arc | None, table: Floats, price: Floats) -> float:
+        """What an arc may yet cost; `best` is the one that costs least of those tried.
+
+        Not much less than that: what the ends are on matters little beside what is between, but
+        slow devices rarely do better.
+        """
+        low = arc.low + float(price.min()) * float(self.part.sub.problem.op_memory.sum())
+        cost = float(table[arc.source, arc.target])
+        if arc.turns:
+            return max(low, cost - arc.value * HOPE_PER_TURN / arc.turns)
+        if best is None or not arc.plans:
+            return low
+        least = (1 - HOPE) * float(table[best.source, best.target])
+        slower = SLOWNESS * max(arc.simple - best.simple, 0.0)
+        return min(cost, max(low, least + slower))
+
+
+@dataclass(eq=False)
+class Line:
+    """The modules of a `problem` whose units each lie in one, or have but one device."""
+
+    problem: Problem
+    parts: list[Part]
+    kinds: list[Kind]
+
+    def path(self, price: Floats, hopeful: bool = False) -> Choice:
+        """The shortest with `price[device]` seconds for each byte.
+
+        Over what was found or, `hopeful`, may yet be; of infinite length if there is none.
+        """
+        tables: dict[int, Floats] = {}
+        for kind in self.kinds:
+            if id(kind) not in tables:
+                tables[id(kind)] = kind.table(price, hopeful)
+        arcs, length = shortest_path([tables[id(kind)] for kind in self.kinds])
+        return Choice(self, [(source, target) for _, source, target in arcs], length)
+
+    def arcs(self, path: list[Pair]) -> list[Arc]:
+        return [kind.arcs[pair] for kind, pair in zip(self.kinds, path, strict=True)]
+
+    def joined(self, plans: list[Incumbent]) -> Placement:
+        """The plans of all modules as one of the whole."""
+        return joined(self.problem, self.parts, [plan.placement for plan in plans])
+
+    def learn(self, placement: Placement) -> None:
+        """Take over what a plan of the whole does with each module; it has a sequence."""
+        for part, kind in zip(self.parts, self.kinds, strict=True):
+            pair, here = part.restricted(placement)
+            pinned = part.sub.problem.op_pinned
+            if pair in kind.arcs and ((pinned < 0) | (pinned == here.device)).all():
+                arc = kind.arcs[pair]
+                arc.offer(timed(part.sub.problem, here))
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """A path over the modules of a line, and its seconds with what its bytes cost."""
+
+    line: Line
+    path: list[Pair]
+    length: float
+
+
+def lines_of(problem: Problem) -> list[Line]:
+    """One for every choice of devices of the units that lie in several modules.
+
+    Of more than `MOST_LINES` choices there is none: modules that share such units are joined.
+    """
+    kinds: dict[Key, Kind] = {}
+    lines = []
+    for pinned in _pinned(problem, split_modules(problem)):
+        parts = parts_of(split_modules(pinned))
+        for part in parts:
+            if part.sub.key() not in kinds:
+                kinds[part.sub.key()] = Kind(part)
+        lines.append(Line(pinned, parts, [kinds[part.sub.key()] for part in parts]))
+    return lines
+
+
+def part_sizes(problem: Problem) -> list[int]:
+    """Ops of the modules in a row."""
+    pinned = _pinned(problem, split_modules(problem))[0]
+    return [len(part.ops) for part in parts_of(split_modules(pinned))]
+
+
+def _pinned(problem: Problem, modules: Modules) -> list[Problem]:
+    first, last = spans_of(modules)
+    devices = problem.unit_allowed.sum(axis=1)
+    ties = np.flatnonzero((first < last) & (devices > 1))
+    if not len(ties) or math.prod(devices[ties].tolist()) > MOST_LINES:
+        return [problem]
+    choices = [np.flatnonzero(problem.unit_allowed[unit]).tolist() for unit in ties]
+    return [
+        problem.with_pins(dict(zip(ties.tolist(), chosen, strict=True)))
+        for chosen in product(*choices)
+    ]
