@@ -33,41 +33,30 @@ def cuts(edges, n, first, last):
 def heads_and_tails(part, routes, first, last, shut):
     """`(head, tail)[op][device]` by going through all ways, recursively."""
     n, devices = part.time.shape
-    edges = list(zip(part.tail.tolist(), part.head.tolist(), strict=True))
 
-    def head(op, d):
-        if shut[op, d] or (op == 0 and d != first):
-            return math.inf
-        return max(
-            (
-                min(
-                    head(u, a) + float(part.time[u, a]) + delay(part, routes, e, a, d)
-                    for a in range(devices)
-                )
-                for e, (u, v) in enumerate(edges)
-                if v == op
-            ),
-            default=0.0,
-        )
+    def longest(ends, others, end, pinned, send):
+        """From op `end`, on `pinned` (-1: anywhere), to each op; edges go from others to ends."""
 
-    def tail(op, d):
-        if shut[op, d] or (op == n - 1 and last >= 0 and d != last):
-            return math.inf
-        return max(
-            (
-                min(
-                    tail(v, b) + float(part.time[v, b]) + delay(part, routes, e, d, b)
-                    for b in range(devices)
-                )
-                for e, (u, v) in enumerate(edges)
-                if u == op
-            ),
-            default=0.0,
-        )
+        def way(op, d):
+            if shut[op, d] or (op == end and pinned >= 0 and d != pinned):
+                return math.inf
+            return max(
+                (
+                    min(
+                        way(other, a) + float(part.time[other, a]) + send(e, a, d)
+                        for a in range(devices)
+                    )
+                    for e, other in enumerate(others.tolist())
+                    if ends[e] == op
+                ),
+                default=0.0,
+            )
+
+        return [[way(op, d) for d in range(devices)] for op in range(n)]
 
     return (
-        [[head(op, d) for d in range(devices)] for op in range(n)],
-        [[tail(op, d) for d in range(devices)] for op in range(n)],
+        longest(part.head, part.tail, 0, first, lambda e, a, d: delay(part, routes, e, a, d)),
+        longest(part.tail, part.head, n - 1, last, lambda e, b, d: delay(part, routes, e, d, b)),
     )
 
 

@@ -8,23 +8,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.relaxation import hubs, lagrangian, prove, rehearse
+from placewright.bounds.relaxation import hubs, lagrangian, prove, rehearse, slots
 from placewright.bounds.relaxation.candidates import candidates
 from placewright.bounds.relaxation.hubs import bound_by_copies, hub_of
 from placewright.bounds.relaxation.lagrangian import Chain, Prices, Pricing
 from placewright.bounds.relaxation.network import network_of
 from placewright.bounds.relaxation.paths import settle
 from placewright.bounds.relaxation.regions import BOUNDED, Regions, _pairs_like
-from placewright.bounds.relaxation.solving import Solver
 from placewright.bounds.relaxation.twins import by_first
 from placewright.kernels.bound_hub import case_bound, heads_and_tails
 from placewright.kernels.bound_paths import mark_cuts
 from placewright.planners.base import Budget
 from tests import naive, naive_copies
-from tests.bounds.test_relaxation import optimum_of, problem_of
+from tests.bounds.test_relaxation import (
+    EXACT,
+    SOLVED,
+    assert_nothing_proved_is_above_the_optimum,
+    optimum_of,
+    problem_of,
+    regions_of,
+    value_when_solved,
+)
 from tests.strategies import problems
 
-EXACT = 1e-9
 ENDLESS = Budget()
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.0])
 
@@ -88,8 +94,7 @@ def looking_closely():
 @settings(max_examples=20)
 @given(problem=repeated_blocks())
 def test_nothing_proved_of_equal_blocks_is_above_the_optimum(problem):
-    optimum = optimum_of(problem)
-    assert prove(problem, Budget(20.0)).value <= optimum * (1 + EXACT)
+    assert_nothing_proved_is_above_the_optimum(problem)
 
 
 @settings(max_examples=40)
@@ -99,32 +104,22 @@ def test_nothing_proved_of_equal_blocks_is_above_the_optimum(problem):
     )
 )
 def test_nothing_proved_of_large_regions_is_above_the_optimum(problem):
-    optimum = optimum_of(problem)
     first, second, third, fourth = looking_closely()
     with first, second, third, fourth:
-        assert prove(problem, Budget(20.0)).value <= optimum * (1 + EXACT)
+        assert_nothing_proved_is_above_the_optimum(problem)
 
 
 @settings(max_examples=30)
 @given(problem=repeated_blocks())
 def test_what_is_found_of_one_region_is_valid_for_its_twins(problem):
     optimum = optimum_of(problem)
-    network = network_of(problem)
-    regions = Regions.of(network)
-    regions.rule_out(np.inf)
-    solver = Solver(regions, ENDLESS)
-    for _ in range(4):
-        reach = settle(network, regions, ENDLESS)
-        solver.raise_costs(solver.waiting(reach.arcs(), np.inf))
-    assert settle(network, regions, ENDLESS).value <= optimum * (1 + 1e-6)
+    assert value_when_solved(problem, 4) <= optimum * (1 + SOLVED)
 
 
 @settings(max_examples=30)
 @given(problem=repeated_blocks(), data=st.data())
 def test_prices_of_equal_regions_are_those_of_each_by_itself(problem, data):
-    network = network_of(problem)
-    regions = Regions.of(network)
-    regions.rule_out(np.inf)
+    network, regions = regions_of(problem)
     steps = settle(network, regions, ENDLESS).steps()
     size = 1 + network.device_count + network.routes.channel_count
     weights = st.lists(st.floats(0.001, 1.0), min_size=size, max_size=size)
@@ -142,11 +137,7 @@ def test_prices_of_equal_regions_are_those_of_each_by_itself(problem, data):
 @settings(max_examples=60)
 @given(problem=hub_problems(), data=st.data())
 def test_a_case_is_no_longer_than_the_best_schedule_with_these_copies(problem, data):
-    device = st.integers(0, problem.device_count - 1)
-    first, last = data.draw(device), data.draw(device)
-    problem = naive_copies.timeless_ends(problem, first, last)
-    with mock.patch.object(hubs, "FEWEST_READERS", 2):
-        network, ops, hub = whole_region(problem)
+    problem, first, last, network, ops, hub = between_two_ends(problem, data)
     if hub is None:
         return
     said = st.sampled_from([-1, 0, 1])
@@ -164,23 +155,26 @@ def test_a_case_is_no_longer_than_the_best_schedule_with_these_copies(problem, d
     assert bound <= optimum * (1 + EXACT)
 
 
-def whole_region(problem):
-    """The region from the first op to the last: network, ops, hub."""
+def between_two_ends(problem, data):
+    """The region from the first op to the last, both on a device, in no time.
+
+    The problem with these ends, their devices, its network, the region's ops and its hub.
+    """
+    device = st.integers(0, problem.device_count - 1)
+    first, last = data.draw(device), data.draw(device)
+    problem = naive_copies.timeless_ends(problem, first, last)
     network = network_of(problem)
     ops = np.arange(1, network.count - 1)
     part = network.part(ops, (1, network.count - 2))
     part.closed[[0, -1]] = 0.0
-    return network, ops, hub_of(network, ops, part)
+    with mock.patch.object(hubs, "FEWEST_READERS", 2):
+        return problem, first, last, network, ops, hub_of(network, ops, part)
 
 
 @settings(max_examples=40)
 @given(problem=hub_problems(), data=st.data())
 def test_all_cases_together_bound_the_region_between_its_ends(problem, data):
-    device = st.integers(0, problem.device_count - 1)
-    first, last = data.draw(device), data.draw(device)
-    problem = naive_copies.timeless_ends(problem, first, last)
-    with mock.patch.object(hubs, "FEWEST_READERS", 2):
-        network, _, hub = whole_region(problem)
+    problem, first, last, network, _, hub = between_two_ends(problem, data)
     if hub is None:
         return
     bound = bound_by_copies(hub, network, first, last, 0.0, ENDLESS)
@@ -244,10 +238,8 @@ def model(layers, name="gpt3-330m"):
 @settings(max_examples=20)
 @given(problem=hub_problems())
 def test_pairs_of_equal_devices_are_bounded_once(problem):
-    network = network_of(of_equal_devices(problem))
+    network, regions = regions_of(of_equal_devices(problem))
     assert not network.like.any()
-    regions = Regions.of(network)
-    regions.rule_out(np.inf)
     settle(network, regions, ENDLESS)
     for (_, is_anywhere), table in regions._tables.items():
         known = table[np.isfinite(table)]
@@ -266,9 +258,7 @@ def test_devices_are_like_each_other_where_times_links_and_channels_are():
 def test_equal_layers_are_bounded_once():
     counted = []
     for layers in (3, 6):
-        network = network_of(model(layers))
-        regions = Regions.of(network)
-        regions.rule_out(np.inf)
+        network, regions = regions_of(model(layers))
         settle(network, regions, ENDLESS, 512)
         assert (regions.level == BOUNDED).sum() >= layers
         counted.append(len(regions._tables))
@@ -276,16 +266,18 @@ def test_equal_layers_are_bounded_once():
 
 
 def test_each_layer_adds_as_much_to_the_bound():
-    values = [prove(model(layers), Budget(30.0)).value for layers in (2, 4, 8)]
+    with mock.patch.object(slots, "MOST_WORK", 10_000_000):
+        values = [prove(model(layers), Budget(30.0)).value for layers in (2, 4, 8)]
     assert values[2] - values[1] == pytest.approx(2 * (values[1] - values[0]), rel=0.02)
 
 
 def test_a_rehearsal_runs_every_kernel(monkeypatch):
     ran = []
     monkeypatch.setattr(hubs, "case_bound", lambda *_: ran.append("case") or 1.0)
+    monkeypatch.setattr(slots, "slots_bound", lambda *_: ran.append("slots") or (0.0, 1))
     monkeypatch.setattr(lagrangian, "pair_energies", lambda *_: ran.append("energies"))
     rehearse(model(1))
-    assert set(ran) == {"case", "energies"}
+    assert set(ran) == {"case", "slots", "energies"}
 
 
 def test_copies_that_take_long_keep_a_layer_on_one_device():

@@ -9,22 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.bounds.bound import Bound
-from placewright.coarsen.devices import alike
-from placewright.graph import Floats, Ints
+from placewright.bounds.kinds import kinds
+from placewright.graph import Floats
 
 if TYPE_CHECKING:
     from placewright.problem import Problem
 
 BISECTIONS = 60
 ROUNDING = 1e-9  # of a need: sums of many floats are rounded
-
-
-def kinds(problem: Problem) -> tuple[Ints, Ints]:
-    """`coarsen.devices.alike`, cached on the problem: it looks at all times of all devices."""
-    cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
-    if cached is None:
-        cached = problem.__dict__["_kinds"] = alike(problem)
-    return cached
 
 
 class Offload:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.bounds.bound import Bound
-from placewright.coarsen.devices import alike, restricted
+from placewright.bounds.kinds import one_of_each
 from placewright.graph import Floats, Ints
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.ranks import upward_ranks
@@ -35,28 +35,19 @@ ROUNDING = 1e-12
 
 def lower_bound(problem: Problem) -> Bound:
     """The best of the bounds below."""
-    problem, count = _classes(problem)
+    problem, count = one_of_each(problem)
     bounds = _critical_path(problem, count), _work(problem, count)
     return max(bounds, key=lambda bound: bound.value)
 
 
 def critical_path(problem: Problem) -> Bound:
     """The longest path with each op on its fastest device, memory priced."""
-    return _critical_path(*_classes(problem))
+    return _critical_path(*one_of_each(problem))
 
 
 def work(problem: Problem) -> Bound:
     """All work, shared out over the devices in the best proportion, memory priced."""
-    return _work(*_classes(problem))
-
-
-def _classes(problem: Problem) -> tuple[Problem, Floats]:
-    """The problem on one device of each class, and how many there are of each."""
-    first, class_of = alike(problem)
-    count = np.bincount(class_of).astype(np.float64)
-    if len(first) == problem.device_count:
-        return problem, count
-    return restricted(problem, first).problem, count  # classes are numbered by their first device
+    return _work(*one_of_each(problem))
 
 
 def _critical_path(problem: Problem, count: Floats) -> Bound:

@@ -16,7 +16,8 @@ import numpy as np
 
 from placewright.bounds import latency
 from placewright.bounds.bound import Bound
-from placewright.bounds.even_share import even_share, kinds
+from placewright.bounds.even_share import even_share
+from placewright.bounds.kinds import kinds
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
 

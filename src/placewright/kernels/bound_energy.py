@@ -53,11 +53,16 @@ class Routes(NamedTuple):
 
 
 @njit(inline="always")
-def _cost(part, routes, flow, price, e, a, b):
+def delay(net, routes, e, a, b):
+    """Seconds that edge `e` of a part or network is sent from device `a` to `b`."""
     if a == b:
         return 0.0
-    delay = part.fixed[e] * routes.latency[a, b] + part.size[e] * routes.per_byte[a, b]
-    return (flow[e] + part.weight[e] * price[a, b]) * delay
+    return net.fixed[e] * routes.latency[a, b] + net.size[e] * routes.per_byte[a, b]
+
+
+@njit(inline="always")
+def _cost(part, routes, flow, price, e, a, b):
+    return (flow[e] + part.weight[e] * price[a, b]) * delay(part, routes, e, a, b)
 
 
 @njit(cache=True)
@@ -160,10 +165,10 @@ def add_loads(part, routes, label, load, busy, used):
     for e in range(len(part.tail)):
         a, b = label[part.tail[e]], label[part.head[e]]
         if a != b:
-            delay = part.fixed[e] * routes.latency[a, b] + part.size[e] * routes.per_byte[a, b]
+            seconds = part.weight[e] * delay(part, routes, e, a, b)
             pair = a * count + b
             for k in range(routes.channel_offsets[pair], routes.channel_offsets[pair + 1]):
-                busy[routes.channels[k]] += part.weight[e] * delay
+                busy[routes.channels[k]] += seconds
 
 
 @njit(cache=True)
@@ -189,10 +194,8 @@ def _longest(part, routes, label, length, on_path, on_edge):
         length[op] = 0.0
         for k in range(part.in_offsets[op], part.in_offsets[op + 1]):
             e = part.in_edges[k]
-            a, b = label[part.tail[e]], label[op]
-            there = length[part.tail[e]]
-            if a != b:
-                there += part.fixed[e] * routes.latency[a, b] + part.size[e] * routes.per_byte[a, b]
+            tail = part.tail[e]
+            there = length[tail] + delay(part, routes, e, label[tail], label[op])
             if there > length[op] or via[op] < 0:
                 length[op], via[op] = there, e
         length[op] += part.time[op, label[op]]

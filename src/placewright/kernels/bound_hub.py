@@ -27,7 +27,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from placewright.kernels.bound_energy import _longest, add_loads, pair_prices, sweep
+from placewright.kernels.bound_energy import _longest, add_loads, delay, pair_prices, sweep
+from placewright.kernels.bound_paths import remainders
 
 
 @njit(cache=True)
@@ -37,7 +38,7 @@ def heads_and_tails(part, routes, first, last, shut):
     Op 0 ends at 0 on `first`; the last op is on `last`, -1 for anywhere. `shut`: not there.
     """
     n, count = part.time.shape
-    head, tail = np.full((n, count), np.inf), np.full((n, count), np.inf)
+    head = np.full((n, count), np.inf)
     for op in range(n):
         for d in range(count):
             if shut[op, d] or (op == 0 and d != first):
@@ -48,33 +49,19 @@ def heads_and_tails(part, routes, first, last, shut):
                 u = part.tail[e]
                 least = np.inf
                 for a in range(count):
-                    there = head[u, a] + part.time[u, a]
-                    if a != d:
-                        there += (
-                            part.fixed[e] * routes.latency[a, d]
-                            + part.size[e] * routes.per_byte[a, d]
-                        )
+                    there = head[u, a] + part.time[u, a] + delay(part, routes, e, a, d)
                     least = min(least, there)
                 latest = max(latest, least)
             head[op, d] = latest
-    for op in range(n - 1, -1, -1):
-        for d in range(count):
-            if shut[op, d] or (op == n - 1 and last >= 0 and d != last):
-                continue
-            latest = 0.0
-            for e in range(part.out_offsets[op], part.out_offsets[op + 1]):
-                v = part.head[e]
-                least = np.inf
-                for b in range(count):
-                    there = part.time[v, b] + tail[v, b]
-                    if b != d:
-                        there += (
-                            part.fixed[e] * routes.latency[d, b]
-                            + part.size[e] * routes.per_byte[d, b]
-                        )
-                    least = min(least, there)
-                latest = max(latest, least)
-            tail[op, d] = latest
+    closed = shut.copy()
+    for d in range(count):
+        if last >= 0 and d != last:
+            closed[n - 1, d] = True
+    none = np.zeros(0, dtype=np.int64)
+    tail = remainders(
+        part, routes, closed, np.zeros(n + 1, dtype=np.int64), none, none,
+        np.zeros((0, count, count)),
+    )  # fmt: skip
     return head, tail
 
 

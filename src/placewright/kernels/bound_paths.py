@@ -9,6 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from placewright.kernels.bound_energy import delay
+
 
 @njit(cache=True)
 def meeting_points(n, offsets, neighbours):
@@ -150,12 +152,7 @@ def arrivals(net, routes, closed, arc_offsets, arc_tail, cost):
                 tail = net.tail[e]
                 least, where = np.inf, 0
                 for a in range(devices):
-                    there = reach[tail, a]
-                    if a != d:
-                        there += (
-                            net.fixed[e] * routes.latency[a, d]
-                            + net.size[e] * routes.per_byte[a, d]
-                        )
+                    there = reach[tail, a] + delay(net, routes, e, a, d)
                     if there < least:
                         least, where = there, a
                 if least + net.time[op, d] >= latest:
@@ -189,12 +186,7 @@ def remainders(net, routes, closed, arc_offsets, arcs, arc_head, cost):
                 head = net.head[e]
                 least = np.inf
                 for b in range(devices):
-                    needed = net.time[head, b] + rest[head, b]
-                    if b != d:
-                        needed += (
-                            net.fixed[e] * routes.latency[d, b]
-                            + net.size[e] * routes.per_byte[d, b]
-                        )
+                    needed = net.time[head, b] + rest[head, b] + delay(net, routes, e, d, b)
                     least = min(least, needed)
                 latest = max(latest, least)
             for k in range(arc_offsets[op], arc_offsets[op + 1]):

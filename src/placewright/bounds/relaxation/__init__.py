@@ -5,7 +5,8 @@ parts that must follow one another. Here such parts, the *regions* between two o
 where paths part and meet (`candidates`); each is bounded for every pair of devices of its ends
 (`regions`), those that are the same but for their place once (`twins`). The small ones are solved,
 large ones bounded more closely (`solving`), also by which devices get a copy of the tensor that
-they begin with (`hubs`). Paths over ops and regions give a bound on the whole (`paths`). What is
+they begin with (`hubs`) and when it arrives, with time in slots and equal branches looked at once
+(`slots`, `forest`). Paths over ops and regions give a bound on the whole (`paths`). What is
 beside the longest such path, its load on devices and channels and the memory are priced together
 with it (`lagrangian`), in cases by the devices of ops that the path shares with what is beside it
 (`cases`).

@@ -1,9 +1,10 @@
-"""Regions that begin with a tensor which many of their ops read: who gets a copy of it.
+"""Regions that begin with a tensor which many of their ops read: who gets a copy of it, and when.
 
 What a tensor sent once to each device costs is shared out over its readers elsewhere, so that few
 readers on a device pay a small part of it. Here cases say which devices get a copy; each is
 bounded by `kernels.bound_hub`, and the least of all cases holds. The case with the least bound is
-split by one more device, until it says all or enough cases have been looked at.
+split by one more device, until it says all or enough cases have been looked at. From there
+`slots` goes on, which looks at when copies arrive and all else is done, but leaves out some edges.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from itertools import count as counter
 import numpy as np
 
 from placewright.bounds.relaxation.network import Indices, Network
+from placewright.bounds.relaxation.slots import bound_in_slots
 from placewright.graph import Flags, Floats
 from placewright.kernels.bound_energy import Part
 from placewright.kernels.bound_hub import case_bound
@@ -58,11 +60,21 @@ def bound_by_copies(
     hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
     """A bound on what the region takes with its ends on these devices; `known` holds already."""
-    routes, devices = network.routes, network.device_count
+    routes = network.routes
     send = routes.latency[first] + hub.size * routes.per_byte[first]
     send[first] = 0.0
     most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
     order = [int(d) for d in np.argsort(most + send, kind="stable") if d != first]
+    known = _by_devices(hub, network, first, last, known, budget, send, order)
+    return bound_in_slots(hub.part, hub.reader, send, order, routes, first, last, known, budget)
+
+
+def _by_devices(
+    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget,
+    send: Floats, order: list[int],
+) -> float:  # fmt: skip
+    """The least of all cases of devices with a copy; `order` they are asked about in."""
+    routes, devices = network.routes, network.device_count
     rows = 1 + 3 * devices + 2 * routes.channel_count
     weight = np.full(rows, 1.0 / rows)
     number = counter()

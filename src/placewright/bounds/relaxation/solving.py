@@ -22,6 +22,9 @@ CLOSER_WORK = 30_000_000  # steps · edges · pairs of devices
 LONGER = 1.3  # than the bound known: the horizon of a search, unless less is of use
 FIRST_UNITS = 0.25  # of CP-SAT's deterministic time, four times as much each time
 MOST_TRIES = 5
+# Without, the bound of some regions rises by one tick of millions at each conflict, for minutes
+# that the solver's deterministic time hardly counts.
+HALVING = 100
 
 
 @dataclass
@@ -145,7 +148,8 @@ class Solver:
         found.tries = max(found.tries, self.tries.get(arc, 0)) + 1
         model = Model(whole(self._alone(arc)), horizon)
         units = FIRST_UNITS * 4.0 ** (found.tries - 1)
-        answer = model.solve(Effort(max(self.budget.left, 0.0), units=units, level=2))
+        effort = Effort(max(self.budget.left, 0.0), units=units, level=2, halving=HALVING)
+        answer = model.solve(effort)
         if answer.interrupted:
             raise KeyboardInterrupt
         if answer.complete and answer.times is None:

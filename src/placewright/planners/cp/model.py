@@ -44,7 +44,8 @@ class Effort:
 
     `seconds`; `units` of CP-SAT's deterministic time, after which the answer is the same on every
     machine as long as `workers` is 1; `level` of linearisation (0 none, 2 the most). 0 workers:
-    as many as there are processors.
+    as many as there are processors. With `halving` conflicts for each step (-1: not at all), the
+    span that the makespan may be in is first cut in half as often as that decides which half.
     """
 
     seconds: float
@@ -52,6 +53,7 @@ class Effort:
     workers: int = 1
     level: int = 1
     seed: int = 0
+    halving: int = -1
 
     @property
     def is_short(self) -> bool:
@@ -420,6 +422,7 @@ class Model(OpRows):
         parameters.num_workers = effort.workers
         parameters.linearization_level = effort.level
         parameters.catch_sigint_signal = False
+        parameters.binary_search_num_conflicts = effort.halving
         if effort.is_short:  # and preparation not worth its time
             parameters.cp_model_probing_level = 0
             parameters.symmetry_level = 0

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placewright.coarsen.devices import Restriction, alike, restricted
+from placewright.bounds.kinds import kinds
+from placewright.coarsen.devices import Restriction, restricted
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -31,7 +32,7 @@ def choices(problem: Problem, start: Placement | None) -> Iterator[Restriction]:
     if problem.device_count <= FEW:
         yield all_devices(problem)
         return
-    first, class_of = alike(problem)
+    first, class_of = kinds(problem)
     needed = np.unique(problem.op_pinned[problem.op_pinned >= 0])
     if start is not None:
         needed = np.union1d(needed, start.device)

@@ -29,7 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from placewright.bounds.even_share import ROUNDING, Offload, kinds, meeting_point
+from placewright.bounds.even_share import ROUNDING, Offload, meeting_point
+from placewright.bounds.kinds import kinds
 from placewright.graph import Floats
 from placewright.planners.base import Budget
 from placewright.planners.milp.solver import HORIZON, OutOfTimeError, Program, Term

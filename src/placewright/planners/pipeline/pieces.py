@@ -30,7 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.bounds.even_share import kinds
+from placewright.bounds.kinds import kinds
 from placewright.coarsen.devices import swaps_links
 from placewright.graph import Floats, Ints
 from placewright.kernels.pieces import adjacency, connected_pieces
