@@ -175,6 +175,12 @@ def published(workloads, name):
     return make_problem(path, None, {"objective": "throughput", "contiguous": False})[0]
 
 
+@pytest.fixture(scope="module")
+def compiled(workloads):
+    """Compiling takes half a minute once; a minute of search is to be one."""
+    solve(published(workloads, "op_bert_L-12_training"), MaxLoadIp(), time_limit=60)
+
+
 @pytest.mark.parametrize(
     ("name", "milliseconds"),
     [
@@ -204,8 +210,7 @@ def test_published_values_are_met_and_proved(workloads, name, milliseconds):
         ("layer_inceptionv3_training", 117.72, 0.006),
     ],
 )
-def test_published_values_are_met_in_a_minute(workloads, name, milliseconds, gap):
-    solve(published(workloads, "op_bert_l-3_training"), MaxLoadIp(), time_limit=1)  # compiles
+def test_published_values_are_met_in_a_minute(compiled, workloads, name, milliseconds, gap):
     plan = solve(published(workloads, name), MaxLoadIp(), time_limit=60)
     assert plan.value * 1e3 <= milliseconds * 1.0005
     assert plan.gap <= gap

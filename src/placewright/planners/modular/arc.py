@@ -22,8 +22,11 @@ from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
-AFRESH = 4  # each such turn is from nothing, for a share of its time; the others from the best
-AFRESH_SHARE = 0.4
+AFRESH = 6  # turns, of which one begins with several new starts, for a share of its time
+STARTS, START_SHARE = 3, 0.6
+START_SECONDS_PER_OP = 0.003
+SECONDS_PER_OP = 0.006  # of the other turns, at first
+LONGER = 0.5  # of that, by which they get longer each time round
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
 TINY_OPS = 16
 PROVED = 1e-9
@@ -126,34 +129,46 @@ class Arc:
                 self.offer(timed(problem, Placement(devices, sequence)))
         self.simple = self.value
 
+    def wanted_seconds(self) -> float:
+        """What the next turn takes if there is time."""
+        if self.turns % AFRESH == 1:
+            per_op = STARTS * START_SECONDS_PER_OP / START_SHARE
+        else:
+            per_op = SECONDS_PER_OP * (1 + LONGER * (self.turns // AFRESH))
+        return per_op * len(self.part.ops)
+
     def search(self, turn: int, budget: Budget, in_turns: bool, seed: int) -> Incumbent | None:
         """A plan from turn number `turn`; None if there is none. Several may run side by side."""
         best = self.plans[0] if self.plans else None
         pace = _Pace(Budget(budget.left), self.problem.op_count, in_turns)
         try:
             if turn == 0:
-                return self._fused_first(pace, 1.0, seed)
+                return self._fused_first(pace, seed)
             if best is None or turn % AFRESH == 1:
-                afresh = self._whole if turn % (2 * AFRESH) == 1 else self._fused_first
-                best = afresh(pace, AFRESH_SHARE, seed)
+                best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
         except PlacewrightError:  # such as: the module alone has no room on these devices
             return None
 
-    def _fused_first(self, pace: _Pace, share: float, seed: int) -> Incumbent:
+    def _fused_first(self, pace: _Pace, seed: int) -> Incumbent:
         """Few ops are soon placed well, and on slow links next to as well as all."""
         problem = self._fused.problem if self._fused else self.problem
         annealing = Annealing(iterations=pace.iterations, order="free")
-        found = annealing.plan(problem, pace.part(share), seed, no_progress).placement
+        found = annealing.plan(problem, pace.part(1.0), seed, no_progress).placement
         return timed(self.problem, self._fused.expand(found) if self._fused else found)
 
-    def _whole(self, pace: _Pace, share: float, seed: int) -> Incumbent:
-        """Op by op, ever finer: better where links are fast."""
-        multilevel = Multilevel(iterations=pace.iterations)
-        return timed(
-            self.problem,
-            multilevel.plan(self.problem, pace.part(share), seed, no_progress).placement,
-        )
+    def _best_start(self, pace: _Pace, seed: int) -> Incumbent:
+        """The best of some searches level by level, op by op in the end: good on fast links.
+
+        How good is settled soon, by the levels, and what follows makes no bad one a good one.
+        """
+        found: list[Incumbent] = []
+        for number in range(STARTS):
+            part = pace.part(START_SHARE / (STARTS - START_SHARE * number))
+            multilevel = Multilevel(iterations=pace.iterations)
+            placement = multilevel.plan(self.problem, part, seed + number, no_progress).placement
+            found.append(timed(self.problem, placement))
+        return min(found, key=lambda plan: plan.value)
 
     def _refined(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
         per_op = best.value / self.problem.op_count

@@ -76,8 +76,8 @@ class Kind:
     def _hoped(self, arc: Arc, best: Arc | None, table: Floats, price: Floats) -> float:
         """What an arc may yet cost; `best` is the one that costs least of those tried.
 
-        Not much less than that: what the ends are on matters little beside what is between, but
-        slow devices rarely do better.
+        As much less than that as its simple plan is, and not much more where that takes longer:
+        what is between the ends need not be where they are, but slow devices rarely do better.
         """
         low = arc.low + float(price.min()) * float(self.part.sub.problem.op_memory.sum())
         cost = float(table[arc.source, arc.target])
@@ -86,8 +86,9 @@ class Kind:
         if best is None or not arc.plans:
             return low
         least = (1 - HOPE) * float(table[best.source, best.target])
+        ratio = arc.simple / best.simple if best.simple > 0 else 1.0
         slower = SLOWNESS * max(arc.simple - best.simple, 0.0)
-        return min(cost, max(low, least + slower))
+        return min(cost, max(low, least * min(ratio, 1.0) + slower))
 
 
 @dataclass(eq=False)

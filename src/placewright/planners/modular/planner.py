@@ -29,9 +29,6 @@ from placewright.planners.pace import Herald
 from placewright.problem import Problem
 
 DEFAULT_TURNS = 60
-SECONDS_PER_OP = 0.008  # of an arc's second turn
-FIRST_TURN = 0.5  # of that, the first
-LONGER = 0.5  # of that, by which each later one is longer than the one before
 MOST_OF_ALL = 0.3  # of all the time, for one turn of what takes the whole makespan
 LEAST_SECONDS = 0.1
 TURNS_BETWEEN_FITTINGS = 10
@@ -168,8 +165,7 @@ class _Search:
         if not waiting:
             return None
         arc = min(waiting, key=lambda arc: arc.seconds / max(weight[arc], TINY))
-        length = SECONDS_PER_OP * arc.problem.op_count
-        length *= 1 + LONGER * (arc.turns - 1) if arc.turns else FIRST_TURN
+        length = arc.wanted_seconds()
         if self.turns is not None:
             return arc, length
         most = MOST_OF_ALL * self.given * weight[arc] / max(sum(weight.values()), TINY)
