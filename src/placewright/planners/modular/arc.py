@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
@@ -22,15 +23,18 @@ from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
-AFRESH = 6  # turns, of which one begins with several new starts, for a share of its time
+MOST_IN_VAIN = 2  # turns before one that begins with new starts, for a share of its time
 STARTS, START_SHARE = 3, 0.6
 START_SECONDS_PER_OP = 0.003
 SECONDS_PER_OP = 0.006  # of the other turns, at first
-LONGER = 0.5  # of that, by which they get longer each time round
+LONGER, TURNS_ROUND = 0.5, 6  # of that, by which they get longer after so many turns
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
 TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
+
+
+Turn = Literal["fused", "starts", "refine"]
 
 
 class _Pace:
@@ -43,13 +47,17 @@ class _Pace:
     def part(self, share: float) -> Budget:
         return Budget() if self.iterations else self.budget.part(share * self.budget.left)
 
+    def starts(self, seconds: float) -> int:
+        """How many there is time for."""
+        return STARTS if self.iterations else min(max(int(self.budget.left / seconds), 1), STARTS)
+
 
 @dataclass(eq=False)
 class Arc:
     """A `part` that begins on device `source` and ends on `target`, in no less than `low` seconds.
 
-    `plans`, the shortest first; `turns` and `seconds` that were spent on it. `simple`: what the
-    best takes that has all on one of the two devices.
+    `plans`, the shortest first; `turns` and `seconds` that were spent on it, the last ones
+    `in_vain`. `simple`: what the best takes that has all on one of the two devices.
     """
 
     part: Part
@@ -60,6 +68,7 @@ class Arc:
     plans: list[Incumbent] = field(default_factory=list)
     turns: int = 0
     seconds: float = 0.0
+    in_vain: int = 0
     _memory: dict[Incumbent, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -129,22 +138,43 @@ class Arc:
                 self.offer(timed(problem, Placement(devices, sequence)))
         self.simple = self.value
 
+    @property
+    def next_turn(self) -> Turn:
+        """On what an engine fuses; then from new starts, and again where the best is stuck."""
+        if self.turns == 0:
+            return "fused"
+        return "starts" if self.turns == 1 or self.in_vain >= MOST_IN_VAIN else "refine"
+
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""
-        if self.turns % AFRESH == 1:
+        if self.next_turn == "starts":
             per_op = STARTS * START_SECONDS_PER_OP / START_SHARE
         else:
-            per_op = SECONDS_PER_OP * (1 + LONGER * (self.turns // AFRESH))
+            per_op = SECONDS_PER_OP * (1 + LONGER * (self.turns // TURNS_ROUND))
         return per_op * len(self.part.ops)
 
-    def search(self, turn: int, budget: Budget, in_turns: bool, seed: int) -> Incumbent | None:
-        """A plan from turn number `turn`; None if there is none. Several may run side by side."""
+    def begin(self, seconds: float) -> Turn:
+        """Count the next turn as spent."""
+        turn = self.next_turn
+        self.turns += 1
+        self.seconds += seconds
+        if turn == "starts":
+            self.in_vain = 0
+        return turn
+
+    def take(self, found: Incumbent | None) -> None:
+        """What came of a turn."""
+        gained = found is not None and self.offer(found)
+        self.in_vain = 0 if gained else self.in_vain + 1
+
+    def search(self, turn: Turn, budget: Budget, in_turns: bool, seed: int) -> Incumbent | None:
+        """What a turn finds, None if nothing. Several may run side by side."""
         best = self.plans[0] if self.plans else None
         pace = _Pace(Budget(budget.left), self.problem.op_count, in_turns)
         try:
-            if turn == 0:
+            if turn == "fused":
                 return self._fused_first(pace, seed)
-            if best is None or turn % AFRESH == 1:
+            if best is None or turn == "starts":
                 best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
         except PlacewrightError:  # such as: the module alone has no room on these devices
@@ -162,9 +192,10 @@ class Arc:
 
         How good is settled soon, by the levels, and what follows makes no bad one a good one.
         """
+        starts = pace.starts(START_SECONDS_PER_OP * self.problem.op_count / START_SHARE)
         found: list[Incumbent] = []
-        for number in range(STARTS):
-            part = pace.part(START_SHARE / (STARTS - START_SHARE * number))
+        for number in range(starts):
+            part = pace.part(START_SHARE / (starts - START_SHARE * number))
             multilevel = Multilevel(iterations=pace.iterations)
             placement = multilevel.plan(self.problem, part, seed + number, no_progress).placement
             found.append(timed(self.problem, placement))

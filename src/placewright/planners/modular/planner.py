@@ -29,7 +29,7 @@ from placewright.planners.pace import Herald
 from placewright.problem import Problem
 
 DEFAULT_TURNS = 60
-MOST_OF_ALL = 0.3  # of all the time, for one turn of what takes the whole makespan
+MOST_OF_ALL = 0.6  # of all the time, for one turn of what takes the whole makespan
 LEAST_SECONDS = 0.1
 TURNS_BETWEEN_FITTINGS = 10
 FITTING_SECONDS, FITTING_SHARE = 2.0, 0.15  # the most at once, and of the time until then
@@ -142,10 +142,9 @@ class _Search:
             self.started += 1
             turn = _Turn(arc, Budget(min(seconds, self.budget.left)))
             in_turns, seed = self.turns is not None, self.seed + 7919 * self.started
-            future = pool.submit(arc.search, arc.turns, turn.budget, in_turns, seed)
+            kind = arc.begin(seconds)
+            future = pool.submit(arc.search, kind, turn.budget, in_turns, seed)
             self.running[future] = turn
-            arc.turns += 1
-            arc.seconds += seconds
         return bool(self.running)
 
     @property
@@ -182,9 +181,7 @@ class _Search:
     def _take(self, done: Iterable[Future[Incumbent | None]]) -> None:
         for future in done:
             arc = self.running.pop(future).arc
-            found = future.result()
-            if found is not None:
-                arc.offer(found)
+            arc.take(future.result())
         ended = 1.0 - self.budget.left / self.given if math.isfinite(self.given) else 0.0
         if self.turns is not None:
             ended = max(ended, self.started / self.turns)
