@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placewright.bounds.relaxation import hubs, slots
 from placewright.bounds.relaxation.forest import forest_of
-from placewright.bounds.relaxation.hubs import bound_by_copies
+from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies
 from placewright.bounds.relaxation.network import network_of
 from placewright.bounds.relaxation.regions import Regions
 from placewright.bounds.relaxation.slots import bound_in_slots
@@ -145,10 +145,9 @@ def test_equal_heads_are_one_tree():
 
 def test_heads_that_wait_for_copies_take_longer_than_all_devices_share_them():
     network, hub = attention()
-    with mock.patch.object(slots, "MOST_WORK", 0):
-        by_devices = bound_by_copies(hub, network, 0, 0, 0.0, ENDLESS)
+    by_devices = bound_by_copies(hub, network, 0, 0, 0.0, ENDLESS)
     with mock.patch.object(slots, "MOST_WORK", 40_000_000):
-        in_slots = bound_by_copies(hub, network, 0, 0, 0.0, ENDLESS)
+        in_slots = bound_by_arrivals(hub, network, 0, 0, by_devices, ENDLESS)
     assert in_slots > 1.1 * by_devices
 
 

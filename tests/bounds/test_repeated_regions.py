@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from placewright.bounds.relaxation import hubs, lagrangian, prove, rehearse, slots
 from placewright.bounds.relaxation.candidates import candidates
-from placewright.bounds.relaxation.hubs import bound_by_copies, hub_of
+from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.relaxation.lagrangian import Chain, Prices, Pricing
 from placewright.bounds.relaxation.network import network_of
 from placewright.bounds.relaxation.paths import settle
@@ -177,8 +177,10 @@ def test_all_cases_together_bound_the_region_between_its_ends(problem, data):
     problem, first, last, network, _, hub = between_two_ends(problem, data)
     if hub is None:
         return
+    best = naive.shortest_makespan(problem) * (1 + EXACT)
     bound = bound_by_copies(hub, network, first, last, 0.0, ENDLESS)
-    assert bound <= naive.shortest_makespan(problem) * (1 + EXACT)
+    assert bound <= best
+    assert bound_by_arrivals(hub, network, first, last, bound, ENDLESS) <= best
 
 
 @settings(max_examples=40)

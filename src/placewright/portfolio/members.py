@@ -140,7 +140,8 @@ LATENCY = (
         shapes=[MODULES, WHOLE],
         most_ops=3_000,
     ),
-    Member("relaxation", "prove", share=0.4, prover="relaxation:prove"),
+    Member("relaxation", "prove", share=0.6, prover="relaxation:prove", shapes=[MODULES]),
+    Member("relaxation", "prove", share=0.4, prover="relaxation:prove", shapes=[CHAIN, WHOLE]),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
 )
 

@@ -60,13 +60,27 @@ def bound_by_copies(
     hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
     """A bound on what the region takes with its ends on these devices; `known` holds already."""
+    send, order = _copies(hub, network, first)
+    return _by_devices(hub, network, first, last, known, budget, send, order)
+
+
+def bound_by_arrivals(
+    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+) -> float:
+    """One by when copies arrive as well, which takes some hundred times as long."""
+    send, order = _copies(hub, network, first)
+    return bound_in_slots(
+        hub.part, hub.reader, send, order, network.routes, first, last, known, budget
+    )
+
+
+def _copies(hub: Hub, network: Network, first: int) -> tuple[Floats, list[int]]:
+    """Seconds to send one to each device; the other devices, in the order that cases ask them."""
     routes = network.routes
     send = routes.latency[first] + hub.size * routes.per_byte[first]
     send[first] = 0.0
     most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
-    order = [int(d) for d in np.argsort(most + send, kind="stable") if d != first]
-    known = _by_devices(hub, network, first, last, known, budget, send, order)
-    return bound_in_slots(hub.part, hub.reader, send, order, routes, first, last, known, budget)
+    return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]
 
 
 def _by_devices(

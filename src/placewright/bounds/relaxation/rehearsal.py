@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.bounds.relaxation.hubs import bound_by_copies, hub_of
+from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.relaxation.lagrangian import Chain, Pricing, mixed
 from placewright.bounds.relaxation.network import network_of
 from placewright.bounds.relaxation.paths import settle
@@ -28,5 +28,6 @@ def rehearse(problem: Problem) -> None:
         ops = regions.ops(region)
         hub = hub_of(network, ops, regions.part(ops))
         if hub is not None:
-            bound_by_copies(hub, network, 0, -1, 0.0, Budget())
+            known = bound_by_copies(hub, network, 0, -1, 0.0, Budget())
+            bound_by_arrivals(hub, network, 0, -1, known, Budget())
             return

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.bounds.relaxation.hubs import bound_by_copies, hub_of
+from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.relaxation.paths import MOST_SEARCHED, Arc
 from placewright.bounds.relaxation.regions import ENOUGH, GUESSED, STEPS, Place, Regions
 from placewright.kernels.bound_energy import window_bound
@@ -129,8 +129,9 @@ class Solver:
             steps = max(STEPS, min(CLOSER_STEPS, CLOSER_WORK // max(work, 1)))
             found.proved, _ = window_bound(part, network.routes, first, last, steps, ENOUGH)
         elif hub is not None:
-            found.proved = bound_by_copies(hub, network, first, last, found.proved, self.budget)
-        found.done = hub is None or found.tries > 1
+            bound = bound_by_copies if found.tries == 2 else bound_by_arrivals
+            found.proved = bound(hub, network, first, last, found.proved, self.budget)
+        found.done = hub is None or found.tries > 2
 
     def _search(self, arc: Arc, found: Found) -> None:
         """Search for a schedule of the region within a horizon.
