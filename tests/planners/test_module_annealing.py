@@ -2,6 +2,8 @@
 
 import itertools
 import math
+import time
+from threading import Event
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from placewright.coarsen.modules import split_modules
 from placewright.errors import InfeasibleError
 from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.parts import parts_of
+from placewright.planners.modular.arc import Turn
 from placewright.planners.modular.fitting import fitted, prices_of
 from placewright.planners.modular.line import MOST_LINES, lines_of, part_sizes
 from placewright.planners.modular.planner import ModuleAnnealing
@@ -86,6 +89,23 @@ def test_where_memory_is_short_layers_lie_on_several_devices():
     assert verify(plan).ok
     assert len(set(plan.placement.device.tolist())) > 1
     assert plan.value <= solve(tight, "heft").value
+
+
+def test_after_ctrl_c_all_turns_end_and_the_best_plan_stays():
+    problem = tied()
+
+    def interrupt(what, done):
+        raise KeyboardInterrupt
+
+    started = time.monotonic()
+    proposal = ModuleAnnealing(processes=2).plan(problem, Budget(600.0), 0, interrupt)
+    assert time.monotonic() - started < 60.0
+    assert time_placement(problem, proposal.placement).makespan > 0.0
+    stop = Event()
+    part = Turn(600.0, stop=stop).part(500.0).part(400.0)
+    assert 300.0 < part.left <= 400.0
+    stop.set()
+    assert part.left == 0.0
 
 
 # -- the parts -------------------------------------------------------------------------------------

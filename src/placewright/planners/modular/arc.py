@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from threading import Event
 from typing import Literal
 
 import numpy as np
@@ -33,23 +34,36 @@ TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
+Way = Literal["fused", "starts", "refine"]
 
-Turn = Literal["fused", "starts", "refine"]
+
+@dataclass
+class Turn(Budget):
+    """The time of a turn, which ends at once, with all its parts, when `stop` is set."""
+
+    stop: Event = field(default_factory=Event)
+
+    @property
+    def left(self) -> float:
+        return 0.0 if self.stop.is_set() else super().left
+
+    def part(self, seconds: float) -> Turn:
+        return Turn(min(seconds, self.left), stop=self.stop)
 
 
 class _Pace:
-    """What a turn may take: seconds or, counted in turns and for tiny modules, iterations."""
+    """What a turn may take: its time or, counted in turns and for tiny modules, iterations."""
 
-    def __init__(self, budget: Budget, ops: int, in_turns: bool) -> None:
-        self.budget = budget
+    def __init__(self, turn: Turn, ops: int, in_turns: bool) -> None:
         self.iterations = EVALUATIONS_PER_OP * ops if in_turns or ops <= TINY_OPS else None
+        self.turn = Turn(stop=turn.stop) if self.iterations else turn
 
-    def part(self, share: float) -> Budget:
-        return Budget() if self.iterations else self.budget.part(share * self.budget.left)
+    def part(self, share: float) -> Turn:
+        return self.turn.part(share * self.turn.left)
 
     def starts(self, seconds: float) -> int:
         """How many there is time for."""
-        return STARTS if self.iterations else min(max(int(self.budget.left / seconds), 1), STARTS)
+        return int(min(max(self.turn.left / seconds, 1.0), STARTS))
 
 
 @dataclass(eq=False)
@@ -139,42 +153,42 @@ class Arc:
         self.simple = self.value
 
     @property
-    def next_turn(self) -> Turn:
-        """On what an engine fuses; then from new starts, and again where the best is stuck."""
+    def way(self) -> Way:
+        """Of the next turn: what an engine fuses; new starts, again where the best is stuck."""
         if self.turns == 0:
             return "fused"
         return "starts" if self.turns == 1 or self.in_vain >= MOST_IN_VAIN else "refine"
 
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""
-        if self.next_turn == "starts":
+        if self.way == "starts":
             per_op = STARTS * START_SECONDS_PER_OP / START_SHARE
         else:
             per_op = SECONDS_PER_OP * (1 + LONGER * (self.turns // TURNS_ROUND))
         return per_op * len(self.part.ops)
 
-    def begin(self, seconds: float) -> Turn:
+    def begin(self, seconds: float) -> Way:
         """Count the next turn as spent."""
-        turn = self.next_turn
+        way = self.way
         self.turns += 1
         self.seconds += seconds
-        if turn == "starts":
+        if way == "starts":
             self.in_vain = 0
-        return turn
+        return way
 
     def take(self, found: Incumbent | None) -> None:
         """What came of a turn."""
         gained = found is not None and self.offer(found)
         self.in_vain = 0 if gained else self.in_vain + 1
 
-    def search(self, turn: Turn, budget: Budget, in_turns: bool, seed: int) -> Incumbent | None:
+    def search(self, way: Way, turn: Turn, in_turns: bool, seed: int) -> Incumbent | None:
         """What a turn finds, None if nothing. Several may run side by side."""
         best = self.plans[0] if self.plans else None
-        pace = _Pace(Budget(budget.left), self.problem.op_count, in_turns)
+        pace = _Pace(turn, self.problem.op_count, in_turns)
         try:
-            if turn == "fused":
+            if way == "fused":
                 return self._fused_first(pace, seed)
-            if best is None or turn == "starts":
+            if best is None or way == "starts":
                 best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
         except PlacewrightError:  # such as: the module alone has no room on these devices

@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass
+from threading import Event
 from typing import ClassVar
 
 import numpy as np
 
 from placewright.errors import InfeasibleError
+from placewright.graph import Floats
 from placewright.planners.base import (
     Budget,
     LatencyPlanner,
@@ -22,7 +23,7 @@ from placewright.planners.base import (
 )
 from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
 from placewright.planners.milp.parallel import overfull
-from placewright.planners.modular.arc import Arc
+from placewright.planners.modular.arc import Arc, Turn
 from placewright.planners.modular.fitting import fitted, prices_of
 from placewright.planners.modular.line import Choice, Line, lines_of
 from placewright.planners.pace import Herald
@@ -80,12 +81,6 @@ def _first(
     return first_incumbent(problem, seed, None, budget)
 
 
-@dataclass(frozen=True, eq=False)
-class _Turn:
-    arc: Arc
-    budget: Budget
-
-
 class _Search:
     """The best plan so far, the lines, and the turns under way.
 
@@ -109,7 +104,8 @@ class _Search:
         self.lines = lines_of(problem)
         self.price = np.zeros(problem.device_count)
         self.chosen: list[Arc] = []
-        self.running: dict[Future[Incumbent | None], _Turn] = {}
+        self.running: dict[Future[Incumbent | None], Arc] = {}
+        self.stop = Event()
         self.started = 0
         self.given = budget.left
         self.fittings, self.fitting_seconds = 0, 0.0
@@ -125,8 +121,7 @@ class _Search:
                     self._take(wait(self.running, return_when=FIRST_COMPLETED).done)
                     self._join(is_last=False)
             finally:
-                for turn in self.running.values():
-                    turn.budget.seconds = 0.0  # after Ctrl-C they end at once
+                self.stop.set()  # after Ctrl-C turns end at once
         self._take(list(self.running))
         self._join(is_last=True)
 
@@ -140,11 +135,10 @@ class _Search:
                 break
             arc, seconds = found
             self.started += 1
-            turn = _Turn(arc, Budget(min(seconds, self.budget.left)))
+            turn = Turn(min(seconds, self.budget.left), stop=self.stop)
             in_turns, seed = self.turns is not None, self.seed + 7919 * self.started
-            kind = arc.begin(seconds)
-            future = pool.submit(arc.search, kind, turn.budget, in_turns, seed)
-            self.running[future] = turn
+            future = pool.submit(arc.search, arc.begin(seconds), turn, in_turns, seed)
+            self.running[future] = arc
         return bool(self.running)
 
     @property
@@ -180,8 +174,7 @@ class _Search:
 
     def _take(self, done: Iterable[Future[Incumbent | None]]) -> None:
         for future in done:
-            arc = self.running.pop(future).arc
-            arc.take(future.result())
+            self.running.pop(future).take(future.result())
         ended = 1.0 - self.budget.left / self.given if math.isfinite(self.given) else 0.0
         if self.turns is not None:
             ended = max(ended, self.started / self.turns)
@@ -228,7 +221,7 @@ class _Search:
             return math.inf
         return min(FITTING_SECONDS, max(self.budget.left, LEAST_SECONDS))
 
-    def _shortest(self, price: np.ndarray, hopeful: bool = False) -> Choice:
+    def _shortest(self, price: Floats, hopeful: bool = False) -> Choice:
         return min((line.path(price, hopeful) for line in self.lines), key=lambda one: one.length)
 
     def _keep(self, line: Line, arcs: list[Arc], plans: list[Incumbent]) -> None:
