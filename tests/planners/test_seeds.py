@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
 from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.incumbent import first_incumbent
@@ -15,19 +15,16 @@ from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.planners.judging import judged_twice
 from tests.strategies import problems
 
 
 @settings(max_examples=60)
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_its_plan_passes_the_judge_comes_again_and_beats_the_simple_ones(problem, seed):
-    try:
-        plan = solve(problem, Seeds(), seed=seed)
-    except InfeasibleError:
+    plan = judged_twice(problem, Seeds(), seed)
+    if plan is None:
         return
-    assert verify(plan).violations == ()
-    assert plan.lower_bound <= plan.value
-    assert solve(problem, Seeds(), seed=seed).to_document() == plan.to_document()
     simple, _ = first_incumbent(problem, seed, None, Budget())
     if simple is not None and problem.options.memory == "resident":
         assert plan.value <= simple.value * (1 + 1e-12)

@@ -59,35 +59,11 @@ def hub_of(network: Network, ops: Indices, part: Part) -> Hub | None:
 def bound_by_copies(
     hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
-    """A bound on what the region takes with its ends on these devices; `known` holds already."""
+    """A bound on what the region takes with its ends on these devices; `known` holds already.
+
+    The least of all cases of devices with a copy.
+    """
     send, order = _copies(hub, network, first)
-    return _by_devices(hub, network, first, last, known, budget, send, order)
-
-
-def bound_by_arrivals(
-    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
-) -> float:
-    """One by when copies arrive as well, which takes some hundred times as long."""
-    send, order = _copies(hub, network, first)
-    return bound_in_slots(
-        hub.part, hub.reader, send, order, network.routes, first, last, known, budget
-    )
-
-
-def _copies(hub: Hub, network: Network, first: int) -> tuple[Floats, list[int]]:
-    """Seconds to send one to each device; the other devices, in the order that cases ask them."""
-    routes = network.routes
-    send = routes.latency[first] + hub.size * routes.per_byte[first]
-    send[first] = 0.0
-    most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
-    return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]
-
-
-def _by_devices(
-    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget,
-    send: Floats, order: list[int],
-) -> float:  # fmt: skip
-    """The least of all cases of devices with a copy; `order` they are asked about in."""
     routes, devices = network.routes, network.device_count
     rows = 1 + 3 * devices + 2 * routes.channel_count
     weight = np.full(rows, 1.0 / rows)
@@ -111,3 +87,22 @@ def _by_devices(
             )
             heapq.heappush(cases, (max(value, bound), next(number), (*said, choice), own))
     return cases[0][0]
+
+
+def bound_by_arrivals(
+    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+) -> float:
+    """One by when copies arrive as well, which takes some hundred times as long."""
+    send, order = _copies(hub, network, first)
+    return bound_in_slots(
+        hub.part, hub.reader, send, order, network.routes, first, last, known, budget
+    )
+
+
+def _copies(hub: Hub, network: Network, first: int) -> tuple[Floats, list[int]]:
+    """Seconds to send one to each device; the other devices, in the order that cases ask them."""
+    routes = network.routes
+    send = routes.latency[first] + hub.size * routes.per_byte[first]
+    send[first] = 0.0
+    most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
+    return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]

@@ -8,7 +8,8 @@ none of their ops.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -104,11 +105,8 @@ class Line:
 
         Over what was found or, `hopeful`, may yet be; of infinite length if there is none.
         """
-        tables: dict[int, Floats] = {}
-        for kind in self.kinds:
-            if id(kind) not in tables:
-                tables[id(kind)] = kind.table(price, hopeful)
-        arcs, length = shortest_path([tables[id(kind)] for kind in self.kinds])
+        tables = {kind: kind.table(price, hopeful) for kind in set(self.kinds)}
+        arcs, length = shortest_path([tables[kind] for kind in self.kinds])
         return Choice(self, [(source, target) for _, source, target in arcs], length)
 
     def arcs(self, path: list[Pair]) -> list[Arc]:
@@ -119,13 +117,17 @@ class Line:
         return joined(self.problem, self.parts, [plan.placement for plan in plans])
 
     def learn(self, placement: Placement) -> None:
-        """Take over what a plan of the whole does with each module; it has a sequence."""
+        """Take over what a plan of the whole, with a sequence, does with each module.
+
+        Nothing of one that has the line's pinned units elsewhere: it is one of another line.
+        """
+        pinned = self.problem.op_pinned
+        if ((pinned >= 0) & (pinned != placement.device)).any():
+            return
         for part, kind in zip(self.parts, self.kinds, strict=True):
             pair, here = part.restricted(placement)
-            pinned = part.sub.problem.op_pinned
-            if pair in kind.arcs and ((pinned < 0) | (pinned == here.device)).all():
-                arc = kind.arcs[pair]
-                arc.offer(timed(part.sub.problem, here))
+            if pair in kind.arcs:
+                kind.arcs[pair].offer(timed(part.sub.problem, here))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,29 +146,28 @@ def lines_of(problem: Problem) -> list[Line]:
     """
     kinds: dict[Key, Kind] = {}
     lines = []
-    for pinned in _pinned(problem, split_modules(problem)):
-        parts = parts_of(split_modules(pinned))
+    for modules in _choices(problem):
+        parts = parts_of(modules)
         for part in parts:
             if part.sub.key() not in kinds:
                 kinds[part.sub.key()] = Kind(part)
-        lines.append(Line(pinned, parts, [kinds[part.sub.key()] for part in parts]))
+        lines.append(Line(modules.problem, parts, [kinds[part.sub.key()] for part in parts]))
     return lines
 
 
 def part_sizes(problem: Problem) -> list[int]:
     """Ops of the modules in a row."""
-    pinned = _pinned(problem, split_modules(problem))[0]
-    return [len(part.ops) for part in parts_of(split_modules(pinned))]
+    return [len(part.ops) for part in parts_of(next(_choices(problem)))]
 
 
-def _pinned(problem: Problem, modules: Modules) -> list[Problem]:
+def _choices(problem: Problem) -> Iterator[Modules]:
+    """The modules with the units of several of them pinned, in each way; pins move no cut op."""
+    modules = split_modules(problem)
     first, last = spans_of(modules)
     devices = problem.unit_allowed.sum(axis=1)
-    ties = np.flatnonzero((first < last) & (devices > 1))
-    if not len(ties) or math.prod(devices[ties].tolist()) > MOST_LINES:
-        return [problem]
-    choices = [np.flatnonzero(problem.unit_allowed[unit]).tolist() for unit in ties]
-    return [
-        problem.with_pins(dict(zip(ties.tolist(), chosen, strict=True)))
-        for chosen in product(*choices)
-    ]
+    ties = np.flatnonzero((first < last) & (devices > 1)).tolist()
+    if math.prod(devices[ties].tolist()) > MOST_LINES:
+        ties = []
+    for chosen in product(*(np.flatnonzero(problem.unit_allowed[unit]).tolist() for unit in ties)):
+        pins = dict(zip(ties, chosen, strict=True))
+        yield replace(modules, problem=problem.with_pins(pins)) if pins else modules

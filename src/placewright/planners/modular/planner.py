@@ -22,7 +22,6 @@ from placewright.planners.base import (
     whole_number,
 )
 from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
-from placewright.planners.milp.parallel import overfull
 from placewright.planners.modular.arc import Arc, Turn
 from placewright.planners.modular.fitting import fitted, prices_of
 from placewright.planners.modular.line import Choice, Line, lines_of
@@ -225,14 +224,12 @@ class _Search:
         return min((line.path(price, hopeful) for line in self.lines), key=lambda one: one.length)
 
     def _keep(self, line: Line, arcs: list[Arc], plans: list[Incumbent]) -> None:
+        """Take plans that fit, for what follows, and the whole if it is shorter than the best."""
         self.chosen = arcs
         length = sum(plan.value for plan in plans)
         if self.best is not None and length >= self.best.value * (1 - GAIN):
             return
-        placement = line.joined(plans)
-        if overfull(self.problem, placement):
-            return
-        found = timed(self.problem, placement)
+        found = timed(self.problem, line.joined(plans))
         if self.best is None or found.value < self.best.value:
             self.best = found
             self._tell()
