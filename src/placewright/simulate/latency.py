@@ -12,6 +12,7 @@ import numpy as np
 from placewright.errors import VerificationError
 from placewright.graph import Floats, Ints, given_up
 from placewright.kernels.arrays import NOT_SENT, arrays_of
+from placewright.kernels.dispatch import dispatch, floor_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
 from placewright.kernels.timing import time_sequence
@@ -70,6 +71,22 @@ def schedule_placement(problem: Problem, device: Ints) -> Placement:
     unit_device = np.empty(problem.unit_count, dtype=np.int32)
     unit_device[problem.op_unit] = device
     return insert_in_order(problem, order, unit_device)[0]
+
+
+def dispatch_placement(problem: Problem, device: Ints, rank: Ints | None = None) -> Placement:
+    """Give a bare placement a sequence: list scheduling forwards in time, nothing idle by choice.
+
+    Where several ops could start on a device, or transfers on a channel, the one of least
+    ``rank[op]``, a permutation, goes first (by default their topological order). A transfer has
+    the rank of the first op that waits for it.
+    """
+    arrays = arrays_of(problem)
+    if rank is None:
+        rank = np.empty(problem.op_count, dtype=np.int64)
+        rank[problem.topological_order] = np.arange(problem.op_count)
+    sequence = np.empty(problem.op_count + problem.edge_count, dtype=np.int32)
+    dispatch(arrays, device, rank, floor_of(arrays), sequence)
+    return Placement(device, sequence)
 
 
 def rank_order(problem: Problem, op_weight: Floats, edge_weight: Floats) -> Ints:

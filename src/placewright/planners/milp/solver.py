@@ -132,8 +132,11 @@ def solve_program(
     hint: Floats | None = None,
     nodes: int | None = None,
     seed: int = 0,
+    gap: float = RELATIVE_GAP,
 ) -> Answer:
     """Solve for at most so many seconds; KeyboardInterrupt if Ctrl-C left no answer.
+
+    With a relative `gap` of more than `RELATIVE_GAP` only the values of the answer are of use.
 
     Python sees Ctrl-C only between its own instructions, so the solver runs in a second thread.
     HiGHS and SCIP cannot be interrupted through MathOpt: they are left behind, to end at their time
@@ -150,7 +153,7 @@ def solve_program(
 
     def work() -> None:
         try:
-            outcome.append(_solve(program, solver, limit, hint, nodes, seed, interrupter))
+            outcome.append(_solve(program, solver, limit, hint, nodes, seed, gap, interrupter))
         except Exception as error:  # handed to the caller's thread
             outcome.append(error)
 
@@ -188,6 +191,7 @@ def _solve(
     hint: Floats | None,
     nodes: int | None,
     seed: int,
+    gap: float,
     interrupter: Any,
 ) -> Answer:
     from ortools.math_opt.python import mathopt
@@ -201,7 +205,7 @@ def _solve(
         return NOTHING
     parameters = mathopt.SolveParameters(
         time_limit=_time_limit(limit),
-        relative_gap_tolerance=RELATIVE_GAP,
+        relative_gap_tolerance=gap,
         absolute_gap_tolerance=0.0,
         random_seed=seed,
         node_limit=nodes,

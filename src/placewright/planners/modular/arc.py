@@ -18,23 +18,27 @@ from placewright.planners import refining
 from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.incumbent import Incumbent, timed
 from placewright.planners.milp.parts import Part
+from placewright.planners.modular.branches import shared_start
+from placewright.planners.modular.twins import Twins, twins_of
 from placewright.planners.multilevel import Multilevel
 from placewright.planners.search import Annealing
 from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
+FIRST_STARTS = 2
 MOST_IN_VAIN = 2  # turns before one that begins with new starts, for a share of its time
 STARTS, START_SHARE = 3, 0.6
 START_SECONDS_PER_OP = 0.003
 SECONDS_PER_OP = 0.006  # of the other turns, at first
 LONGER, TURNS_ROUND = 0.5, 6  # of that, by which they get longer after so many turns
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
+COOL = 3.0  # instead of `WARMTH`, after a start that is good as it is
 TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
-Way = Literal["fused", "starts", "refine"]
+Way = Literal["fused", "shared", "starts", "refine"]
 
 
 @dataclass
@@ -83,6 +87,7 @@ class Arc:
     turns: int = 0
     seconds: float = 0.0
     in_vain: int = 0
+    new_starts: int = 0
     _memory: dict[Incumbent, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -154,10 +159,20 @@ class Arc:
 
     @property
     def way(self) -> Way:
-        """Of the next turn: what an engine fuses; new starts, again where the best is stuck."""
-        if self.turns == 0:
-            return "fused"
-        return "starts" if self.turns == 1 or self.in_vain >= MOST_IN_VAIN else "refine"
+        """Of the next turn: new starts at first, and again where the best is stuck."""
+        ways = self._start_ways
+        if self.new_starts < FIRST_STARTS or self.in_vain >= MOST_IN_VAIN:
+            return ways[self.new_starts % len(ways)]
+        return "refine"
+
+    @cached_property
+    def _start_ways(self) -> tuple[Way, ...]:
+        """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
+        return ("shared", "shared", "starts") if self._twins else ("fused", "starts")
+
+    @cached_property
+    def _twins(self) -> list[Twins]:
+        return twins_of(self.problem)
 
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""
@@ -172,7 +187,8 @@ class Arc:
         way = self.way
         self.turns += 1
         self.seconds += seconds
-        if way == "starts":
+        if way != "refine":
+            self.new_starts += 1
             self.in_vain = 0
         return way
 
@@ -188,6 +204,8 @@ class Arc:
         try:
             if way == "fused":
                 return self._fused_first(pace, seed)
+            if way == "shared" and best is not None:
+                return self._shared(best, pace, seed)
             if best is None or way == "starts":
                 best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
@@ -215,9 +233,16 @@ class Arc:
             found.append(timed(self.problem, placement))
         return min(found, key=lambda plan: plan.value)
 
-    def _refined(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
+    def _shared(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
+        """Equal branches shared out anew, and refined without much heat."""
+        found = shared_start(self.problem, self._twins, best.placement.device, pace.turn.left, seed)
+        return self._refined(timed(self.problem, found), pace, seed, COOL)
+
+    def _refined(
+        self, best: Incumbent, pace: _Pace, seed: int, warmth: float = WARMTH
+    ) -> Incumbent:
         per_op = best.value / self.problem.op_count
-        hot = COLDEST * WARMTH ** np.random.default_rng(seed).random() * per_op
+        hot = COLDEST * warmth ** np.random.default_rng(seed).random() * per_op
         limit = math.inf if pace.iterations is None else pace.iterations
         found, _ = refining.refined(
             self.problem, best.placement, pace.part(1.0), limit, seed, no_progress, hot
