@@ -1,5 +1,6 @@
 """Settings every test shares."""
 
+import os
 import signal
 from pathlib import Path
 
@@ -21,6 +22,14 @@ settings.load_profile("default")
 # A shell that starts the suite in the background has it ignore Ctrl-C, and what it starts too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers() -> int | None:
+    """One more than there are cores: many tests wait for the processes they start."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None  # xdist does as it says
+    return (os.cpu_count() or 1) + 1
+
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "shared" / "workloads"
 

@@ -202,6 +202,29 @@ def test_compiled_functions_are_in_kernels_alone():
             assert not re.search(r"@(numba\.)?n?jit\b", path.read_text("utf-8")), name
 
 
+def test_kernels_without_an_entry_from_python_are_called_by_kernels_alone():
+    """A name of a kernel that begins with an underscore; see `kernels.compiled`."""
+    private = re.compile(r"^def (_\w+)", re.MULTILINE)
+    kernels = [path for name, path in FILES.items() if inside(name, "kernels")]
+    names = {each for path in kernels for each in private.findall(path.read_text("utf-8"))}
+    assert names
+    others = [path for name, path in FILES.items() if not inside(name, "kernels")]
+    for path in [*others, *Path(__file__).parent.rglob("*.py")]:
+        from_kernels: set[str] = set()
+        tree = ast.parse(path.read_text("utf-8"))
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and "kernels" in (node.module or "").split("."):
+                from_kernels |= {each.asname or each.name for each in node.names}
+        called = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id in from_kernels
+        }
+        assert not (from_kernels | called) & names, path
+
+
 @pytest.mark.parametrize("name", FILES)
 def test_every_module_begins_with_what_it_is(name):
     tree = ast.parse(FILES[name].read_text("utf-8"))

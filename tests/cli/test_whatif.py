@@ -219,13 +219,13 @@ def test_replan_prints_the_answers_and_the_chosen_plan(planned):
 
 def test_replan_says_where_routes_went_over_a_lost_device(planned):
     assert run("plan", "zoo:gpt2?layers=1", "-c", "a100+2xt4+cpu", "-o", "plan.json").code == 0
-    result = replan("--lost", "cpu")
+    result = replan("--lost", "cpu", "-p", "heft")
     assert result.code == 0
     assert result.err == (
         "placewright: routes between other devices went over 'cpu' and are kept; "
         "if they are gone, give --cluster\n"
     )
-    assert replan("--lost", "t4-0").err == ""
+    assert replan("--lost", "t4-0", "-p", "heft").err == ""
 
 
 def test_replan_json_holds_every_answer(planned):
@@ -241,12 +241,12 @@ def test_replan_json_holds_every_answer(planned):
 
 
 def test_replan_on_another_cluster_reads_the_source_again(planned):
-    record = succeeded(replan("-c", "duo.yaml", "--json")).json
+    record = succeeded(replan("-c", "duo.yaml", "--json", "-p", "heft")).json
     assert [device["name"] for device in record["chosen"]["devices"]] == ["x", "y"]
-    lost = succeeded(replan("--lost", "z", "--json")).json
+    lost = succeeded(replan("--lost", "z", "--json", "-p", "heft")).json
     assert record["chosen"]["value"] == lost["chosen"]["value"]
     Path("graph.json").write_text(json.dumps(GRAPH | {"name": "same"}))
-    assert replan("-c", "duo.yaml").code == 0
+    assert replan("-c", "duo.yaml", "-p", "heft").code == 0
     Path("graph.json").write_text(json.dumps(GRAPH | {"ops": GRAPH["ops"] | {"name": [*"abce"]}}))
     refused(replan("-c", "duo.yaml"), "graph.json is not what the plan was made from")
 

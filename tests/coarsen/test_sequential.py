@@ -19,7 +19,7 @@ from placewright.coarsen.orders import (
 )
 from placewright.coarsen.sequential import ccr, sequential_groups
 from placewright.errors import InfeasibleError, OptionError
-from placewright.graph import GraphBuilder
+from placewright.graph import GraphBuilder, frozen
 from placewright.kernels.arrays import arrays_of
 from placewright.kernels.sequential import cheapest_cuts, top_levels
 from placewright.planning import make_problem
@@ -83,7 +83,8 @@ def test_path_lengths_are_those_of_the_longest_paths_through_each_op(problem):
 @given(problem=problems(), data=st.data())
 def test_by_label_stays_with_a_label_while_it_can(problem, data):
     n = problem.op_count
-    label = np.array(data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)))
+    drawn = data.draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))
+    label = np.array(drawn, dtype=np.int32)
     line = order_named("cpd", problem)
     found = by_label(problem, line, label)
     assert is_topological(problem, found)
@@ -96,7 +97,7 @@ def test_by_label_leaves_a_line_whose_labels_stand_together(problem, data):
     starts = data.draw(
         st.lists(st.booleans(), min_size=problem.op_count, max_size=problem.op_count)
     )
-    label = np.empty(problem.op_count, dtype=int)
+    label = np.empty(problem.op_count, dtype=np.int32)
     label[line] = np.cumsum(starts)
     assert by_label(problem, line, label).tolist() == line.tolist()
 
@@ -115,7 +116,9 @@ def lines(draw):
         ]
         for j in range(n)
     ]
-    label = np.array(draw(st.lists(st.sampled_from([-1, -1, 0, 1, 2]), min_size=n, max_size=n)))
+    labels = st.sampled_from([-1, -1, 0, 1, 2])
+    label = np.array(draw(st.lists(labels, min_size=n, max_size=n)), dtype=np.int32)
+    room = draw(st.lists(st.sampled_from([3.0, 6.0, np.inf]), min_size=d, max_size=d))
     pure_labels = draw(st.sets(st.integers(0, 2)))
     allowed = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=n * d,
                             max_size=n * d))  # fmt: skip
@@ -123,9 +126,7 @@ def lines(draw):
         "inputs": inputs,
         "memory": np.array(draw(st.lists(BYTES, min_size=n, max_size=n))),
         "allowed": np.array(allowed).reshape(n, d),
-        "device_memory": np.array(
-            draw(st.lists(st.sampled_from([3.0, 6.0, np.inf]), min_size=d, max_size=d))
-        ),
+        "device_memory": frozen(room, np.float64),
         "limit": draw(st.sampled_from([2.0, 5.0, np.inf])),
         "label": label,
         "pure": np.isin(label, sorted(pure_labels)),

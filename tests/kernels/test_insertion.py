@@ -16,7 +16,7 @@ def test_kernel_inserts_exactly_as_its_twin(data):
     problem = data.draw(problems())
     insertion = data.draw(st.booleans())
     unit_device = np.full(problem.unit_count, -1, dtype=np.int32)
-    order = problem.topological_order
+    order = problem.topological_order.copy()  # writable, as planners' orders are
     op_start, op_finish = np.zeros(problem.op_count), np.zeros(problem.op_count)
     edge_start, edge_finish = np.empty(problem.edge_count), np.empty(problem.edge_count)
     expected = naive.insertion_schedule(problem, order, unit_device, insertion=insertion)

@@ -48,7 +48,7 @@ def test_the_first_two_trees_are_of_all_paths_from_the_start_and_to_the_end(prob
 def test_regions_are_what_is_behind_before_and_beside(problem):
     regions, arrays = regions_of(problem), arrays_of(problem)
     found = np.empty(problem.op_count, dtype=np.int32)
-    for op in range(problem.op_count):
+    for op in np.arange(problem.op_count, dtype=np.int32):
         for kind, twin in (
             (jumps.BEHIND, naive_regions.behind),
             (jumps.BEFORE, naive_regions.before),

@@ -65,7 +65,7 @@ def change(refinement, ordered):
         edge = int(r.rng.integers(r.problem.edge_count))
         found, count = rearranging.reorder_edge(r.arrays, t, r.rng, edge), 0
     else:
-        op = int(r.rng.integers(r.problem.op_count))
+        op = r.rng.integers(r.problem.op_count, dtype=np.int32)  # as units name their ops
         count = rearranging.redevice(r.arrays, r.space, r.structure, t, r.rng, op)
         found = rearranging.extent(r.arrays, r.space, t, count) if count else (-1, -1, -1)
     return (None if found[0] < 0 else found), count

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from placewright import planners
+from placewright.coarsen.modules import split_modules
 from placewright.planners.base import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
@@ -64,7 +65,7 @@ def run(problem, objective, name, options, seconds, start=None, seed=0):
 @pytest.mark.parametrize(("objective", "name", "options"), CASES)
 def test_it_goes_on_from_its_start_and_is_never_worse(objective, name, options):
     problem = problem_of(objective)
-    _, _, first = run(problem, objective, name, options, 0.3)
+    _, _, first = run(problem, objective, name, options, 0.2)
     simple = (
         planners.create("heft" if objective != "invocation-latency" else "linear-dp", {}, objective)
         .plan(problem, Budget(), 1, no_progress)
@@ -72,7 +73,7 @@ def test_it_goes_on_from_its_start_and_is_never_worse(objective, name, options):
     )
     for start in [simple, *first.placements]:
         before = evaluate(problem, start).value
-        _, after, log = run(problem, objective, name, options, 0.3, start)
+        _, after, log = run(problem, objective, name, options, 0.2, start)
         assert after <= before
         assert all(value < before for value in log.values)  # the start itself is no news
 
@@ -80,7 +81,7 @@ def test_it_goes_on_from_its_start_and_is_never_worse(objective, name, options):
 @pytest.mark.parametrize(("objective", "name", "options"), CASES)
 def test_with_no_time_it_hands_its_start_back(objective, name, options):
     problem = problem_of(objective)
-    start = run(problem, objective, name, options, 0.5)[0].placement
+    start = run(problem, objective, name, options, 0.2)[0].placement
     _, value, log = run(problem, objective, name, options, 0.0, start)
     assert value <= evaluate(problem, start).value
     assert not log.placements or log.values[-1] < evaluate(problem, start).value
@@ -102,11 +103,12 @@ def test_on_a_larger_graph_it_stops_in_time(objective, name, options):
     problem = problem_of(objective, modules=20, ops=16)
     planner = planners.create(name, options, objective)
     run(problem_of(objective), objective, name, options, 0.1)  # compiles what is not compiled yet
+    split_modules(problem_of(objective), 2)  # so does this, which a small problem is not in need of
     if planner.supports(problem):
         pytest.skip(planner.supports(problem))
     started = time.monotonic()
-    planner.plan(problem, Budget(1.5), 0, no_progress)
-    assert time.monotonic() - started < 1.5 + OVERTIME
+    planner.plan(problem, Budget(1.0), 0, no_progress)
+    assert time.monotonic() - started < 1.0 + OVERTIME
 
 
 @pytest.mark.parametrize(

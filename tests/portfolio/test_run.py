@@ -94,8 +94,8 @@ def test_worker_processes_keep_the_time_limit():
     problem = make_problem("zoo:gpt2?layers=24", "8xA100", {})[0]
     best_plan(problem, Limits(0.1), processes=1)  # compiles
     started = time.monotonic()
-    found = best_plan(problem, Limits(5.0), processes=2)
-    assert time.monotonic() - started < 5.0 + 10.0  # it would go on for minutes
+    found = best_plan(problem, Limits(3.0), processes=2)
+    assert time.monotonic() - started < 3.0 + 10.0  # it would go on for minutes
     assert verify(found).ok
 
 
@@ -114,14 +114,14 @@ def test_workers_that_are_lost_count_no_longer(monkeypatch):
 
     monkeypatch.setattr(run, "Processes", OneDies)
     monkeypatch.setattr(Rota, "next", noted)
-    best_plan(gpt2(), Limits(6.0, gap=0.0), processes=2, on_event=events.append)
+    best_plan(gpt2(), Limits(4.0, gap=0.0), processes=2, on_event=events.append)
     assert "failure" not in {event.kind for event in events}  # it had no task to lose
     assert asked[-1] == 1
 
 
 def test_events_tell_of_ever_better_plans_and_bounds():
     events = []
-    found = best_plan(gpt2(), Limits(2.0), processes=1, on_event=events.append)
+    found = best_plan(gpt2(), Limits(1.0), processes=1, on_event=events.append)
     values = [event.value for event in events if event.value is not None]
     bounds = [event.lower_bound for event in events]
     assert values == sorted(values, reverse=True)
@@ -142,7 +142,7 @@ def test_it_stops_at_the_gap_that_was_asked_for():
 
 def test_it_is_never_worse_than_its_start():
     problem = gpt2()
-    start = best_plan(problem, Limits(2.0), processes=1)
+    start = best_plan(problem, Limits(1.0), processes=1)
     again = plan_problem(
         problem, warm_start=start, planner_options={"iterations": "1", "processes": "1"}
     )
@@ -177,7 +177,7 @@ def test_limits_that_make_no_sense_are_refused(given, message):
 
 
 def test_a_coarser_problem_is_planned_and_its_plan_expanded():
-    found = plan("zoo:gpt2", "2x3090", coarsening="layers", time_limit=2.0)
+    found = plan("zoo:gpt2", "2x3090", coarsening="layers", time_limit=1.0)
     assert verify(found).ok
     assert found.planner == "auto"
 

@@ -138,7 +138,7 @@ class _Cutter:
     def cut(self, line: Ints, label: Ints | None = None, pure: Flags | None = None) -> Ints:
         """`[op]` group of the cheapest cut; `label` and `pure` per op as in `cheapest_cuts`."""
         problem, n = self.problem, self.problem.op_count
-        label = np.full(n, ALONE) if label is None else label
+        label = np.full(n, ALONE, dtype=np.int32) if label is None else label
         pure = np.zeros(n, dtype=np.bool_) if pure is None else pure
         producer, consumer = problem.edge_producer, problem.consumers
         tied = (label[producer] == label[consumer]) & (label[producer] != ALONE)

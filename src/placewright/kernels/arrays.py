@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from placewright.graph import Ints
+from placewright.kernels.compiled import njit
 from placewright.problem import Problem
 
 NOT_SENT = -1.0

@@ -11,9 +11,9 @@ from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from placewright.graph import Flags, Floats, Ints
+from placewright.kernels.compiled import njit
 from placewright.problem import Problem
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.arrays import NOT_SENT
 from placewright.kernels.batch import send
+from placewright.kernels.compiled import njit
 from placewright.kernels.gaps import earliest, occupy, room
 
 UNPLACED = -1

@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
+import numpy as np
 
 from placewright.kernels.batch import finish_time
+from placewright.kernels.compiled import njit
 from placewright.kernels.mutations import MEAN_SHIFT, below, geometric
 from placewright.kernels.search import BEST, COLDEST, CURRENT
 
@@ -168,28 +169,28 @@ def reassign(p, b, space, state, lent, rng):
     place = below(rng, len(space.movable))
     unit = space.movable[place]
     chunks = len(lent.row)
+    made = np.int64(0)  # for a literal 0 `change` would be compiled once more
     if kind < CHUNK:
         _load(state, lent, unit)
         lent.row[below(rng, chunks)] = below(rng, len(state.free))
         if not allowed(b, lent, unit):
             draw_split(space, state, lent, rng, unit)
-        return change(b, state, lent, 0, unit)
+        return change(b, state, lent, made, unit)
     if kind < SPLIT:
         draw_split(space, state, lent, rng, unit)
-        return change(b, state, lent, 0, unit)
+        return change(b, state, lent, made, unit)
     if kind < BESIDE:
         _load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
-        return change(b, state, lent, 0, unit)
+        return change(b, state, lent, made, unit)
     one, other = below(rng, chunks), below(rng, chunks)
     if kind < SWAP:
         _swap(state, lent, unit, one, other)
-        return change(b, state, lent, 0, unit)
+        return change(b, state, lent, made, unit)
     device = below(rng, len(state.free))
     length = _length(rng, len(space.movable))
     along_path = rng.random() < 0.5
     op = _random_op(space, rng, unit)
     model = unit
-    made = 0
     for k in range(length):
         if COLUMN <= kind < ROW:
             _load(state, lent, model)
@@ -335,8 +336,8 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
     genes = len(space.movable) * chunks
     log_stay = math.log(1.0 - 1.0 / genes) if genes > 1 else -math.inf
     for _ in range(evaluations):
-        made = 0
-        unit = -1
+        made = np.int64(0)
+        unit = np.int32(-1)  # as `movable` has them: for literals all below is compiled again
         gene = -1
         while True:
             # How many genes stay as they are until the next one that changes.
@@ -345,7 +346,7 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
                 if not allowed(b, lent, unit):
                     draw_split(space, state, lent, rng, unit)
                 made = change(b, state, lent, made, unit)
-                unit = -1
+                unit = np.int32(-1)
             if gene >= genes:
                 break
             if unit < 0:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.net_costs import random_neighbour
 from placewright.kernels.sparse_loads import (
     busiest,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.bound_energy import sweep
+from placewright.kernels.compiled import njit
 
 
 @njit(cache=True)

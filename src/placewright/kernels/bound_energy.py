@@ -21,7 +21,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from placewright.kernels.compiled import njit
 
 
 class Part(NamedTuple):

@@ -25,10 +25,10 @@ by it is bounded by messages as in `bound_energy`.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.bound_energy import _longest, add_loads, delay, pair_prices, sweep
 from placewright.kernels.bound_paths import remainders
+from placewright.kernels.compiled import njit
 
 
 @njit(cache=True)

@@ -7,9 +7,9 @@ by head (`in_offsets`, `in_edges`, `tail`).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.bound_energy import delay
+from placewright.kernels.compiled import njit
 
 
 @njit(cache=True)

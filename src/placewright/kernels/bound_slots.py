@@ -30,9 +30,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.bound_energy import delay, pair_prices
+from placewright.kernels.compiled import njit
 
 ROUND = 1e-9  # of a slot, that rounding of floats may be off
 SURE = 1.0 + 1e-7

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.arrays import Arrays
+from placewright.kernels.compiled import njit
 
 NONE = -1
 

@@ -7,7 +7,8 @@ interval of a resource never ends.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from placewright.kernels.compiled import njit
 
 
 @njit(inline="always")

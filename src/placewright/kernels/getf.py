@@ -7,7 +7,8 @@ The graph comes as pairs of ops (a producer and one of its consumers) sorted by 
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from placewright.kernels.compiled import njit
 
 FLOOR = -30.0  # of a logarithm: shares below exp(FLOOR) do not sink further and can come back
 

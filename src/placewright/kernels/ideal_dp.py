@@ -8,8 +8,8 @@ ideal, and windows on what devices can do at all leave few ideals and fewer pair
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.ideals import NEVER, least_lead
 from placewright.kernels.stage_loads import UNPLACED, chain_rows, charges
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from placewright.graph import Floats
+from placewright.kernels.compiled import njit
 from placewright.kernels.stage_loads import Whole
 
 NEVER = 1 << 20  # more devices than there are

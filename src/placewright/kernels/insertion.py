@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from placewright.kernels.arrays import NOT_SENT, transfer_time
+from placewright.kernels.compiled import njit
 from placewright.kernels.gaps import earliest, occupy, room
 
 UNPLACED = -1

@@ -11,9 +11,9 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from placewright.kernels.compiled import njit
 from placewright.problem import Problem
 
 Whole = NDArray[np.signedinteger[Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from placewright.kernels.compiled import njit
 
 FREE, INSIDE, OUTSIDE = 0, 1, 2
 

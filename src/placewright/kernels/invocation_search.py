@@ -13,8 +13,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from placewright.kernels.compiled import njit
 from placewright.kernels.invocation import evaluate
 
 CURRENT, BEST = 0, 1  # in State.value

@@ -11,8 +11,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.invocation import READS, WRITES
 
 ON_CPU, SKIPPED = -1, -2  # what came before a state, beside the start of a segment

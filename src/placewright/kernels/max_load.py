@@ -11,8 +11,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.net_costs import (
     combined,
     direct_seconds,
@@ -123,9 +123,14 @@ def _send(p, state, net, sign):
         state.parts[OUTGOING, out_way, source] += sign * host_seconds(p, net, source, 0)
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def move(p, state, unit, target):
     """Put `unit` on the device `target`, allowed or not, room or not."""
+    _move(p, state, np.int64(unit), np.int32(target))  # compiled once, whatever integers come
+
+
+@njit(cache=True, nogil=True)
+def _move(p, state, unit, target):
     origin = state.unit_device[unit]
     first, last = p.net_offsets[unit], p.net_offsets[unit + 1]
     for k in range(first, last):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from placewright.kernels.compiled import njit
 from placewright.kernels.max_load import move, refill, value
 
 REFILL_EVERY = 64  # moves after which sums are taken afresh

@@ -9,7 +9,8 @@ make paths and ladders there are few states, and the program is as good as exact
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from placewright.kernels.compiled import njit
 
 
 @njit(cache=True, nogil=True)

@@ -13,8 +13,8 @@ directed acyclic graphs", §4.1).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.earliest_start import heap_pop, heap_push
 
 SINGLE, LOWER, UPPER, SIBLING = 0, 1, 2, 3

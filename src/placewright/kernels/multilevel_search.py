@@ -11,8 +11,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.multilevel_timing import CHECKPOINT, restore, settle, window
 from placewright.kernels.mutations import (
     MOVED,
@@ -107,7 +107,7 @@ def _settle(p, space, state, timing, first, temperature):
     value = settle(p, space, state, timing, first)
     if value > state.value[BEST] * (1.0 + INDIFFERENT) + TOO_MUCH * temperature:
         return_to_best(space, state)
-        value = settle(p, space, state, timing, 0)
+        value = settle(p, space, state, timing, np.int64(0))  # of a literal: compiled once more
     keep(state, value)
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import njit
-
 from placewright.kernels.arrays import NOT_SENT
+from placewright.kernels.compiled import njit
 
 CHECKPOINT = 32  # ranks from one checkpoint to the next
 ROUNDING = 1e-9  # of the makespan: who has less slack is critical

@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
+import numpy as np
+
+from placewright.kernels.compiled import njit
 
 NOTHING, MOVED, SWAPPED = 0, 1, 2  # in Scratch.reordered
 
@@ -96,12 +98,18 @@ def assign_all(space, state, unit_device):
         assign(space, state, unit, unit_device[unit])
 
 
-@njit(cache=True, nogil=True)
+@njit(inline="always")
 def mutate(space, state, scratch, count, unit, device):
     """Note where `unit` was, as change number `count`, and put it on `device` if it may go there.
 
     Returns the number of changes.
     """
+    # Compiled once, whatever integers come.
+    return _mutate(space, state, scratch, np.int64(count), np.int32(unit), np.int32(device))
+
+
+@njit(cache=True, nogil=True)
+def _mutate(space, state, scratch, count, unit, device):
     if state.unit_device[unit] == device or not space.allowed[unit, device]:
         return count
     scratch.undo_unit[count] = unit

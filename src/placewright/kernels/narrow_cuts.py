@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
+
+from placewright.kernels.compiled import njit
 
 
 class Network(NamedTuple):
@@ -49,7 +50,10 @@ def narrow_cuts(net, ends, channels):
         np.empty(count, dtype=np.int64),
     )
     piece = work.piece
-    searches = pieces = low = 0
+    # With literals all below would be compiled twice.
+    searches: Any = np.int64(0)
+    low: Any = np.int64(0)
+    pieces = 0
     for end in ends:
         tails = np.arange(max(0, low - 1), low)  # taken ops that others of the block read
         while low < end:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from numba import njit
+from placewright.kernels.compiled import njit
 
 SUM, OVERLAP, DUPLEX = 0, 1, 2  # what option `load` says
 

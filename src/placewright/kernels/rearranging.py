@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from placewright.kernels.compiled import njit
 from placewright.kernels.mutations import assign, below, geometric, mutate
 from placewright.kernels.retiming import SAVED, SAVED_AT, STAMP, edge_place, op_place
 

@@ -14,8 +14,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from placewright.kernels.compiled import njit
 from placewright.kernels.mutations import assign
 
 STRIDE = 16

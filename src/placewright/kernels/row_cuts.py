@@ -10,8 +10,8 @@ follows on the next.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.net_costs import (
     combined,
     direct_seconds,

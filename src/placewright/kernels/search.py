@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import math
 
-from numba import njit
-
+from placewright.kernels.compiled import njit
 from placewright.kernels.mutations import (
     assign,
     below,

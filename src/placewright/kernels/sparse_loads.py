@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from placewright.kernels.compiled import njit
 from placewright.kernels.net_costs import combined, direct_seconds, host_seconds, reads_forward
 
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in SparseState.parts
@@ -89,7 +89,8 @@ def refill(p, state):
         _enter(state, piece, device)
     for net in range(len(p.net_source)):
         for k in range(p.reader_offsets[net], p.reader_offsets[net + 1]):
-            _count_reader(p, state, net, state.piece_device[p.readers[k]], p.reader_forward[k], 1)
+            device = state.piece_device[p.readers[k]]
+            _count_reader(p, state, net, device, p.reader_forward[k], np.int64(1))
         _pay(p, state, net, 1.0)
     state.is_touched[:] = False
     state.touched_count[0] = 0
@@ -137,14 +138,14 @@ def move(p, state, piece, target):
     _touch(state, target)
     first, last = p.piece_offsets[piece], p.piece_offsets[piece + 1]
     for k in range(first, last):
-        _pay(p, state, p.piece_nets[k], -1.0)
+        _pay(p, state, np.int64(p.piece_nets[k]), -1.0)
     state.piece_device[piece] = target
     for k in range(first, last):
-        net = p.piece_nets[k]
+        net = np.int64(p.piece_nets[k])  # as in `refill`: other integers would compile all again
         if p.net_source[net] != piece:
             forward = reads_forward(p, net, piece)
-            _count_reader(p, state, net, origin, forward, -1)
-            _count_reader(p, state, net, target, forward, 1)
+            _count_reader(p, state, net, origin, forward, np.int64(-1))
+            _count_reader(p, state, net, target, forward, np.int64(1))
         _pay(p, state, net, 1.0)
     for way in range(p.ways):
         state.parts[COMPUTE, way, origin] -= p.time[way, piece, p.device_class[origin]]

@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from placewright.graph import Floats
+from placewright.kernels.compiled import njit
 
 Whole = NDArray[np.int64]
 

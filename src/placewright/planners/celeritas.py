@@ -205,7 +205,7 @@ def busy_with_transfers(problem: Problem, transfers: str) -> tuple[NDArray[np.in
     count = problem.device_count
     if transfers == "channels":
         offsets, channels, names = problem.active_channels
-        return offsets, count + channels, count + len(names)
+        return offsets.copy(), count + channels, count + len(names)
     source, target = np.divmod(np.arange(count * count), count)
     offsets = np.concatenate([[0], np.cumsum(np.where(source != target, 2, 0))])
     ends = np.stack([source, target], axis=1)[source != target]

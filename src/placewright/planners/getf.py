@@ -208,7 +208,8 @@ class Kinds:
         limited = np.isfinite(room) & (room > 0)
         fill = np.where(limited, problem.unit_memory[:, None] / np.where(limited, room, 1.0), 0.0)
         op_time = np.where(np.isfinite(times[:, first]), times[:, first], 0.0)
-        return cls(kind.astype(np.int32), size, op_time, allowed, fill)
+        columns = map(np.ascontiguousarray, (op_time, allowed, fill))
+        return cls(kind.astype(np.int32), size, *columns)
 
     def per_device(self, share: Floats) -> Floats:
         each: Floats = share[:, self.of_device] / self.size[self.of_device]

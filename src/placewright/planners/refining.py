@@ -7,6 +7,7 @@ starts from a plan and improves it; how hot it starts decides how far from that 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.graph import Ints
 from placewright.kernels import refining as kernel
@@ -100,7 +101,7 @@ class Refinement:
         assert placement.sequence is not None
         unit_device = np.empty(self.problem.unit_count, dtype=np.int32)
         unit_device[self.problem.op_unit] = placement.device
-        begin(self.arrays, self.space, self.timeline, unit_device, placement.sequence)
+        begin(self.arrays, self.space, self.timeline, unit_device, placement.sequence.copy())
         self.sort()
 
     def anneal(
@@ -149,8 +150,8 @@ class Refinement:
 
 def structure_of(problem: Problem) -> Structure:
     """Dominators and post-dominators, and what changes of order there are."""
-    order = problem.topological_order
-    offsets, edges = problem.op_inputs
+    order = problem.topological_order.copy()  # writable like its reverse: one kernel for both
+    offsets, edges = (each.copy() for each in problem.op_inputs)
     everything = np.ones(problem.op_count, dtype=bool)
     forwards = dominator_tree(order, offsets, problem.edge_producer[edges], everything)
     backwards = dominator_tree(order[::-1].copy(), *_consumers(problem), everything)
@@ -159,11 +160,11 @@ def structure_of(problem: Problem) -> Structure:
     return Structure(at, first, size, parent, EDGE_SHARE if contends else 0.0)
 
 
-def _consumers(problem: Problem) -> tuple[Ints, Ints]:
+def _consumers(problem: Problem) -> tuple[NDArray[np.int64], Ints]:
     """CSR [op] → the ops that read what it produces."""
     by_producer = np.argsort(problem.edge_producer, kind="stable")
     offsets = np.searchsorted(problem.edge_producer[by_producer], np.arange(problem.op_count + 1))
-    return offsets.astype(np.int32), problem.consumers[by_producer]
+    return offsets.astype(np.int64), problem.consumers[by_producer]
 
 
 def _timeline(problem: Problem, arrays: Arrays, start: Placement) -> Timeline:

@@ -238,8 +238,8 @@ class Climb:
 
 def regions_of(problem: Problem) -> kernel.Regions:
     """Dominators and post-dominators, each twice: of the whole graph, and without light ops."""
-    order = problem.topological_order
-    offsets, edges = problem.op_inputs
+    order = problem.topological_order.copy()  # writable like its reverse: one kernel for both
+    offsets, edges = (each.copy() for each in problem.op_inputs)
     producers = problem.edge_producer[edges]
     by_producer = np.argsort(problem.edge_producer, kind="stable")
     consumers = problem.consumers[by_producer]

@@ -42,8 +42,8 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
     arrays = arrays_of(problem)
     time_sequence(
         arrays,
-        placement.device,
-        placement.sequence,
+        placement.device.copy(),  # writable, as searches have them: one kernel for both
+        placement.sequence.copy(),
         np.empty(n),
         op_finish,
         edge_finish,
