@@ -109,7 +109,7 @@ def test_many_heads_shared_out_take_less_than_with_heft_and_less_still_refined()
     value = time_placement(arc.problem, shared).makespan
     assert value < 0.96 * heft.value
     arc.offer(timed(arc.problem, shared))
-    found = arc.search("shared", Turn(2.0), in_turns=False, seed=0)
+    found = arc.search("shared", Turn(2.0), in_turns=False, seed=0, price=np.zeros(4))
     assert found is not None and found.value < 0.98 * value
 
 

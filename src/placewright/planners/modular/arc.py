@@ -33,6 +33,7 @@ START_SECONDS_PER_OP = 0.003
 SECONDS_PER_OP = 0.006  # of the other turns, at first
 LONGER, TURNS_ROUND = 0.5, 6  # of that, by which they get longer after so many turns
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
+MOSTLY = 0.5  # of the units are in equal branches
 COOL = 3.0  # instead of `WARMTH`, after a start that is good as it is
 TINY_OPS = 16
 PROVED = 1e-9
@@ -168,7 +169,10 @@ class Arc:
     @cached_property
     def _start_ways(self) -> tuple[Way, ...]:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
-        return ("shared", "shared", "starts") if self._twins else ("fused", "starts")
+        units = sum(twins.unit.size for twins in self._twins)
+        if units >= MOSTLY * self.problem.unit_count:
+            return ("shared",)
+        return ("fused", "starts", "shared") if units else ("fused", "starts")
 
     @cached_property
     def _twins(self) -> list[Twins]:
@@ -197,7 +201,9 @@ class Arc:
         gained = found is not None and self.offer(found)
         self.in_vain = 0 if gained else self.in_vain + 1
 
-    def search(self, way: Way, turn: Turn, in_turns: bool, seed: int) -> Incumbent | None:
+    def search(
+        self, way: Way, turn: Turn, in_turns: bool, seed: int, price: Floats
+    ) -> Incumbent | None:
         """What a turn finds, None if nothing. Several may run side by side."""
         best = self.plans[0] if self.plans else None
         pace = _Pace(turn, self.problem.op_count, in_turns)
@@ -205,7 +211,7 @@ class Arc:
             if way == "fused":
                 return self._fused_first(pace, seed)
             if way == "shared" and best is not None:
-                return self._shared(best, pace, seed)
+                return self._shared(best, pace, seed, price)
             if best is None or way == "starts":
                 best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
@@ -233,9 +239,11 @@ class Arc:
             found.append(timed(self.problem, placement))
         return min(found, key=lambda plan: plan.value)
 
-    def _shared(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
+    def _shared(self, best: Incumbent, pace: _Pace, seed: int, price: Floats) -> Incumbent:
         """Equal branches shared out anew, and refined without much heat."""
-        found = shared_start(self.problem, self._twins, best.placement.device, pace.turn.left, seed)
+        found = shared_start(
+            self.problem, self._twins, best.placement.device, pace.turn.left, seed, price
+        )
         return self._refined(timed(self.problem, found), pace, seed, COOL)
 
     def _refined(

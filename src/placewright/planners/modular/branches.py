@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.modular.sharing import shared_out
 from placewright.planners.modular.twins import Twins
@@ -17,9 +17,16 @@ ORDERS = 12  # in which rows of devices go to the branches; the best is kept
 
 
 def shared_start(
-    problem: Problem, groups: Iterable[Twins], device: Ints, seconds: float, seed: int
+    problem: Problem,
+    groups: Iterable[Twins],
+    device: Ints,
+    seconds: float,
+    seed: int,
+    price: Floats | None = None,
 ) -> Placement:
     """``device[op]`` with each group shared out anew, where that can be, and a sequence.
+
+    Where memory is short, ``price[device]`` says what a byte costs in seconds.
 
     Branches take their turns in topological order, so which one has which row of devices decides
     how soon each device has something to do.
@@ -29,7 +36,7 @@ def shared_start(
     unit_device[problem.op_unit] = device
     best = dispatch_placement(problem, unit_device[problem.op_unit])
     for twins in groups:
-        rows = shared_out(problem, twins, unit_device, seconds, seed)
+        rows = shared_out(problem, twins, unit_device, seconds, seed, price)
         if rows is None:
             continue
         found = []

@@ -136,7 +136,8 @@ class _Search:
             self.started += 1
             turn = Turn(min(seconds, self.budget.left), stop=self.stop)
             in_turns, seed = self.turns is not None, self.seed + 7919 * self.started
-            future = pool.submit(arc.search, arc.begin(seconds), turn, in_turns, seed)
+            way, price = arc.begin(seconds), self.price.copy()
+            future = pool.submit(arc.search, way, turn, in_turns, seed, price)
             self.running[future] = arc
         return bool(self.running)
 
@@ -198,17 +199,17 @@ class _Search:
     def _may_fit(self) -> bool:
         if self.turns is not None:
             return self.started >= self.fittings * TURNS_BETWEEN_FITTINGS
-        return self.fitting_seconds <= FITTING_SHARE * (self.given - self.budget.left)
+        return self.best is None or self._fitting_seconds >= LEAST_SECONDS
 
     def _fit(self, length: float) -> None:
-        started = time.monotonic()
+        started, seconds = time.monotonic(), max(self._fitting_seconds, LEAST_SECONDS)
         self.fittings += 1
         capacity = self.problem.device_memory
         goal = self.best.value if self.best else 2.0 * length
         self.price = prices_of(self.lines, capacity, goal)
         choices = [line.path(self.price) for line in self.lines]
         for choice in sorted(choices, key=lambda each: each.length):
-            found = fitted(choice.line, capacity, self._fitting_seconds)
+            found = fitted(choice.line, capacity, seconds)
             if found is not None:
                 self._keep(choice.line, *found)
                 break
@@ -218,7 +219,8 @@ class _Search:
     def _fitting_seconds(self) -> float:
         if self.turns is not None:
             return math.inf
-        return min(FITTING_SECONDS, max(self.budget.left, LEAST_SECONDS))
+        due = FITTING_SHARE * (self.given - self.budget.left) - self.fitting_seconds
+        return min(FITTING_SECONDS, due)
 
     def _shortest(self, price: Floats, hopeful: bool = False) -> Choice:
         return min((line.path(price, hopeful) for line in self.lines), key=lambda one: one.length)

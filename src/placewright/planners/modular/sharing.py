@@ -2,7 +2,7 @@
 
 With n[i, d] branches whose place i is on device d and z[e, d, f] whose edge e goes from d to f,
 
-    min w · T + Σ seconds of transfers
+    min w · (T + what bytes cost) + Σ seconds of transfers
     such that   Σ n[i, ·] = branches,   Σ z[e, d, ·] = n[tail of e, d],
                 Σ z[e, ·, f] = n[head of e, f],
                 what n, z keep any device or channel busy ≤ T.
@@ -53,13 +53,20 @@ class Edge:
 
 
 def shared_out(
-    problem: Problem, twins: Twins, unit_device: Ints, seconds: float, seed: int
+    problem: Problem,
+    twins: Twins,
+    unit_device: Ints,
+    seconds: float,
+    seed: int,
+    price: Floats | None = None,
 ) -> Ints | None:
     """`[branch, place]` devices, other units on `unit_device[unit]`; None if none were found.
 
-    `seconds` may be infinite: the solver's nodes are limited as well.
+    `seconds` may be infinite: the solver's nodes are limited as well. A byte costs
+    ``price[device]`` seconds, nothing by default.
     """
-    return _Sharing(_Branch(problem, twins, unit_device)).solved(seconds, seed)
+    price = np.zeros(problem.device_count) if price is None else price
+    return _Sharing(_Branch(problem, twins, unit_device), price).solved(seconds, seed)
 
 
 @dataclass(eq=False)
@@ -117,6 +124,7 @@ class _Sharing:
     """The programme; what the branches take on the best single device is the horizon."""
 
     branch: _Branch
+    price: Floats
     program: Program = field(default_factory=Program)
 
     @cached_property
@@ -138,7 +146,8 @@ class _Sharing:
         self._memories(n)
         total = self.program.variable(0.0, np.inf)
         weight = WEIGHT * SPREAD ** np.random.default_rng(seed).random()
-        self.program.row([(total, -1.0), (latest, weight), *sent], upper=0.0)
+        paid = [(x, weight * cost) for x, cost in self._costs(n)]
+        self.program.row([(total, -1.0), (latest, weight), *sent, *paid], upper=0.0)
         self.program.minimise(total)
         answer = solve_program(
             self.program, "highs", seconds, nodes=NODES, seed=seed % 2**31, gap=ENOUGH
@@ -219,6 +228,12 @@ class _Sharing:
                     copies[edge.shared, d] = self.program.binary()
                     yield source, target, float(move[source, target]), copies[edge.shared, d]
                 self.program.row([(there, 1.0), (copies[edge.shared, d], -self.count)], upper=0.0)
+
+    def _costs(self, n: Counts) -> list[Term]:
+        """What the bytes of a branch's units cost."""
+        memory = self.branch.problem.unit_memory[self.branch.twins.unit[0]]
+        cost = np.outer(memory, self.price) * self.scale
+        return list(zip(n.ravel().tolist(), cost.ravel().tolist(), strict=True))
 
     def _memories(self, n: Counts) -> None:
         """No more than units elsewhere leave."""
