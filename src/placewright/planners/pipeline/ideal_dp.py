@@ -42,7 +42,7 @@ from placewright.planners.pipeline.splits import (
     through_stages,
 )
 from placewright.planners.pipeline.stages import StageTables, stage_tables, too_many_states
-from placewright.planners.pipeline.windows import windows_of
+from placewright.planners.pipeline.windows import WindowTables
 from placewright.problem import Problem
 
 __all__ = ["IdealDP", "Search", "too_many_states"]
@@ -173,9 +173,10 @@ class Search:
 
     def _prove(self, tables: StageTables) -> float:
         """Improve the best split by those of `tables`; none of them is below what it returns."""
+        windows = WindowTables(tables)
         if tables.passes > 1:
-            return self._prove_pairs(tables)
-        return self._prove_single(tables)
+            return self._prove_pairs(windows)
+        return self._prove_single(windows)
 
     def _below(self) -> float:
         return self.limit * (1 - STRICTLY)
@@ -185,30 +186,31 @@ class Search:
             self.best = split
         self.limit = min(self.limit, split.value)
 
-    def _prove_single(self, tables: StageTables) -> float:
-        ideals = self._ideals(tables, [self._below()])
+    def _prove_single(self, windows: WindowTables) -> float:
+        tables = windows.tables
+        ideals = self._ideals(windows, [self._below()])
         if ideals is None:
             return 0.0
         question = Question(least_load(tables) * (1 - STRICTLY))
         while question.lower < self._below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
             if question.close(self._below()) and not tables.approximate:
-                self._take_least(tables, ideals, question.lower)
+                self._take_least(windows, ideals, question.lower)
                 return self._below()
             asked = question.next(self._below())
             if asked is None:
                 break
-            answer, split = self._decide(tables, ideals, [asked])
+            answer, split = self._decide(windows, ideals, [asked])
             if split is not None:
                 self._take(split)
                 self._move_cuts(tables, split)
             question.answered(asked, answer)
         return question.lower
 
-    def _take_least(self, tables: StageTables, ideals: Ideals, lower: float) -> None:
+    def _take_least(self, windows: WindowTables, ideals: Ideals, lower: float) -> None:
         """Take the best split of all; `lower` is a limit close below that none can keep."""
-        top = self._below()
-        alive, least, most = survivors(ideals, windows_of(tables, [top]))
+        tables, top = windows.tables, self._below()
+        alive, least, most = survivors(ideals, windows.within([top]))
         value, reached, kinds = least_chain(
             ideals, alive, least, most, tables.nets, tables.costs, tables.limits([top]), lower, top
         )
@@ -223,7 +225,7 @@ class Search:
         if better is not None:
             self._take(better)
 
-    def _prove_pairs(self, tables: StageTables) -> float:
+    def _prove_pairs(self, windows: WindowTables) -> float:
         """Rectangles (largest forward load < high, sum below the best) until none is open."""
         open_rectangles = [(0.0, self.limit)]
         while open_rectangles:
@@ -232,15 +234,15 @@ class Search:
             low, high = open_rectangles.pop()
             high = min(high, self.limit)
             limits = [high * (1 - TINY), self._below() - low]
-            if limits[1] < 0 or high <= low or not self._possible(tables, limits):
+            if limits[1] < 0 or high <= low or not self._possible(windows, limits):
                 continue
             if high - low > NARROW * self.limit:
                 open_rectangles += [((low + high) / 2, high), (low, (low + high) / 2)]
                 continue
-            ideals = self._ideals(tables, limits)
+            ideals = self._ideals(windows, limits)
             if ideals is None:
                 return 0.0
-            answer, split = self._decide(tables, ideals, limits)
+            answer, split = self._decide(windows, ideals, limits)
             if answer == NONE:
                 continue
             if split is None:
@@ -252,14 +254,14 @@ class Search:
 
     # -- questions -----------------------------------------------------------------------------
 
-    def _possible(self, tables: StageTables, limits: Sequence[float]) -> bool:
-        windows = windows_of(tables, limits)
-        whole = windows.price.sum(axis=0)
-        return bool(passable(windows, np.zeros_like(whole), whole))
+    def _possible(self, windows: WindowTables, limits: Sequence[float]) -> bool:
+        conditions = windows.within(limits)
+        whole = conditions.price.sum(axis=0)
+        return bool(passable(conditions, np.zeros_like(whole), whole))
 
-    def _ideals(self, tables: StageTables, limits: Sequence[float]) -> Ideals | None:
+    def _ideals(self, windows: WindowTables, limits: Sequence[float]) -> Ideals | None:
         """Ideals that a split within the limits may pass through; None if they are too many."""
-        pieces = tables.pieces
+        tables, pieces = windows.tables, windows.tables.pieces
         words = (pieces.piece_count + 63) // 64
         columns = tables.costs.added.reshape(pieces.piece_count, -1)
         row_bytes = 8 * (words + columns.shape[1] + 16)
@@ -268,7 +270,7 @@ class Search:
             np.bincount(pieces.edge_target, minlength=pieces.piece_count),
             tables.nets,
             np.ascontiguousarray(columns),
-            windows_of(tables, limits),
+            windows.within(limits),
             self._within_time(self.most_ideals, IDEALS_PER_SECOND),
             min(MOST_KEPT, MOST_KEPT_BYTES // row_bytes),
         )
@@ -279,11 +281,12 @@ class Search:
         return int(min(most, max(self.budget.left, MOMENT) * per_second))
 
     def _decide(
-        self, tables: StageTables, ideals: Ideals, thresholds: Sequence[float]
+        self, windows: WindowTables, ideals: Ideals, thresholds: Sequence[float]
     ) -> tuple[int, Split | None]:
         """Whether a split keeps all stages within the thresholds, and one that does."""
+        tables = windows.tables
         limits = tables.limits(thresholds)
-        alive, least, most = survivors(ideals, windows_of(tables, thresholds))
+        alive, least, most = survivors(ideals, windows.within(thresholds))
         shared = (tables.nets, tables.costs)
         work = self._within_time(MOST_WORK, PAIRS_PER_SECOND)
         finished, need = fewest(ideals, alive, least, most, *shared, limits, work)
