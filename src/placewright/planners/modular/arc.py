@@ -34,6 +34,8 @@ SECONDS_PER_OP = 0.006  # of the other turns, at first
 LONGER, TURNS_ROUND = 0.5, 6  # of that, by which they get longer after so many turns
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
 MOSTLY = 0.5  # of the units are in equal branches
+SHARED_SECONDS_PER_OP = 0.0025  # with less, what is fused is shared out first
+FUSED_SHARE = 0.6  # and takes so much of it
 COOL = 3.0  # instead of `WARMTH`, after a start that is good as it is
 TINY_OPS = 16
 PROVED = 1e-9
@@ -240,21 +242,19 @@ class Arc:
         return min(found, key=lambda plan: plan.value)
 
     def _shared(self, best: Incumbent, pace: _Pace, seed: int, price: Floats) -> Incumbent:
-        """Equal branches shared out anew, and refined without much heat."""
-        found = shared_start(
-            self.problem, self._twins, best.placement.device, pace.turn.left, seed, price
-        )
-        return self._refined(timed(self.problem, found), pace, seed, COOL)
+        """Equal branches shared out anew; first those of what an engine fuses if time is short."""
+        here = best.placement
+        if pace.turn.left < SHARED_SECONDS_PER_OP * self.problem.op_count and self._fused:
+            coarse = self._fused.project(here)
+            if coarse is not None:
+                small = self._fused.problem
+                coarse = _shared_and_refined(small, coarse, pace, FUSED_SHARE, seed, price)
+                return self._refined(timed(self.problem, self._fused.expand(coarse)), pace, seed)
+        found = _shared_and_refined(self.problem, here, pace, 1.0, seed, price)
+        return timed(self.problem, found)
 
-    def _refined(
-        self, best: Incumbent, pace: _Pace, seed: int, warmth: float = WARMTH
-    ) -> Incumbent:
-        per_op = best.value / self.problem.op_count
-        hot = COLDEST * warmth ** np.random.default_rng(seed).random() * per_op
-        limit = math.inf if pace.iterations is None else pace.iterations
-        found, _ = refining.refined(
-            self.problem, best.placement, pace.part(1.0), limit, seed, no_progress, hot
-        )
+    def _refined(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
+        found = _refined(self.problem, best.placement, pace, 1.0, seed, WARMTH)
         return timed(self.problem, found)
 
     @cached_property
@@ -263,3 +263,21 @@ class Arc:
         if self.problem.op_count <= TINY_OPS:
             return None
         return coarsen(self.problem, "fusion")
+
+
+def _shared_and_refined(
+    problem: Problem, start: Placement, pace: _Pace, share: float, seed: int, price: Floats
+) -> Placement:
+    """Equal branches shared out anew, what is outside where `start` has it, without much heat."""
+    seconds = share * pace.turn.left
+    found = shared_start(problem, twins_of(problem), start.device, seconds, seed, price)
+    return _refined(problem, found, pace, share, seed, COOL)
+
+
+def _refined(
+    problem: Problem, start: Placement, pace: _Pace, share: float, seed: int, warmth: float
+) -> Placement:
+    per_op = refining.makespan_per_op(problem, start)
+    hot = COLDEST * warmth ** np.random.default_rng(seed).random() * per_op
+    limit = math.inf if pace.iterations is None else pace.iterations
+    return refining.refined(problem, start, pace.part(share), limit, seed, no_progress, hot)[0]

@@ -199,17 +199,19 @@ class _Search:
     def _may_fit(self) -> bool:
         if self.turns is not None:
             return self.started >= self.fittings * TURNS_BETWEEN_FITTINGS
-        return self.best is None or self._fitting_seconds >= LEAST_SECONDS
+        passed = self.given - self.budget.left
+        is_due = self.fitting_seconds <= FITTING_SHARE * passed and passed >= FITTING_SECONDS
+        return self.best is None or is_due
 
     def _fit(self, length: float) -> None:
-        started, seconds = time.monotonic(), max(self._fitting_seconds, LEAST_SECONDS)
+        started = time.monotonic()
         self.fittings += 1
         capacity = self.problem.device_memory
         goal = self.best.value if self.best else 2.0 * length
         self.price = prices_of(self.lines, capacity, goal)
         choices = [line.path(self.price) for line in self.lines]
         for choice in sorted(choices, key=lambda each: each.length):
-            found = fitted(choice.line, capacity, seconds)
+            found = fitted(choice.line, capacity, self._fitting_seconds)
             if found is not None:
                 self._keep(choice.line, *found)
                 break
@@ -219,8 +221,7 @@ class _Search:
     def _fitting_seconds(self) -> float:
         if self.turns is not None:
             return math.inf
-        due = FITTING_SHARE * (self.given - self.budget.left) - self.fitting_seconds
-        return min(FITTING_SECONDS, due)
+        return min(FITTING_SECONDS, max(self.budget.left, LEAST_SECONDS))
 
     def _shortest(self, price: Floats, hopeful: bool = False) -> Choice:
         return min((line.path(price, hopeful) for line in self.lines), key=lambda one: one.length)
