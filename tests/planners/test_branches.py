@@ -111,6 +111,8 @@ def test_many_heads_shared_out_take_less_than_with_heft_and_less_still_refined()
     arc.offer(timed(arc.problem, shared))
     found = arc.search("shared", Turn(2.0), in_turns=False, seed=0, price=np.zeros(4))
     assert found is not None and found.value < 0.98 * value
+    hurried = arc.search("shared", Turn(0.5), in_turns=False, seed=0, price=np.zeros(4))
+    assert hurried is not None and hurried.value < heft.value
 
 
 def test_a_programme_that_has_no_time_leaves_the_start():

@@ -19,7 +19,7 @@ from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.incumbent import Incumbent, timed
 from placewright.planners.milp.parts import Part
 from placewright.planners.modular.branches import shared_start
-from placewright.planners.modular.twins import Twins, twins_of
+from placewright.planners.modular.twins import twins_of
 from placewright.planners.multilevel import Multilevel
 from placewright.planners.search import Annealing
 from placewright.planners.walk import breadth_first_sequence
@@ -171,14 +171,10 @@ class Arc:
     @cached_property
     def _start_ways(self) -> tuple[Way, ...]:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
-        units = sum(twins.unit.size for twins in self._twins)
+        units = sum(twins.unit.size for twins in twins_of(self.problem))
         if units >= MOSTLY * self.problem.unit_count:
             return ("shared",)
         return ("fused", "starts", "shared") if units else ("fused", "starts")
-
-    @cached_property
-    def _twins(self) -> list[Twins]:
-        return twins_of(self.problem)
 
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""

@@ -39,13 +39,15 @@ def shared_start(
         rows = shared_out(problem, twins, unit_device, seconds, seed, price)
         if rows is None:
             continue
+        shared = unit_device.copy()
+        shared[twins.unit] = rows
+        if (problem.free_memory(shared) < 0.0).any():  # by a rounding error of the programme
+            continue
         found = []
         for number in range(ORDERS):
-            unit_device[twins.unit] = rows if number == 0 else rng.permutation(rows)
-            if (problem.free_memory(unit_device) < 0.0).any():
-                continue
-            placement = dispatch_placement(problem, unit_device[problem.op_unit])
+            shared[twins.unit] = rows if number == 0 else rng.permutation(rows)
+            placement = dispatch_placement(problem, shared[problem.op_unit])
             found.append((time_placement(problem, placement).makespan, number, placement))
-        best = min(found, key=lambda each: each[:2])[2] if found else best
+        best = min(found, key=lambda each: each[:2])[2]
         unit_device[problem.op_unit] = best.device
     return best
