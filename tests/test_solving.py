@@ -320,7 +320,7 @@ CLUSTER = Cluster(
 
 
 def test_plan_takes_a_graph_and_a_cluster():
-    found = plan(graph(), CLUSTER)
+    found = plan(graph(), CLUSTER, planner_options={"processes": "1"})  # no others to start
     assert found.device_of() == {"first": "y", "second": "x"}
     assert found.value == 2 + 0.25 + 0.5 + 2
     assert (found.source, found.problem.name) == ("two", "two on pair")

@@ -76,7 +76,7 @@ def test_a_run_reports_times_transfers_and_the_difference() -> None:
 
 def test_ranks_without_ops_and_a_single_rank_are_run_too() -> None:
     device_of = dict.fromkeys(split("chain"), 1)
-    assert execute(f"{HERE}:chain", device_of, 3, repeats=1).max_abs_difference <= 1e-6
+    assert execute(f"{HERE}:chain", device_of, 2, repeats=1).max_abs_difference <= 1e-6
     device_of = dict.fromkeys(split("chain"), 0)
     assert execute(f"{HERE}:chain", device_of, 1, repeats=1).transfer_count == 0
 

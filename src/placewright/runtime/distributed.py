@@ -160,6 +160,7 @@ def execute(
     import_torch("running a plan")
     from placewright.runtime.local import bind
 
+    _check_request(ranks, repeats, timeout)
     progress = on_progress or (lambda what, done: None)
     progress("exporting", 0.0)
     module, args, kwargs = load_factory(factory.removeprefix("torch:"))

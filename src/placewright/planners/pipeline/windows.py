@@ -63,9 +63,7 @@ class WindowTables:
         tables, pieces = self.tables, self.tables.pieces
         limits = [self._class_limits(row, thresholds) for row in range(len(tables.rows) + 1)]
         found = [
-            each
-            for each in self._conditions
-            if not np.isinf(limits[each.row][each.members]).any()
+            each for each in self._conditions if not np.isinf(limits[each.row][each.members]).any()
         ]
         price = np.zeros((pieces.piece_count, len(found)))
         out_price = np.zeros((pieces.net_count, len(found)))
@@ -131,7 +129,7 @@ class WindowTables:
         tables = self.tables
         states = np.array(tables.states, dtype=np.float64).reshape(len(tables.states), -1)
         inside = np.array([each in others for each in tables.others], dtype=np.bool_)
-        usable = ~(states[:, ~inside] > 0).any(axis=1)
+        usable = np.asarray(~(states[:, ~inside] > 0).any(axis=1))
         members = [*others] if tables.lead < 0 else [tables.lead, *others]
         return _Condition(row, members, [*others], usable, states[usable][:, inside])
 
