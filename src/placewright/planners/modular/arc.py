@@ -26,8 +26,10 @@ from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
-FIRST_STARTS = 2
-MOST_IN_VAIN = 2  # turns before one that begins with new starts, for a share of its time
+MOST_IN_VAIN, GAIN = (
+    2,
+    1e-3,
+)  # turns that gain less before one that begins with new starts, for a share of its time
 STARTS, START_SHARE = 3, 0.6
 START_SECONDS_PER_OP = 0.003
 SECONDS_PER_OP = 0.006  # of the other turns, at first
@@ -41,7 +43,7 @@ TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
-Way = Literal["fused", "shared", "starts", "refine"]
+Way = Literal["fused", "shared", "elsewhere", "starts", "refine"]
 
 
 @dataclass
@@ -164,7 +166,7 @@ class Arc:
     def way(self) -> Way:
         """Of the next turn: new starts at first, and again where the best is stuck."""
         ways = self._start_ways
-        if self.new_starts < FIRST_STARTS or self.in_vain >= MOST_IN_VAIN:
+        if self.new_starts < len(ways) or self.in_vain >= MOST_IN_VAIN:
             return ways[self.new_starts % len(ways)]
         return "refine"
 
@@ -173,7 +175,7 @@ class Arc:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
         units = sum(twins.unit.size for twins in twins_of(self.problem))
         if units >= MOSTLY * self.problem.unit_count:
-            return ("shared",)
+            return ("shared", "shared", "elsewhere")
         return ("fused", "starts", "shared") if units else ("fused", "starts")
 
     def wanted_seconds(self) -> float:
@@ -196,7 +198,8 @@ class Arc:
 
     def take(self, found: Incumbent | None) -> None:
         """What came of a turn."""
-        gained = found is not None and self.offer(found)
+        least = self.value * (1 - GAIN)
+        gained = found is not None and self.offer(found) and found.value <= least
         self.in_vain = 0 if gained else self.in_vain + 1
 
     def search(
@@ -208,8 +211,11 @@ class Arc:
         try:
             if way == "fused":
                 return self._fused_first(pace, seed)
-            if way == "shared" and best is not None:
-                return self._shared(best, pace, seed, price)
+            if way in ("shared", "elsewhere") and best is not None:
+                start = best.placement
+                if way == "elsewhere":
+                    start = _elsewhere(self.problem, start, seed)
+                return self._shared(start, pace, seed, price)
             if best is None or way == "starts":
                 best = self._best_start(pace, seed)
             return self._refined(best, pace, seed)
@@ -237,9 +243,8 @@ class Arc:
             found.append(timed(self.problem, placement))
         return min(found, key=lambda plan: plan.value)
 
-    def _shared(self, best: Incumbent, pace: _Pace, seed: int, price: Floats) -> Incumbent:
+    def _shared(self, here: Placement, pace: _Pace, seed: int, price: Floats) -> Incumbent:
         """Equal branches shared out anew; first those of what an engine fuses if time is short."""
-        here = best.placement
         if pace.turn.left < SHARED_SECONDS_PER_OP * self.problem.op_count and self._fused:
             coarse = self._fused.project(here)
             if coarse is not None:
@@ -259,6 +264,13 @@ class Arc:
         if self.problem.op_count <= TINY_OPS:
             return None
         return coarsen(self.problem, "fusion")
+
+
+def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
+    """All on one device, drawn, as far as it can be there: what branches lie between, above all."""
+    device = int(np.random.default_rng(seed).integers(problem.device_count))
+    is_open = problem.unit_allowed[problem.op_unit, device]
+    return Placement(np.where(is_open, device, start.device).astype(np.int32), start.sequence)
 
 
 def _shared_and_refined(
