@@ -218,7 +218,8 @@ class Arc:
                 return self._shared(start, pace, seed, price)
             if best is None or way == "starts":
                 best = self._best_start(pace, seed)
-            return self._refined(best, pace, seed)
+            found = _refined(self.problem, best.placement, pace, 1.0, seed, WARMTH)
+            return timed(self.problem, found)
         except PlacewrightError:  # such as: the module alone has no room on these devices
             return None
 
@@ -250,12 +251,9 @@ class Arc:
             if coarse is not None:
                 small = self._fused.problem
                 coarse = _shared_and_refined(small, coarse, pace, FUSED_SHARE, seed, price)
-                return self._refined(timed(self.problem, self._fused.expand(coarse)), pace, seed)
+                found = self._fused.expand(coarse)
+                return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
         found = _shared_and_refined(self.problem, here, pace, 1.0, seed, price)
-        return timed(self.problem, found)
-
-    def _refined(self, best: Incumbent, pace: _Pace, seed: int) -> Incumbent:
-        found = _refined(self.problem, best.placement, pace, 1.0, seed, WARMTH)
         return timed(self.problem, found)
 
     @cached_property
@@ -267,10 +265,17 @@ class Arc:
 
 
 def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
-    """All on one device, drawn, as far as it can be there: what branches lie between, above all."""
-    device = int(np.random.default_rng(seed).integers(problem.device_count))
-    is_open = problem.unit_allowed[problem.op_unit, device]
-    return Placement(np.where(is_open, device, start.device).astype(np.int32), start.sequence)
+    """All on one device, drawn, as far as it can be there; `start` if there is no room.
+
+    Of branches that are shared out next, only what lies between them stays there.
+    """
+    drawn = int(np.random.default_rng(seed).integers(problem.device_count))
+    is_open = problem.unit_allowed[problem.op_unit, drawn]
+    device = np.where(is_open, drawn, start.device).astype(np.int32)
+    unit_device = np.empty(problem.unit_count, dtype=np.int32)
+    unit_device[problem.op_unit] = device
+    has_room = (problem.free_memory(unit_device) >= 0.0).all()
+    return Placement(device, start.sequence) if has_room else start
 
 
 def _shared_and_refined(

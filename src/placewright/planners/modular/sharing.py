@@ -9,7 +9,7 @@ With n[i, d] branches whose place i is on device d and z[e, d, f] whose edge e g
 
 Branches are not told apart, so that forty heads are no harder than four. What lies outside them
 stays where it is; of a tensor that several branches read there is one transfer to a device, or one
-for each edge, as the problem has it.
+for each edge, as the problem has it. Within a branch, each edge counts as a transfer of its own.
 """
 
 from __future__ import annotations
@@ -208,13 +208,9 @@ class _Sharing:
         for number, edge in enumerate(self.branch.edges):
             move = self.branch.move(edge)
             if edge.is_inner:
-                for source, target in np.argwhere(~np.eye(len(move), dtype=np.bool_)).tolist():
-                    yield (
-                        source,
-                        target,
-                        float(move[source, target]),
-                        int(z[number][source, target]),
-                    )
+                for (source, target), times in np.ndenumerate(z[number]):
+                    if source != target:
+                        yield source, target, float(move[source, target]), int(times)
                 continue
             for d in range(len(move)):
                 source, target = (edge.device, d) if edge.tail < 0 else (d, edge.device)
