@@ -26,7 +26,7 @@ from placewright.planners.milp.solver import HORIZON, Program, Term, solve_progr
 from placewright.planners.modular.twins import Twins
 from placewright.problem import Problem
 
-WEIGHT, SPREAD = 20.0, 2.0  # of T, in seconds of transfers: at least, and how much more by seed
+WEIGHT, SPREAD = 20.0, 4.0  # of T, in seconds of transfers: at least, and how much more by seed
 ENOUGH = 0.005  # of the objective: a gap that is as good as none
 NODES = 100
 LONGEST = 100.0  # that T may be, in horizons
