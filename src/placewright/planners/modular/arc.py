@@ -26,10 +26,9 @@ from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
-MOST_IN_VAIN, GAIN = (
-    2,
-    1e-3,
-)  # turns that gain less before one that begins with new starts, for a share of its time
+FIRST_STARTS = 2  # turns, before those that go on from the best
+MOST_IN_VAIN = 2  # turns before one that begins with new starts, for a share of its time
+GAIN = 1e-3  # less is in vain
 STARTS, START_SHARE = 3, 0.6
 START_SECONDS_PER_OP = 0.003
 SECONDS_PER_OP = 0.006  # of the other turns, at first
@@ -166,7 +165,7 @@ class Arc:
     def way(self) -> Way:
         """Of the next turn: new starts at first, and again where the best is stuck."""
         ways = self._start_ways
-        if self.new_starts < len(ways) or self.in_vain >= MOST_IN_VAIN:
+        if self.new_starts < FIRST_STARTS or self.in_vain >= MOST_IN_VAIN:
             return ways[self.new_starts % len(ways)]
         return "refine"
 
@@ -175,7 +174,7 @@ class Arc:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
         units = sum(twins.unit.size for twins in twins_of(self.problem))
         if units >= MOSTLY * self.problem.unit_count:
-            return ("shared", "shared", "elsewhere")
+            return ("shared", "fused", "shared", "elsewhere")
         return ("fused", "starts", "shared") if units else ("fused", "starts")
 
     def wanted_seconds(self) -> float:
