@@ -1,9 +1,9 @@
 """List scheduling forwards in time, devices given: nothing waits that could run.
 
-Whenever a device is free, it begins the op with the least priority of those that can start on it;
-whenever the channels of a transfer are free, the one with the least priority of those ready is
-sent. Unlike inserting ops one by one into gaps this keeps slow devices fed where many equal
-branches, such as heads of attention, wait for the same ones.
+Whenever a device is free, it begins the op of least rank among those that can start on it;
+whenever the channels of a transfer are free, the one of least rank among those ready is sent.
+Unlike inserting ops one by one into gaps this keeps slow devices fed where many equal branches,
+such as heads of attention, wait for the same ones.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ NONE = -1
 
 
 class Floor(NamedTuple):
-    """Arrays that `dispatch` borrows. Lists are linked, the least priority first."""
+    """Arrays that `dispatch` borrows. Lists are linked, the least rank first."""
 
     missing: Any  # [op] inputs that are not there
     first_ready: Any  # [device] the first op that could start on it
     last_ready: Any  # [device] and the last
     next_ready: Any  # [op]
     next_waiting: Any  # [edge] of those whose transfer waits
-    edge_rank: Any  # [edge] its priority
+    edge_rank: Any  # [edge] of its transfer
     running: Any  # [device] the op under way
     until: Any  # [device] when it ends
     flying: Any  # [k] the k-th edge whose transfer is under way
@@ -163,7 +163,7 @@ def _arrive(f, device, rank, op):
 
 @njit(cache=True, nogil=True)
 def _enqueue(f, edge, first_waiting):
-    """The first edge of the list, with `edge` in it behind those of the same priority."""
+    """The first edge of the list, with `edge` in it behind those of the same rank."""
     before, after = NONE, first_waiting
     while after != NONE and f.edge_rank[after] <= f.edge_rank[edge]:
         before, after = after, f.next_waiting[after]

@@ -19,7 +19,7 @@ from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.incumbent import Incumbent, timed
 from placewright.planners.milp.parts import Part
 from placewright.planners.modular.branches import shared_start
-from placewright.planners.modular.twins import twins_of
+from placewright.planners.modular.twins import Twins, twins_of
 from placewright.planners.multilevel import Multilevel
 from placewright.planners.search import Annealing
 from placewright.planners.walk import breadth_first_sequence
@@ -172,10 +172,14 @@ class Arc:
     @cached_property
     def _start_ways(self) -> tuple[Way, ...]:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
-        units = sum(twins.unit.size for twins in twins_of(self.problem))
+        units = sum(twins.unit.size for twins in self._twins)
         if units >= MOSTLY * self.problem.unit_count:
             return ("shared", "fused", "shared", "elsewhere")
         return ("fused", "starts", "shared") if units else ("fused", "starts")
+
+    @cached_property
+    def _twins(self) -> list[Twins]:
+        return twins_of(self.problem)
 
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""
@@ -249,10 +253,11 @@ class Arc:
             coarse = self._fused.project(here)
             if coarse is not None:
                 small = self._fused.problem
-                coarse = _shared_and_refined(small, coarse, pace, FUSED_SHARE, seed, price)
+                groups = twins_of(small)
+                coarse = _shared_and_refined(small, groups, coarse, pace, FUSED_SHARE, seed, price)
                 found = self._fused.expand(coarse)
                 return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
-        found = _shared_and_refined(self.problem, here, pace, 1.0, seed, price)
+        found = _shared_and_refined(self.problem, self._twins, here, pace, 1.0, seed, price)
         return timed(self.problem, found)
 
     @cached_property
@@ -278,11 +283,12 @@ def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
 
 
 def _shared_and_refined(
-    problem: Problem, start: Placement, pace: _Pace, share: float, seed: int, price: Floats
-) -> Placement:
+    problem: Problem, groups: list[Twins], start: Placement, pace: _Pace, share: float,
+    seed: int, price: Floats,
+) -> Placement:  # fmt: skip
     """Equal branches shared out anew, what is outside where `start` has it, without much heat."""
     seconds = share * pace.turn.left
-    found = shared_start(problem, twins_of(problem), start.device, seconds, seed, price)
+    found = shared_start(problem, groups, start.device, seconds, seed, price)
     return _refined(problem, found, pace, share, seed, COOL)
 
 

@@ -29,10 +29,6 @@ class Twins:
     def count(self) -> int:
         return len(self.unit)
 
-    @property
-    def places(self) -> int:
-        return int(self.unit.shape[1])
-
 
 def twins_of(problem: Problem) -> list[Twins]:
     """Groups of at least `FEWEST` branches, those with most units first.
