@@ -52,32 +52,66 @@ def branched_problems(draw, **arguments):
     return replace(problem, op_time=problem.op_time[like]), place
 
 
-def busy(problem, device, weight):
-    """`weight` · the longest time that a device or channel is busy with branches + transfers.
+def busy(problem, place, device, weight):
+    """`weight` · the longest time until a device or channel is done with branches + transfers.
 
-    The branches are all ops but the first and the last; their devices as those of `device`.
+    The branches are all ops but the first and the last; their devices as those of `device`. What
+    several branches read is sent first, to fast devices before slow ones, and until then a device
+    and the channels that are its own are idle.
     """
+    devices = range(problem.device_count)
     load = np.zeros(problem.device_count)
     for op in range(1, problem.op_count - 1):
         load[device[op]] += problem.op_time[op, device[op]]
     offsets, channels, names = problem.active_channels
-    taken, sent, copied = np.zeros(len(names)), 0.0, set()
+    users = [set() for _ in names]
+    for source, target in itertools.product(devices, devices):
+        pair = source * problem.device_count + target
+        for channel in channels[offsets[pair] : offsets[pair + 1]]:
+            users[channel].add(source)
+    taken, sent, copied = np.zeros(len(names)), 0.0, {}
     for edge, reader in enumerate(problem.consumers.tolist()):
         tensor = int(problem.edge_tensor[edge])
         source, target = device[problem.edge_producer[edge]], device[reader]
         if source == target:
             continue
+        seconds = problem.link_latency[source, target]
+        seconds += problem.tensor_bytes[tensor] * problem.link_seconds_per_byte[source, target]
         if problem.edge_producer[edge] == 0 and problem.options.transfer_unit == "tensor":
             if (tensor, target) in copied:
                 continue
-            copied.add((tensor, target))
-        seconds = problem.link_latency[source, target]
-        seconds += problem.tensor_bytes[tensor] * problem.link_seconds_per_byte[source, target]
+            copied[tensor, target] = seconds
         sent += seconds
         pair = source * problem.device_count + target
         for channel in channels[offsets[pair] : offsets[pair + 1]]:
             taken[channel] += seconds
-    return weight * max(load.max(), taken.max(initial=0.0)) + sent
+    idle = _idle(problem, place, device, copied)
+    for channel, sources in enumerate(users):
+        if len(sources) == 1 and taken[channel] > 0.0:
+            taken[channel] += idle[sources.pop()]
+    at_work = [load[d] + idle[d] for d in devices]
+    return weight * max(*at_work, taken.max(initial=0.0)) + sent
+
+
+def _idle(problem, place, device, copied):
+    """Seconds until what is copied to devices, and before it to others on its way, is there."""
+    offsets, channels, _ = problem.active_channels
+
+    def way(target):
+        pair = device[0] * problem.device_count + target
+        return set(channels[offsets[pair] : offsets[pair + 1]].tolist())
+
+    slowness = np.zeros(problem.device_count)
+    for op in [np.flatnonzero(place == k)[0] for k in range(place.max() + 1)]:
+        allowed = problem.unit_allowed[problem.op_unit[op]]
+        slowness += np.where(allowed, problem.op_time[op], 0.0)
+    order = sorted(range(problem.device_count), key=lambda d: (slowness[d], d))
+    idle = np.zeros(problem.device_count)
+    for (_, target), seconds in copied.items():
+        for d in order[order.index(target) :]:
+            if d == target or (d != device[0] and way(d) & way(target)):
+                idle[d] += seconds
+    return idle
 
 
 def all_shares(problem, place, branches):

@@ -71,12 +71,12 @@ def test_counts_are_as_good_as_any_shares(case, seed, random):
     for inner in all_shares(problem, place, branches):
         device[1:-1] = inner
         if (problem.free_memory(device[np.argsort(problem.op_unit)]) >= 0.0).all():
-            best = min(best, busy(problem, device, weight))
+            best = min(best, busy(problem, place, device, weight))
     if rows is None:
         assert np.isinf(best)
         return
     device[1:-1] = rows.ravel()
-    assert busy(problem, device, weight) <= best * (1 + ENOUGH) + 1e-5 * weight
+    assert busy(problem, place, device, weight) <= best * (1 + ENOUGH) + 1e-5 * weight
 
 
 @settings(max_examples=30, deadline=None)

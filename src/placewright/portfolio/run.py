@@ -18,7 +18,7 @@ from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.crew import Alone, Crew, Processes
 from placewright.portfolio.events import Event, Kind, Observer
 from placewright.portfolio.limits import Limits
-from placewright.portfolio.members import members_for
+from placewright.portfolio.members import SMALL, members_for
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
 from placewright.portfolio.warm_up import warm_up
@@ -103,10 +103,16 @@ class Run:
             return
         began = time.monotonic()
         with self._interruptible():
-            warm_up(self.problem.options.objective, self.rota.members, self.on_progress)
+            warm_up(self.problem.options.objective, self.rota.members, self._warming)
         if self.interrupts.came:
             raise KeyboardInterrupt
         self.started += time.monotonic() - began
+
+    def _warming(self, stage: str, share: float) -> None:
+        """A compiler may lose the exception of an interrupt: the next look finds that it came."""
+        if self.interrupts.came:
+            raise KeyboardInterrupt
+        self.on_progress(stage, share)
 
     def _until_time_is_up(self, crew: Crew) -> None:
         alone = isinstance(crew, Alone)
@@ -284,8 +290,9 @@ class Run:
             from placewright.portfolio.ray_crew import RayCrew
 
             return RayCrew(self.problem, self.processes)
-        too_large = self.problem.op_count * self.problem.device_count > MOST_ENTRIES
-        if self.processes == 1 or too_large:
+        entries = self.problem.op_count * self.problem.device_count
+        rounds_are_short = self.limits.iterations is not None and entries <= SMALL
+        if self.processes == 1 or entries > MOST_ENTRIES or rounds_are_short:
             return Alone(self.problem, listener)
         return Processes(self.problem, self.processes)
 

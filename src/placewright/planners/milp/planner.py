@@ -24,7 +24,7 @@ from placewright.planners.milp.solver import (
 from placewright.problem import Problem
 
 DEFAULT_SECONDS = 600.0
-MAX_BINARIES = 2_000_000
+MAX_BINARIES = 500_000  # of more, HiGHS soon takes over ten gigabytes
 MOST_OPS = 20_000  # counting binaries takes the square of it in bits
 
 

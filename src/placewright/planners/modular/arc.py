@@ -26,7 +26,7 @@ from placewright.planners.walk import breadth_first_sequence
 from placewright.problem import Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
-FIRST_STARTS = 2  # turns, before those that go on from the best
+FIRST_STARTS = 3  # turns, before those that go on from the best
 MOST_IN_VAIN = 2  # turns before one that begins with new starts, for a share of its time
 GAIN = 1e-3  # less is in vain
 STARTS, START_SHARE = 3, 0.6
@@ -35,14 +35,16 @@ SECONDS_PER_OP = 0.006  # of the other turns, at first
 LONGER, TURNS_ROUND = 0.5, 6  # of that, by which they get longer after so many turns
 COLDEST, WARMTH = 0.05, 30.0  # the first temperature, in makespans per op: from, and how far up
 MOSTLY = 0.5  # of the units are in equal branches
-SHARED_SECONDS_PER_OP = 0.0025  # with less, what is fused is shared out first
+SHARED_SECONDS_PER_OP, SHARED_SECONDS = 0.0036, 1.2  # of a turn that shares out equal branches
+LEAST_PER_OP = 0.0015  # of one op by op
 FUSED_SHARE = 0.6  # and takes so much of it
 COOL = 3.0  # instead of `WARMTH`, after a start that is good as it is
 TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
-Way = Literal["fused", "shared", "elsewhere", "starts", "refine"]
+Way = Literal["fused", "shared both ways", "shared", "elsewhere", "starts", "refine"]
+SHARING = ("shared", "elsewhere")
 
 
 @dataclass
@@ -79,7 +81,8 @@ class Arc:
     """A `part` that begins on device `source` and ends on `target`, in no less than `low` seconds.
 
     `plans`, the shortest first; `turns` and `seconds` that were spent on it, the last ones
-    `in_vain`. `simple`: what the best takes that has all on one of the two devices.
+    `in_vain`. `simple`: what the best takes that has all on one of the two devices. `fused_first`:
+    whether equal branches are best shared out where ops are fused.
     """
 
     part: Part
@@ -92,6 +95,7 @@ class Arc:
     seconds: float = 0.0
     in_vain: int = 0
     new_starts: int = 0
+    fused_first: bool = True
     _memory: dict[Incumbent, Floats] = field(default_factory=dict)
 
     @cached_property
@@ -174,7 +178,7 @@ class Arc:
         """In turn. Equal branches are best shared out by counts; few ops are soon placed well."""
         units = sum(twins.unit.size for twins in self._twins)
         if units >= MOSTLY * self.problem.unit_count:
-            return ("shared", "fused", "shared", "elsewhere")
+            return ("shared both ways", "shared", "shared", "elsewhere", "fused")
         return ("fused", "starts", "shared") if units else ("fused", "starts")
 
     @cached_property
@@ -183,11 +187,14 @@ class Arc:
 
     def wanted_seconds(self) -> float:
         """What the next turn takes if there is time."""
-        if self.way == "starts":
-            per_op = STARTS * START_SECONDS_PER_OP / START_SHARE
-        else:
-            per_op = SECONDS_PER_OP * (1 + LONGER * (self.turns // TURNS_ROUND))
-        return per_op * len(self.part.ops)
+        ops, way = len(self.part.ops), self.way
+        if way == "starts":
+            return STARTS * START_SECONDS_PER_OP / START_SHARE * ops
+        if way in SHARING:
+            return max(SHARED_SECONDS_PER_OP * ops, SHARED_SECONDS)
+        if way == "shared both ways":
+            return 2 * max(SHARED_SECONDS_PER_OP * ops, SHARED_SECONDS)
+        return SECONDS_PER_OP * (1 + LONGER * (self.turns // TURNS_ROUND)) * ops
 
     def begin(self, seconds: float) -> Way:
         """Count the next turn as spent."""
@@ -214,11 +221,13 @@ class Arc:
         try:
             if way == "fused":
                 return self._fused_first(pace, seed)
-            if way in ("shared", "elsewhere") and best is not None:
+            if way == "shared both ways" and best is not None:
+                return self._shared_both_ways(best.placement, pace, seed, price)
+            if way in SHARING and best is not None:
                 start = best.placement
                 if way == "elsewhere":
                     start = _elsewhere(self.problem, start, seed)
-                return self._shared(start, pace, seed, price)
+                return self._shared(start, self.fused_first, pace, seed, price)
             if best is None or way == "starts":
                 best = self._best_start(pace, seed)
             found = _refined(self.problem, best.placement, pace, 1.0, seed, WARMTH)
@@ -247,18 +256,30 @@ class Arc:
             found.append(timed(self.problem, placement))
         return min(found, key=lambda plan: plan.value)
 
-    def _shared(self, here: Placement, pace: _Pace, seed: int, price: Floats) -> Incumbent:
-        """Equal branches shared out anew; first those of what an engine fuses if time is short."""
-        if pace.turn.left < SHARED_SECONDS_PER_OP * self.problem.op_count and self._fused:
-            coarse = self._fused.project(here)
-            if coarse is not None:
-                small = self._fused.problem
-                groups = twins_of(small)
-                coarse = _shared_and_refined(small, groups, coarse, pace, FUSED_SHARE, seed, price)
-                found = self._fused.expand(coarse)
-                return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
-        found = _shared_and_refined(self.problem, self._twins, here, pace, 1.0, seed, price)
-        return timed(self.problem, found)
+    def _shared_both_ways(
+        self, here: Placement, pace: _Pace, seed: int, price: Floats
+    ) -> Incumbent:
+        """What an engine fuses first, which slow links need, and op by op, if there is time."""
+        first = _Pace(pace.part(0.5), self.problem.op_count, pace.iterations is not None)
+        found = [self._shared(here, True, first, seed, price)]
+        if pace.turn.left >= LEAST_PER_OP * self.problem.op_count:
+            found.append(self._shared(here, False, pace, seed, price))
+        best = min(found, key=lambda plan: plan.value)
+        self.fused_first = best is found[0]
+        return best
+
+    def _shared(
+        self, here: Placement, fused_first: bool, pace: _Pace, seed: int, price: Floats
+    ) -> Incumbent:
+        """Equal branches shared out anew: those of what an engine fuses first, or op by op."""
+        coarse = self._fused.project(here) if fused_first and self._fused else None
+        if self._fused is None or coarse is None:
+            found = _shared_and_refined(self.problem, self._twins, here, pace, 1.0, seed, price)
+            return timed(self.problem, found)
+        small = self._fused.problem
+        coarse = _shared_and_refined(small, twins_of(small), coarse, pace, FUSED_SHARE, seed, price)
+        found = self._fused.expand(coarse)
+        return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
 
     @cached_property
     def _fused(self) -> Coarser | None:

@@ -10,6 +10,10 @@ With n[i, d] branches whose place i is on device d and z[e, d, f] whose edge e g
 Branches are not told apart, so that forty heads are no harder than four. What lies outside them
 stays where it is; of a tensor that several branches read there is one transfer to a device, or one
 for each edge, as the problem has it. Within a branch, each edge counts as a transfer of its own.
+
+A device that gets a copy of such a tensor is idle until it is there, which on slow links is a good
+part of T. Copies are taken to leave before anything else, for fast devices first; what a device and
+its own channels do comes after them.
 """
 
 from __future__ import annotations
@@ -26,12 +30,14 @@ from placewright.planners.milp.solver import HORIZON, Program, Term, solve_progr
 from placewright.planners.modular.twins import Twins
 from placewright.problem import Problem
 
-WEIGHT, SPREAD = 20.0, 4.0  # of T, in seconds of transfers: at least, and how much more by seed
-ENOUGH = 0.005  # of the objective: a gap that is as good as none
+WEIGHT, SPREAD = 6.0, 10.0  # of T, in seconds of transfers: at least, and how much more by seed
+ENOUGH = 0.02  # of the objective: a gap that is as good as none
 NODES = 100
 LONGEST = 100.0  # that T may be, in horizons
 
 Counts = NDArray[np.int64]
+Transfer = tuple[int, int, float, int]
+"""From, to, seconds, and the variable that says how often."""
 
 
 @dataclass(frozen=True)
@@ -187,43 +193,75 @@ class _Sharing:
     def _loads(self, n: Counts, z: dict[int, Counts], latest: int) -> list[Term]:
         """No device or channel is busy for longer than `latest`; returns what transfers take."""
         problem, time = self.branch.problem, self.branch.time * self.scale
+        copies = self._copies(n)
+        idle = [self._until_copies_are_there(copies, d) for d in range(problem.device_count)]
         for d in range(problem.device_count):
             work = list(zip(n[:, d].tolist(), time[:, d].tolist(), strict=True))
-            self.program.row([*work, (latest, -1.0)], upper=0.0)
+            self.program.row([*work, *idle[d], (latest, -1.0)], upper=0.0)
         busy: dict[int, list[Term]] = {}
         sent = []
-        offsets, channels, _ = problem.active_channels
-        for source, target, seconds, times in self._transfers(n, z):
-            pair = source * problem.device_count + target
+        for source, target, seconds, times in [*copies.values(), *self._transfers(n, z)]:
             sent.append((times, seconds * self.scale))
-            for channel in channels[offsets[pair] : offsets[pair + 1]].tolist():
+            for channel in self._channels(source, target):
                 busy.setdefault(channel, []).append(sent[-1])
-        for terms in busy.values():
-            self.program.row([*terms, (latest, -1.0)], upper=0.0)
+        owner = _owners(problem)
+        for channel, terms in busy.items():
+            before = idle[owner[channel]] if owner[channel] >= 0 else []
+            self.program.row([*terms, *before, (latest, -1.0)], upper=0.0)
         return sent
 
-    def _transfers(self, n: Counts, z: dict[int, Counts]) -> Iterator[tuple[int, int, float, int]]:
-        """From, to, seconds, and the variable that says how often."""
-        copies: dict[tuple[int, int], int] = {}
+    def _copies(self, n: Counts) -> dict[tuple[int, int], Transfer]:
+        """By tensor that several branches read, and device: whether it goes there."""
+        copies: dict[tuple[int, int], Transfer] = {}
+        for edge in self.branch.edges:
+            if edge.shared < 0:
+                continue
+            for d in range(n.shape[1]):
+                if d == edge.device:
+                    continue
+                if (edge.shared, d) not in copies:
+                    seconds = float(self.branch.move(edge)[edge.device, d])
+                    copies[edge.shared, d] = edge.device, d, seconds, self.program.binary()
+                copied = copies[edge.shared, d][-1]
+                readers = int(n[edge.head, d])
+                self.program.row([(readers, 1.0), (copied, -self.count)], upper=0.0)
+        return copies
+
+    def _until_copies_are_there(
+        self, copies: dict[tuple[int, int], Transfer], device: int
+    ) -> list[Term]:
+        """What the copies to it take, and those before them on the same channels."""
+        place = np.argsort(np.argsort(self.branch.time.sum(axis=0), kind="stable"))
+        return [
+            (times, seconds * self.scale)
+            for source, target, seconds, times in copies.values()
+            if target == device
+            or (
+                place[target] < place[device]
+                and self._channels(source, target) & self._channels(source, device)
+            )
+        ]
+
+    def _channels(self, source: int, target: int) -> set[int]:
+        problem = self.branch.problem
+        offsets, channels, _ = problem.active_channels
+        pair = source * problem.device_count + target
+        return set(channels[offsets[pair] : offsets[pair + 1]].tolist())
+
+    def _transfers(self, n: Counts, z: dict[int, Counts]) -> Iterator[Transfer]:
+        """All but the copies for several branches."""
         for number, edge in enumerate(self.branch.edges):
             move = self.branch.move(edge)
             if edge.is_inner:
                 for (source, target), times in np.ndenumerate(z[number]):
                     if source != target:
                         yield source, target, float(move[source, target]), int(times)
-                continue
-            for d in range(len(move)):
-                source, target = (edge.device, d) if edge.tail < 0 else (d, edge.device)
-                there = int(n[max(edge.tail, edge.head), d])
-                if source == target:
-                    continue
-                if edge.shared < 0:
-                    yield source, target, float(move[source, target]), there
-                    continue
-                if (edge.shared, d) not in copies:
-                    copies[edge.shared, d] = self.program.binary()
-                    yield source, target, float(move[source, target]), copies[edge.shared, d]
-                self.program.row([(there, 1.0), (copies[edge.shared, d], -self.count)], upper=0.0)
+            elif edge.shared < 0:
+                for d in range(len(move)):
+                    source, target = (edge.device, d) if edge.tail < 0 else (d, edge.device)
+                    if source != target:
+                        there = int(n[max(edge.tail, edge.head), d])
+                        yield source, target, float(move[source, target]), there
 
     def _costs(self, n: Counts) -> list[Term]:
         """What the bytes of a branch's units cost."""
@@ -243,6 +281,18 @@ class _Sharing:
             if memory.sum() * self.count > room:
                 share = (memory / max(room, 1.0) * HORIZON).tolist()
                 self.program.row(zip(n[:, d].tolist(), share, strict=True), upper=HORIZON)
+
+
+def _owners(problem: Problem) -> Ints:
+    """`[channel]` the device that alone sends over it, -1 if several may."""
+    offsets, channels, names = problem.active_channels
+    pair = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    first = np.full(len(names), problem.device_count, dtype=np.int64)
+    last = np.full(len(names), -1, dtype=np.int64)
+    np.minimum.at(first, channels, pair // problem.device_count)
+    np.maximum.at(last, channels, pair // problem.device_count)
+    owner: Ints = np.where(first == last, first, -1)
+    return owner
 
 
 def _rows(edges: list[Edge], n: Counts, z: dict[int, Counts]) -> Ints:
