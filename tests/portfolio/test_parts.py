@@ -180,6 +180,14 @@ def test_what_shape_a_problem_is_of(source, cluster, shape):
     assert shape_of(make_problem(source, cluster, {})[0]) == shape
 
 
+def test_large_modules_are_annealed_a_second_time_when_nothing_is_left_to_prove():
+    problem = make_problem("zoo:gpt2?layers=6", "2x3090", {})[0]
+    rota = Rota(members_for(problem, False), 0, False)
+    names = [each.prover or each.name for each in rota.provers]
+    assert names[0] == names[-1] == "module-annealing"
+    assert "relaxation:prove" in names[1:-1]
+
+
 def test_no_task_starts_when_time_is_up(problem):
     rota = Rota([Member("a", "search")], 0, False)
     assert rota.next(Standing(problem, Origin()), 0.01, 1) is None

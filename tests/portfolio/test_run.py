@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
@@ -182,6 +183,15 @@ def test_a_coarser_problem_is_planned_and_its_plan_expanded():
     assert found.planner == "auto"
 
 
+def test_a_tiny_problem_in_iterations_starts_no_workers(monkeypatch):
+    def no_processes(problem, count):
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr(run, "Processes", no_processes)
+    found = best_plan(chain([1.0] * 5, [10.0, 10.0]), Limits(iterations=1, gap=0.0), processes=2)
+    assert verify(found).ok
+
+
 # -- interrupts ----------------------------------------------------------------------------------
 
 
@@ -203,6 +213,23 @@ def test_a_signal_ends_the_run_and_keeps_the_best_plan(number, tmp_path):
     found = Plan.load(path)
     assert verify(found).ok
     assert found.value == last["value"]
+
+
+def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
+    compiled = []
+
+    def warm_up(objective, members, on_progress):
+        for member in members:
+            on_progress(f"compiling {member.title}", 0.0)
+            compiled.append(member)
+            with suppress(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(run, "warm_up", warm_up)
+    problem = gpt2()
+    found = best_plan(problem, Limits(100.0, gap=0.0), processes=1)
+    assert len(compiled) == 1
+    assert verify(found).ok
 
 
 def wait_for(path, seconds=100.0):

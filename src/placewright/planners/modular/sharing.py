@@ -231,13 +231,13 @@ class _Sharing:
         self, copies: dict[tuple[int, int], Transfer], device: int
     ) -> list[Term]:
         """What the copies to it take, and those before them on the same channels."""
-        place = np.argsort(np.argsort(self.branch.time.sum(axis=0), kind="stable"))
+        rank = np.argsort(np.argsort(self.branch.time.sum(axis=0), kind="stable"))
         return [
             (times, seconds * self.scale)
             for source, target, seconds, times in copies.values()
             if target == device
             or (
-                place[target] < place[device]
+                rank[target] < rank[device]
                 and self._channels(source, target) & self._channels(source, device)
             )
         ]
