@@ -152,6 +152,13 @@ class Problem(ReadOnly):
             self.op_count, self.edge_producer, self.consumers, names=self.op_names
         )
 
+    @cached_property
+    def topological_rank(self) -> NDArray[np.int64]:
+        """`[op]` its place in the topological order."""
+        rank = np.empty(self.op_count, dtype=np.int64)
+        rank[self.topological_order] = np.arange(self.op_count)
+        return frozen(rank, np.int64)
+
     # Ops that must be together form a unit: the thing a planner gives a device to. An op without
     # a colocation group is a unit of its own.
 
@@ -167,6 +174,12 @@ class Problem(ReadOnly):
     @property
     def unit_count(self) -> int:
         return int(self.op_unit.max()) + 1
+
+    def unit_device(self, device: Ints) -> Ints:
+        """`[unit]` its device, of ``device[op]`` the same for all ops of a unit."""
+        found = np.empty(self.unit_count, dtype=np.int32)
+        found[self.op_unit] = device
+        return found
 
     @cached_property
     def unit_memory(self) -> Floats:

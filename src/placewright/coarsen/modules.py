@@ -62,7 +62,7 @@ def cut_ops(problem: Problem) -> Ints:
 def _is_cut(problem: Problem) -> Flags:
     """`[position]` in the topological order: whether a cut op stands there."""
     count = problem.op_count
-    position = _positions(problem)
+    position = problem.topological_rank
     start, end = position[problem.edge_producer], position[problem.consumers]
     bypassing = np.cumsum(
         np.bincount(start + 1, minlength=count + 1) - np.bincount(end, minlength=count + 1)
@@ -72,12 +72,6 @@ def _is_cut(problem: Problem) -> Flags:
     at = np.arange(count)
     found: Flags = (bypassing == 0) & (at <= first_sink) & (at >= last_source)
     return found
-
-
-def _positions(problem: Problem) -> NDArray[np.int64]:
-    position = np.empty(problem.op_count, dtype=np.int64)
-    position[problem.topological_order] = np.arange(problem.op_count)
-    return position
 
 
 # -- what a split is -------------------------------------------------------------------------------
@@ -228,7 +222,7 @@ def split_modules(problem: Problem, channels: int = 1, max_ops: int | None = Non
 def _modules(problem: Problem, channels: int, module: Ints) -> Modules:
     """`module`, a chain numbered from 0, with what is known of its boundaries."""
     last = np.zeros(int(module.max()) + 1, dtype=np.int64)
-    np.maximum.at(last, module, _positions(problem))
+    np.maximum.at(last, module, problem.topological_rank)
     last = np.maximum.accumulate(last)[:-1]
     is_cut = _is_cut(problem)
     is_boundary = (np.cumsum(np.bincount(module))[:-1] == last + 1) & is_cut[last]
@@ -259,7 +253,7 @@ def _at_narrow_cuts(problem: Problem, block: Ints, channels: int) -> Ints:
     """`block` cut further; a cut op that two blocks share feeds the second from outside."""
     from placewright.kernels.narrow_cuts import Network, narrow_cuts
 
-    position = _positions(problem)
+    position = problem.topological_rank
     start, end = position[problem.edge_producer], position[problem.consumers]
     tail, reader = np.unique(np.stack([start, end], axis=1), axis=0).T
     at = np.arange(problem.op_count + 1)
@@ -325,7 +319,7 @@ def module_groups(problem: Problem, channels: int = 1, max_ops: int | None = Non
         finer = split_modules(problem, more, max_ops).op_module
         module = _ranked(module, np.where(fits[module], 0, finer))
     alone = ~_fit(problem, module, max_ops)[module]
-    return _ranked(module, np.where(alone, _positions(problem), 0))
+    return _ranked(module, np.where(alone, problem.topological_rank, 0))
 
 
 def _ranked(major: NDArray[Any], minor: NDArray[Any]) -> Ints:

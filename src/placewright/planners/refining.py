@@ -99,8 +99,7 @@ class Refinement:
         if placement.sequence is None:
             placement = schedule_placement(self.problem, placement.device)
         assert placement.sequence is not None
-        unit_device = np.empty(self.problem.unit_count, dtype=np.int32)
-        unit_device[self.problem.op_unit] = placement.device
+        unit_device = self.problem.unit_device(placement.device)
         begin(self.arrays, self.space, self.timeline, unit_device, placement.sequence.copy())
         self.sort()
 
@@ -173,8 +172,7 @@ def _timeline(problem: Problem, arrays: Arrays, start: Placement) -> Timeline:
     resources = devices + arrays.channel_count
     slots = problem.tensor_count * devices if arrays.by_tensor else edges
     blocks = -(-items // STRIDE)
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = start.device
+    unit_device = problem.unit_device(start.device)
     return Timeline(
         device=start.device.astype(np.int32),
         unit_device=unit_device,

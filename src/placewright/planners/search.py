@@ -24,7 +24,6 @@ import numpy as np
 from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.kernels import search as kernel
-from placewright.plan import Placement
 from placewright.planners import refining
 from placewright.planners.base import (
     Budget,
@@ -65,7 +64,11 @@ class _Search(LatencyPlanner):
         self.iterations = None if iterations is None else _count(self, "iterations", iterations)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        start = self.start(problem) if budget.start is None else _units(problem, budget.start)
+        start = (
+            self.start(problem)
+            if budget.start is None
+            else problem.unit_device(budget.start.device)
+        )
         walk = Walk(problem, budget, seed, self.limit(problem, budget), start)
         if walk.choices:
             with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
@@ -293,13 +296,6 @@ class LocalSearch(_Search):
             if unneeded:
                 return True
         return False
-
-
-def _units(problem: Problem, placement: Placement) -> Ints:
-    """`[unit]` devices."""
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = placement.device
-    return unit_device
 
 
 def default_iterations(problem: Problem) -> int:

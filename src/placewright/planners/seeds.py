@@ -121,9 +121,9 @@ def _starts(problem: Problem, best: Incumbent) -> Iterator[Ints]:
     single: Ints | None = None
     with contextlib.suppress(InfeasibleError):  # no device has room for everything
         single = SingleDevice().plan(problem, Budget(), 0, no_progress).placement.device
-        yield _units(problem, single)
+        yield problem.unit_device(single)
     if single is None or (best.placement.device != single).any():
-        yield _units(problem, best.placement.device)
+        yield problem.unit_device(best.placement.device)
 
 
 class Climb:
@@ -318,10 +318,3 @@ def _heavy(problem: Problem, share: float, *, back: bool = False) -> NDArray[np.
         return np.ones(problem.op_count, dtype=bool)
     heavy: NDArray[np.bool_] = path > share * from_op.max()
     return heavy
-
-
-def _units(problem: Problem, device: Ints) -> Ints:
-    """`[unit]` from `[op]` devices."""
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = device
-    return unit_device

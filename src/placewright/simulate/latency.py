@@ -8,6 +8,7 @@ starts as early as that order allows (semi-active).
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.errors import VerificationError
 from placewright.graph import Floats, Ints, given_up
@@ -68,12 +69,13 @@ def schedule_placement(problem: Problem, device: Ints) -> Placement:
         + problem.tensor_bytes[problem.edge_tensor] * problem.link_seconds_per_byte[source, target]
     )
     order = rank_order(problem, op_time, np.where(source == target, 0.0, edge_time))
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = device
+    unit_device = problem.unit_device(device)
     return insert_in_order(problem, order, unit_device)[0]
 
 
-def dispatch_placement(problem: Problem, device: Ints, rank: Ints | None = None) -> Placement:
+def dispatch_placement(
+    problem: Problem, device: Ints, rank: NDArray[np.int64] | None = None
+) -> Placement:
     """Give a bare placement a sequence: list scheduling forwards in time, nothing idle by choice.
 
     Where several ops could start on a device, or transfers on a channel, the one of least
@@ -82,8 +84,7 @@ def dispatch_placement(problem: Problem, device: Ints, rank: Ints | None = None)
     """
     arrays = arrays_of(problem)
     if rank is None:
-        rank = np.empty(problem.op_count, dtype=np.int64)
-        rank[problem.topological_order] = np.arange(problem.op_count)
+        rank = problem.topological_rank.copy()  # kernels compile anew for what is read-only
     sequence = np.empty(problem.op_count + problem.edge_count, dtype=np.int32)
     dispatch(arrays, device, rank, floor_of(arrays), sequence)
     return Placement(device, sequence)
@@ -142,8 +143,7 @@ def sequence_of(
     a later finish.
     """
     n, edges = problem.op_count, problem.edge_count
-    position = np.empty(n)
-    position[problem.topological_order] = np.arange(n)
+    position = problem.topological_rank
     idle = edge_start < 0
     there = np.where(edge_finish >= 0, edge_finish, op_finish[problem.edge_producer])
     start = np.concatenate([op_start, np.where(idle, there, edge_start)])

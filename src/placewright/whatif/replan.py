@@ -275,8 +275,7 @@ class _Search:
             judge.work_left += later
 
     def _state(self, judge: Judge, plan: Plan) -> State:
-        unit_device = np.empty(self.problem.unit_count, dtype=np.int32)
-        unit_device[self.problem.op_unit] = plan.placement.device
+        unit_device = self.problem.unit_device(plan.placement.device)
         return judge.state(unit_device)
 
     def _judged(self, state: State) -> Plan | None:
@@ -319,8 +318,7 @@ def _exchange_rate(first: State, last: State, problem: Problem) -> float:
 def _renamed(judge: Judge, plan: Plan) -> State | None:
     """The plan with devices of a kind exchanged so that fewer bytes move, and it is no worse."""
     problem = judge.problem
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = plan.placement.device
+    unit_device = problem.unit_device(plan.placement.device)
     state = judge.state(unit_device)
     start, improved = state, True
     while improved and not judge.spent():

@@ -211,8 +211,7 @@ def _space(problem: Problem, sequence: Ints) -> mutations.Space:
 
 
 def _state(problem: Problem, placement: Placement) -> kernel.State:
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = placement.device
+    unit_device = problem.unit_device(placement.device)
     sequence = _sequence(placement).copy()
     position = np.empty(len(sequence), dtype=np.int32)
     position[np.where(sequence >= 0, sequence, problem.op_count - 1 - sequence)] = np.arange(

@@ -72,8 +72,7 @@ class Window:
         ops = state.sequence[self.first : self.last + 1]
         ops = ops[ops >= 0]
         self.ops: list[int] = ops.tolist()
-        unit_device = np.empty(problem.unit_count, dtype=np.int64)
-        unit_device[problem.op_unit] = state.device
+        unit_device = problem.unit_device(state.device)
         stays = np.arange(problem.device_count) == unit_device[:, None]
         units = np.unique(problem.op_unit[ops])
         moving = np.unique(problem.op_unit[self.free])
@@ -313,9 +312,8 @@ class Window:
         finish = np.zeros(problem.op_count)
         start[self.ops], rank[self.ops], finish[self.ops] = 1.0, times.start, times.finish
         edge_group, edge_rank, edge_finish = self._edge_keys(times, device, start, rank, finish)
-        order = np.empty(problem.op_count)
-        order[problem.topological_order] = np.arange(problem.op_count)
-        precedence = np.concatenate([order, order[problem.edge_producer] + 0.5])
+        place = problem.topological_rank
+        precedence = np.concatenate([place, place[problem.edge_producer] + 0.5])
         items = np.concatenate([np.arange(problem.op_count), -1 - np.arange(problem.edge_count)])
         keys = (
             precedence,

@@ -124,8 +124,7 @@ def loosenings(problem: Problem) -> list[list[int]]:
 
 def _reach(problem: Problem) -> Whole:
     """`[unit]` how far apart its ops are in topological order, at most, within one way."""
-    rank = np.empty(problem.op_count, dtype=np.int64)
-    rank[problem.topological_order] = np.arange(problem.op_count)
+    rank = problem.topological_rank
     reach = np.zeros(problem.unit_count, dtype=np.int64)
     for way in (False, True):
         mine = np.flatnonzero(problem.is_backward == way)

@@ -110,8 +110,7 @@ def _swappable(problem: Problem, one: int, two: int) -> bool:
 
 def _relabelled(problem: Problem, placement: Placement) -> Placement:
     """The same plan with twin devices named in the order in which units first use them."""
-    unit_device = np.empty(problem.unit_count, dtype=np.int64)
-    unit_device[problem.op_unit] = placement.device
+    unit_device = problem.unit_device(placement.device)
     used = list(dict.fromkeys(unit_device.tolist()))
     renamed = np.arange(problem.device_count, dtype=np.int32)
     for group in twin_devices(problem):

@@ -312,8 +312,7 @@ class MoiraiProgram(Formulation):
         values[self.makespan] = schedule.makespan / scale
         for op, interval in enumerate(self.ops):
             values[interval.start] = schedule.op_start[op] / scale
-        unit_device = np.empty(self.problem.unit_count, dtype=np.int64)
-        unit_device[self.problem.op_unit] = device
+        unit_device = self.problem.unit_device(device)
         for (producer, consumer), routes in self.joint.items():
             values[routes[int(unit_device[producer]), int(unit_device[consumer])]] = 1.0
         self._hint_transfers(values, incumbent)

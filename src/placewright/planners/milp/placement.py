@@ -92,8 +92,7 @@ class PlacementVariables:
         """
         problem = self.problem
         found = False
-        unit_device = np.empty(problem.unit_count, dtype=np.int32)
-        unit_device[problem.op_unit] = device
+        unit_device = problem.unit_device(device)
         for number, capacity in enumerate(problem.device_memory.tolist()):
             units = np.flatnonzero(unit_device == number)
             if problem.unit_memory[units].sum() > capacity * (1 + ROUNDING):

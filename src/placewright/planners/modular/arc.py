@@ -297,8 +297,7 @@ def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
     drawn = int(np.random.default_rng(seed).integers(problem.device_count))
     is_open = problem.unit_allowed[problem.op_unit, drawn]
     device = np.where(is_open, drawn, start.device).astype(np.int32)
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = device
+    unit_device = problem.unit_device(device)
     has_room = (problem.free_memory(unit_device) >= 0.0).all()
     return Placement(device, start.sequence) if has_room else start
 

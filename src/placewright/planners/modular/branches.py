@@ -32,8 +32,7 @@ def shared_start(
     how soon each device has something to do.
     """
     rng = np.random.default_rng(seed)
-    unit_device = np.empty(problem.unit_count, dtype=np.int32)
-    unit_device[problem.op_unit] = device
+    unit_device = problem.unit_device(device)
     best = dispatch_placement(problem, unit_device[problem.op_unit])
     for twins in groups:
         rows = shared_out(problem, twins, unit_device, seconds, seed, price)

@@ -40,8 +40,7 @@ def twins_of(problem: Problem) -> list[Twins]:
     colour = _colours(problem)
     shared = np.bincount(colour)[colour] < FEWEST
     branch = _branches(problem, shared)
-    position = np.empty(problem.op_count, dtype=np.int64)
-    position[problem.topological_order] = np.arange(problem.op_count)
+    position = problem.topological_rank
     order = np.lexsort((position, colour, branch))
     groups: dict[bytes, list[tuple[int, Ints]]] = {}
     for ops in np.split(order, np.flatnonzero(np.diff(branch[order])) + 1):

@@ -30,8 +30,7 @@ class Search:
         self.problem, self.rng = problem, rng
         self.arrays = arrays_of(problem)
         self.space = space_of(problem, order)
-        unit_device = np.empty(problem.unit_count, dtype=np.int32)
-        unit_device[problem.op_unit] = device
+        unit_device = problem.unit_device(device)
         self.state = state_of(problem, self.space, order, unit_device, values=3)
         self.scratch = _scratch(problem, self.space)
         self.timing = _timing(problem, self.arrays.channel_count)
