@@ -74,8 +74,6 @@ class MEtf(LatencyPlanner):
 def _insert(problem: Problem, order: Ints, planner: str, *, insertion: bool) -> Placement:
     placement, failed = insert_in_order(problem, order, problem.unit_pinned, insertion=insertion)
     if failed >= 0:
-        unit_device = np.full(problem.unit_count, -1)
-        unit_device[problem.op_unit] = placement.device
-        free = problem.free_memory(unit_device)
+        free = problem.free_memory(problem.unit_device(placement.device))
         raise no_room(problem, int(problem.op_unit[failed]), free, planner)
     return placement

@@ -69,8 +69,7 @@ def schedule_placement(problem: Problem, device: Ints) -> Placement:
         + problem.tensor_bytes[problem.edge_tensor] * problem.link_seconds_per_byte[source, target]
     )
     order = rank_order(problem, op_time, np.where(source == target, 0.0, edge_time))
-    unit_device = problem.unit_device(device)
-    return insert_in_order(problem, order, unit_device)[0]
+    return insert_in_order(problem, order, problem.unit_device(device))[0]
 
 
 def dispatch_placement(

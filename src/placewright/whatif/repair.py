@@ -102,8 +102,7 @@ def _repairs(problem: Problem, fixed: Ints) -> list[Ints]:
     order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
     placement, failed = insert_in_order(problem, order, fixed)
     if failed < 0:
-        unit_device = problem.unit_device(placement.device)
-        found.append(unit_device)
+        found.append(problem.unit_device(placement.device))
     elif not found:
         raise no_room(problem, int(problem.op_unit[failed]), problem.free_memory(fixed), NAME)
     return found

@@ -275,8 +275,7 @@ class _Search:
             judge.work_left += later
 
     def _state(self, judge: Judge, plan: Plan) -> State:
-        unit_device = self.problem.unit_device(plan.placement.device)
-        return judge.state(unit_device)
+        return judge.state(self.problem.unit_device(plan.placement.device))
 
     def _judged(self, state: State) -> Plan | None:
         """The plan of a state; None where it does not fit after all (memory ``peak``)."""
@@ -318,8 +317,7 @@ def _exchange_rate(first: State, last: State, problem: Problem) -> float:
 def _renamed(judge: Judge, plan: Plan) -> State | None:
     """The plan with devices of a kind exchanged so that fewer bytes move, and it is no worse."""
     problem = judge.problem
-    unit_device = problem.unit_device(plan.placement.device)
-    state = judge.state(unit_device)
+    state = judge.state(problem.unit_device(plan.placement.device))
     start, improved = state, True
     while improved and not judge.spent():
         improved = False

@@ -313,7 +313,6 @@ def _overfull(problem: Problem, placement: Placement) -> tuple[int, Floats] | No
     over = np.flatnonzero(free < 0)
     if not len(over):
         return None
-    unit_device = np.full(problem.unit_count, -1)
-    unit_device[problem.op_unit] = placement.device
+    unit_device = problem.unit_device(placement.device)
     movable = (unit_device == over[0]) & (problem.unit_pinned < 0)
     return int(np.where(movable, problem.unit_memory, -1.0).argmax()), free

@@ -276,8 +276,8 @@ class Arc:
         if self._fused is None or coarse is None:
             found = _shared_and_refined(self.problem, self._twins, here, pace, 1.0, seed, price)
             return timed(self.problem, found)
-        small = self._fused.problem
-        coarse = _shared_and_refined(small, twins_of(small), coarse, pace, FUSED_SHARE, seed, price)
+        small, groups = self._fused.problem, self._fused_twins
+        coarse = _shared_and_refined(small, groups, coarse, pace, FUSED_SHARE, seed, price)
         found = self._fused.expand(coarse)
         return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
 
@@ -288,6 +288,10 @@ class Arc:
             return None
         return coarsen(self.problem, "fusion")
 
+    @cached_property
+    def _fused_twins(self) -> list[Twins]:
+        return twins_of(self._fused.problem) if self._fused else []
+
 
 def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
     """All on one device, drawn, as far as it can be there; `start` if there is no room.
@@ -297,8 +301,7 @@ def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
     drawn = int(np.random.default_rng(seed).integers(problem.device_count))
     is_open = problem.unit_allowed[problem.op_unit, drawn]
     device = np.where(is_open, drawn, start.device).astype(np.int32)
-    unit_device = problem.unit_device(device)
-    has_room = (problem.free_memory(unit_device) >= 0.0).all()
+    has_room = (problem.free_memory(problem.unit_device(device)) >= 0.0).all()
     return Placement(device, start.sequence) if has_room else start
 
 

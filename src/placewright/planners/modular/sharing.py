@@ -97,6 +97,11 @@ class _Branch:
         return np.where(self.is_open, np.array(rows), 0.0)
 
     @cached_property
+    def slowness_rank(self) -> NDArray[np.intp]:
+        """`[device]` how many are faster for a branch."""
+        return np.argsort(np.argsort(self.time.sum(axis=0), kind="stable"))
+
+    @cached_property
     def edges(self) -> list[Edge]:
         p, place = self.problem, {int(unit): k for k, unit in enumerate(self.twins.unit[0])}
         inside = np.isin(p.op_unit, self.twins.unit)
@@ -231,7 +236,7 @@ class _Sharing:
         self, copies: dict[tuple[int, int], Transfer], device: int
     ) -> list[Term]:
         """What the copies to it take, and those before them on the same channels."""
-        rank = np.argsort(np.argsort(self.branch.time.sum(axis=0), kind="stable"))
+        rank = self.branch.slowness_rank
         return [
             (times, seconds * self.scale)
             for source, target, seconds, times in copies.values()
