@@ -205,6 +205,23 @@ def test_faults_beyond_the_first_are_counted_once_a_field():
         files.validate(Outer, document, "x.json")
 
 
+@pytest.mark.parametrize(
+    ("read", "text"),
+    [
+        (files.parse_json, '{"a": 1, "b": {"c": 1, "c": 2}}'),
+        (files.parse_yaml, "a: 1\nb: [{c: 1, c: 2}]"),
+        (files.parse_yaml, "c: 1\nb: 2\nc: 1"),
+    ],
+)
+def test_a_key_given_twice_is_refused(read, text):
+    with refused("x.file: field c is there twice"):
+        read(text, "x.file")
+
+
+def test_an_alias_of_yaml_is_no_key_twice():
+    assert files.parse_yaml("a: &x {b: 1}\nc: *x", "x.yaml") == {"a": {"b": 1}, "c": {"b": 1}}
+
+
 # -- writing -------------------------------------------------------------------------------------
 
 
@@ -226,9 +243,30 @@ def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path):
 @pytest.mark.parametrize("name", ["no/out.json", "folder", "x" * 300])
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, name):
     (tmp_path / "folder").mkdir()
-    with refused("cannot be written"):
+    with refused("cannot be written|there is no directory"):
         files.write_text(tmp_path / name, "text")
     assert list(tmp_path.rglob("*")) == [tmp_path / "folder"]
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path):
+    (tmp_path / "target").write_text("old")
+    (tmp_path / "link").symlink_to("target")
+    files.write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "new"
+
+
+def test_a_link_to_itself_is_refused(tmp_path):
+    (tmp_path / "link").symlink_to("link")
+    with refused("leads back to itself"):
+        files.write_text(tmp_path / "link", "text")
+
+
+def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with refused("is a device or a pipe; give a file"):
+        files.write_text(tmp_path / "pipe", "text")
+    assert (tmp_path / "pipe").is_fifo()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

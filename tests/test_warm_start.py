@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from placewright.cli.app import app
-from placewright.errors import InputError, VerificationError
+from placewright.errors import InputError, OptionError, VerificationError
 from placewright.improving import improve
 from placewright.plan import Plan
 from placewright.planning import make_problem, plan
@@ -145,3 +145,12 @@ def test_a_warm_start_and_events_on_the_command_line(old, tmp_path):
     assert lines[0]["source"] == "the plan to start from"
     assert lines[-1]["kind"] == "end"
     assert json.loads(done.stdout)["value"] == lines[-1]["value"] <= old.value
+
+
+@pytest.mark.parametrize("words", [("-p", "heft"), ("--coarsen", "fusion")])
+def test_events_of_what_tells_none_are_refused(words, tmp_path):
+    events = tmp_path / "events.jsonl"
+    done = run("plan", "zoo:gpt2?layers=1", "-c", "2x3090", *words, "--events", events)
+    assert isinstance(done.exception, OptionError)
+    assert "--events is for planner auto" in str(done.exception)
+    assert not events.exists()

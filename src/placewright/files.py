@@ -56,8 +56,16 @@ def parse_json(text: str, path: str | Path) -> Any:
     def refuse(constant: str) -> Any:
         raise FormatError(f"{path}: {constant} is not a number JSON allows; write a finite number")
 
+    def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            _refuse_twice([key for key, _ in pairs], path)
+        return found
+
+    if not text.strip():
+        raise FormatError(f"{path}: the file is empty")
     try:
-        document = json.loads(text, parse_constant=refuse)
+        document = json.loads(text, parse_constant=refuse, object_pairs_hook=object_of)
     except json.JSONDecodeError as error:
         raise FormatError(
             f"{path}: not valid JSON, line {error.lineno} column {error.colno}: {error.msg}"
@@ -69,6 +77,13 @@ def parse_json(text: str, path: str | Path) -> Any:
     if "\\ud" in text or "\\uD" in text:
         _refuse_lone_surrogates(document, path)
     return document
+
+
+def _refuse_twice(keys: list[str], path: str | Path) -> None:
+    """Of a key given twice, readers take the one or the other, without a word."""
+    twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
+    if twice is not None:
+        raise FormatError(f"{path}: field {twice} is there twice; leave one of them")
 
 
 def _refuse_lone_surrogates(document: Any, path: str | Path) -> None:
@@ -88,6 +103,7 @@ def parse_yaml(text: str, path: str | Path) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         _refuse_deep_yaml(text, loader, path)
+        _refuse_keys_twice(yaml.compose(text, Loader=loader), path)
         return yaml.load(text, Loader=loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -110,6 +126,24 @@ def _refuse_deep_yaml(text: str, loader: Any, path: str | Path) -> None:
             depth -= 1
         if depth > MAX_YAML_DEPTH:
             raise FormatError(f"{path}: YAML nested too deeply")
+
+
+def _refuse_keys_twice(root: Any, path: str | Path) -> None:
+    """In any mapping below a node of YAML, None for an empty file."""
+    import yaml
+
+    waiting, seen = [root], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            scalars = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _refuse_twice(scalars, path)
+            waiting.extend(part for pair in node.value for part in pair)
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
 
 
 def read_document(path: str | Path) -> Any:
@@ -168,10 +202,15 @@ def _field(error: ErrorDetails, document: Any) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to a temporary file beside `path`, then rename: all of it or nothing."""
+    """Write `text` to a temporary file beside `path`, then rename: all of it or nothing.
+
+    A symbolic link stays, and what it points to is written.
+    """
     path = Path(path)
     temporary = None
     try:
+        path = path.resolve()
+        check_writable(path)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
@@ -179,11 +218,26 @@ def write_text(path: str | Path, text: str) -> None:
             os.fsync(file.fileno())
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
+    except RuntimeError:  # what Python makes of it
+        raise FormatError(f"{path}: is a link that leads back to itself; give a file") from None
     except OSError as error:
         raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
+
+
+def check_writable(path: Path) -> None:
+    """FormatError if `path` is there and no file, or has no directory to be in."""
+    try:
+        if not path.parent.is_dir():
+            raise FormatError(f"{path}: there is no directory {path.parent}; make it first")
+        if path.is_dir():
+            raise FormatError(f"{path}: cannot be written (Is a directory)")
+        if path.exists() and not path.is_file():  # renamed to, a device or a pipe would be gone
+            raise FormatError(f"{path}: is a device or a pipe; give a file")
+    except OSError as error:  # such as a name that is too long
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def write_json(path: str | Path, document: Any) -> None:

@@ -140,6 +140,7 @@ class Plan:
         return {op: names[device] for op, device in zip(self.problem.op_names, first, strict=True)}
 
     def save(self, path: str | Path) -> None:
+        """Write a plan file (``placewright.plan/1``), whole or not at all."""
         files.write_json(path, self.to_document())
 
     @classmethod
@@ -195,7 +196,7 @@ class Plan:
                     replicas=tuple(tuple(stage) for stage in content.replicas or ()),
                     subgraph=None if content.subgraph is None else np.array(content.subgraph),
                 ),
-                outcome=read_outcome(key, entry, content.value),
+                outcome=_outcome(key, entry, content.value, path),
                 value=content.value,
                 lower_bound=content.lower_bound,
                 bound_source=content.bound_source,
@@ -223,6 +224,13 @@ class Plan:
                     f"{path}: {what} has {len(column)} entries for {self.problem.op_count} ops"
                 )
         return self
+
+
+def _outcome(key: str, entry: Any, value: float, path: str | Path) -> Outcome:
+    try:
+        return read_outcome(key, entry, value)
+    except ValueError:
+        raise FormatError(f"{path}: field {key}: a table has rows that differ in length") from None
 
 
 def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:

@@ -5,6 +5,7 @@ Seconds and bytes. Index order is stated by each name: ``op_time[op, device]``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -81,12 +82,13 @@ class Problem(ReadOnly):
     batch_time: Floats = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
-        for column, shape in self._optional_shapes().items():
-            if np.size(getattr(self, column)) == 0:
-                object.__setattr__(self, column, np.zeros(shape))
+        missing = self._optional_shapes()
         for column, dtype in _ARRAYS.items():
             try:
-                object.__setattr__(self, column, frozen(getattr(self, column), dtype))
+                values = getattr(self, column)
+                if column in missing and np.size(values) == 0:
+                    values = np.zeros(missing[column])
+                object.__setattr__(self, column, frozen(values, dtype))
             except (ValueError, TypeError, OverflowError):
                 raise GraphError(
                     f"problem '{self.name}': {column} is no array: its rows differ in length or "
@@ -334,6 +336,11 @@ def _check(problem: Problem) -> None:
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():
             raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
+    if not math.isfinite(_most_seconds(problem)):
+        raise GraphError(
+            f"{where}: the times of its ops and transfers add up to more than a number can hold; "
+            "check the units of times, bytes and bandwidths"
+        )
     for column, count in (
         ("tensor_producer", n),
         ("consumers", n),
@@ -356,6 +363,16 @@ def _check(problem: Problem) -> None:
         raise GraphError(f"{where}: staging is '{problem.staging}'; choose direct or host")
     _check_batch(problem, where)
     problem.topological_order  # noqa: B018  (raises on a cycle)
+
+
+def _most_seconds(problem: Problem) -> float:
+    """More than any schedule takes in which something always runs."""
+    with np.errstate(over="ignore"):
+        times = problem.op_time.max(axis=1, initial=0.0, where=np.isfinite(problem.op_time))
+        pairs = problem.tensor_count * problem.device_count**2
+        slowest = problem.link_seconds_per_byte.max(initial=0.0)
+        sent = problem.tensor_bytes.max(initial=0.0) * slowest
+        return float(times.sum() + pairs * (problem.link_latency.max() + sent))
 
 
 def _check_batch(problem: Problem, where: str) -> None:

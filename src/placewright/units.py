@@ -73,3 +73,14 @@ def format_count(number: float) -> str:
         if abs(number) >= scale:
             return f"{number / scale:.1f} {unit}"
     return f"{number:.0f}"
+
+
+def printable(text: str, keep: str = "") -> str:
+    """`text` with escapes for what would break a line or command a terminal, but for `keep`.
+
+    Names come from files and arguments, which may hold anything.
+
+    >>> printable("a\\x1b[31m")
+    'a\\\\x1b[31m'
+    """
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)

@@ -324,6 +324,9 @@ BAD_OPTIONS: dict[str, tuple[tuple[str, ...], str]] = {
     "a malformed pin": (("--pin", "a"), "--pin a: write it as NAME=VALUE"),
     "a pin to nothing": (("--pin", "a="), "--pin a=: write it as NAME=VALUE"),
     "a pin of nothing": (("--pin", "=x"), "--pin =x: write it as NAME=VALUE"),
+    "a pin twice": (("--pin", "a=x", "--pin", "a=y"), "--pin gives a twice, as x and as y"),
+    "an output with too long a name": (("-o", "x" * 300), "cannot be written (File name too long)"),
+    "events that cannot be written": (("--events", "good.json/x"), "no directory good.json"),
     "a pin to an unknown device": (("--pin", "a=z"), "'a' to 'z': the devices are x, y"),
     "a pin of an unknown op": (("--pin", "z=x"), "cannot pin 'z'"),
     "a missing directory": (("-o", "no/plan.json"), "no/plan.json: there is no directory no"),
@@ -365,6 +368,40 @@ def test_an_output_in_a_missing_directory_is_refused_before_any_work(here, comma
     for work in ("planning.make_problem", "costs.detect.detect"):
         monkeypatch.setattr(f"placewright.{work}", lambda *_, **__: pytest.fail("it worked"))
     refuse(here, (*command.split(), "-o", "no/out.json"), "there is no directory no; make it first")
+
+
+def test_a_pipe_to_write_to_is_refused(here):
+    os.mkfifo("pipe")
+    command = ("plan", "good.json", "-c", "pair.json", "-p", "heft", "-o", "pipe")
+    refuse(here, command, "pipe: is a device or a pipe; give a file")
+
+
+def test_events_into_what_cannot_be_opened_are_refused(here, monkeypatch):
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("placewright.cli.observing.Path.open", full)
+    command = ("plan", "good.json", "-c", "pair.json", "--events", "events.jsonl")
+    refuse(here, command, "events.jsonl: cannot be written (No space left on device)")
+
+
+def test_names_cannot_command_the_terminal(here):
+    Path("odd.json").write_bytes(content(changed(GRAPH, ("name", "\x1b[31mred"))))
+    for command in ("plan", "compare"):
+        more = ("-p", "heft") if command == "plan" else ("--planners", "heft")
+        done = run(command, "odd.json", "-c", "pair.json", *more)
+        assert done.code == 0, done.err
+        assert "\\x1b[31mred" in done.out
+        assert "\x1b" not in done.out
+
+
+def test_an_interrupt_before_a_command_begins_is_one_line(here, monkeypatch):
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("placewright.cli.app.app", interrupted)
+    done = run("plan", "good.json")
+    assert (done.code, done.out, done.err) == (130, "", "placewright: interrupted\n")
 
 
 # -- infeasible ----------------------------------------------------------------------------------
@@ -576,6 +613,15 @@ def test_a_malformed_plan_is_refused(here, plan_document, row):
     Path("bad.json").write_bytes(content(changed(plan_document, *changes)))
     for more in ((), ("--json",)):
         refuse(here, ("verify", "bad.json", *more), "bad.json: ", fragment)
+
+
+def test_a_throughput_plan_with_a_ragged_table_is_refused(here):
+    command = ("plan", "good.json", "-c", "pair.json", "-p", "single-device", "-o", "plan.json")
+    assert run(*command, "--objective", "throughput").code == 0
+    document = json.loads(Path("plan.json").read_text())
+    document["loads"]["outgoing"][0].append(1.0)
+    Path("bad.json").write_bytes(content(document))
+    refuse(here, ("verify", "bad.json"), "bad.json: field loads: a table has rows that differ")
 
 
 def test_a_missing_plan_is_refused(here):

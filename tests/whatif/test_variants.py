@@ -169,6 +169,11 @@ def test_too_many_variants_are_refused_before_any_is_made():
         variants([STAR], axes)
 
 
+def test_one_kind_has_one_count():
+    with pytest.raises(OptionError, match="twice for one kind"):
+        variants([STAR], [parse_count("fast=1"), parse_count("fast=2")])
+
+
 # -- writing -------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ import sys
 import warnings
 
 from placewright.errors import PlacewrightError
+from placewright.units import printable
 
 INTERRUPTED = 130
 
@@ -16,16 +17,19 @@ def main() -> None:
 
     0 done, 2 bad input, 3 infeasible, 4 verification failed, 5 running a plan failed.
     """
-    from placewright.cli.app import app
-
     if not sys.warnoptions:  # libraries' deprecation notes are not for the user of a command
         warnings.simplefilter("ignore")
     if isinstance(sys.stdout, io.TextIOWrapper):  # an odd name must not end in a traceback
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
+        from placewright.cli.app import app
+
         app()
+    except KeyboardInterrupt:  # before a command began
+        print("placewright: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
     except PlacewrightError as error:
-        print(f"placewright: {_one_line(str(error))}", file=sys.stderr)
+        print(f"placewright: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except SystemExit as stop:  # how Typer ends every run, also those the user cut short
         if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
@@ -33,11 +37,3 @@ def main() -> None:
         if stop.code == INTERRUPTED:
             print("placewright: interrupted", file=sys.stderr)
         raise
-
-
-def _one_line(message: str) -> str:
-    """`message` with escapes for what would break the line or command the terminal.
-
-    Names in it come from files and arguments, which may hold anything.
-    """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in message)

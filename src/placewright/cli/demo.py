@@ -20,7 +20,7 @@ def command(
     ] = Path("placewright-demo.json"),
     json: o.Json = False,
 ) -> None:
-    """Plan a 13-billion-parameter GPT on four unequal GPU servers with every planner.
+    """Plan a 13-billion-parameter GPT on four unequal GPU servers with every quick planner.
 
     The model is GPT-3 13B at Moirai's granularity, the cluster Moirai's inter-server testbed
     (Table III). Transfers contend for ports (Moirai eq. 8). The best plan is judged once more

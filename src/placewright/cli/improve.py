@@ -35,7 +35,7 @@ def command(
 
     announce_compilation()
     target = output or plan
-    with progress(quiet=json) as on_progress, observed(events) as on_event:
+    with progress(quiet=json) as on_progress, observed(events, planner) as on_event:
         better = improve(
             plan,
             planner=planner,

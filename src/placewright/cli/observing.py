@@ -6,24 +6,27 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from placewright.cli.output import remark
+from placewright.errors import FormatError, OptionError
 
 if TYPE_CHECKING:
     from placewright.portfolio.events import Event, Observer
 
 
 @contextmanager
-def observed(path: Path | None) -> Iterator[Observer]:
+def observed(path: Path | None, planner: str, coarsening: str = "none") -> Iterator[Observer]:
     """An observer that writes every event to `path`, a JSON object per line, if there is one.
 
-    Members that failed are also named on stderr.
+    Members that failed are also named on stderr. OptionError if `planner` has no events to tell.
     """
+    if path is not None and (planner != "auto" or coarsening != "none"):
+        raise OptionError("--events is for planner auto without --coarsen; leave one of them out")
     if path is None:
         yield _name_failures
         return
-    with path.open("w", encoding="utf-8") as file:
+    with _opened(path) as file:
 
         def write(event: Event) -> None:
             file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
@@ -31,6 +34,13 @@ def observed(path: Path | None) -> Iterator[Observer]:
             _name_failures(event)
 
         yield write
+
+
+def _opened(path: Path) -> TextIO:
+    try:
+        return path.open("w", encoding="utf-8")
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _name_failures(event: Event) -> None:

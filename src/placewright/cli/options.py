@@ -8,8 +8,9 @@ from typing import Annotated, Any, get_args
 
 import typer
 
+from placewright import files
 from placewright.costs.roofline import Optimizer as Optimizers
-from placewright.errors import FormatError, OptionError
+from placewright.errors import OptionError
 
 Source = Annotated[
     str,
@@ -26,7 +27,9 @@ Cluster = Annotated[
 Planner = Annotated[
     str,
     typer.Option(
-        "--planner", "-p", help="A planner (see 'planners'), or auto: all of them in turns."
+        "--planner",
+        "-p",
+        help="A planner (see 'planners'), or auto: the quick ones, then searches and proofs.",
     ),
 ]
 Objective = Annotated[
@@ -139,7 +142,7 @@ Events = Annotated[
     Path | None,
     typer.Option(
         callback=lambda path: writable(path),
-        help="Write every better plan and bound to this file, a JSON object per line.",
+        help="Planner auto: write better plans and bounds to this file, a JSON object per line.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
@@ -156,10 +159,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 
 def writable(path: Path | None) -> Path | None:
     """Refuse an output that could not be written before, not after, the work of minutes."""
-    if path is not None and not path.parent.is_dir():
-        raise FormatError(f"{path}: there is no directory {path.parent}; make it first")
-    if path is not None and path.is_dir():
-        raise FormatError(f"{path}: cannot be written (Is a directory)")
+    if path is not None:
+        files.check_writable(path)
     return path
 
 
@@ -192,10 +193,11 @@ def search_options(
 
 def pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:
     """``["a=1", "b=2"]`` as a mapping; the last ``=`` parts a pair, for op names hold any sign."""
-    found = {}
+    found: dict[str, str] = {}
     for value in values or ():
         key, separator, right = value.rpartition("=")
         if not separator or not key or not right:
             raise OptionError(f"{option} {value}: write it as NAME=VALUE")
-        found[key] = right
+        if found.setdefault(key, right) != right:
+            raise OptionError(f"{option} gives {key} twice, as {found[key]} and as {right}")
     return found

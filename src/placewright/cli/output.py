@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from placewright.units import printable
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -24,13 +26,13 @@ def print_json(value: Any) -> None:
 
 def console() -> Console:
     """Stdout; where that is no terminal, as wide as tables need."""
-    from rich.console import Console
+    from placewright.cli.terminal import PrintableConsole
 
-    return Console(width=None if sys.stdout.isatty() else 140, highlight=False)
+    return PrintableConsole(width=None if sys.stdout.isatty() else 140, highlight=False)
 
 
 def remark(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_plan(

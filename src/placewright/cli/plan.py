@@ -44,7 +44,7 @@ def command(
 ) -> None:
     """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is.
 
-    The default planner keeps its best plan so far in the output file, and after Ctrl-C.
+    The default planner keeps its best plan so far in the output file; Ctrl-C ends it with that.
     """
     from placewright.cli.observing import observed
     from placewright.cli.output import announce_compilation, print_plan, progress
@@ -63,7 +63,7 @@ def command(
         subgraphs, batch,
     )  # fmt: skip
     found = None
-    with progress(quiet=json) as on_progress, observed(events) as on_event:
+    with progress(quiet=json) as on_progress, observed(events, planner, coarsen) as on_event:
         plan = make_plan(
             source,
             cluster,

@@ -31,7 +31,10 @@ def command(
         str | None, typer.Option(help="Move at most so many bytes, such as 2GiB.")
     ] = None,
     planner: o.Planner = "auto",
-    time_limit: o.TimeLimit = float("inf"),
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Seconds that planning may take; else work is counted.", min=0.0),
+    ] = float("inf"),
     seed: o.Seed = 0,
     output: o.Output = None,
     json: o.Json = False,

@@ -66,7 +66,10 @@ def command(
     pin: o.Pins = None,
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
-    time_limit: o.TimeLimit = float("inf"),
+    time_limit: Annotated[
+        float,
+        typer.Option(help="Seconds for each variant (planner auto: 2, if none).", min=0.0),
+    ] = float("inf"),
     seed: o.Seed = 0,
     figure: Annotated[
         Path | None,

@@ -63,6 +63,9 @@ def variants(
     OptionError if there are none or more than `MOST_VARIANTS`, or a cluster lacks the kind of
     device or the links to be varied.
     """
+    kinds = [axis.kind for axis in counts]
+    if len(set(kinds)) < len(kinds):
+        raise OptionError("--count is given twice for one kind; write KIND=1,2,4 once")
     size = len(clusters) * max(len(batches), 1)
     for axis in counts:
         size *= len(axis.counts)
