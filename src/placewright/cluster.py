@@ -177,6 +177,7 @@ class Cluster:
 
     @classmethod
     def load(cls, path: str | Path) -> Cluster:
+        """Read a cluster file, YAML or JSON; FormatError or ClusterError name the fault."""
         return cls.from_document(files.read_document(path), path)
 
     @classmethod

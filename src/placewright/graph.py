@@ -93,7 +93,7 @@ class Graph:
 
     `times` maps a kind of device to measured seconds per op (`inf` = unsupported there); where
     it has a device's kind, it is used instead of a cost model. `attributes` are free facts about
-    the model (``parameters``, ``layers``, …) for people to read.
+    the model (``parameters``, ``layers``, …) for people to read; `WHOLE_MEMORY` alone counts.
     """
 
     name: str
@@ -315,7 +315,10 @@ class GraphBuilder:
         twin: int = -1,
         colocate: str | None = None,
     ) -> int:
-        """Add an op that reads the tensors `inputs`; ops with the same `colocate` stay together."""
+        """Add an op (FLOPs, bytes) that reads the tensors `inputs`; its number.
+
+        Ops with the same `colocate` stay together, `twin` is its forward op.
+        """
         columns = self._columns
         op = len(columns["op_names"])
         columns["op_names"].append(name)
@@ -337,6 +340,7 @@ class GraphBuilder:
         return op
 
     def add_tensor(self, producer: int, bytes: float, name: str = "") -> int:
+        """Add a tensor of so many bytes that op `producer` makes; its number."""
         self._tensor_names.append(name)
         self._producers.append(producer)
         self._bytes.append(bytes)
@@ -348,9 +352,11 @@ class GraphBuilder:
         self._consumers[tensor][op] = None
 
     def set_twin(self, backward: int, forward: int) -> None:
+        """Say which forward op a backward op belongs to."""
         self._columns["forward_twin"][backward] = forward
 
     def colocate(self, op: int, group: str) -> None:
+        """Keep `op` on one device with all others of `group`."""
         self._columns["colocation"][op] = self._groups.setdefault(group, len(self._groups))
 
     def build(self) -> Graph:

@@ -54,9 +54,10 @@ def plan(
     workload brings its own. `options` are fields of `Options`, such as ``contention="port"``;
     those left out are the source's own, else the defaults.
 
-    `planner` ``auto`` asks all planners in turns until the time limit (10 s if there is none) or
-    until a plan is proved optimal; it tells `on_event` of every better plan and bound, and keeps
-    the best plan in the file `checkpoint`. `warm_start` is a plan of the same ops, or its file.
+    `planner` ``auto`` asks its members (see `portfolio`) in turns until the time limit (10 s if
+    there is none) or until a plan is proved optimal. Without `coarsening` it tells `on_event` of
+    every better plan and bound, and keeps the best plan in the file `checkpoint`. `warm_start` is
+    a plan of the same ops, or its file.
 
     Raises InputError for what cannot be used and InfeasibleError where no plan can exist or the
     planner found none.

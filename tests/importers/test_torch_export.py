@@ -344,15 +344,6 @@ def test_a_saved_program_computes_what_it_did(saved: Path) -> None:
     assert torch.equal(first, again)
 
 
-def test_pt2_files_are_told_by_their_content(saved: Path, tmp_path: Path) -> None:
-    assert torch_sources.is_pt2(saved.read_bytes()[:64], saved)
-    other = tmp_path / "other.pt2"
-    with zipfile.ZipFile(other, "w") as archive:
-        archive.writestr("a.txt", "no program")
-    assert not torch_sources.is_pt2(other.read_bytes()[:64], other)
-    assert not torch_sources.is_pt2(b"{}", other)
-
-
 def test_a_program_with_symbolic_sizes_reads_back(tmp_path: Path) -> None:
     class Twice(torch.nn.Module):
         def forward(self, x: Any) -> Any:

@@ -18,10 +18,9 @@ from placewright.plan import Placement, Plan
 from placewright.planners.list_scheduling import Greedy, Heft
 from placewright.planning import plan
 from placewright.simulate.latency import schedule_sequence, time_placement
-from placewright.solving import compare, solve
+from placewright.solving import solve
 from placewright.whatif.robustness import (
     makespan_percentiles,
-    robust,
     sampled_makespans,
 )
 from placewright.whatif.samples import DISTRIBUTIONS
@@ -141,15 +140,6 @@ def test_more_noise_spreads_the_makespan():
     assert narrow.p5 < narrow.p50 < narrow.p95
 
 
-def test_robust_takes_the_plan_with_the_least_95th_percentile():
-    lines = compare(plan("zoo:bert-base?layers=2", "4090+3060", planner="met").problem)
-    plans = [line.plan for line in lines if line.plan is not None]
-    found = robust(plans[0].problem, plans, 0.2, 100)
-    assert len(found.percentiles) == len(plans)
-    chosen = plans.index(found.plan)
-    assert found.percentiles[chosen].p95 == min(each.p95 for each in found.percentiles)
-
-
 def test_many_ops_that_all_must_finish_are_late_more_often_than_one():
     """Two plans of one value: a chain evens out, and the maximum of many does not."""
     wide = fan(8)
@@ -165,14 +155,6 @@ def fan(count: int) -> Plan:
         builder.add_op(f"op{k}", "op", flops=1.0)
     problem = plan(builder.build(), "8xA100", planner="heft").problem
     return solve(replace(problem, op_time=np.full((count, 8), 2.0)), Heft())
-
-
-def test_plans_of_another_problem_are_refused():
-    one, other = alone(), fan(2)
-    with pytest.raises(OptionError, match="give plans for one problem"):
-        robust(one.problem, [one, other], 0.1)
-    with pytest.raises(OptionError, match="no plan to choose from"):
-        robust(one.problem, [], 0.1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Lower bounds on the time T to finish a batch of L inputs (design: objective 4; DiviML §IV-A).
+"""Lower bounds on the time T to finish a batch of L inputs (DiviML §IV-A).
 
 A *split* of an op says how many inputs n_d each device d takes, Σ_d n_d = L, each n_d > 0 a batch
 size that the device takes for the op. Each argument prices an op by its cheapest split, found by

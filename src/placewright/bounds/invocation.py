@@ -1,4 +1,4 @@
-"""Lower bounds on invocation latency (design: objective 2)."""
+"""Lower bounds on invocation latency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower bounds on the latency of a single run (design: objective 1).
+"""Lower bounds on the latency of a single run.
 
 Both arguments hold under every transfer unit, contention and memory option, for they count
 computing alone and only the bytes that ops keep (which ``peak`` needs too).

@@ -1,4 +1,4 @@
-"""Lower bounds on the time per sample of a pipeline (design: objective 3).
+"""Lower bounds on the time per sample of a pipeline.
 
 All hold under every option. A contiguous plan is a plan. What GPipe takes, the largest forward
 plus the largest backward load, is no less than what any one device does in both passes, so loads

@@ -126,14 +126,6 @@ class Modules:
         """Edges from it to later modules, by number."""
         return _row(self._leaving, module)
 
-    def input_ops(self, module: int) -> Ints:
-        """Its ops that read from earlier modules, by number."""
-        return frozen(np.unique(self.problem.consumers[self.input_edges(module)]), np.int32)
-
-    def output_ops(self, module: int) -> Ints:
-        """Its ops that later modules read, by number."""
-        return frozen(np.unique(self.problem.edge_producer[self.output_edges(module)]), np.int32)
-
     def channel_edges(self, boundary: int) -> Ints:
         """Edges from modules 0 … `boundary` to later ones, by number."""
         return _row(self._over, boundary)

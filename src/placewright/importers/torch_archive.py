@@ -52,17 +52,6 @@ _ARITHMETIC = {
 }
 
 
-def is_pt2(content_prefix: bytes, path: str | Path) -> bool:
-    """Whether the file, which starts with `content_prefix`, is a program torch.export saved."""
-    if not content_prefix.startswith(b"PK\x03\x04"):
-        return False
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return any(_is_marker(name) for name in archive.namelist())
-    except (OSError, zipfile.BadZipFile):
-        return False
-
-
 def read_pt2(path: str | Path, *, shared: Shared = "colocate") -> Graph:
     """The `Graph` of a saved inference program; its name is the file's. FormatError, GraphError."""
     program = load_pt2(path)
@@ -117,10 +106,6 @@ def _quiet() -> Iterator[None]:
 
 
 # -- looking an archive through --------------------------------------------------------------
-
-
-def _is_marker(name: str) -> bool:
-    return name == "serialized_exported_program.json" or name.endswith("/archive_format")
 
 
 def _check_archive(content: bytes, path: str | Path) -> None:

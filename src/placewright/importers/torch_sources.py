@@ -17,14 +17,14 @@ from placewright import files
 from placewright.errors import FormatError, MissingExtraError, OptionError
 from placewright.graph import Graph
 from placewright.importers import torch_export
-from placewright.importers.torch_archive import is_pt2, load_pt2, read_pt2
+from placewright.importers.torch_archive import load_pt2, read_pt2
 
 if TYPE_CHECKING:
     import torch
 
     Loaded = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
-__all__ = ["from_factory", "from_hf", "is_pt2", "load_factory", "load_hf", "load_pt2", "read_pt2"]
+__all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
 
 
 def from_factory(spec: str, training: bool = False) -> Graph:

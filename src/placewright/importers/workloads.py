@@ -47,7 +47,7 @@ class Workload:
     """What a workload file holds.
 
     `options` are those under which the published figures are judged (names as in
-    `placewright.problem.Options`), empty where the defaults hold. `op_ids[op]` is the number
+    `placewright.options.Options`), empty where the defaults hold. `op_ids[op]` is the number
     that the file gives the op, which expert placements refer to (see `placement_files`).
     """
 

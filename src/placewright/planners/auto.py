@@ -10,7 +10,7 @@ from placewright.problem import Problem
 
 
 class Auto:
-    """All planners in turns on all cores, the best plan of all (see `portfolio`).
+    """Quick planners, then searches and proofs in turns on all cores (see `portfolio`).
 
     Options: `processes` (as many as cores; 1 works in this process), `iterations` (rounds of
     members: the same seed gives the same plan on every machine), `gap`, at which it stops, and

@@ -40,10 +40,6 @@ class WeightedGraph:
     edge_weight: Ints
     vertex_weight: Ints
 
-    @property
-    def vertex_count(self) -> int:
-        return len(self.vertex_weight)
-
 
 class _Partitioner(LatencyPlanner):
     """What the two have in common: the graph, the weights of the parts, and the repair.

@@ -1,9 +1,9 @@
-"""The default planner ``auto``: every planner in turns on all cores, the best plan of all.
+"""The default planner ``auto``: quick planners, then searches and proofs in turns on all cores.
 
 - `members` says who takes part, `rota` whose turn it is, `work` what a turn is;
 - `crew` are the processes that do it, `ray_crew` those on a Ray cluster, `run` the outline;
 - `standing` keeps the best plan, judged, and the best bound; `checkpoint` keeps it in a file;
-- `events` is what is told on the way, `limits` when it ends.
+- `events` is what is told on the way, `limits` when it ends; `warm_up` compiles first.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def best_plan(
     on_event: Observer = warn_of_failures,
     on_progress: Progress = no_progress,
 ) -> Plan:
-    """The best verified plan that all planners together find within `limits`.
+    """The best verified plan that all members together find within `limits`.
 
     `processes` (as many as cores): with 1 all work is done in this process, in which case a
     member that overruns its time overruns the limit. With `ray`, the address of a Ray cluster

@@ -37,7 +37,8 @@ class _Searcher:
 
 
 class Rota:
-    """The first constructive members, then one prover after another beside the searches.
+    """The first constructive members, then provers, one at a time for every four workers, beside
+    the searches.
 
     A member that works on several cores (`Member.cores`) comes before both. It is for problems
     that it is by far the best for, so the sooner it has them all the better: what it finds others

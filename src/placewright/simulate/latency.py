@@ -1,4 +1,4 @@
-"""Latency of one inference: a schedule from a placement (design: objective 1).
+"""Latency of one run, an inference or a step of training: a schedule from a placement.
 
 `schedule_placement` chooses a good order for a bare placement; `time_placement` times a
 placement that has its own sequence; both give a `Schedule` in which every op and transfer

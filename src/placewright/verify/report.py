@@ -21,7 +21,7 @@ class Report:
 
     violations: tuple[str, ...]
     value: float
-    """Seconds: the makespan, from the schedule's finish times."""
+    """Seconds: what the objective minimises, as the judge computed it."""
     device_memory: tuple[float, ...]
     """`[device]` bytes needed, under the plan's memory option."""
     checks: tuple[str, ...]

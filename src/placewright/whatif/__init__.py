@@ -1,4 +1,5 @@
 """What if: other clusters (`sweep`), lost devices (`replan`), costs that vary (`robustness`).
 
-Each asks the planners again and again; what they say is judged as every plan is.
+`sweep` and `replan` ask the planners again, `robustness` times one plan, `robust` searches
+from it; what they say is judged as every plan is.
 """

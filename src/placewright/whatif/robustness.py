@@ -12,8 +12,6 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +19,6 @@ import numpy as np
 from placewright.errors import OptionError
 from placewright.graph import Floats
 from placewright.plan import Plan
-from placewright.problem import Problem
 from placewright.simulate.latency import schedule_sequence
 from placewright.whatif.samples import Costs, check_noise
 
@@ -37,14 +34,6 @@ class Percentiles(NamedTuple):
     p95: float
 
 
-@dataclass(frozen=True)
-class Robust:
-    """The plan chosen, and the percentiles of all, in the order of the plans given."""
-
-    plan: Plan
-    percentiles: tuple[Percentiles, ...]
-
-
 def makespan_percentiles(
     plan: Plan,
     noise: float,
@@ -58,33 +47,6 @@ def makespan_percentiles(
     """
     values = sampled_makespans(plan, noise, samples, seed, distribution)
     return Percentiles(*np.percentile(values, PERCENTILES).tolist())
-
-
-def robust(
-    problem: Problem,
-    plans: Sequence[Plan],
-    noise: float,
-    samples: int = SAMPLES,
-    seed: int = 0,
-    distribution: str = "lognormal",
-) -> Robust:
-    """Of several plans for `problem`, such as those of `compare`, the one with the least p95.
-
-    All are timed with the same costs: a sample's factor of an op is the same in each. Ties go to
-    the better value, then to the first.
-    """
-    if not plans:
-        raise OptionError("there is no plan to choose from; give at least one")
-    for plan in plans:
-        same = (plan.problem.op_names, plan.problem.device_names, plan.problem.options)
-        if same != (problem.op_names, problem.device_names, problem.options):
-            raise OptionError(
-                f"the plan of '{plan.planner}' is for '{plan.problem.name}', not for "
-                f"'{problem.name}'; give plans for one problem"
-            )
-    found = tuple(makespan_percentiles(plan, noise, samples, seed, distribution) for plan in plans)
-    best = min(range(len(plans)), key=lambda k: (found[k].p95, plans[k].value))
-    return Robust(plans[best], found)
 
 
 def sampled_makespans(

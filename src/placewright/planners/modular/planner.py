@@ -43,8 +43,9 @@ class ModuleAnnealing(LatencyPlanner):
     A schedule is a path over the devices of cut ops, as for `milp-split` (DiviML, §IV-B1); where
     modules have hundreds of ops, such as all heads of a layer, annealing takes the place of the
     exact solver. Modules that are equal share what is found. Arcs on the path that is or may
-    become the shortest have turns, in proportion to what they take of it: first on what an engine
-    fuses, then op by op from there. Where memory is short, a programme chooses which plan each
+    become the shortest have turns, in proportion to what they take of it: where most ops are
+    in equal branches these are shared out by counts first, elsewhere what an engine fuses is placed
+    first; then op by op from there. Where memory is short, a programme chooses which plan each
     module has (`fitting`). Goes on from the budget's start, and is never worse.
 
     Options: `turns`, how many in all, each of a number of evaluations, so that they give the same

@@ -10,7 +10,7 @@ BATCH: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "auto",
         "batch-throughput",
-        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "the quick ones, then searches and proofs in turns on all cores",
         "portfolio; the default",
         "auto:BatchAuto",
         AUTO,

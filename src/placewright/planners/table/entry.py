@@ -18,7 +18,7 @@ class PlannerEntry:
     """``module:Class`` inside `planners`."""
     options: Mapping[str, str] = field(default_factory=dict)
     quick: bool = True
-    """Done in seconds on any graph: tried when no planner is named."""
+    """Done in seconds on any graph: what `compare` asks if none is named, and `auto` first."""
 
 
 AUTO: Mapping[str, str] = {

@@ -9,7 +9,7 @@ INVOCATION: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "auto",
         "invocation-latency",
-        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "the quick ones, then searches and proofs in turns on all cores",
         "portfolio; the default",
         "auto:InvocationAuto",
         AUTO,

@@ -27,7 +27,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "auto",
         "latency",
-        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "the quick ones, then searches and proofs in turns on all cores",
         "portfolio; the default",
         "auto:LatencyAuto",
         AUTO,

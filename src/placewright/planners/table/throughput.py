@@ -9,7 +9,7 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "auto",
         "throughput",
-        "all planners in turns on all cores: the best plan of all, and the best bound",
+        "the quick ones, then searches and proofs in turns on all cores",
         "portfolio; the default",
         "auto:ThroughputAuto",
         AUTO,
