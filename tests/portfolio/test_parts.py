@@ -188,6 +188,33 @@ def test_large_modules_are_annealed_a_second_time_when_nothing_is_left_to_prove(
     assert "relaxation:prove" in names[1:-1]
 
 
+def test_even_a_graph_of_one_module_is_annealed_with_its_ends_held_elsewhere():
+    problem = make_problem("zoo:rwnn?modules=3&ops=10&channels=2", "diviml", {})[0]
+    names = [each.name for each in members_for(problem, False) if each.role == "prove"]
+    assert names.index("module-annealing") < names.index("milp-split")
+
+
+def test_searches_have_time_before_a_member_that_uses_all_cores():
+    options = {"objective": "throughput", "contiguous": False}
+    problem = make_problem("zoo:gpt2?layers=2", "4090+3060", options)[0]
+    names = [each.name for each in members_for(problem, False) if each.role == "prove"]
+    assert names == ["annealing", "max-load-ip"]
+
+
+def test_a_member_that_uses_all_cores_waits_for_those_that_construct(problem):
+    members = [Member("a", "construct"), Member("b", "construct"), Member("s", "search")]
+    rota = Rota([*members, Member("p", "prove", alone=True)], 0, False)
+    standing = Standing(problem, Origin())
+    standing.offer(everything_on(problem, 0), "a start")
+    first, beside = (rota.next(standing, 100.0, workers=2) for _ in range(2))
+    assert [turn.member.name for turn in (first, beside)] == ["a", "s"]
+    rota.learn(first, False, 0.1, useless=False)
+    second = rota.next(standing, 100.0, workers=2)
+    assert second.member.name == "b"
+    rota.learn(second, False, 0.1, useless=False)
+    assert rota.next(standing, 100.0, workers=2).member.name == "p"
+
+
 def test_no_task_starts_when_time_is_up(problem):
     rota = Rota([Member("a", "search")], 0, False)
     assert rota.next(Standing(problem, Origin()), 0.01, 1) is None

@@ -66,6 +66,13 @@ def test_no_quick_planner_beats_it_and_the_judge_agrees(objective, data):
     assert found.lower_bound <= found.value
 
 
+def test_contiguous_pipelines_are_proved():
+    problem = make_problem("zoo:bert-base?layers=4", "2x3090", {"objective": "throughput"})[0]
+    found = best_plan(problem, Limits(60.0), processes=1)
+    assert found.gap <= 1e-4
+    assert found.bound_source == "dynamic programming over ideals"
+
+
 @BRIEF
 @given(problems(max_ops=5, max_devices=3))
 def test_tiny_problems_are_solved_to_the_optimum(problem):

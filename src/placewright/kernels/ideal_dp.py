@@ -14,6 +14,7 @@ from placewright.kernels.ideals import NEVER, least_lead
 from placewright.kernels.stage_loads import UNPLACED, chain_rows, charges
 
 BLOCK = 16
+DEAR = 9  # of counting the transfers of a pair, beside looking at it
 FOUND, NONE, GAVE_UP = 1, 0, -1
 
 
@@ -52,7 +53,7 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     Each ideal is gone from once, when what it leaves over is known, to the smaller ones that one
     stage more could reach: those on the list for that many devices, `least` to `most`, which no
     other has reached yet. Not finished when more than `most_work` blocks and pairs had to be
-    looked at.
+    looked at; a pair whose transfers are counted is as many as `DEAR` more.
     """
     # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
     # rest of it.
@@ -104,6 +105,7 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                     smaller = alive[lower]
                     if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
                         continue
+                    work += DEAR
                     count_transfers(ideals, smaller, larger, nets, costs, total)
                     if within(
                         ideals, smaller, larger, costs, limits, kind, move_variant[move], total

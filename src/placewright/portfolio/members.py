@@ -100,8 +100,8 @@ LATENCY = (
     Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=2_000),
     Member("multilevel", "search", {}, STEPS, coarsening="repeats", fewest_ops=2_000),
     # What an engine fuses moves as one: attention heads, not ops, go to other devices.
-    Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=1_000),
-    Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=1_000),
+    Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
+    Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
     Member("annealing", "search", FREE, STEPS),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, WINDOWS),
@@ -118,6 +118,16 @@ LATENCY = (
         shapes=[CHAIN],
         cores="processes",
         most_cores=8,
+        most_ops=3_000,
+    ),
+    # With its first and last op held on other devices than the best simple plan has them, even a
+    # graph that is one module shows plans that no small step leads to.
+    Member(
+        "module-annealing",
+        "prove",
+        {"processes": "1"},
+        share=0.3,
+        shapes=[WHOLE],
         most_ops=3_000,
     ),
     # Modules too large for that are still much smaller than the whole.
@@ -150,7 +160,10 @@ LATENCY = (
 THROUGHPUT = (
     Member("annealing", "search", {}, {"steps": "20000"}, most_ops=5_000),
     Member("block-moves", "search", {}, {"steps": "20000"}),
-    Member("max-load-ip", "prove", {}, {"steps": "100000"}, alone=True),
+    # Asked once and beside the searches, before the next has all cores: on devices that differ
+    # these find more, on equal ones that does.
+    Member("annealing", "prove", share=0.35, afresh=True, most_ops=5_000),
+    Member("max-load-ip", "prove", {}, {"steps": "100000"}, share=0.7, alone=True),
 )
 
 INVOCATION = (
@@ -166,7 +179,9 @@ INVOCATION = (
 
 BATCH = (
     Member("annealing", "search", {}, STEPS),
-    Member("milp-split", "prove", share=0.5),
+    Member("milp-split", "prove", share=0.4),
+    # For all the rest: what cools slowly finds what no turn is long enough for.
+    Member("annealing", "prove"),
 )
 
 MEMBERS: Mapping[str, tuple[Member, ...]] = {

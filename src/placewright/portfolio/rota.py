@@ -80,7 +80,7 @@ class Rota:
             return self._lead(standing, left, workers, widest or workers)
         if self.constructive and (standing.placement is None or self._may_construct()):
             return self._construct(standing, left)
-        if self.provers and self._may_prove(workers):
+        if self.provers and self._may_prove(workers) and not self._must_wait(self.provers[0]):
             member = self.provers.popleft()
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
             task = self._task(member, standing, left * share, math.inf if member.alone else 1)
@@ -121,6 +121,8 @@ class Rota:
 
     def _construct(self, standing: Standing, left: float) -> Task:
         self.constructing += 1
+        if standing.placement is not None:
+            left = max(CONSTRUCTING * left, LEAST_SECONDS)
         return self._task(self.constructive.popleft(), standing, left)
 
     def _may_construct(self) -> bool:
@@ -134,6 +136,10 @@ class Rota:
         if workers == 1:
             return self.spent["prove"] <= self.spent["search"] or not self.searchers
         return len(self.proving) < max(1, workers // WORKERS_PER_PROVER)
+
+    def _must_wait(self, prover: Member) -> bool:
+        """Constructive members, still to be asked, would have no core beside it."""
+        return prover.alone and self.constructing > 0
 
     def _may_lead(self) -> bool:
         return bool(self.provers and self.provers[0].cores) and not self.in_iterations

@@ -61,7 +61,7 @@ PAIRS_PER_SECOND = 1e8
 MOMENT = 0.05  # seconds that are given in any case
 MOST_KEPT_BYTES = 1 << 30
 MOST_KEPT = 200_000
-MOST_WORK = 2_000_000_000  # pairs of ideals looked at in one table
+MOST_WORK = 10_000_000_000  # in one table: pairs of ideals, some of which count as several
 MOST_CHAINS = 300_000  # tried where the table is only a necessary condition
 
 
