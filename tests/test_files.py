@@ -243,7 +243,7 @@ def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path):
 @pytest.mark.parametrize("name", ["no/out.json", "folder", "x" * 300])
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, name):
     (tmp_path / "folder").mkdir()
-    with refused("cannot be written|there is no directory"):
+    with refused("cannot be written"):
         files.write_text(tmp_path / name, "text")
     assert list(tmp_path.rglob("*")) == [tmp_path / "folder"]
 

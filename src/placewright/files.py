@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -62,7 +64,7 @@ def parse_json(text: str, path: str | Path) -> Any:
             _refuse_twice([key for key, _ in pairs], path)
         return found
 
-    if not text.strip():
+    if not text or text.isspace():
         raise FormatError(f"{path}: the file is empty")
     try:
         document = json.loads(text, parse_constant=refuse, object_pairs_hook=object_of)
@@ -81,9 +83,11 @@ def parse_json(text: str, path: str | Path) -> Any:
 
 def _refuse_twice(keys: list[str], path: str | Path) -> None:
     """Of a key given twice, readers take the one or the other, without a word."""
-    twice = next((key for number, key in enumerate(keys) if key in keys[:number]), None)
-    if twice is not None:
-        raise FormatError(f"{path}: field {twice} is there twice; leave one of them")
+    seen: set[str] = set()
+    for key in keys:
+        if key in seen:
+            raise FormatError(f"{path}: field {key} is there twice; leave one of them")
+        seen.add(key)
 
 
 def _refuse_lone_surrogates(document: Any, path: str | Path) -> None:
@@ -202,42 +206,58 @@ def _field(error: ErrorDetails, document: Any) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write `text` to a temporary file beside `path`, then rename: all of it or nothing.
+    """Write `text` as UTF-8, all of it or nothing."""
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write `content` to a temporary file beside `path`, then rename: all of it or nothing.
 
     A symbolic link stays, and what it points to is written.
     """
     path = Path(path)
     temporary = None
     try:
-        path = path.resolve()
-        check_writable(path)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o666 & ~_umask())
-        Path(temporary).replace(path)
-    except RuntimeError:  # what Python makes of it
+        with writing(path):
+            _refuse_device(path)
+            target = path.resolve()
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).replace(target)
+    except RuntimeError:  # what `resolve` makes of it
         raise FormatError(f"{path}: is a link that leads back to itself; give a file") from None
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
     finally:
         if temporary is not None:
             Path(temporary).unlink(missing_ok=True)
 
 
+@contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the system has against it, such as a name that is too long, is a FormatError."""
+    try:
+        yield
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
+
+
 def check_writable(path: Path) -> None:
     """FormatError if `path` is there and no file, or has no directory to be in."""
-    try:
+    with writing(path):
         if not path.parent.is_dir():
             raise FormatError(f"{path}: there is no directory {path.parent}; make it first")
         if path.is_dir():
             raise FormatError(f"{path}: cannot be written (Is a directory)")
-        if path.exists() and not path.is_file():  # renamed to, a device or a pipe would be gone
-            raise FormatError(f"{path}: is a device or a pipe; give a file")
-    except OSError as error:  # such as a name that is too long
-        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
+        _refuse_device(path)
+
+
+def _refuse_device(path: Path) -> None:
+    """A device or a pipe would be gone once a file is renamed to it."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise FormatError(f"{path}: is a device or a pipe; give a file")
 
 
 def write_json(path: str | Path, document: Any) -> None:

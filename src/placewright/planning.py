@@ -103,7 +103,7 @@ def plan_problem(
     from placewright.planners.base import no_progress
 
     start = None if warm_start is None else _start(warm_start, problem)
-    if planner != AUTO or coarsening != "none":
+    if not asks_portfolio(planner, coarsening):
         return solve(
             problem,
             planner,
@@ -133,6 +133,11 @@ def plan_problem(
         on_event=on_event or warn_of_failures,
         on_progress=on_progress or no_progress,
     )
+
+
+def asks_portfolio(planner: str, coarsening: str) -> bool:
+    """Whether the portfolio plans itself, with events and checkpoints, not as one planner."""
+    return planner == AUTO and coarsening == "none"
 
 
 def _start(warm_start: Plan | str | Path, problem: Problem) -> Placement:

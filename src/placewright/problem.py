@@ -5,7 +5,6 @@ Seconds and bytes. Index order is stated by each name: ``op_time[op, device]``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -336,7 +335,7 @@ def _check(problem: Problem) -> None:
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():
             raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
-    if not math.isfinite(_most_seconds(problem)):
+    if not np.isfinite(_most_seconds(problem)):
         raise GraphError(
             f"{where}: the times of its ops and transfers add up to more than a number can hold; "
             "check the units of times, bytes and bandwidths"

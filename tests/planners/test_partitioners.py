@@ -127,6 +127,7 @@ def test_colocated_ops_are_one_vertex():
     cluster = Cluster("two", devices=devices, links=(Link("a", "b", bandwidth=1.0),))
     problem, _ = make_problem(builder.build(), cluster)
     graph = partitioners.unit_graph(problem, partitioners.mean_unit_time(problem))
+    assert len(graph.vertex_weight) == 3
     assert (graph.vertex_weight / graph.vertex_weight.sum()).round(3).tolist() == [0.5, 0.2, 0.3]
     assert graph.offsets.tolist() == [0, 2, 4, 6]  # a triangle: unit 0 exchanges with both
     assert graph.neighbours.tolist() == [1, 2, 0, 2, 0, 1]

@@ -6,8 +6,8 @@ import io
 import sys
 import warnings
 
+from placewright.cli.output import remark
 from placewright.errors import PlacewrightError
-from placewright.units import printable
 
 INTERRUPTED = 130
 
@@ -26,14 +26,14 @@ def main() -> None:
 
         app()
     except KeyboardInterrupt:  # before a command began
-        print("placewright: interrupted", file=sys.stderr)
+        remark("placewright: interrupted")
         sys.exit(INTERRUPTED)
     except PlacewrightError as error:
-        print(f"placewright: {printable(str(error))}", file=sys.stderr)
+        remark(f"placewright: {error}")
         sys.exit(error.exit_code)
     except SystemExit as stop:  # how Typer ends every run, also those the user cut short
         if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
             sys.exit(0)
         if stop.code == INTERRUPTED:
-            print("placewright: interrupted", file=sys.stderr)
+            remark("placewright: interrupted")
         raise

@@ -6,10 +6,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING
 
+from placewright import files
 from placewright.cli.output import remark
-from placewright.errors import FormatError, OptionError
+from placewright.errors import OptionError
+from placewright.planning import asks_portfolio
 
 if TYPE_CHECKING:
     from placewright.portfolio.events import Event, Observer
@@ -21,12 +23,14 @@ def observed(path: Path | None, planner: str, coarsening: str = "none") -> Itera
 
     Members that failed are also named on stderr. OptionError if `planner` has no events to tell.
     """
-    if path is not None and (planner != "auto" or coarsening != "none"):
+    if path is not None and not asks_portfolio(planner, coarsening):
         raise OptionError("--events is for planner auto without --coarsen; leave one of them out")
     if path is None:
         yield _name_failures
         return
-    with _opened(path) as file:
+    with files.writing(path):
+        file = path.open("w", encoding="utf-8")
+    with file:
 
         def write(event: Event) -> None:
             file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
@@ -34,13 +38,6 @@ def observed(path: Path | None, planner: str, coarsening: str = "none") -> Itera
             _name_failures(event)
 
         yield write
-
-
-def _opened(path: Path) -> TextIO:
-    try:
-        return path.open("w", encoding="utf-8")
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
 
 
 def _name_failures(event: Event) -> None:

@@ -16,7 +16,8 @@ MEMORY = 0.7  # of the success of a member, each time it had its turn
 SLICES = 8  # of the time that is left, for one turn of a search
 SHORTEST_SLICE, LONGEST_SLICE = 1.0, 10.0
 OPS_PER_SECOND = 1_250  # of a turn on a large graph, no shorter
-CONSTRUCTING = 0.25  # of the time of the searches, for constructive members that take time
+# Of the time of the searches, for constructive members that take time; of what is left, for one.
+CONSTRUCTING = 0.25
 INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
@@ -37,8 +38,10 @@ class _Searcher:
 
 
 class Rota:
-    """The first constructive members, then provers, one at a time for every four workers, beside
-    the searches.
+    """The first constructive members, then provers beside the searches.
+
+    One prover at a time for every four workers; one that uses all cores waits for those that
+    construct.
 
     A member that works on several cores (`Member.cores`) comes before both. It is for problems
     that it is by far the best for, so the sooner it has them all the better: what it finds others

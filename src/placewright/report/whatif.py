@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from placewright import files
-from placewright.errors import FormatError, MissingExtraError, OptionError
+from placewright.errors import MissingExtraError, OptionError
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.units import format_bytes, format_seconds
@@ -192,7 +192,7 @@ def write_figure(lines: Sequence[SweepLine], path: Path, title: str) -> None:
     if _LIBRARY[path.suffix.lower()] == "plotly":
         files.write_text(path, _html(dots, title, x_title, y_title))
     else:
-        _write_bytes(path, _png(dots, title, x_title, y_title))
+        files.write_bytes(path, _png(dots, title, x_title, y_title))
 
 
 def _dots(lines: Sequence[SweepLine]) -> tuple[list[_Dot], str, str]:
@@ -319,15 +319,3 @@ def _png(dots: Sequence[_Dot], title: str, x_title: str, y_title: str) -> bytes:
         warnings.simplefilter("ignore")  # a letter that the font lacks is drawn as a box
         figure.savefig(content, format="png")
     return content.getvalue()
-
-
-def _write_bytes(path: Path, content: bytes) -> None:
-    """All of it or nothing, as `files.write_text` does for text."""
-    temporary = path.with_name(f".{path.name}.part")
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(path)
-    except OSError as error:
-        raise FormatError(f"{path}: cannot be written ({error.strerror})") from None
-    finally:
-        temporary.unlink(missing_ok=True)
