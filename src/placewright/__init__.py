@@ -21,6 +21,7 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     PlacewrightError,
+    ProvedInfeasibleError,
     VerificationError,
 )
 from placewright.graph import Graph, GraphBuilder
@@ -62,6 +63,7 @@ __all__ = [
     "PlacewrightError",
     "Plan",
     "Problem",
+    "ProvedInfeasibleError",
     "Report",
     "Schedule",
     "Transfers",

@@ -7,7 +7,8 @@
     │   ├── ClusterError                  devices and links that make no usable cluster
     │   ├── OptionError                   an option, a planner or a name that does not exist
     │   └── MissingExtraError             an optional dependency is not installed
-    ├── InfeasibleError          exit 3   no plan can exist (or the planner found none)
+    ├── InfeasibleError          exit 3   no plan can exist, or the planner found none
+    │   └── ProvedInfeasibleError         no plan can exist, and the message says who proved it
     ├── VerificationError        exit 4   a plan the judge rejects
     └── ExecutionError           exit 5   running a plan failed
 
@@ -65,6 +66,10 @@ class MissingExtraError(InputError):
 
 class InfeasibleError(PlacewrightError):
     exit_code = 3
+
+
+class ProvedInfeasibleError(InfeasibleError):
+    """There is no plan, which is proved: nothing else is worth a try."""
 
 
 class VerificationError(PlacewrightError):
