@@ -48,7 +48,7 @@ class PeakRows:
         self.model, self.problem = model, model.problem
         self.alive: dict[int, list[Life]] = {}
         self.end = [self._time() for _ in range(self.problem.tensor_count)]
-        self.literals: dict[tuple[int, int], Any] = {}  # of two times, by their variables
+        self.literals: dict[tuple[int, int, int], Any] = {}  # see `_no_later`
 
     def write(self) -> None:
         for tensor in range(self.problem.tensor_count):
@@ -138,48 +138,38 @@ class PeakRows:
     def _count_at_starts(self, alive: list[Life], demands: list[int], left: Any) -> None:
         """The same by pairs: what is alive when a life begins fits. Proofs need no instants then.
 
-        A life counts at the start of another unless it ends before that or begins after it; of two
-        that begin at once one counts the other, and one of no length counts for nothing.
+        A life counts at the start of another unless it ends before that or begins after it; of
+        those that begin at once each counts the ones before it in the list. One of no length counts
+        for nothing.
         """
         model = self.model.model
-        for at, demand in zip(alive, demands, strict=True):
+        for place, (at, demand) in enumerate(zip(alive, demands, strict=True)):
             is_empty = self._no_later(at.end, at.start)
             counts = model.new_bool_var("")
             model.add_bool_or(counts, is_empty, at.is_there.negated())
             row = [(counts, demand)]
-            for life, other in zip(alive, demands, strict=True):
+            for k, (life, other) in enumerate(zip(alive, demands, strict=True)):
                 if life is at:
                     continue
+                is_after = self._no_later(at.start, life.start, 0 if k > place else 1)
                 counts = model.new_bool_var("")
                 row.append((counts, other))
                 model.add_bool_or(
                     counts,
                     self._no_later(life.end, at.start),
-                    self._after(life.start, at.start),
+                    is_after,
                     is_empty,
                     life.is_there.negated(),
                     at.is_there.negated(),
                 )
             model.add(self.model.sum_of(row) <= left)
 
-    def _no_later(self, one: Any, two: Any) -> Any:
-        """A literal that implies one ≤ two."""
-        key = one.index, two.index
+    def _no_later(self, one: Any, two: Any, least: int = 0) -> Any:
+        """A literal that implies two - one ≥ least."""
+        key = one.index, two.index, least
         if key not in self.literals:
             self.literals[key] = literal = self.model.model.new_bool_var("")
-            self.model.at_least([(two, 1), (one, -1)], 0, literal)
-        return self.literals[key]
-
-    def _after(self, one: Any, two: Any) -> Any:
-        """A literal that implies one ≥ two, and that no such literal holds the other way round."""
-        if one.index == two.index:  # tensors of one op: the first counts the others
-            return self.model.model.new_constant(0)
-        key, mirrored = (-1 - one.index, two.index), (-1 - two.index, one.index)
-        if key not in self.literals:
-            self.literals[key] = literal = self.model.model.new_bool_var("")
-            self.model.at_least([(one, 1), (two, -1)], 0, literal)
-            if mirrored in self.literals:
-                self.model.model.add_at_most_one(literal, self.literals[mirrored])
+            self.model.at_least([(two, 1), (one, -1)], least, literal)
         return self.literals[key]
 
 

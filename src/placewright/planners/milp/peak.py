@@ -3,9 +3,10 @@
 A life is a tensor on its producer's device, from the start of that op to the last use there, or a
 copy elsewhere, from the start of its transfer to the last use it serves. What lives on a device
 only grows where a life begins, so it is enough to count there: a life l counts at the start of m
-unless it ends before that (``before`` = 1) or begins no sooner (``after`` = 1; of two that begin at
-once one counts the other). A life of no length counts nowhere (``empty`` = 1), which needs a
-variable only where an op or a transfer may take no time.
+unless it ends before that (``before`` = 1) or begins no sooner and later in an order of all lives
+(``after`` = 1, which needs a higher ``rank``), so that of those that begin at once the last counts
+all others. A life of no length counts nowhere (``empty`` = 1), which needs a variable only where an
+op or a transfer may take no time.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ class Life:
     on: dict[int, list[Term]]
     ends: list[tuple[int, list[Term], list[Term] | None]]
     empty: int | None
+    rank: int
 
 
 class PeakRows:
@@ -114,7 +116,8 @@ class PeakRows:
         end = self.program.variable(0.0, HORIZON)
         if empty is not None:
             self.program.row([(end, 1.0), (start, -1.0), (empty, HORIZON)], upper=HORIZON)
-        return Life(tensor, start, end, on, ends, empty)
+        most = self.problem.tensor_count + len(self.transport.transfers)
+        return Life(tensor, start, end, on, ends, empty, self.program.variable(0.0, most))
 
     def _last(self, life: Life) -> None:
         """The end is no sooner than that of any use."""
@@ -178,8 +181,8 @@ class PeakRows:
         after = self.after[one, at] = self.program.binary()
         self.program.row([(one.end, 1.0), (at.start, -1.0), (before, HORIZON)], upper=HORIZON)
         self.program.row([(one.start, 1.0), (at.start, -1.0), (after, -HORIZON)], lower=-HORIZON)
-        if (at, one) in self.after:
-            self.program.row([(after, 1.0), (self.after[at, one], 1.0)], upper=1.0)
+        more = 1.0 + self.problem.tensor_count + len(self.transport.transfers)
+        self.program.row([(one.rank, 1.0), (at.rank, -1.0), (after, -more)], lower=1.0 - more)
 
     # -- from schedules --------------------------------------------------------------------------
 
@@ -193,11 +196,11 @@ class PeakRows:
             )
             if life.empty is not None:
                 values[life.empty] = values[life.end] <= values[life.start] + HINT_ROUNDING
+        for rank, life in enumerate(sorted(self.lives, key=lambda each: values[each.start])):
+            values[life.rank] = rank
         for (one, at), before in self.before.items():
             values[before] = values[one.end] <= values[at.start] + HINT_ROUNDING
-            mirrored = (at, one) in self.after and values[self.after[at, one]] > 0.5
-            after = values[one.start] >= values[at.start] - HINT_ROUNDING
-            values[self.after[one, at]] = after and not mirrored
+            values[self.after[one, at]] = values[one.rank] > values[at.rank]
         for counts, one, other, device in self.counted:
             alive, which = _total(values, one.on[device]), one
             if other is not None:
