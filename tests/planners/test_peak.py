@@ -106,3 +106,22 @@ def check_all(seeds: range, names: list[str] | None = None) -> dict[str, int]:
 def test_exact_planners_find_the_optimum_or_prove_that_there_is_none():
     said = check_all(range(12))
     assert said["optimal"] > 5 and said["none"] > 0 and said.get("skipped", 0) < 5
+
+
+def test_the_default_planner_finds_the_optimum_or_says_truly_that_there_is_none():
+    said = check_all(range(20, 28), ["auto"])
+    assert said["optimal"] > 2 and said["none"] > 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_three_hundred_problems():
+    said = check_all(range(300))
+    assert said["optimal"] > 300 and said["none"] > 100 and said.get("skipped", 0) < 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_three_hundred_problems_by_the_default_planner():
+    said = check_all(range(300), ["auto"])
+    assert said["optimal"] > 150 and said["none"] > 50 and said.get("skipped", 0) < 10

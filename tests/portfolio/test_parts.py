@@ -114,7 +114,6 @@ def test_who_is_useless_is_not_asked_again(problem):
     rota, standing = Rota([Member("a", "search")], 0, False), Standing(problem, Origin())
     rota.learn(rota.next(standing, 100.0, 1), False, 1.0, useless=True)
     assert rota.next(standing, 100.0, 1) is None
-    assert rota.is_exhausted
 
 
 def test_nobody_works_beside_a_member_that_uses_all_cores(problem):

@@ -11,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from placewright.errors import InfeasibleError, OptionError, VerificationError
+from placewright.errors import (
+    InfeasibleError,
+    OptionError,
+    ProvedInfeasibleError,
+    VerificationError,
+)
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem, plan, plan_problem
 from placewright.portfolio import Limits, best_plan, run
 from placewright.portfolio.crew import Processes
+from placewright.portfolio.members import Member
 from placewright.portfolio.rota import Rota
 from placewright.solving import compare
 from placewright.verify import verify
@@ -64,6 +70,30 @@ def test_no_quick_planner_beats_it_and_the_judge_agrees(objective, data):
     assert verify(found).violations == ()
     assert found.value <= min(others, default=found.value) * (1 + 1e-9)
     assert found.lower_bound <= found.value
+
+
+def packing():
+    """Three ops of 2 bytes on two devices of 3: room for all bytes, and not for three ops."""
+    return chain([2.0, 2.0, 2.0], [3.0, 3.0])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_without_a_plan_ends_at_its_limit(seconds, processes, monkeypatch):
+    """Also where nobody may begin anything any more and nothing is proved."""
+    monkeypatch.setattr(run, "members_for", lambda *_: [Member("heft", "construct")])
+    monkeypatch.setattr(run, "warm_up", lambda *_: None)
+    monkeypatch.setattr(run, "SHORT_SECONDS", 1.0)
+    began = time.monotonic()
+    with pytest.raises(InfeasibleError, match="no planner found a plan"):
+        best_plan(packing(), Limits(seconds), processes=processes)
+    assert time.monotonic() - began < seconds + 20.0  # workers start, on a busy machine
+
+
+def test_a_proof_that_there_is_no_plan_ends_the_run():
+    with pytest.raises(ProvedInfeasibleError, match="proved"):
+        best_plan(packing(), Limits(60.0), processes=1)
 
 
 def test_contiguous_pipelines_are_proved():

@@ -118,10 +118,6 @@ class Rota:
         searching = [each.member for each in self.searchers]
         return [*self.constructive, *searching, *self.provers]
 
-    @property
-    def is_exhausted(self) -> bool:
-        return not (self.constructive or self.provers or self.searchers)
-
     def _construct(self, standing: Standing, left: float) -> Task:
         self.constructing += 1
         if standing.placement is not None:
