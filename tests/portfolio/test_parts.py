@@ -116,6 +116,15 @@ def test_who_is_useless_is_not_asked_again(problem):
     assert rota.next(standing, 100.0, 1) is None
 
 
+def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):
+    members = [Member("a", "prove", cores="processes"), Member("b", "prove", decides=True)]
+    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
+    assert rota.next(standing, 100.0, workers=2).member.name == "b"
+    rota = Rota(members, 0, False)
+    standing.offer(everything_on(problem, 0), "b")
+    assert rota.next(standing, 100.0, workers=2).member.name == "a"
+
+
 def test_nobody_works_beside_a_member_that_uses_all_cores(problem):
     rota = Rota([Member("a", "search"), Member("b", "prove", alone=True)], 0, False)
     standing = Standing(problem, Origin())

@@ -48,6 +48,8 @@ class Rota:
     would have to find anew, and what it proves of a part it must know to the end to go on. Provers
     may work beside it, if it leaves cores.
 
+    Where those that construct have found no plan, a prover that can say that there is none is first.
+
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
     """
@@ -79,6 +81,8 @@ class Rota:
         """
         if left < LEAST_SECONDS or self._is_taken(workers):
             return None
+        if standing.placement is None and not self.constructive:
+            self.provers = deque(sorted(self.provers, key=lambda each: not each.decides))
         if self._may_lead():
             return self._lead(standing, left, workers, widest or workers)
         if self.constructive and (standing.placement is None or self._may_construct()):
