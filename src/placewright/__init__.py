@@ -21,6 +21,7 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     PlacewrightError,
+    PlacewrightWarning,
     VerificationError,
 )
 from placewright.graph import Graph, GraphBuilder
@@ -60,6 +61,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "PlacewrightError",
+    "PlacewrightWarning",
     "Plan",
     "Problem",
     "Report",

@@ -15,8 +15,8 @@ from placewright.errors import OptionError
 Source = Annotated[
     str,
     typer.Argument(
-        help="A file (ONNX, .pt2, graph or workload JSON), zoo:NAME[?key=value&...], "
-        "torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
+        help="A file (ONNX[?dimension=size&...], .pt2, graph or workload JSON), "
+        "zoo:NAME[?key=value&...], torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
         metavar="SOURCE",
     ),
 ]
