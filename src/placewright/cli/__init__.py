@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
 from typing import TextIO
 
+from placewright.cli.bash import mend_words
 from placewright.cli.output import remark
 from placewright.errors import PlacewrightError, PlacewrightWarning
 
@@ -19,12 +21,13 @@ def main() -> None:
     0 done, 2 bad input, 3 infeasible, 4 verification failed, 5 running a plan failed.
     """
     _listen_to_warnings()
+    mend_words(os.environ)
     if isinstance(sys.stdout, io.TextIOWrapper):  # an odd name must not end in a traceback
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from placewright.cli.app import app
 
-        app()
+        app(prog_name="placewright")  # however it was started: completion goes by the name
     except KeyboardInterrupt:  # before a command began
         remark("placewright: interrupted")
         sys.exit(INTERRUPTED)
