@@ -398,7 +398,7 @@ def test_names_cannot_command_the_terminal(here):
 
 
 def test_an_interrupt_before_a_command_begins_is_one_line(here, monkeypatch):
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("placewright.cli.app.app", interrupted)
