@@ -21,6 +21,7 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     PlacewrightError,
+    PlacewrightWarning,
     ProvedInfeasibleError,
     VerificationError,
 )
@@ -61,6 +62,7 @@ __all__ = [
     "Outcome",
     "Placement",
     "PlacewrightError",
+    "PlacewrightWarning",
     "Plan",
     "Problem",
     "ProvedInfeasibleError",

@@ -12,7 +12,8 @@
     ├── VerificationError        exit 4   a plan the judge rejects
     └── ExecutionError           exit 5   running a plan failed
 
-Each message is one sentence that names the thing at fault and how to mend it.
+Each message is one sentence that names the thing at fault and how to mend it. What is no error,
+but had to be assumed, is told by PlacewrightWarning.
 """
 
 from __future__ import annotations
@@ -78,3 +79,7 @@ class VerificationError(PlacewrightError):
 
 class ExecutionError(PlacewrightError):
     exit_code = 5
+
+
+class PlacewrightWarning(UserWarning):
+    """What had to be assumed, such as a dimension that a model leaves open."""

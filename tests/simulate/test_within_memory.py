@@ -1,7 +1,6 @@
 """Schedules that wait for memory (option ``peak``)."""
 
 import math
-from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -18,21 +17,7 @@ from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.simulate.peak import peak_excess
 from placewright.verify import verify
 from tests import naive, naive_peak
-from tests.strategies import graph_columns, placements, problems, sequences
-
-
-@st.composite
-def tight(draw, max_ops=7, max_devices=3):
-    """A problem whose devices have room for what ops keep and a few tensors."""
-    problem = draw(
-        problems(max_ops, max_devices, memory=False).map(
-            lambda each: replace(each, options=replace(each.options, memory="peak"))
-        )
-    )
-    share = st.sampled_from([0.5, 0.7, 1.0, 1.5])
-    total = float(problem.op_memory.sum() + problem.tensor_bytes.sum())
-    memory = [draw(share) * total / problem.device_count + 2.0 for _ in problem.device_names]
-    return problem.with_device_memory(np.array(memory))
+from tests.strategies import graph_columns, placements, sequences, tight
 
 
 @given(st.data())

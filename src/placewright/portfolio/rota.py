@@ -48,7 +48,8 @@ class Rota:
     would have to find anew, and what it proves of a part it must know to the end to go on. Provers
     may work beside it, if it leaves cores.
 
-    Where those that construct have found no plan, a prover that can say that there is none is first.
+    Where those that construct have found no plan, a prover that can say that there is none comes
+    first.
 
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
