@@ -34,7 +34,10 @@ def command(
     output: o.Output = None,
     json: o.Json = False,
 ) -> None:
-    """Plan SOURCE with several planners and print them side by side."""
+    """Plan SOURCE with several planners and print them side by side.
+
+    The time limit is for all of them together; each may take an even share of what is left.
+    """
     from placewright.cli.output import announce_compilation, console, print_json, progress, remark
     from placewright.costs.roofline import CostOptions
     from placewright.planning import make_problem
