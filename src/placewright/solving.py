@@ -61,7 +61,7 @@ def solve(
     from placewright.planners.base import Budget, no_progress
 
     started, budget = time.perf_counter(), Budget(time_limit, start)
-    problem.check_feasible()
+    check_feasible(problem)
     objective = problem.options.objective
     if isinstance(planner, str):
         chosen = planners.create(planner, planner_options, objective)
@@ -103,6 +103,15 @@ def solve(
     return found
 
 
+def check_feasible(problem: Problem) -> None:
+    """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
+    problem.check_feasible()
+    if problem.options.objective == "throughput" and problem.options.contiguous:
+        from placewright.coarsen.ties import check_room
+
+        check_room(problem)
+
+
 def compare(
     problem: Problem,
     names: Sequence[str] | None = None,
@@ -129,7 +138,7 @@ def compare(
     chosen = list(names) if names is not None else quick_planners(problem)
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)
-    problem.check_feasible()
+    check_feasible(problem)
     lines: dict[int, Comparison] = {}
     turns = sorted(range(len(chosen)), key=lambda number: not rows[number].quick)
     with compiling() as compiled:

@@ -38,7 +38,14 @@ def command(
 
     The time limit is for all of them together; each may take an even share of what is left.
     """
-    from placewright.cli.output import announce_compilation, console, print_json, progress, remark
+    from placewright.cli.output import (
+        announce_compilation,
+        console,
+        print_json,
+        print_remarks,
+        progress,
+        remark,
+    )
     from placewright.costs.roofline import CostOptions
     from placewright.planning import make_problem
     from placewright.report.records import comparison_records
@@ -80,3 +87,5 @@ def command(
     best = best_of(lines)
     if output is not None:
         best.save(output)
+    if not json:
+        print_remarks([best])

@@ -9,6 +9,7 @@ from typing import Any
 
 from placewright.outcome import BatchSchedule, Invocations, Outcome, Schedule
 from placewright.plan import Plan
+from placewright.remarks import remarks
 from placewright.solving import Comparison
 
 
@@ -45,6 +46,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        "remarks": remarks(plan),
         "plan": None if path is None else str(path),
     }
 
