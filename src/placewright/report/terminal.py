@@ -11,6 +11,7 @@ from rich.table import Table
 from placewright.options import Options
 from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome
 from placewright.plan import Plan
+from placewright.report.words import rate_words, value_title, value_words
 from placewright.solving import Comparison
 from placewright.units import format_bytes, format_seconds
 
@@ -31,12 +32,10 @@ def summary(plan: Plan) -> str:
 
 def _value(plan: Plan) -> str:
     """The value, and the throughput where that is what people ask for."""
-    text = f"{plan.problem.options.objective} {format_seconds(plan.value)}"
-    if isinstance(plan.outcome, Loads):
-        return f"time per sample {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
-    if isinstance(plan.outcome, BatchSchedule):
-        return f"batch done in {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
-    return text
+    text = f"{value_words(plan.problem)} {format_seconds(plan.value)}"
+    if plan.throughput is None:
+        return text
+    return f"{text} ({plan.throughput:.4g} {rate_words(plan.problem)} per second)"
 
 
 def _amount(outcome: Outcome) -> str:
@@ -111,7 +110,7 @@ def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
     table = Table(title=escape(title), title_justify="left")
     table.add_column("planner")
     latency = not plans or plans[0].problem.options.objective == "latency"
-    value = "makespan" if latency else plans[0].problem.options.objective
+    value = "makespan" if latency else value_title(plans[0].problem)
     for column in (value, "lower bound", "gap", "planned in"):
         table.add_column(column, justify="right")
     names = plans[0].problem.device_names if plans else ()
