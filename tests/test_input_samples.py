@@ -12,7 +12,7 @@ from rich.console import Console
 import placewright as pw
 from placewright.errors import FormatError, GraphError
 from placewright.report.records import plan_record
-from placewright.report.terminal import comparison_table, summary
+from placewright.report.terminal import ComparisonTable, summary
 from placewright.report.whatif import _dots, sweep_table
 from placewright.whatif.sweep import sweep
 from placewright.whatif.variants import Variant
@@ -66,7 +66,7 @@ def test_every_table_says_what_is_counted(samples, time, rate):
     record = plan_record(plan)
     assert (record["throughput"], record["input_samples"]) == (plan.throughput, samples)
     lines = pw.compare(plan.problem, ["single-device", "ideal-dp"])
-    assert all(word in printed(comparison_table(lines, "")) for word in time.split(" of "))
+    assert all(word in printed(ComparisonTable(lines, "")) for word in time.split(" of "))
     variants = [Variant("all", pw.load_cluster("2x3090"), {})]
     graph = replace(pw.load("zoo:resnet50").graph, input_samples=samples)
     found = sweep(graph, variants, **THROUGHPUT)

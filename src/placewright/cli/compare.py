@@ -78,9 +78,9 @@ def command(
     if json:
         print_json(comparison_records(lines))
     else:
-        from placewright.report.terminal import comparison_table, failures
+        from placewright.report.terminal import ComparisonTable, failures
 
-        console().print(comparison_table(lines, problem.name))
+        console().print(ComparisonTable(lines, problem.name))
         if any(line.plan for line in lines):  # else the error below has them all
             for failure in failures(lines):
                 remark(failure)
