@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -15,9 +18,10 @@ from placewright.bounds import Bound
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
 from placewright.graph import Graph, GraphBuilder
+from placewright.kernels import compiling
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal, no_progress
+from placewright.planners.base import Budget, LatencyPlanner, NoRoomError, Proposal, no_progress
 from placewright.planners.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.problem import Problem
@@ -295,6 +299,75 @@ def test_with_no_time_at_all_planners_are_asked_until_one_has_a_plan():
     problem = chain([6, 6], [10, 10])
     lines = compare(problem, ["single-device", "met", "heft"], time_limit=0.0)
     assert [line.plan is None for line in lines] == [True, False, True]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time by which budgets go: its one entry, which a test moves on."""
+    now = [0.0]
+
+    class Counted(Budget):
+        left = property(lambda budget: budget.seconds - now[0])
+
+    monkeypatch.setattr("placewright.planners.base.Budget", Counted)
+    return now
+
+
+def shares(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch, names: list[str], used: dict[str, float]
+) -> dict[str, float]:
+    """Planner → seconds it was given of 12; it uses as many as `used` says, or all."""
+    given: dict[str, float] = {}
+
+    def asked(problem: Problem, name: str, *, time_limit: float, **_: Any) -> Any:
+        given[name] = time_limit
+        clock[0] += used.get(name, time_limit)
+        return found
+
+    found = solve(chain([1, 1], [9, 9]), "met")
+    monkeypatch.setattr("placewright.solving.solve", asked)
+    lines = compare(chain([1, 1], [9, 9]), names, time_limit=12.0)
+    assert [(line.planner, line.error) for line in lines] == [(name, "") for name in names]
+    return given
+
+
+SEARCHES = ["annealing", "one-plus-one-ea", "local-search", "lns"]
+
+
+def test_planners_that_use_all_they_are_given_share_the_limit_evenly(clock, monkeypatch):
+    given = shares(clock, monkeypatch, SEARCHES, {})
+    assert given == dict.fromkeys(SEARCHES, 3.0)
+    assert clock == [12.0]
+
+
+def test_what_quick_planners_leave_goes_to_the_others_whatever_their_order(clock, monkeypatch):
+    names = ["annealing", "met", "lns", "heft"]
+    given = shares(clock, monkeypatch, names, {"met": 1.0, "heft": 1.0})
+    assert given == pytest.approx({"met": 3.0, "heft": 11 / 3, "annealing": 5.0, "lns": 5.0})
+    assert list(given) == ["met", "heft", "annealing", "lns"]
+
+
+def test_what_one_planner_compiles_is_not_taken_from_the_others(clock, monkeypatch):
+    @contextmanager
+    def compiling() -> Iterator[Callable[[], float]]:
+        yield lambda: 40.0 if clock[0] else 0.0
+
+    monkeypatch.setattr("placewright.kernels.compiling", compiling)
+    given = shares(clock, monkeypatch, ["annealing", "lns"], {"annealing": 46.0})
+    assert given == {"annealing": 6.0, "lns": 6.0}
+
+
+def test_compiling_is_measured():
+    with compiling() as seconds:
+        assert seconds() == 0.0
+        numba.njit(lambda x: x + 1)(1)
+        assert (seconds() > 0.0) == (not numba.config.DISABLE_JIT)
+
+
+def test_searches_beside_one_another_each_have_a_plan():
+    problem, _ = make_problem("zoo:gpt2?layers=2", "2x3090")
+    lines = compare(problem, SEARCHES, time_limit=2.0)
+    assert [line.planner for line in lines if line.plan] == SEARCHES
 
 
 def test_solve_with_no_time_gives_what_a_planner_that_cannot_stop_early_has():

@@ -33,6 +33,7 @@ from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Sche
 from placewright.plan import Placement, Plan
 from placewright.planning import plan
 from placewright.problem import Problem
+from placewright.remarks import remarks
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
 
@@ -77,6 +78,7 @@ __all__ = [
     "load",
     "load_cluster",
     "plan",
+    "remarks",
     "solve",
     "verify",
 ]

@@ -64,7 +64,10 @@ class Tensors(Strict):
 
 
 class GraphFile(Strict):
-    """A model's graph: bytes, FLOPs, and measured times in seconds (null = unsupported)."""
+    """A model's graph: bytes, FLOPs, and measured times in seconds (null = unsupported).
+
+    `input_samples`: how many samples one input has, where that is known.
+    """
 
     format: Literal["placewright.graph/1"]
     name: str
@@ -72,6 +75,7 @@ class GraphFile(Strict):
     tensors: Tensors
     times: dict[str, list[Amount | None]] | None = None
     attributes: dict[str, Any] | None = None
+    input_samples: Count | None = None
 
 
 # -- placewright.cluster/1 -------------------------------------------------------------------
@@ -231,6 +235,7 @@ class ProblemEntry(Strict):
     devices: ProblemDevices
     routes: Routes
     batches: BatchTimes | None = None
+    input_samples: Count | None = None
 
 
 class TransfersEntry(Strict):
@@ -253,7 +258,7 @@ class ScheduleEntry(Strict):
 
 
 class LoadsEntry(Strict):
-    """Objective ``throughput``: seconds per sample, ``[way][device]`` or ``[device]``."""
+    """Objective ``throughput``: seconds per input, ``[way][device]`` or ``[device]``."""
 
     compute: list[list[Amount]]
     incoming: list[list[Amount]]

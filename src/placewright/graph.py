@@ -94,6 +94,9 @@ class Graph:
     `times` maps a kind of device to measured seconds per op (`inf` = unsupported there); where
     it has a device's kind, it is used instead of a cost model. `attributes` are free facts about
     the model (``parameters``, ``layers``, …) for people to read; `WHOLE_MEMORY` alone counts.
+
+    `input_samples`: how many samples one input has, what a run of the model takes; None where
+    that is not known.
     """
 
     name: str
@@ -116,6 +119,7 @@ class Graph:
     consumers: Ints
     times: Mapping[str, Floats] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    input_samples: int | None = None
 
     def __post_init__(self) -> None:
         for name in _FLOAT_COLUMNS:
@@ -212,6 +216,8 @@ class Graph:
             }
         if self.attributes:
             document["attributes"] = dict(self.attributes)
+        if self.input_samples is not None:
+            document["input_samples"] = self.input_samples
         return document
 
     def save(self, path: str | Path) -> None:
@@ -271,6 +277,7 @@ class Graph:
                     for kind, values in (content.times or {}).items()
                 },
                 attributes=content.attributes or {},
+                input_samples=content.input_samples,
             )
         except GraphError as error:
             raise GraphError(f"{path}: {error}") from None
@@ -287,6 +294,7 @@ class GraphBuilder:
         self.name = name
         self.attributes: dict[str, Any] = {}
         self.times: dict[str, Sequence[float]] = {}
+        self.input_samples: int | None = None
         self._columns: dict[str, list[Any]] = {name: [] for name in _OP_COLUMNS}
         self._tensor_names: list[str] = []
         self._producers: list[int] = []
@@ -377,6 +385,7 @@ class GraphBuilder:
             consumers=np.array([op for each in self._consumers for op in each], dtype=np.int32),
             times={kind: np.asarray(times) for kind, times in self.times.items()},
             attributes=self.attributes,
+            input_samples=self.input_samples,
         )
 
 
@@ -443,8 +452,16 @@ def _find_cycle(waiting: list[int], successors: list[int], offsets: list[int]) -
     return [loop[0], *reversed(loop)]
 
 
+def check_samples(count: Any, where: str) -> None:
+    """GraphError unless it is a number of samples, or None."""
+    if count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
+        return
+    raise GraphError(f"{where}: input_samples is {count}; give a whole number above 0, or none")
+
+
 def _check(graph: Graph) -> None:
     where = f"graph '{graph.name}'"
+    check_samples(graph.input_samples, where)
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:
         raise GraphError(f"{where} has no ops")

@@ -3,7 +3,7 @@
 | objective            | outcome         |                                                         |
 |----------------------|-----------------|---------------------------------------------------------|
 | latency              | `Schedule`      | when each op and transfer starts and ends               |
-| throughput           | `Loads`         | what each device does per sample                        |
+| throughput           | `Loads`         | what each device does per input                         |
 | invocation-latency   | `Invocations`   | when each accelerator is invoked for which subgraph     |
 | batch-throughput     | `BatchSchedule` | when each batch and transfer starts and ends            |
 
@@ -96,11 +96,11 @@ class Schedule:
 
 @dataclass(frozen=True, eq=False)
 class Loads:
-    """Seconds per sample: ``compute[way, device]``, ``incoming``, ``outgoing``, `sync` and `load`.
+    """Seconds per input: ``compute[way, device]``, ``incoming``, ``outgoing``, `sync` and `load`.
 
     `way` 0 is the forward and 1 the backward pass (all zeros in inference). What a stage does is
     shared out over its replicas, each of which has `sync[device]` besides. `load[device]` is how
-    long the device is busy per sample; `value` the time per sample of the whole pipeline.
+    long the device is busy per input; `value` the time per input of the whole pipeline.
     """
 
     compute: Floats

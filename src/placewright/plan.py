@@ -96,10 +96,17 @@ class Plan:
 
     @property
     def throughput(self) -> float | None:
-        """Samples per second, for the two objectives that are about many samples."""
+        """Samples per second, for the two objectives that are about many.
+
+        Inputs per second where it is not known how many samples one has
+        (`Problem.input_samples`).
+        """
         inputs = {"throughput": 1, "batch-throughput": self.problem.options.batch}
         count = inputs.get(self.problem.options.objective)
-        return None if count is None else count / self.value if self.value else float("inf")
+        if count is None:
+            return None
+        count *= self.problem.input_samples or 1
+        return count / self.value if self.value else float("inf")
 
     @property
     def device_load(self) -> Floats:

@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import GraphError, ProvedInfeasibleError
-from placewright.graph import Flags, Floats, Ints, ReadOnly, frozen, topological_order
+from placewright.graph import (
+    Flags,
+    Floats,
+    Ints,
+    ReadOnly,
+    check_samples,
+    frozen,
+    topological_order,
+)
 from placewright.options import Options
 from placewright.units import format_bytes
 
@@ -44,9 +52,10 @@ class Problem(ReadOnly):
     - `staging`: a tensor goes to another device ``direct``, or through ``host`` memory: written
       there once in ``host_latency[0, a] + bytes · host_seconds_per_byte[0, a]`` and read by b
       with row 1 of both (objectives ``throughput`` and ``invocation-latency``);
-    - `op_sync_bytes[op]` weights that replicas of the op keep equal, per sample (training);
+    - `op_sync_bytes[op]` weights that replicas of the op keep equal, per input (training);
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
-      device takes no such batch (objective ``batch-throughput``).
+      device takes no such batch (objective ``batch-throughput``);
+    - `input_samples`: how many samples one input has, None where that is not known.
     """
 
     name: str
@@ -79,6 +88,7 @@ class Problem(ReadOnly):
     op_sync_bytes: Floats = field(default_factory=_nothing)
     batch_sizes: Ints = field(default_factory=_nothing)
     batch_time: Floats = field(default_factory=_nothing)
+    input_samples: int | None = None
 
     def __post_init__(self) -> None:
         missing = self._optional_shapes()
@@ -309,6 +319,7 @@ _ARRAYS: Mapping[str, Any] = {
 def _check(problem: Problem) -> None:
     """GraphError if columns disagree or a figure is impossible."""
     where = f"problem '{problem.name}'"
+    check_samples(problem.input_samples, where)
     n, d, t = problem.op_count, problem.device_count, problem.tensor_count
     if not n or not d:
         raise GraphError(f"{where} has no {'devices' if n else 'ops'}")

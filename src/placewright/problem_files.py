@@ -35,7 +35,7 @@ ROWS_AT_ONCE = 256
 def problem_document(problem: Problem) -> dict[str, Any]:
     """The problem as plain lists; columns that say nothing are left out."""
     column, first = _time_columns(problem)
-    document = {
+    document: dict[str, Any] = {
         "name": problem.name,
         "options": problem.options.to_document(),
         "ops": _ops(problem, problem.op_time[:, first]),
@@ -43,6 +43,8 @@ def problem_document(problem: Problem) -> dict[str, Any]:
         "devices": _devices(problem, column),
         "routes": _routes(problem),
     }
+    if problem.input_samples is not None:
+        document["input_samples"] = problem.input_samples
     if len(problem.batch_sizes):
         document["batches"] = {
             "sizes": problem.batch_sizes.tolist(),
@@ -85,6 +87,7 @@ def read_problem(entry: ProblemEntry) -> Problem:
         batch_sizes=np.array(batches.sizes if batches else []),
         batch_time=_per_device(batches.time if batches else [], "batch_time", entry, where),
         options=Options(**entry.options.model_dump(exclude_none=True)),
+        input_samples=entry.input_samples,
     )
 
 

@@ -70,7 +70,7 @@ def solve(
     from placewright.planners.base import Budget, no_progress
 
     started, budget = time.perf_counter(), Budget(time_limit, start)
-    problem.check_feasible()
+    check_feasible(problem)
     objective = problem.options.objective
     if isinstance(planner, str):
         chosen = planners.create(planner, planner_options, objective)
@@ -112,6 +112,15 @@ def solve(
     return found
 
 
+def check_feasible(problem: Problem) -> None:
+    """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
+    problem.check_feasible()
+    if problem.options.objective == "throughput" and problem.options.contiguous:
+        from placewright.coarsen.ties import check_room
+
+        check_room(problem)
+
+
 def compare(
     problem: Problem,
     names: Sequence[str] | None = None,
@@ -124,47 +133,67 @@ def compare(
 ) -> list[Comparison]:
     """Plan `problem` with each of the planners `names` (the quick ones if None).
 
-    The time limit is for all of them together. A planner that finds nothing, has no time left or
-    is interrupted (Ctrl-C, after which no other starts) has no plan in its line. The best bound
-    that any of them proved is that of every plan.
+    The time limit is for all of them together: each may take an even share of what is left, those
+    that need no limit first, which leave what they do not use to the others. What is compiled on
+    the first run counts for the planner that needs it only. A planner that finds nothing, has no
+    time left or is interrupted (Ctrl-C, after which no other starts) has no plan in its line. The
+    best bound that any of them proved is that of every plan.
     """
     from placewright.bounds import lower_bound
+    from placewright.kernels import compiling
     from placewright.planners.base import Budget, no_progress
 
-    report = on_progress or no_progress
+    report, budget = on_progress or no_progress, Budget(time_limit)
     chosen = list(names) if names is not None else quick_planners(problem)
-    for name in chosen:
-        planners.entry(name, problem.options.objective)
+    rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)
-    problem.check_feasible()
-    bound = lower_bound(problem)
-    budget = Budget(time_limit)
-    lines: list[Comparison] = []
-    for number, name in enumerate(chosen):
-        report(name, number / len(chosen))
-        if budget.left <= 0 and any(line.plan for line in lines):
-            lines.append(Comparison(name, None, "no time was left"))
-            continue
-        try:
-            found = solve(
-                problem,
-                name,
-                coarsening=coarsening,
-                time_limit=budget.left,
-                seed=seed,
-                source=source,
-                bound=bound,
-            )
-            lines.append(Comparison(name, found))
-        except (InfeasibleError, OptionError, MissingExtraError) as error:
-            lines.append(Comparison(name, None, str(error)))
-        except KeyboardInterrupt:
-            if not any(line.plan for line in lines):
-                raise
-            lines.append(Comparison(name, None, "interrupted"))
-            break
+    check_feasible(problem)
+    lines: dict[int, Comparison] = {}
+    turns = sorted(range(len(chosen)), key=lambda number: not rows[number].quick)
+    with compiling() as compiled:
+        bound = lower_bound(problem)
+        for turn, number in enumerate(turns):
+            name, has_plan = chosen[number], any(line.plan for line in lines.values())
+            report(name, turn / len(turns))
+            left = budget.left + compiled()
+            if left <= 0 and has_plan:
+                lines[number] = Comparison(name, None, "no time was left")
+                continue
+            share = left / (len(turns) - turn)
+            try:
+                lines[number] = _line(problem, name, coarsening, share, seed, source, bound)
+            except KeyboardInterrupt:
+                if not has_plan:
+                    raise
+                lines[number] = Comparison(name, None, "interrupted")
+                break
     report("done", 1.0)
-    return _with_best_bound(lines)
+    return _with_best_bound([lines[number] for number in sorted(lines)])
+
+
+def _line(
+    problem: Problem,
+    name: str,
+    coarsening: str,
+    seconds: float,
+    seed: int,
+    source: str,
+    bound: Bound,
+) -> Comparison:
+    """What one planner comes to in so many seconds."""
+    try:
+        found = solve(
+            problem,
+            name,
+            coarsening=coarsening,
+            time_limit=seconds,
+            seed=seed,
+            source=source,
+            bound=bound,
+        )
+    except (InfeasibleError, OptionError, MissingExtraError) as error:
+        return Comparison(name, None, str(error))
+    return Comparison(name, found)
 
 
 def _with_best_bound(lines: list[Comparison]) -> list[Comparison]:

@@ -22,7 +22,7 @@ from tests.cli.running import Run, run
 
 PLAN_KEYS = {
     "objective", "value", "lower_bound", "bound_source", "gap", "status", "planner", "seconds",
-    "seed", "devices", "plan",
+    "seed", "devices", "remarks", "plan",
 }  # fmt: skip
 QUICK = [row.name for row in planners.TABLE if row.objective == "latency" and row.quick]
 COMMANDS = ("plan", "compare", "verify", "info", "planners", "zoo", "cluster", "schema", "demo")
@@ -259,6 +259,30 @@ def test_plan_overwrites_a_plan_and_leaves_nothing_else(here):
 # -- verify --------------------------------------------------------------------------------------
 
 Change = Callable[[Any], Any]
+
+
+TIED = ("zoo:gpt2?layers=1", "-c", "2x3090", "--objective", "throughput")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "-p", "ideal-dp"),
+        ("compare", "--planners", "single-device,ideal-dp"),
+        ("sweep", "--count", "RTX 3090=2,3", "-p", "ideal-dp"),
+    ],
+)
+def test_what_tied_weights_forbid_is_remarked_once_with_the_way_out(command):
+    name, *more = command
+    result = run(name, *TIED, *more)
+    assert result.code == 0
+    (line,) = result.err.splitlines()
+    assert line.startswith("placewright: 'embedding.tokens' and 'lm_head' are on one device")
+    assert "--no-contiguous" in line
+    records = succeeded(run(name, *TIED, *more, "--json")).json
+    for record in records if isinstance(records, list) else [records]:
+        assert [f"placewright: {text}" for text in record["remarks"]] == [line]
+    assert succeeded(run(name, *TIED[:-1], "throughput", "--no-contiguous", *more)).out
 
 
 @pytest.fixture

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -84,7 +86,7 @@ def test_sweep_prints_a_line_per_cluster_and_marks_the_front(here):
         "no other variant",
     ):
         assert word in out
-    assert "USD" not in out and "per second" not in out
+    assert "USD" not in out and "/s" not in out
 
 
 def test_sweep_varies_a_cluster_in_every_way_at_once(here):
@@ -103,8 +105,18 @@ def test_sweep_varies_a_cluster_in_every_way_at_once(here):
 def test_sweep_shows_prices_and_throughput_where_there_are_any(here):
     arguments = ("--batches", "1,4", "--price", "rtx 3090=2.25")
     out = succeeded(run("sweep", "zoo:gpt2?layers=1", "-c", "2x3090", *arguments)).out
-    for word in ("USD/hour", "4.50", "per second", "batch 4", "the price"):
+    for word in ("USD/hour", "4.50", "samples/s", "batch 4", "the price"):
         assert word in out
+
+
+def test_the_sweep_in_the_docs_prints_what_the_docs_say():
+    page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
+    example, *_ = re.findall(r"^placewright (sweep .*)$", page, re.MULTILINE)
+    shown = page.partition("The first prints this")[2].split("```")[1].removeprefix("text\n")
+    printed = succeeded(run(*shlex.split(example))).out
+    assert [line.rstrip() for line in printed.splitlines()] == shown.splitlines()
+    front = [line.split("│")[3] for line in shown.splitlines() if " * │" in line]
+    assert len(set(front)) > 1  # it shows something
 
 
 def test_sweep_json_holds_a_variant_without_a_plan_and_its_reason(here):

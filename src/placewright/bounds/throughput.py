@@ -1,4 +1,4 @@
-"""Lower bounds on the time per sample of a pipeline.
+"""Lower bounds on the time per input of a pipeline.
 
 All hold under every option. A contiguous plan is a plan. What GPipe takes, the largest forward
 plus the largest backward load, is no less than what any one device does in both passes, so loads
@@ -40,7 +40,7 @@ def lower_bound(problem: Problem) -> Bound:
 def work(problem: Problem) -> Bound:
     """All work, shared out over the devices in the best proportion, memory priced.
 
-    Under every option a device's load is at least its computing, and the time per sample at
+    Under every option a device's load is at least its computing, and the time per input at
     least the largest load, forward and backward together: `latency.work` bounds that. Replicas
     share an op's time among devices that are equally fast, so for weights λ the op still adds
     at least min_d λ_d t[o, d]. Each replica keeps the op's memory, which only adds to the price.

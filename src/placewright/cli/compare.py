@@ -39,8 +39,18 @@ def command(
     output: o.Output = None,
     json: o.Json = False,
 ) -> None:
-    """Plan SOURCE with several planners and print them side by side."""
-    from placewright.cli.output import announce_compilation, console, print_json, progress, remark
+    """Plan SOURCE with several planners and print them side by side.
+
+    The time limit is for all of them together; each may take an even share of what is left.
+    """
+    from placewright.cli.output import (
+        announce_compilation,
+        console,
+        print_json,
+        print_remarks,
+        progress,
+        remark,
+    )
     from placewright.costs.roofline import CostOptions
     from placewright.planning import make_problem
     from placewright.report.records import comparison_records
@@ -73,12 +83,14 @@ def command(
     if json:
         print_json(comparison_records(lines))
     else:
-        from placewright.report.terminal import comparison_table, failures
+        from placewright.report.terminal import ComparisonTable, failures
 
-        console().print(comparison_table(lines, problem.name))
+        console().print(ComparisonTable(lines, problem.name))
         if any(line.plan for line in lines):  # else the error below has them all
             for failure in failures(lines):
                 remark(failure)
     best = best_of(lines)
     if output is not None:
         best.save(output)
+    if not json:
+        print_remarks([best])

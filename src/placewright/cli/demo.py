@@ -43,10 +43,10 @@ def command(
     if json:
         print_json({"planners": comparison_records(lines), "best": plan_record(best, output)})
         return
-    from placewright.report.terminal import comparison_table, device_table, failures, summary
+    from placewright.report.terminal import ComparisonTable, device_table, failures, summary
 
     out = console()
-    out.print(comparison_table(lines, f"{MODEL} on {CLUSTER}"))
+    out.print(ComparisonTable(lines, f"{MODEL} on {CLUSTER}"))
     for failure in failures(lines):
         remark(failure)
     out.print(device_table(best))

@@ -41,6 +41,8 @@ def _rows(facts: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "ops", ops
     yield "tensors, edges", f"{facts['tensors']}, {facts['edges']}"
     yield "longest path", f"{facts['depth']} ops"
+    if facts["input_samples"]:
+        yield "samples per input", str(facts["input_samples"])
     yield "weights", format_bytes(facts["parameter_bytes"])
     yield "other state", format_bytes(facts["state_bytes"])
     yield "FLOPs", format_count(facts["flops"])
@@ -72,6 +74,7 @@ def describe(imported: Imported) -> dict[str, Any]:
         "tensors": graph.tensor_count,
         "edges": len(graph.consumers),
         "depth": graph.depth,
+        "input_samples": graph.input_samples,
         "flops": float(graph.op_flops.sum()),
         "bytes_read": float(graph.op_bytes_read.sum()),
         "bytes_written": float(graph.op_bytes_written.sum()),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -35,6 +35,14 @@ def remark(text: str) -> None:
     print(printable(text), file=sys.stderr, flush=True)
 
 
+def print_remarks(plans: Iterable[Plan]) -> None:
+    """What limits the plans and can be chosen otherwise, each thing once."""
+    from placewright.remarks import remarks
+
+    for text in dict.fromkeys(text for plan in plans for text in remarks(plan)):
+        remark(f"placewright: {text}")
+
+
 def print_plan(
     plan: Plan,
     output: Path | None,
@@ -63,6 +71,7 @@ def print_plan(
             out.print(robust_line(before, percentiles), markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)
+    print_remarks([plan])
 
 
 def announce_compilation() -> None:

@@ -86,7 +86,14 @@ def command(
 
     Every combination of what is varied is a variant. The time limit is for each of them.
     """
-    from placewright.cli.output import announce_compilation, console, print_json, progress, remark
+    from placewright.cli.output import (
+        announce_compilation,
+        console,
+        print_json,
+        print_remarks,
+        progress,
+        remark,
+    )
     from placewright.costs.roofline import CostOptions
     from placewright.importers import load as load_source
     from placewright.report.whatif import sweep_legend, sweep_records, sweep_table, write_figure
@@ -130,6 +137,8 @@ def command(
         out.print(sweep_table(lines, source))
         out.print(sweep_legend(lines), markup=False)
     require_plan(lines)
+    if not json:
+        print_remarks(line.plan for line in lines if line.plan is not None)
     left = sum(line.error == INTERRUPTED for line in lines)
     if left:
         remark(f"placewright: interrupted with {left} of {len(lines)} variants left")

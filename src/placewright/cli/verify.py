@@ -17,6 +17,7 @@ def command(
     """Judge a plan: recompute every claim from its problem. Exit code 4 if one is wrong."""
     from placewright.cli.output import console, print_json
     from placewright.plan import Plan
+    from placewright.report.words import value_words
     from placewright.units import format_bytes, format_seconds
     from placewright.verify import verify
 
@@ -44,7 +45,7 @@ def command(
             for name, used in zip(loaded.problem.device_names, report.device_memory, strict=True)
         )
         out.print(
-            f"{plan}: holds; {loaded.problem.options.objective} {format_seconds(report.value)}, "
+            f"{plan}: holds; {value_words(loaded.problem)} {format_seconds(report.value)}, "
             f"lower bound {format_seconds(loaded.lower_bound)}, gap {loaded.gap:.1%}; {memory}",
             markup=False,
         )

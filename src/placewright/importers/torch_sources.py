@@ -10,6 +10,7 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
@@ -142,7 +143,8 @@ def from_hf(config: str, training: bool = False) -> Graph:
     settings: Any = module.config
     name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = settings.model_type if name in ("", "config") else name
-    return torch_export.graph_from_module(module, args, kwargs, training=training, name=name)
+    graph = torch_export.graph_from_module(module, args, kwargs, training=training, name=name)
+    return replace(graph, input_samples=len(next(iter(kwargs.values()))))
 
 
 def load_hf(config: str, training: bool = False) -> Loaded:

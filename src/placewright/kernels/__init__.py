@@ -6,7 +6,8 @@ when it is first used and kept on disk by numba, so that only the first run on a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 
 
@@ -30,3 +31,13 @@ def before_compiling(tell: Callable[[], None]) -> None:
             pass
 
     event.register("numba:compile", Teller())
+
+
+@contextmanager
+def compiling() -> Iterator[Callable[[], float]]:
+    """Gives a function that says how many seconds have gone into compiling since."""
+    from numba.core import event
+
+    timer = event.TimingListener()
+    with event.install_listener("numba:compile", timer):
+        yield lambda: timer.duration if timer.done else 0.0

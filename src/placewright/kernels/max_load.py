@@ -1,4 +1,4 @@
-"""The time per sample of a pipeline, kept up to date while units move from device to device.
+"""The time per input of a pipeline, kept up to date while units move from device to device.
 
 What `simulate.throughput` works out afresh (that is the definition) is kept here in a `State`
 that a move of one unit changes in place: it visits the nets the unit touches and no others.
@@ -165,7 +165,7 @@ def load(p, state, way, device):
 
 @njit(cache=True, nogil=True)
 def value(p, state):
-    """Seconds per sample: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
+    """Seconds per input: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
     total = 0.0
     for way in range(2):
         largest = 0.0

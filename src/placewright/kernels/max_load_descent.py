@@ -1,4 +1,4 @@
-"""Steepest descent on the time per sample: the best move of one unit until none helps."""
+"""Steepest descent on the time per input: the best move of one unit until none helps."""
 
 from __future__ import annotations
 

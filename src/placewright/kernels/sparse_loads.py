@@ -117,7 +117,7 @@ def fits(p, state):
 
 @njit(cache=True, nogil=True)
 def value(state):
-    """Seconds per sample: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
+    """Seconds per input: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
     total = 0.0
     for way in range(2):
         total += state.load[way, busiest(state, way)]

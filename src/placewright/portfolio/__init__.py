@@ -21,6 +21,7 @@ from placewright.portfolio.run import Run
 from placewright.portfolio.standing import Origin
 from placewright.problem import Problem
 from placewright.ray_connection import connected
+from placewright.solving import check_feasible
 
 __all__ = ["DEFAULT_SECONDS", "Event", "Limits", "best_plan", "best_proposal"]
 
@@ -84,7 +85,7 @@ def _run(
     on_progress: Progress,
 ) -> Run:
     """A run that has come to its end."""
-    problem.check_feasible()
+    check_feasible(problem)
     limits = limits or Limits.of()
     with noticed_interrupts(raising=False) as interrupts:
         if ray:

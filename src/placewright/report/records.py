@@ -9,6 +9,7 @@ from typing import Any
 
 from placewright.outcome import BatchSchedule, Invocations, Outcome, Schedule
 from placewright.plan import Plan
+from placewright.remarks import remarks
 from placewright.solving import Comparison
 
 
@@ -18,7 +19,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
     return {
         "objective": problem.options.objective,
         "value": plan.value,
-        **({} if plan.throughput is None else {"throughput": plan.throughput}),
+        **_throughput(plan),
         "lower_bound": plan.lower_bound,
         "bound_source": plan.bound_source,
         "gap": plan.gap,
@@ -45,7 +46,19 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        "remarks": remarks(plan),
         "plan": None if path is None else str(path),
+    }
+
+
+def _throughput(plan: Plan) -> dict[str, Any]:
+    """Per second: samples, or inputs where `input_samples` is None; null if no op takes time."""
+    rate = plan.throughput
+    if rate is None:
+        return {}
+    return {
+        "throughput": rate if math.isfinite(rate) else None,
+        "input_samples": plan.problem.input_samples,
     }
 
 

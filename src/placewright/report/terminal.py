@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markup import escape
+from rich.measure import Measurement
 from rich.table import Table
 
 from placewright.options import Options
 from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome
 from placewright.plan import Plan
+from placewright.report.words import rate_words, value_title, value_words
 from placewright.solving import Comparison
 from placewright.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from placewright.runtime import RunReport
+
+NARROWEST = 4  # characters that a column takes at least, its border included
+UNBOUNDED = 1 << 20  # characters: a terminal in which every table fits
 
 
 def summary(plan: Plan) -> str:
@@ -31,12 +38,10 @@ def summary(plan: Plan) -> str:
 
 def _value(plan: Plan) -> str:
     """The value, and the throughput where that is what people ask for."""
-    text = f"{plan.problem.options.objective} {format_seconds(plan.value)}"
-    if isinstance(plan.outcome, Loads):
-        return f"time per sample {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
-    if isinstance(plan.outcome, BatchSchedule):
-        return f"batch done in {format_seconds(plan.value)} ({plan.throughput:.4g} per second)"
-    return text
+    text = f"{value_words(plan.problem)} {format_seconds(plan.value)}"
+    if plan.throughput is None:
+        return text
+    return f"{text} ({plan.throughput:.4g} {rate_words(plan.problem)} per second)"
 
 
 def _amount(outcome: Outcome) -> str:
@@ -105,34 +110,52 @@ def _sent(plan: Plan) -> dict[str, list[str]]:
     return {"sent": [format_bytes(float(size[transfers.source == d].sum())) for d in devices]}
 
 
-def comparison_table(lines: Sequence[Comparison], title: str) -> Table:
-    """A line per planner, with the load and memory of each device; the best is marked."""
-    plans = [line.plan for line in lines if line.plan is not None]
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("planner")
-    latency = not plans or plans[0].problem.options.objective == "latency"
-    value = "makespan" if latency else plans[0].problem.options.objective
-    for column in (value, "lower bound", "gap", "planned in"):
-        table.add_column(column, justify="right")
-    names = plans[0].problem.device_names if plans else ()
-    for name in names if len(names) <= 8 else ():
-        table.add_column(f"{escape(name)}\nload, memory", justify="right")
-    best = min((plan.value for plan in plans), default=0.0)
-    for line in lines:
-        if line.plan is None:
-            table.add_row(line.planner, "-", style="dim")
-            continue
-        mark = " *" if line.plan.value == best else ""
-        table.add_row(
-            line.planner + mark,
-            format_seconds(line.plan.value),
-            format_seconds(line.plan.lower_bound),
-            f"{line.plan.gap:.1%}",
-            format_seconds(line.plan.seconds),
-            *(_load_and_memory(line.plan, d) for d in range(len(names)) if len(names) <= 8),
-            style="bold" if mark else "",
-        )
-    return table
+@dataclass(frozen=True)
+class ComparisonTable:
+    """A line per planner, the best marked; with the load and memory of each device if they fit."""
+
+    lines: Sequence[Comparison]
+    title: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        plans = [line.plan for line in self.lines if line.plan is not None]
+        devices = plans[0].problem.device_names if plans else ()
+        if NARROWEST * len(devices) <= options.max_width:  # else it is not worth measuring
+            whole = self._table(devices)
+            unbounded = options.update(max_width=UNBOUNDED)
+            if Measurement.get(console, unbounded, whole).maximum <= options.max_width:
+                yield whole
+                return
+        yield self._table(())
+        if devices:
+            yield "load and memory of each device: in a wider terminal, or with --json"
+
+    def _table(self, devices: Sequence[str]) -> Table:
+        plans = [line.plan for line in self.lines if line.plan is not None]
+        table = Table(title=escape(self.title), title_justify="left")
+        table.add_column("planner")
+        latency = not plans or plans[0].problem.options.objective == "latency"
+        value = "makespan" if latency else value_title(plans[0].problem)
+        for column in (value, "lower bound", "gap", "planned in"):
+            table.add_column(column, justify="right")
+        for name in devices:
+            table.add_column(f"{escape(name)}\nload, memory", justify="right")
+        best = min((plan.value for plan in plans), default=0.0)
+        for line in self.lines:
+            if line.plan is None:
+                table.add_row(line.planner, "-", style="dim")
+                continue
+            mark = " *" if line.plan.value == best else ""
+            table.add_row(
+                line.planner + mark,
+                format_seconds(line.plan.value),
+                format_seconds(line.plan.lower_bound),
+                f"{line.plan.gap:.1%}",
+                format_seconds(line.plan.seconds),
+                *(_load_and_memory(line.plan, d) for d in range(len(devices))),
+                style="bold" if mark else "",
+            )
+        return table
 
 
 def run_table(plan: Plan, report: RunReport) -> Table:

@@ -19,6 +19,7 @@ from placewright import files
 from placewright.errors import MissingExtraError, OptionError
 from placewright.plan import Plan
 from placewright.report.records import plan_record
+from placewright.report.words import rate_words, value_title
 from placewright.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -38,10 +39,12 @@ _FRONT, _OTHER = "#1f77b4", "#999999"
 def sweep_table(lines: Sequence[SweepLine], title: str) -> Table:
     """A line per variant, those on the front marked; one without a plan has the reason."""
     priced = any(line.price is not None for line in lines)
-    many = any(line.plan is not None and line.plan.throughput is not None for line in lines)
+    plans = [line.plan for line in lines if line.plan is not None]
+    many = any(plan.throughput is not None for plan in plans)
+    rate = (f"{rate_words(plans[0].problem)}/s",) if many else ()
     table = Table(title=escape(title), title_justify="left")
     table.add_column("variant")
-    columns = ("devices", "value", *(("per second",) if many else ()), "lower bound", "gap")
+    columns = ("devices", _value_title(plans), *rate, "lower bound", "gap")
     for column in (*columns, *(("USD/hour",) if priced else ())):
         table.add_column(column, justify="right")
     table.add_column("planner")
@@ -56,6 +59,12 @@ def sweep_table(lines: Sequence[SweepLine], title: str) -> Table:
             style="bold" if line.front else "dim" if line.plan is None else "",
         )
     return table
+
+
+def _value_title(plans: Sequence[Plan]) -> str:
+    """What the values are, where they are of one kind: batches of many sizes are not."""
+    titles = {value_title(plan.problem) for plan in plans}
+    return titles.pop() if len(titles) == 1 else "value"
 
 
 def _figures(plan: Plan, many: bool) -> list[str]:
@@ -211,8 +220,9 @@ def _dots(lines: Sequence[SweepLine]) -> tuple[list[_Dot], str, str]:
     rate = any(plan.throughput is not None for _, plan in planned)
     priced = any(line.price is not None for line, _ in planned)
     x_title = "USD per hour" if priced else "devices"
-    objective = planned[0][1].problem.options.objective if planned else "value"
-    y_title = "samples per second" if rate else f"{objective} (ms)"
+    problem = planned[0][1].problem if planned else None
+    objective = problem.options.objective if problem else "value"
+    y_title = f"{rate_words(problem)} per second" if rate and problem else f"{objective} (ms)"
     return dots, x_title if apart else "variant", y_title
 
 

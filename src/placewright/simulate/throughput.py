@@ -1,6 +1,6 @@
-"""Time per sample of a pipeline: the loads of its devices (Tarnawski et al. 2020, §5, App. C).
+"""Time per input of a pipeline: the loads of its devices (Tarnawski et al. 2020, §5, App. C).
 
-A *stage* is a device, or the devices that run replicas of the same ops. Per sample and stage, in
+A *stage* is a device, or the devices that run replicas of the same ops. Per input and stage, in
 the forward and the backward pass apart:
 
 - `compute`: its ops' times;
@@ -11,7 +11,7 @@ the forward and the backward pass apart:
 What goes between two stages directly takes the mean over their pairs of devices. An outgoing
 tensor belongs to its producer's pass, an incoming one to the forward pass if any forward op of
 the stage reads it. The replicas of a stage take turns, so each has the stage's seconds divided by
-their number r per sample, and in training ``(r − 1) / r · weights · seconds per byte`` besides,
+their number r per input, and in training ``(r − 1) / r · weights · seconds per byte`` besides,
 to keep their weights equal (App. C.2): on the slowest link among them, or through host memory.
 
 A device's load puts these together: added up (``sum``), or the largest of computing and of
@@ -31,7 +31,7 @@ from placewright.problem import Problem
 
 
 def loads(problem: Problem, placement: Placement) -> Loads:
-    """The loads of a placement and the time per sample.
+    """The loads of a placement and the time per input.
 
     >>> loads(problem, Placement(np.zeros(2, int))).compute.shape    # doctest: +SKIP
     (2, 3)
@@ -51,7 +51,7 @@ def loads(problem: Problem, placement: Placement) -> Loads:
         combined(problem.options, compute[w], incoming[w], outgoing[w]) for w in (FORWARD, BACKWARD)
     ]
     if problem.options.schedule == "gpipe":
-        # Weights are synchronised once per sample, after its backward pass.
+        # Weights are synchronised once per input, after its backward pass.
         parts[BACKWARD] = _with_sync(problem.options, parts[BACKWARD], sync)
         load = parts[FORWARD] + parts[BACKWARD]
         value = float(parts[FORWARD].max() + parts[BACKWARD].max())
@@ -108,7 +108,7 @@ class Stages:
             total[:, list(stage)] = total[:, stage[0]][:, None] / len(stage)
 
     def sync(self) -> Floats:
-        """`[device]` seconds per sample for keeping replicas' weights equal."""
+        """`[device]` seconds per input for keeping replicas' weights equal."""
         problem, seconds = self.problem, np.zeros(self.problem.device_count)
         for stage in self.placement.replicas:
             size = problem.op_sync_bytes[self.placement.device == stage[0]].sum()

@@ -1,4 +1,4 @@
-"""The judge of plans for throughput: what every device does per sample (Tarnawski et al. §5)."""
+"""The judge of plans for throughput: what every device does per input (Tarnawski et al. §5)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CHECKS = (
     "what each device keeps fits its memory",
     "a contiguous plan's devices can be put in a row that data only goes along",
     "computing, transfers, synchronisation and load of each device are what its ops make them",
-    "the value is the time per sample of the pipeline, and the lower bound is not above it",
+    "the value is the time per input of the pipeline, and the lower bound is not above it",
 )
 
 PASSES = ("forward", "backward")
@@ -40,7 +40,7 @@ def verify_throughput(plan: Plan, loads: Loads) -> Report:
         violations += judge.placed.memory(memory)
         violations += judge.contiguity()
         violations += judge.loads()
-        violations += claims(plan, value, judge.slack, "the pipeline's time per sample")
+        violations += claims(plan, value, judge.slack, "the pipeline's time per input")
     return Report(tuple(violations[:MAX_SHOWN]), value, memory, CHECKS)
 
 

@@ -53,6 +53,7 @@ def build(spec: str, training: bool = False) -> Graph:
     writer = Writer(spec.removesuffix("?"), shape.dtype)
     model.write(writer, shape)
     writer.builder.attributes.update(family=model.family, **defaults(shape))
+    writer.builder.input_samples = shape.batch
     graph = writer.finish()
     if model.times is not None and (times := model.times(graph, shape)):
         graph = replace(graph, times=times)

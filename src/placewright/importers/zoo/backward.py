@@ -86,6 +86,7 @@ class _Joint:
         self.graph, self.optimizer = graph, optimizer
         self.builder = GraphBuilder(graph.name)
         self.builder.attributes = {**graph.attributes, "training": True, "optimizer": optimizer}
+        self.builder.input_samples = graph.input_samples
         self.names, self.types, self.modules = graph.op_names, graph.op_types, graph.op_modules
         self.inputs, self.outputs = _tensors_by_op(graph)
         self.flops = graph.op_flops.tolist()

@@ -32,7 +32,7 @@ FEWEST_PLACES = 4  # of a row, looked at for what to exchange
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """A split: `piece_device[piece]`, seconds per sample."""
+    """A split: `piece_device[piece]`, seconds per input."""
 
     board: Board
     piece_device: Ints

@@ -1,6 +1,6 @@
 """The "one set" bound: of k equal devices, one holds at least the mean of what all of them hold.
 
-Give every unit u a price π_u ≥ 0, and suppose a plan without replicas takes T ≤ τ per sample. The
+Give every unit u a price π_u ≥ 0, and suppose a plan without replicas takes T ≤ τ per input. The
 other devices, each busy for τ at most, hold units of price `elsewhere(τ)` together at most (a
 fractional knapsack each). So among the k equal devices one holds a set S with
 
@@ -111,7 +111,7 @@ def one_set_bound(
     repeatable: bool = False,
     on_bound: Callable[[float], None] | None = None,
 ) -> float:
-    """Seconds per sample that no plan beats, `upper` at most, found until the end of `limit`.
+    """Seconds per input that no plan beats, `upper` at most, found until the end of `limit`.
 
     `upper` is the value of a known plan; 0.0 if nothing was proved. With `repeatable` the workers
     take turns, so that the same comes out again. `on_bound` hears of bounds on the way.

@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from placewright.bounds.kinds import kinds
 from placewright.coarsen.devices import swaps_links
+from placewright.coarsen.ties import ordered_edges, readings
 from placewright.graph import Floats, Ints
 from placewright.kernels.pieces import adjacency, connected_pieces
 from placewright.problem import Problem
@@ -103,10 +104,7 @@ def directions(problem: Problem, *, by_links: bool = True) -> list[Pieces]:
     A contiguous split is a chain of ideals of one or of the other. The one with more pieces comes
     first. Without edges between backward ops there is only one reading.
     """
-    backward = problem.is_backward
-    if not (backward[problem.edge_producer] & backward[problem.consumers]).any():
-        return [pieces_of(problem, by_links=by_links)]
-    both = [pieces_of(problem, mirrored=turned, by_links=by_links) for turned in (True, False)]
+    both = [pieces_of(problem, mirrored=way, by_links=by_links) for way in readings(problem)]
     return sorted(both, key=lambda pieces: -pieces.piece_count)
 
 
@@ -124,11 +122,10 @@ def pieces_of(
     True
     """
     unit = problem.op_unit.astype(np.int64)
-    producer, consumer = problem.edge_producer, problem.consumers
     nothing = np.empty(0, dtype=np.int64)
     op_piece, count, source, target = unit, problem.unit_count, nothing, nothing
     if contiguous:
-        source, target = _ordered(problem, unit[producer], unit[consumer], mirrored)
+        source, target = ordered_edges(problem, unit, mirrored)
         unit_piece, count = connected_pieces(problem.unit_count, source, target)
         op_piece = unit_piece[unit]
         source, target = _distinct(unit_piece[source], unit_piece[target], count)
@@ -146,17 +143,6 @@ def pieces_of(
         *_nets(problem, op_piece, count),
         device_class,
         class_devices,
-    )
-
-
-def _ordered(problem: Problem, source: Wide, target: Wide, mirrored: bool) -> tuple[Wide, Wide]:
-    """Edges between units, backward ones turned round; those between the passes are left out."""
-    backward = problem.is_backward[problem.edge_producer]
-    counts = (backward == problem.is_backward[problem.consumers]) & (source != target)
-    turned = backward & mirrored
-    return (
-        np.where(turned, target, source)[counts],
-        np.where(turned, source, target)[counts],
     )
 
 

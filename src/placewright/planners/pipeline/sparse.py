@@ -72,7 +72,7 @@ class Board:
         return new_state(self.arrays, piece_device)
 
     def value(self, piece_device: Ints) -> float:
-        """Seconds per sample, whether it fits or not."""
+        """Seconds per input, whether it fits or not."""
         return float(value(self.state(piece_device)))
 
     def units_of(self, piece_device: Ints) -> Ints:

@@ -1,0 +1,65 @@
+"""Tables for the terminal, as a terminal of so many columns shows them."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from placewright.planning import make_problem
+from placewright.report.terminal import ComparisonTable
+from placewright.solving import Comparison, compare
+
+NOTE = "load and memory of each device: in a wider terminal, or with --json"
+
+
+def shown(lines: list[Comparison], width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(ComparisonTable(lines, "title"))
+    return console.file.getvalue().splitlines()
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Comparison]:
+    """Of planners on four devices; one of them has no plan."""
+    problem, _ = make_problem("zoo:gpt2?layers=1", "moirai-inter-server")
+    found = compare(problem, ["single-device", "heft", "memory-fill"])
+    return [*found, Comparison("met", None, "it is Tuesday")]
+
+
+def test_a_wide_terminal_shows_what_each_device_does(lines):
+    wide = shown(lines, 200)
+    assert all(name in "".join(wide[1:5]) for name in ("rtx2080ti", "t4", "p4", "rtx3060ti"))
+    assert sum("MiB" in line or "KiB" in line for line in wide) == 3
+    assert NOTE not in wide
+
+
+def test_a_narrow_terminal_leaves_the_devices_out_and_says_so(lines):
+    narrow = shown(lines, 80)
+    assert narrow[-1] == NOTE
+    assert not any("rtx" in line or "…" in line for line in narrow)
+    rows = [line for line in narrow if line.startswith("│")]
+    assert [row.split()[1] for row in rows] == ["single-device", "heft", "memory-fill", "met"]
+    for row, line in zip(rows, lines, strict=True):  # a planner a line, its figures whole
+        assert line.plan is None or f"{line.plan.gap:.1%}" in row
+    assert all(len(line) <= 80 for line in narrow)
+
+
+def test_the_devices_are_shown_as_soon_as_they_fit(lines):
+    whole = max(map(len, shown(lines, 200)))
+    assert NOTE not in shown(lines, whole)
+    assert NOTE in shown(lines, whole - 1)
+
+
+def test_a_cluster_of_any_size_is_shown_where_it_fits():
+    problem, _ = make_problem("zoo:gpt2?layers=1", "diviml-six-nodes")
+    found = compare(problem, ["single-device"])
+    assert problem.device_count == 24
+    assert NOTE in shown(found, 140)
+    assert NOTE not in shown(found, 1000)
+
+
+def test_without_any_plan_there_is_no_device_to_speak_of():
+    assert NOTE not in shown([Comparison("met", None, "it is Tuesday")], 80)
+    assert NOTE not in shown([Comparison("met", None, "it is Tuesday")], 20)
