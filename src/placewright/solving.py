@@ -281,18 +281,20 @@ class _Asking:
         Exact planners say themselves what they have proved.
         """
         try:
-            proposal, outcome = self.once(self.asked, budget)
-            if not (self.excess(proposal.placement, outcome) > 0).any():
-                return proposal, outcome
-            reason = self._too_full()
+            return self._within_peak(budget)
         except ProvedInfeasibleError:
             raise
-        except InfeasibleError as error:
-            reason = error
-        start = plan_within_peak(self.problem, self.seed) if budget.start is None else None
-        if start is None:
-            raise reason
-        return self.once(self.asked, replace(budget, start=start))
+        except InfeasibleError:
+            start = plan_within_peak(self.problem, self.seed) if budget.start is None else None
+            if start is None:
+                raise
+        return self._within_peak(replace(budget, start=start))
+
+    def _within_peak(self, budget: Budget) -> tuple[Proposal, Outcome]:
+        proposal, outcome = self.once(self.asked, budget)
+        if (self.excess(proposal.placement, outcome) > 0).any():
+            raise self._too_full()
+        return proposal, outcome
 
     def with_less_memory(self, budget: Budget) -> tuple[Proposal, Outcome]:
         """Of a planner that counts what ops keep: ever less memory, until the peak fits too.
