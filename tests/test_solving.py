@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -25,7 +26,7 @@ from placewright.planners.base import Budget, LatencyPlanner, NoRoomError, Propo
 from placewright.planners.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.problem import Problem
-from placewright.solving import best_of, compare, quick_planners, solve
+from placewright.solving import best_of, compare, no_plan, quick_planners, solve
 from placewright.verify import verify
 from tests.strategies import problems
 
@@ -160,7 +161,7 @@ def test_a_planner_or_option_that_does_not_exist_is_refused(name, options, messa
 def test_a_large_op_that_comes_late_gets_its_room_first():
     """met fills x with 3 + 5 and y with 5, so 7 has no room: 10 − 8 = 2 and 10 − 5 = 5."""
     problem = chain([3, 5, 5, 7], [10, 10])
-    with pytest.raises(NoRoomError, match=r"for op 'o3': it needs 7 B, the most that is left"):
+    with pytest.raises(NoRoomError, match=r"for op 'o3': it needs 7 B \(the most that is left"):
         planners.create("met").plan(problem, None, 0, no_progress)
     found = solve(problem, "met")
     assert sorted(found.device_memory.tolist()) == [10, 10]
@@ -257,6 +258,57 @@ def test_a_planner_without_a_plan_is_a_line_with_its_reason():
 def test_no_plan_at_all_is_infeasible_with_every_reason():
     with pytest.raises(InfeasibleError, match=r"no planner found a plan: planner 'single-device'"):
         best_of(compare(chain([6, 6], [10, 10]), ["single-device"]))
+
+
+THREE_IN_TWICE_ONE_AND_A_HALF = chain([2.0, 2.0, 2.0], [3.0, 3.0])
+
+
+def test_what_keeps_many_planners_from_a_plan_is_said_once():
+    names = ["met", "memory-fill", "heft", "greedy"]
+    with pytest.raises(InfeasibleError) as caught:
+        best_of(compare(THREE_IN_TWICE_ONE_AND_A_HALF, names))
+    assert str(caught.value) == (
+        "none of 4 planners found a plan: found no device for op 'o0': it needs 2 B; give the "
+        "devices more memory or try another planner"
+    )
+
+
+def test_other_reasons_stand_beside_it_with_those_who_have_them():
+    with pytest.raises(InfeasibleError) as caught:
+        best_of(compare(THREE_IN_TWICE_ONE_AND_A_HALF))
+    count = len(quick_planners(THREE_IN_TWICE_ONE_AND_A_HALF))
+    assert str(caught.value) == (
+        f"none of {count} planners found a plan: found no device for op 'o0': it needs 2 B "
+        f"(memory-fill, met and {count - 3} more); no device supports every op and has the 6 B "
+        "they need (single-device); give the devices more memory or try another planner"
+    )
+
+
+def test_planners_for_throughput_have_one_word_for_what_does_not_fit():
+    problem = replace(THREE_IN_TWICE_ONE_AND_A_HALF, options=Options("throughput"))
+    with pytest.raises(InfeasibleError, match=r"found no split that fits the devices \(greedy, "):
+        best_of(compare(problem))
+
+
+@pytest.mark.parametrize(
+    ("reasons", "sentence"),
+    [
+        ({}, "no planner found a plan: time was up"),
+        (
+            {"a": "planner 'a': no (9 B); wait"},
+            "no planner found a plan: planner 'a': no (9 B); wait",
+        ),
+        ({"a": "no", "b": "planner 'b' no"}, "none of 2 planners found a plan: no"),
+        ({"a": "x; y", "b": "z"}, "none of 2 planners found a plan: x (a); z (b); y"),
+        (
+            {"a": "two\nlines", "b": "one"},
+            "none of 2 planners found a plan: two\nlines (a); one (b)",
+        ),
+        ({"a": "f(x) (is 1)", "b": "f(x) (is 2)"}, "none of 2 planners found a plan: f(x)"),
+    ],
+)
+def test_reasons_are_put_together(reasons, sentence):
+    assert str(no_plan(reasons)) == sentence
 
 
 def test_an_unknown_planner_is_refused_before_any_is_asked(monkeypatch):

@@ -13,6 +13,7 @@ from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.simulate import evaluate
+from placewright.solving import solve
 from placewright.verify import verify
 from tests.strategies import placements, problems
 
@@ -82,6 +83,45 @@ def test_the_load_puts_the_parts_together(load, value):
     plan = planned(chain(options=options), Placement([X, X, Y, Y]))
     assert plan.value == value
     assert verify(plan).ok
+
+
+@pytest.mark.parametrize(
+    ("load", "schedule", "value"),
+    [
+        ("sum", "pipedream", 8),
+        ("overlap", "pipedream", 4),
+        ("duplex", "pipedream", 4),
+        ("overlap", "gpipe", 6),
+        ("duplex", "gpipe", 6),
+    ],
+)
+def test_passes_are_added_before_the_largest_is_taken_and_in_gpipe_after(load, schedule, value):
+    """x computes 3 s and sends 1 s forward, and computes 1 s and sends 3 s backward."""
+    problem = chain(
+        op_time=[[3, 9, 9], [9, 0, 9], [1, 9, 9], [9, 0, 9]],
+        is_backward=[False, False, True, True],
+        tensor_producer=[0, 2],
+        tensor_bytes=[1, 3],
+        consumer_offsets=[0, 1, 2],
+        consumers=[1, 3],
+        options=Options("throughput", load=load, schedule=schedule, contiguous=False),
+    )
+    plan = planned(problem, Placement([X, Y, X, Y]))
+    assert plan.value == value
+    assert plan.outcome.load[X] == value
+    assert verify(plan).violations == ()
+
+
+@pytest.mark.parametrize("pinned", [[X, -1, -1, -1], [-1, -1, -1, X]])
+def test_a_pinned_op_is_in_no_stage_with_replicas(pinned):
+    alone = chain(device_memory=[9, 9, 9], options=Options("throughput", replicate=True))
+    together = Placement([X, X, X, X], replicas=((X, Y),))
+    assert verify(planned(alone, together)).ok
+    problem = replace(alone, op_pinned=np.array(pinned))
+    (said,) = verify(planned(problem, together)).violations
+    assert "is pinned to 'x' but is on 'x' and 'y'" in said
+    plan = solve(problem, "ideal-dp")
+    assert all(X not in stage for stage in plan.placement.replicas)
 
 
 def test_replicas_share_the_work_and_keep_their_weights_equal():

@@ -5,6 +5,7 @@ The outline is here: ask the planner, time what it proposes, bound it, have it j
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from placewright.graph import Floats
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
+from placewright.units import listed
 from placewright.verify import verify
 
 if TYPE_CHECKING:
@@ -210,12 +212,46 @@ def _with_best_bound(lines: list[Comparison]) -> list[Comparison]:
 
 
 def best_of(lines: Sequence[Comparison]) -> Plan:
-    """The best plan of a comparison; InfeasibleError with every planner's reason if none."""
+    """The best plan of a comparison; InfeasibleError with the planners' reasons if none."""
     plans = [line.plan for line in lines if line.plan is not None]
     if not plans:
-        reasons = "; ".join(line.error for line in lines)
-        raise InfeasibleError(f"no planner found a plan: {reasons}")
+        raise no_plan({line.planner: line.error for line in lines})
     return min(plans, key=lambda each: each.value)
+
+
+_REASON = re.compile(
+    r"(planner '[^']*':? )?(?P<cause>.*?)( \([^()]*\))?(; (?P<advice>.*))?", re.DOTALL
+)
+"""What a planner says: its name, the cause, what it found of its own, and what to do about it."""
+
+
+def no_plan(reasons: Mapping[str, str]) -> InfeasibleError:
+    """Why none of the planners found a plan: each cause once, and who said so if not all did.
+
+    >>> str(no_plan({"a": "planner 'a' found no room (2 B left); wait", "b": "found no room"}))
+    'none of 2 planners found a plan: found no room; wait'
+    """
+    if not reasons:
+        return InfeasibleError("no planner found a plan: time was up")
+    if len(reasons) == 1:
+        return InfeasibleError(f"no planner found a plan: {''.join(reasons.values())}")
+    text = in_common(reasons)
+    return InfeasibleError(f"none of {len(reasons)} planners found a plan: {text}")
+
+
+def in_common(reasons: Mapping[str, str]) -> str:
+    """Reasons by who gives them in one sentence: each cause once, those of most first."""
+    names: dict[str, list[str]] = {}
+    advice: dict[str, str] = {}
+    for name, reason in reasons.items():
+        found = _REASON.fullmatch(reason)
+        assert found is not None  # it matches all texts
+        names.setdefault(found["cause"], []).append(name)
+        advice.setdefault(found["cause"], found["advice"] or "")
+    causes = sorted(names, key=lambda cause: -len(names[cause]))
+    several = len(causes) > 1
+    parts = [f"{cause} ({listed(names[cause])})" if several else cause for cause in causes]
+    return "; ".join([*parts, *filter(None, [advice[causes[0]]])])
 
 
 def quick_planners(problem: Problem) -> list[str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
 _NUMBER = r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*"
 _PREFIX = {
@@ -84,3 +85,15 @@ def printable(text: str, keep: str = "") -> str:
     'a\\\\x1b[31m'
     """
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def listed(names: Sequence[str], shown: int = 3) -> str:
+    """Names in a sentence; of more than `shown` the first, and how many there are more.
+
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c", "d"])
+    ('a, b and c', 'a, b and 2 more')
+    """
+    if len(names) > shown:
+        names = [*names[: shown - 1], f"{len(names) - shown + 1} more"]
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

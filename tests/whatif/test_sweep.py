@@ -105,7 +105,7 @@ def test_a_cluster_without_routes_is_refused():
 
 def test_a_sweep_without_any_plan_says_why():
     lines = sweep(graph(), BOXES[:1])
-    with pytest.raises(InfeasibleError, match="no variant has a plan: box1: "):
+    with pytest.raises(InfeasibleError, match=r"no variant has a plan: .* needs"):
         require_plan(lines)
 
 

@@ -19,11 +19,10 @@ from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.kernels.pieces import connected_pieces
 from placewright.problem import Problem
-from placewright.units import format_bytes
+from placewright.units import format_bytes, listed
 
 Wide = NDArray[np.int64]
 LEFT = 0.5  # of the ops of a tie: what may stay together without those units that are named
-SHOWN = 3  # colocated ops that are named
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,9 +56,7 @@ class Tie:
         ops = forward if len(forward) > 1 else unit
         ops = ops[np.argsort(self.problem.topological_rank[ops], kind="stable")]
         names = [f"'{self.problem.op_names[op]}'" for op in ops.tolist()]
-        if len(names) > SHOWN:
-            names = [*names[: SHOWN - 1], f"{len(names) - SHOWN + 1} more"]
-        return f"{', '.join(names[:-1])} and {names[-1]}"
+        return listed(names)
 
 
 def readings(problem: Problem) -> tuple[bool, ...]:

@@ -187,7 +187,7 @@ def no_room(problem: Problem, unit: int, free: Floats, planner: str) -> NoRoomEr
     largest = max((float(free[d]) for d in range(problem.device_count)), default=0.0)
     return NoRoomError(
         f"planner '{planner}' found no device for op '{problem.op_names[op]}': it needs "
-        f"{format_bytes(problem.unit_memory[unit])}, the most that is left on one device is "
-        f"{format_bytes(largest)}; give the devices more memory or try another planner",
+        f"{format_bytes(problem.unit_memory[unit])} (the most that is left on one device is "
+        f"{format_bytes(largest)}); give the devices more memory or try another planner",
         unit,
     )

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
-from placewright.errors import InfeasibleError, ProvedInfeasibleError, VerificationError
+from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.interrupts import Interrupts
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Progress
@@ -25,6 +25,7 @@ from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
 from placewright.problem import Problem
 from placewright.ray_connection import RayCluster
+from placewright.solving import no_plan
 
 ROUND = 2
 """Tasks of one iteration. A constant: the number of workers must not change the plan."""
@@ -276,8 +277,7 @@ class Run:
             raise ProvedInfeasibleError(self.why_infeasible)
         if self.interrupts.came:
             raise KeyboardInterrupt
-        reasons = "; ".join(f"{name}: {why}" for name, why in self.refusals.items())
-        raise InfeasibleError(f"no planner found a plan: {reasons or 'time was up'}")
+        raise no_plan(self.refusals)
 
     def _why_it_ends(self) -> str:
         if self.interrupts.came:

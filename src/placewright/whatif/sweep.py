@@ -26,6 +26,7 @@ from placewright.plan import Plan
 from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
+from placewright.solving import in_common
 from placewright.whatif.variants import Variant, same_kind
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def with_front(lines: Sequence[SweepLine]) -> list[SweepLine]:
 def require_plan(lines: Sequence[SweepLine]) -> None:
     """InfeasibleError with the reasons if no variant has a plan."""
     if not any(line.plan for line in lines):
-        reasons = "; ".join(f"{line.name}: {line.error}" for line in lines)
+        reasons = in_common({line.name: line.error for line in lines})
         raise InfeasibleError(f"no variant has a plan: {reasons}")
 
 

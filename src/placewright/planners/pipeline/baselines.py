@@ -53,8 +53,9 @@ class Greedy:
             else:
                 op = int(np.flatnonzero(pieces.op_piece == piece)[0])
                 raise InfeasibleError(
-                    f"planner 'greedy' ran out of devices at op '{problem.op_names[op]}'; give "
-                    "the devices more memory or try another planner"
+                    "planner 'greedy' found no split that fits the devices (it ran out of them at "
+                    f"op '{problem.op_names[op]}'); give the devices more memory or try another "
+                    "planner"
                 )
             piece_device[piece] = device
             free[device] -= memory

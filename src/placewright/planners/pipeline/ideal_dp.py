@@ -161,9 +161,9 @@ class Search:
 
     def proposal(self, problem: Problem, name: str) -> Proposal:
         if self.best is None:
-            reason = "there is none" if self.impossible else "it found none"
+            reason = "there is no contiguous one" if self.impossible else "none that it looked at"
             raise InfeasibleError(
-                f"planner '{name}': no contiguous split fits the devices ({reason}); give the "
+                f"planner '{name}' found no split that fits the devices ({reason}); give the "
                 "devices more memory or allow stages that are not contiguous"
             )
         bound = min(self.proved, self.best.value) if problem.options.contiguous else 0.0

@@ -59,8 +59,9 @@ class LinearDP:
                         best = _better(best, best_cut(pieces, order, budget, on_progress))
         if best is None:
             raise InfeasibleError(
-                f"planner '{self.name}': no cuts of its {self.orders} linear orders fit the "
-                "devices; give them more memory, try more orders or planner 'ideal-dp'"
+                f"planner '{self.name}' found no split that fits the devices (no cuts of its "
+                f"{self.orders} linear orders do); give them more memory, try more orders or "
+                "planner 'ideal-dp'"
             )
         return Proposal(best.placement())
 

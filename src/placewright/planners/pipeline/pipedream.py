@@ -44,8 +44,9 @@ class PipeDream:
                 best = best if found is None else (found, path)
         if best is None:
             raise InfeasibleError(
-                "planner 'pipedream' found no cuts of the row of layers that fit the devices; give "
-                "them more memory or try ideal-dp, which cuts within branchings too"
+                "planner 'pipedream' found no split that fits the devices (no cuts of the row of "
+                "layers do); give them more memory or try ideal-dp, which cuts within branchings "
+                "too"
             )
         split, path = best
         return Proposal(path.expand(split.placement()))

@@ -80,8 +80,8 @@ def best_cuts(
             "that are not contiguous (--no-contiguous), or give the devices more memory"
         )
     raise InfeasibleError(
-        "planner 'row-cuts': no cuts of its linear orders fit the devices; give them more memory, "
-        "or allow stages that are not contiguous (--no-contiguous)"
+        "planner 'row-cuts' found no split that fits the devices (no cuts of its linear orders "
+        "do); give them more memory, or allow stages that are not contiguous (--no-contiguous)"
     )
 
 
