@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -95,6 +97,55 @@ def invocation_problems(draw, max_ops=5, max_accelerators=2, training=None, max_
         staging="host",
         host_latency=columns[0],
         host_seconds_per_byte=columns[1],
+    )
+
+
+@st.composite
+def tight_invocation_problems(draw, max_ops=5):
+    """As `invocation_problems`, with two CPUs or none, in any order, and little that fits.
+
+    Each device has memory of its own, and any op may be unsupported anywhere.
+    """
+    problem = draw(invocation_problems(max_ops, max_accelerators=2, max_subgraphs=3))
+    if draw(st.booleans()):
+        problem = _with_another_cpu(draw, problem)
+    order = np.array(draw(st.permutations(range(problem.device_count))))
+    times = problem.op_time[:, order].copy()
+    for _ in range(draw(st.integers(0, 3))):
+        op = draw(st.integers(0, problem.op_count - 1))
+        times[op, draw(st.integers(0, problem.device_count - 1))] = np.inf
+    needed = problem.op_memory.sum()
+    shares = st.sampled_from([0.5, 0.3, 0.7, 1.0, np.inf])
+    memory = np.array([np.ceil(needed * draw(shares)) if needed else 0.0 for _ in order])
+    rank = np.argsort(order)
+    pinned = np.where(problem.op_pinned < 0, -1, rank[problem.op_pinned])
+    return replace(
+        problem,
+        op_time=times,
+        op_pinned=pinned,
+        device_kinds=tuple(problem.device_kinds[d] for d in order),
+        device_memory=memory,
+        is_cpu=problem.is_cpu[order],
+        host_latency=problem.host_latency[:, order],
+        host_seconds_per_byte=problem.host_seconds_per_byte[:, order],
+    )
+
+
+def _with_another_cpu(draw, problem):
+    n, d = problem.op_count, problem.device_count
+    times = np.array(draw(st.lists(SLOW_TIMES, min_size=n, max_size=n)))
+    return replace(
+        problem,
+        op_time=np.column_stack([problem.op_time, times]),
+        device_names=(*problem.device_names, f"device{d}"),
+        device_kinds=(*problem.device_kinds, "cpu"),
+        device_memory=np.append(problem.device_memory, np.inf),
+        link_latency=np.zeros((d + 1, d + 1)),
+        link_seconds_per_byte=np.zeros((d + 1, d + 1)),
+        channel_offsets=np.zeros((d + 1) ** 2 + 1),
+        is_cpu=np.append(problem.is_cpu, True),
+        host_latency=np.column_stack([problem.host_latency, np.zeros(2)]),
+        host_seconds_per_byte=np.column_stack([problem.host_seconds_per_byte, np.zeros(2)]),
     )
 
 

@@ -9,32 +9,36 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.bounds import Bound
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.planners.base import Budget, no_progress
-from placewright.planners.invocation.base import slot_of
+from placewright.planners.invocation.base import atoms_of, slot_of
 from placewright.planners.invocation.baselines import (
     Expert,
     Greedy,
     MaxLoadDp,
+    Metis,
     Scotch,
     SingleDevice,
 )
 from placewright.planners.invocation.ip import InvocationIp
-from placewright.planners.invocation.search import Annealing, LinearDp, LocalSearch
+from placewright.planners.invocation.search import Annealing, LinearDp, LocalSearch, searched_bound
 from placewright.planners.invocation.starts import LinearSearch
+from placewright.planners.invocation.subgraphs import with_subgraphs
 from placewright.planners.invocation.walk import Walk
 from placewright.planning import make_problem
 from placewright.simulate.invocation import invoke
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.naive_fit import anything_fits, runs_in_subgraphs
 from tests.naive_invocation import least_latency
-from tests.strategies_invocation import invocation_problems
-from tests.test_verify_invocation import ACC0, CPU, chain
+from tests.strategies import placements
+from tests.strategies_invocation import invocation_problems, tight_invocation_problems
+from tests.test_verify_invocation import ACC0, ACC1, CPU, chain
 
 WORKLOADS = Path(__file__).parents[2].parent / "shared" / "workloads" / "tarnawski"
 
@@ -54,6 +58,83 @@ def test_the_integer_programme_finds_the_best_of_all_plans(data):
     assert verify(found).ok
     assert found.value == pytest.approx(best, rel=1e-5, abs=1e-9)
     assert found.lower_bound <= best * (1 + 1e-9)
+
+
+EVERY = {
+    "single-device": SingleDevice,
+    "greedy": Greedy,
+    "linear-dp": lambda: LinearDp(orders=5, moves=50),
+    "annealing": lambda: Annealing(iterations=200, orders=5),
+    "local-search": lambda: LocalSearch(200),
+    "max-load-dp": MaxLoadDp,
+    "metis": Metis,
+    "scotch": Scotch,
+    "invocation-ip": lambda: InvocationIp(start="100", cuts=100),
+    "invocation-ip, cold": lambda: InvocationIp(start="none", cuts=100),
+}
+LIMITED = {  # what some do not find though it exists, and how they say so
+    "single-device": "no device supports every op and has the",
+    "max-load-dp": "no split with one contiguous piece on each device",
+    "metis": "its split is not contiguous",
+    "scotch": "its split is not contiguous",
+}
+
+
+@pytest.mark.parametrize("name", EVERY)
+@settings(max_examples=150)
+@given(problem=tight_invocation_problems())
+def test_its_plan_passes_the_judge_or_nothing_fits(name, problem):
+    if name in ("metis", "scotch"):
+        pytest.importorskip({"metis": "pymetis", "scotch": "pyscotch"}[name])
+    try:
+        found = solve(problem, EVERY[name]())
+    except InfeasibleError as error:
+        assert (name in LIMITED and LIMITED[name] in str(error)) or not anything_fits(problem)
+        return
+    assert verify(found).ok
+
+
+@given(data=st.data())
+def test_a_split_says_how_many_subgraphs_are_enough(data):
+    problem = data.draw(tight_invocation_problems(8))
+    problem = replace(problem, options=replace(problem.options, subgraphs=1))
+    device = data.draw(placements(problem))
+    assume(np.isfinite(problem.op_time[np.arange(problem.op_count), device]).all())
+    least = next(q for q in range(1, 9) if runs_in_subgraphs(with_most(problem, q), device))
+    if least == 1:
+        with_subgraphs(problem, device, "some")
+        return
+    with pytest.raises(InfeasibleError, match=rf"falls into {least} .*subgraphs={least}"):
+        with_subgraphs(problem, device, "some")
+    for allowed in range(least, 5):
+        invoke(problem, with_subgraphs(with_most(problem, allowed), device, "some"))
+
+
+def with_most(problem, subgraphs):
+    return replace(problem, options=replace(problem.options, subgraphs=subgraphs))
+
+
+@pytest.mark.parametrize(("accelerator", "cpu"), [(0, 2), (1, 0)])
+def test_ops_on_a_cpu_take_no_slot_of_another_device(accelerator, cpu):
+    """From accelerator to CPU and back and, backward, to the CPU: there with a high level."""
+    problem = chain(Options("invocation-latency", subgraphs=2), backward="d")
+    problem = replace(problem, is_cpu=np.arange(3) == cpu)
+    device = np.array([accelerator, cpu, accelerator, cpu])
+    found = with_subgraphs(problem, device, "some")
+    assert found.device.tolist() == device.tolist()
+    assert found.subgraph.tolist() == [0, -1, 1, -1]
+
+
+def test_a_unit_taken_apart_is_on_one_cpu():
+    """a and d are together; each alone would be faster on another CPU."""
+    problem = chain(Options("invocation-latency"), colocate="ad")
+    times = np.tile([9.0, 2.0, 2.9], (4, 1))
+    times[3] = [9.0, 4.0, 1.0]
+    two = replace(problem, is_cpu=np.array([False, True, True]), op_time=times)
+    for atoms in (atoms_of(two), atoms_of(two, [int(two.op_unit[0])])):
+        cpus = atoms.cpu[atoms.of_op]
+        assert cpus[0] == cpus[3] == CPU
+        assert atoms.cpu_time[atoms.of_op[3]] == times[:, CPU][atoms.of_op == atoms.of_op[3]].sum()
 
 
 @settings(max_examples=60, deadline=None)
@@ -143,6 +224,16 @@ def test_a_search_that_begins_anew_keeps_the_best_of_all():
     walk.begin_anew(slot_of(problem, np.full(problem.op_count, CPU)))
     assert walk.best == best < walk.chain
     assert invoke(problem, walk.placement()).value == pytest.approx(best)
+
+
+def test_a_bound_above_any_latency_proves_that_nothing_fits():
+    """Three ops can be on an accelerator only that has room for one: memory's price has no end."""
+    elsewhere = [(op, device) for op in (1, 2, 3) for device in (ACC1, CPU)]
+    problem = chain(Options("invocation-latency"), unsupported=elsewhere, memory=1.0)
+    assert searched_bound(problem, Budget(), math.inf).value > 1000
+    for start in ("none", "100"):
+        with pytest.raises(InfeasibleError, match=r"'invocation-ip': no split .* as is proved"):
+            solve(problem, InvocationIp(start=start))
 
 
 def test_without_cuts_the_programme_proves_by_itself_beside_a_start():
@@ -257,7 +348,7 @@ def test_greedy_says_so_where_a_pin_ties_ops_to_a_device_they_cannot_be_on(troub
     problem = chain(Options("invocation-latency"), colocate="ac", **trouble)
     pinned = replace(problem, op_pinned=np.array([ACC0, -1, -1, -1]))
     pinned.check_feasible()
-    with pytest.raises(InfeasibleError, match="'greedy' found no split"):
+    with pytest.raises(InfeasibleError, match=r"'greedy': no split .* as is proved"):
         Greedy().plan(pinned, Budget(), 0, no_progress)
     elsewhere = Greedy().plan(problem, Budget(), 0, no_progress).placement
     assert (elsewhere.device[:3] != ACC0).all()

@@ -24,6 +24,7 @@ from placewright.planners.milp.instance import Instance
 from placewright.planners.milp.moirai import MoiraiMilp
 from placewright.planners.milp.precedence import END, START, Precedence
 from placewright.planners.milp.sequence import sequence_by_time
+from placewright.planners.milp.solver import Program, solve_program
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
@@ -356,6 +357,24 @@ def test_a_solver_that_does_not_start_is_named(monkeypatch):
         solve(diamond(2), MoiraiMilp(solver="gurobi"))
     with pytest.raises(PlacewrightError, match="solver 'highs' failed"):
         solve(diamond(2), MoiraiMilp())
+
+
+def test_what_a_solver_says_of_a_program_it_refuses_is_passed_on():
+    program = Program()
+    x = program.variable(0.0, 1.0)
+    program.row([(x, np.nan)], lower=0.0)
+    program.minimise(x)
+    with pytest.raises(PlacewrightError, match=r"'highs' failed: Expected finite coefficients"):
+        solve_program(program, "highs", 10.0)
+
+
+@pytest.mark.parametrize("row", [False, True])
+def test_a_program_with_an_empty_range_has_no_solution(row):
+    program = Program()
+    x = program.variable(2.0, 3.0 if row else 1.0)
+    program.row([(x, 1.0)], 0.0, -1.0 if row else 9.0)
+    program.minimise(x)
+    assert solve_program(program, "highs", 10.0).infeasible
 
 
 def test_a_program_too_large_is_refused_with_its_size(monkeypatch):

@@ -42,6 +42,7 @@ from placewright.kernels.favourite_child import favourite_child_placement, favou
 from placewright.kernels.getf import sweep_colours
 from placewright.plan import Placement
 from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal, no_room
+from placewright.planners.milp.solver import run_solver
 from placewright.problem import Problem
 from placewright.simulate.latency import rank_order
 
@@ -347,9 +348,9 @@ class LinearProgram:
 
         kind = {"glop": mathopt.SolverType.GLOP, "highs": mathopt.SolverType.HIGHS}[solver]
         try:
-            result = mathopt.solve(mathopt.Model.from_model_proto(self._model()), kind)
+            result = run_solver(mathopt.Model.from_model_proto(self._model()), kind)
             reason = result.termination.reason
-        except Exception as error:  # whatever a backend throws
+        except RuntimeError as error:
             message = f"solver {solver} failed ({error}); choose -O lp=descent"
             raise InfeasibleError(message) from None
         if reason.name.startswith("INFEASIBLE"):  # or unbounded, which ours cannot be

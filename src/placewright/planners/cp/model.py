@@ -29,6 +29,7 @@ from placewright.planners.base import Budget
 from placewright.planners.cp.frame import Frame, Owed, Parcel, transfer_times
 from placewright.planners.cp.peak import PeakRows
 from placewright.planners.cp.rows import ROUNDING, OpRows
+from placewright.planners.cp_solver import cp_solver
 from placewright.planners.milp.incumbent import twin_devices
 from placewright.planners.milp.precedence import END, LARGEST_REGION, START, Precedence
 
@@ -423,18 +424,13 @@ class Model(OpRows):
             self.solver.stop_search()
 
     def _solver(self, effort: Effort) -> Any:
-        solver = self.cp.CpSolver()
+        solver = cp_solver(workers=effort.workers, seed=effort.seed, effort=effort.units)
         parameters = solver.parameters
-        parameters.random_seed = effort.seed
-        parameters.num_workers = effort.workers
         parameters.linearization_level = effort.level
-        parameters.catch_sigint_signal = False
         parameters.binary_search_num_conflicts = effort.halving
         if effort.is_short:  # and preparation not worth its time
             parameters.cp_model_probing_level = 0
             parameters.symmetry_level = 0
-        if math.isfinite(effort.units):
-            parameters.max_deterministic_time = effort.units
         return solver
 
     def _callback(self, solver: Any, watcher: Watcher | None) -> Any:

@@ -49,14 +49,23 @@ def _same_times(problem: Problem, one: int, other: int) -> bool:
 
 
 def slot_of(problem: Problem, device: Whole, number: Whole | int = 0) -> Whole:
-    """`[op]` the slot of invocation `number` (of its way) of the op's device."""
+    """`[op]` the slot of invocation `number` (of its way) of the op's device.
+
+    A CPU is not invoked: its ops have the first slot of their way, whatever their number.
+    """
     per_way = problem.options.subgraphs
-    return np.asarray((2 * device + problem.is_backward) * per_way + number, dtype=np.int64)
+    invoked = np.where(problem.is_cpu[device], 0, number)
+    return np.asarray((2 * device + problem.is_backward) * per_way + invoked, dtype=np.int64)
+
+
+def device_of(problem: Problem, op_slot: Whole) -> Whole:
+    """`[op]` the device of its slot."""
+    return op_slot // (2 * problem.options.subgraphs)
 
 
 def placement_of(problem: Problem, op_slot: Whole) -> Placement:
     """Slots as a placement; subgraphs are numbered from 0 per accelerator, in their order."""
-    device = op_slot // (2 * problem.options.subgraphs)
+    device = device_of(problem, op_slot)
     subgraph = np.full(problem.op_count, -1)
     for accelerator in np.unique(device[~problem.is_cpu[device]]):
         there = device == accelerator
@@ -181,23 +190,45 @@ def _atoms(problem: Problem, of_op: Whole, ends: Whole, on_cpu_only: Flags) -> A
     time = np.zeros((count, problem.device_count))
     np.add.at(time, of_op, np.where(may_be, problem.op_time, np.inf))
     memory = np.bincount(of_op, problem.op_memory, count).astype(np.float64)
-    cpu, cpu_time = _best_cpu(problem, time)
+    cpu, cpu_time = _best_cpu(problem, time, _tied_on_cpus(problem, of_op, on_cpu_only))
     return Atoms(
         offsets, ops, of_op, memory, time, cpu, cpu_time, before, before_offsets, after,
         after_offsets,
     )  # fmt: skip
 
 
-def _best_cpu(problem: Problem, time: Floats) -> tuple[Whole, Floats]:
-    """`[atom]` the CPU that is fastest for all of it and its seconds; -1 and inf if there is none.
+def _tied_on_cpus(problem: Problem, of_op: Whole, on_cpu_only: Flags) -> Whole:
+    """`[atom]` one of the atoms that must be on its CPU: a unit taken apart has ops in both.
 
-    A CPU that cannot keep the whole model is left out here.
+    Or in both and a third one, and so on.
+    """
+    import rustworkx as rx
+
+    count = int(of_op.max()) + 1
+    graph = rx.PyGraph()
+    graph.add_nodes_from(range(count + problem.unit_count))
+    pairs = np.stack([of_op, count + problem.op_unit], axis=1)[on_cpu_only]
+    graph.add_edges_from_no_data([(atom, unit) for atom, unit in pairs.tolist()])
+    tie = np.arange(count)
+    for members in rx.connected_components(graph):
+        atoms = [node for node in members if node < count]
+        if len(atoms) > 1:
+            tie[atoms] = atoms[0]
+    return tie
+
+
+def _best_cpu(problem: Problem, time: Floats, tie: Whole) -> tuple[Whole, Floats]:
+    """`[atom]` the CPU that is fastest for all it is tied to, and the atom's seconds there.
+
+    -1 and inf if there is none. A CPU that cannot keep the whole model is left out here.
     """
     roomy = problem.is_cpu & (problem.device_memory >= problem.op_memory.sum())
-    there = np.where(roomy[None, :], time, np.inf)
-    cpu = there.argmin(axis=1)
-    seconds: Floats = there[np.arange(len(time)), cpu]
-    return np.where(np.isfinite(seconds), cpu, -1).astype(np.int64), seconds
+    tied_time = np.zeros(time.shape)
+    np.add.at(tied_time, tie, np.where(roomy[None, :], time, np.inf))
+    cpu = tied_time.argmin(axis=1)[tie]
+    possible = np.isfinite(tied_time.min(axis=1))[tie]
+    seconds = np.where(possible, time[np.arange(len(time)), cpu], np.inf)
+    return np.where(possible, cpu, -1).astype(np.int64), seconds
 
 
 def csr(row: Whole, item: Whole, rows: int) -> tuple[Whole, Whole]:

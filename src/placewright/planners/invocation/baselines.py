@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -18,12 +19,14 @@ from placewright.planners.invocation.base import (
     InvocationPlanner,
     accelerators,
     atoms_of,
+    device_of,
     nothing_fits,
     placement_of,
     slot_of,
 )
-from placewright.planners.invocation.starts import filled
-from placewright.planners.invocation.subgraphs import with_subgraphs
+from placewright.planners.invocation.search import first_slots
+from placewright.planners.invocation.starts import LinearSearch, filled
+from placewright.planners.invocation.subgraphs import subgraph_slots, with_subgraphs
 from placewright.problem import Problem
 from placewright.units import format_bytes
 
@@ -55,7 +58,8 @@ class Greedy(InvocationPlanner):
     """Fill one accelerator after another in topological order; the rest goes to CPUs (§7).
 
     Of atoms: colocated ops, and all that contiguity ties to them. An accelerator is left for
-    good at the first atom that it has no room for or does not support.
+    good at the first atom that it has no room for or does not support. Where something is left
+    over, or what was filled cannot run, the answer is the first split that `first_slots` finds.
     """
 
     name: ClassVar[str] = "greedy"
@@ -63,10 +67,14 @@ class Greedy(InvocationPlanner):
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         atoms = atoms_of(problem)
         slots = filled(problem, atoms, topological(atoms), accelerators(problem))
+        if slots is not None:
+            slots, *_ = subgraph_slots(problem, device_of(problem, slots))
         if slots is None:
-            raise nothing_fits(self.name)
-        device = slots // (2 * problem.options.subgraphs)
-        return Proposal(with_subgraphs(problem, device, self.name))
+            search = LinearSearch(problem, np.random.default_rng(seed), budget)
+            slots = first_slots(search, self.name)
+            if latency(problem, slots) == math.inf:
+                raise nothing_fits(self.name)
+        return Proposal(placement_of(problem, slots))
 
 
 class MaxLoadDp(InvocationPlanner):
@@ -82,7 +90,13 @@ class MaxLoadDp(InvocationPlanner):
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         from placewright.planners.pipeline.ideal_dp import IdealDP
 
-        found = IdealDP().plan(_pipelined(problem), budget, seed, on_progress)
+        try:
+            found = IdealDP().plan(_pipelined(problem), budget, seed, on_progress)
+        except InfeasibleError:
+            raise InfeasibleError(
+                f"planner '{self.name}' found no split with one contiguous piece on each device; "
+                "give the devices more memory or try another planner"
+            ) from None
         return Proposal(with_subgraphs(problem, found.placement.device, self.name))
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.bounds.bound import Bound
 from placewright.errors import InfeasibleError, OptionError
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress, Proposal
 from placewright.planners.invocation.base import InvocationPlanner
-from placewright.planners.invocation.program import InvocationProgram, value_of
+from placewright.planners.invocation.exact import best_split, proved_infeasible
+from placewright.planners.invocation.program import binaries, value_of
 from placewright.planners.invocation.search import (
     MOST_CUTS,
     PROVED,
@@ -20,13 +19,7 @@ from placewright.planners.invocation.search import (
     count_option,
     searched_bound,
 )
-from placewright.planners.milp.solver import (
-    SOLVERS,
-    Answer,
-    OutOfTimeError,
-    safe_bound,
-    solve_program,
-)
+from placewright.planners.milp.solver import SOLVERS, OutOfTimeError
 from placewright.problem import Problem
 
 DEFAULT_SECONDS = 600.0
@@ -69,9 +62,7 @@ class InvocationIp(InvocationPlanner):
         self.cuts = count_option(self.name, "cuts", cuts, least=0)
 
     def supports(self, problem: Problem) -> str | None:
-        per_device = problem.options.subgraphs * (2 if problem.is_backward.any() else 1)
-        parts = problem.unit_count if problem.options.subgraphs == 1 else problem.op_count
-        count = parts * int((~problem.is_cpu).sum()) * per_device
+        count = binaries(problem)
         if count <= MAX_BINARIES:
             return None
         return (
@@ -88,7 +79,9 @@ class InvocationIp(InvocationPlanner):
         answer = None
         try:
             on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.3)
-            best, answer, proved = self._solve(problem, best, bound.value, limit, seed)
+            best, answer, proved = best_split(
+                problem, best, bound.value, limit, self.solver, self.nodes, seed
+            )
             if proved > bound.value:
                 bound = Bound(proved, f"{self.name} ({self.solver})")
         except OutOfTimeError:
@@ -98,11 +91,7 @@ class InvocationIp(InvocationPlanner):
                 raise
         if best is None:
             if answer and answer.infeasible:
-                raise InfeasibleError(
-                    f"planner '{self.name}': no split into so many contiguous subgraphs fits the "
-                    f"devices' memory, as {self.solver} has proved; give the devices more memory "
-                    "or allow more subgraphs"
-                )
+                raise proved_infeasible(self.name)
             raise reason or InfeasibleError(
                 f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more "
                 "time or try another planner"
@@ -130,53 +119,3 @@ class InvocationIp(InvocationPlanner):
 
     def _bound(self, problem: Problem, budget: Budget, value: float = math.inf) -> Bound:
         return searched_bound(problem, budget, value, self.cuts) if self.cuts else Bound(0.0, "")
-
-    def _solve(
-        self, problem: Problem, best: Placement | None, least: float, limit: Budget, seed: int
-    ) -> tuple[Placement | None, Answer, float]:
-        """The best placement, the solver's last answer, and what it has proved, in seconds."""
-        ranked = False
-        horizon = value_of(problem, best) if best else _enough(problem)
-        horizon *= 1 + 1e-6  # what the solver's tolerances could cut off
-        formulation = InvocationProgram(problem, horizon, least, limit, ranked=ranked)
-        while True:
-            hint = formulation.hint(best) if best and not ranked else None
-            answer = solve_program(
-                formulation.program, self.solver, limit.left, hint, self.nodes, seed
-            )
-            proved = safe_bound(answer) * formulation.scale
-            if answer.values is None:
-                return best, answer, proved
-            found = formulation.decode(answer.values)
-            if units := _overfull(problem, found):
-                formulation.forbid(*units)
-                continue
-            value = value_of(problem, found)
-            if math.isinf(value) and not ranked:
-                ranked = True
-                formulation = InvocationProgram(problem, horizon, least, limit, ranked=True)
-                continue
-            if best is None or value < value_of(problem, best):
-                best = found if math.isfinite(value) else best
-            return best, answer, proved
-
-
-def _enough(problem: Problem) -> float:
-    """Seconds that any plan ends within: every op at its slowest, every transfer by every slot."""
-    slowest = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0).max(axis=1).sum()
-    invocations = 2 * problem.options.subgraphs
-    transfers = problem.host_latency.sum() * problem.tensor_count + float(
-        problem.host_seconds_per_byte.sum() * problem.tensor_bytes.sum()
-    )
-    return max(float(slowest) + invocations * float(transfers), 1e-12)
-
-
-def _overfull(problem: Problem, placement: Placement) -> tuple[int, list[int]] | None:
-    """A device that the solver's tolerance let overflow, and the units on it."""
-    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
-    over = np.flatnonzero(used > problem.device_memory * (1 + 1e-12))
-    if not len(over):
-        return None
-    device = int(over[0])
-    units = np.unique(problem.op_unit[placement.device == device])
-    return device, [int(unit) for unit in units if problem.unit_memory[unit] > 0]

@@ -386,6 +386,13 @@ class InvocationProgram:
         return Placement(device, subgraph=number)
 
 
+def binaries(problem: Problem) -> int:
+    """How many yes-or-no variables the programme has for where parts go, CPUs aside."""
+    per_device = problem.options.subgraphs * (2 if problem.is_backward.any() else 1)
+    parts = problem.unit_count if problem.options.subgraphs == 1 else problem.op_count
+    return parts * int((~problem.is_cpu).sum()) * per_device
+
+
 def value_of(problem: Problem, placement: Placement) -> float:
     """Seconds; infinite where the subgraphs wait for each other in a circle."""
     try:

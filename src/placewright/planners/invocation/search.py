@@ -18,12 +18,14 @@ from placewright.errors import OptionError
 from placewright.kernels.invocation import Whole, latency
 from placewright.kernels.invocation_search import COLDEST
 from placewright.kernels.invocation_segments import Atoms, random_order
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.base import Budget, NoRoomError, Progress, Proposal
 from placewright.planners.invocation.base import (
     InvocationPlanner,
     accelerators,
     nothing_fits,
+    slots_of,
 )
+from placewright.planners.invocation.exact import any_split
 from placewright.planners.invocation.starts import (
     MOST_STOPS,
     LinearSearch,
@@ -240,15 +242,26 @@ def affordable_orders(search: LinearSearch, wanted: int) -> int:
 
 
 def first_slots(search: LinearSearch, planner: str) -> Whole:
-    """Slots that fit the memory, contiguous if one of a few tries is.
+    """Slots that fit the memory, and that can run if a few tries or the solver find such.
 
-    NoRoomError if a unit has no room.
+    InfeasibleError if the solver proves that there are none, NoRoomError if a unit has no room.
     """
+    problem = search.problem
     for _ in range(START_TRIES):
-        slots = random_fill(search.problem, search.atoms, search.rng)
-        if slots is not None and latency(search.problem, slots) < math.inf:
+        slots = random_fill(problem, search.atoms, search.rng)
+        if slots is not None and latency(problem, slots) < math.inf:
             return slots
-    return scattered(search.problem, planner)
+    try:
+        slots = scattered(problem, planner)
+    except NoRoomError:
+        found = any_split(problem, planner, search.budget)
+        if found is None:
+            raise
+        return slots_of(problem, found)
+    if latency(problem, slots) < math.inf:
+        return slots
+    found = any_split(problem, planner, search.budget)
+    return slots if found is None else slots_of(problem, found)
 
 
 def another_start(search: LinearSearch, planner: str) -> Whole:

@@ -25,6 +25,7 @@ from placewright.planners.invocation.base import (
     placement_of,
     slot_of,
 )
+from placewright.planners.invocation.subgraphs import subgraph_slots
 from placewright.planners.pace import Herald
 from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
@@ -164,15 +165,18 @@ def filled(problem: Problem, atoms: Atoms, order: Whole, devices: Whole) -> Whol
 
 
 def scattered(problem: Problem, planner: str) -> Whole:
-    """`[op]` slots: each unit, the largest first, on the device with most room; not contiguous.
+    """`[op]` slots: each unit, the largest first, on the device with most room.
 
+    In subgraphs that can run if few enough do, else in one of each way, not contiguous.
     NoRoomError if no device has room for a unit.
     """
     account = MemoryAccount(problem, planner)
     for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
         roomiest = np.argsort(-account.free, kind="stable").astype(np.int32)
         account.place_first(unit, roomiest)
-    return slot_of(problem, account.unit_device[problem.op_unit])
+    device = account.unit_device[problem.op_unit]
+    slots, _, _ = subgraph_slots(problem, device)
+    return slot_of(problem, device) if slots is None else slots
 
 
 def _takes(atoms: Atoms, free: Floats, atom: int, device: int) -> bool:

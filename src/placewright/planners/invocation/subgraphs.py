@@ -20,23 +20,35 @@ def with_subgraphs(problem: Problem, device: Whole, planner: str) -> Placement:
 
     InfeasibleError if that is more than allowed.
     """
+    slots, needed, accelerator = subgraph_slots(problem, device)
+    if slots is None:
+        raise InfeasibleError(
+            f"planner '{planner}': its split is not contiguous, it falls into {needed} "
+            f"subgraphs on '{problem.device_names[accelerator]}' and "
+            f"{problem.options.subgraphs} are allowed; allow more (subgraphs={needed}) "
+            "or try another planner"
+        )
+    return placement_of(problem, slots)
+
+
+def subgraph_slots(problem: Problem, device: Whole) -> tuple[Whole | None, int, int]:
+    """`[op]` slots of ops on these devices, None if there are too few.
+
+    And the most subgraphs that an accelerator has in a way, and which that is.
+    """
     whole = slot_of(problem, device)
     if latency(problem, whole) < math.inf:
-        return placement_of(problem, whole)
+        return whole, 1, -1
     number = merged_levels(problem, device)
+    most, where = 1, -1
     for accelerator in np.flatnonzero(~problem.is_cpu).tolist():
         for way in (False, True):
             there = (device == accelerator) & (problem.is_backward == way)
-            needed = len(np.unique(number[there]))
-            if needed > problem.options.subgraphs:
-                raise InfeasibleError(
-                    f"planner '{planner}': its split is not contiguous, it needs {needed} "
-                    f"subgraphs on '{problem.device_names[accelerator]}' and "
-                    f"{problem.options.subgraphs} are allowed; allow more (subgraphs={needed}) "
-                    "or try another planner"
-                )
-            number[there] = np.unique(number[there], return_inverse=True)[1]
-    return placement_of(problem, slot_of(problem, device, number))
+            kinds, number[there] = np.unique(number[there], return_inverse=True)
+            if len(kinds) > most:
+                most, where = len(kinds), accelerator
+    fits = most <= problem.options.subgraphs
+    return (slot_of(problem, device, number) if fits else None), most, where
 
 
 def merged_levels(problem: Problem, device: Whole) -> Whole:

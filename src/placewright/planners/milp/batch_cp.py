@@ -7,6 +7,7 @@ that what it proves holds for the true ones, and plans are timed anew.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import Budget
 from placewright.planners.cp.model import run
+from placewright.planners.cp_solver import cp_solver
 from placewright.planners.milp.batch_instance import Batch, BatchIncumbent, BatchInstance
 from placewright.planners.milp.batch_instance import chunk_devices as chunks_of
 from placewright.planners.milp.batch_program import new_names, placement_of
@@ -275,7 +277,7 @@ class BatchModel:
         self,
         seconds: float,
         seed: int,
-        deterministic: float | None = None,
+        deterministic: float = math.inf,
         found: Callable[[Placement], None] | None = None,
     ) -> ModelAnswer:
         """What is found in `seconds`; `found` hears of it on the way, in CP-SAT's thread.
@@ -284,15 +286,8 @@ class BatchModel:
         """
         from ortools.sat.python import cp_model
 
-        solver = cp_model.CpSolver()
-        parameters = solver.parameters
-        parameters.max_time_in_seconds = seconds
-        parameters.random_seed = seed
-        parameters.num_workers = os.cpu_count() or 2
-        parameters.catch_sigint_signal = False  # else Ctrl-C kills the process from then on
-        if deterministic is not None:
-            parameters.max_deterministic_time = deterministic
-            parameters.num_workers = 1
+        workers = (os.cpu_count() or 2) if math.isinf(deterministic) else 1
+        solver = cp_solver(workers=workers, seed=seed, seconds=seconds, effort=deterministic)
         status, interrupted = run(solver, self.model, self._callback(found))
         if interrupted:
             raise KeyboardInterrupt

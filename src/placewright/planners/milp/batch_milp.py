@@ -147,7 +147,8 @@ class BatchMilp:
         def tell(found: Placement) -> None:
             herald.tell(timed_batches(instance.problem, found).value, lambda: found)
 
-        answer = model.solve(limit.left, seed, self.nodes and self.nodes / 1000, tell)
+        effort = self.nodes / 1000 if self.nodes else math.inf
+        answer = model.solve(limit.left, seed, effort, tell)
         infeasible = answer.complete and answer.placement is None
         return answer.placement, answer.bound, infeasible
 

@@ -284,7 +284,7 @@ class _Search:
             model = BatchModel(window, self.symmetry, self.limit)
             model.hint(self.best)
             seconds = min(planner.module_seconds, max(self.limit.left, 0.0))
-            deterministic = DETERMINISTIC_SECONDS if planner.iterations else None
+            deterministic = DETERMINISTIC_SECONDS if planner.iterations else math.inf
             answer = model.solve(seconds, seed, deterministic)
             found, complete = answer.placement, answer.complete
             return (better(self.problem, None, found) if found else None), complete

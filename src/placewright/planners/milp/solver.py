@@ -105,6 +105,14 @@ class Program:
     def minimise(self, variable: int) -> None:
         self.objective = variable
 
+    def has_empty_range(self) -> bool:
+        """Whether a variable has no value, or a row no sum, between its bounds.
+
+        As where the least value known is above the largest allowed. To solvers that is bad input.
+        """
+        lower, upper = np.array(self.lower + self.row_lower), np.array(self.upper + self.row_upper)
+        return bool((lower > upper).any())
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -116,6 +124,7 @@ class Answer:
 
 
 NOTHING = Answer(None, 0.0)
+NO_SOLUTION = Answer(None, 0.0, infeasible=True)
 
 
 def safe_bound(answer: Answer) -> float:
@@ -145,6 +154,8 @@ def solve_program(
     """
     if seconds <= 0:
         return NOTHING
+    if program.has_empty_range():
+        return NO_SOLUTION
     from ortools.util.python.solve_interrupter import SolveInterrupter
 
     limit = Budget(seconds)
@@ -217,10 +228,26 @@ def _solve(
         parameters.threads = THREADS
     else:
         interrupter = None  # MathOpt's SCIP complains of it and goes on
-    result = mathopt.solve(
+    result = run_solver(
         model, kind, params=parameters, model_params=extras, interrupter=interrupter
     )
     return _answer(result, mathopt)
+
+
+def run_solver(model: Any, kind: Any, **arguments: Any) -> Any:
+    """`mathopt.solve`; RuntimeError with the solver's own words where it fails.
+
+    What MathOpt raises differs from version to version. That of OR-Tools 9.15 fails as it makes an
+    exception of the solver's status, for an attribute that a status does not have; the status is
+    what that failure came from.
+    """
+    from ortools.math_opt.python import mathopt
+
+    try:
+        return mathopt.solve(model, kind, **arguments)
+    except Exception as error:
+        told = error.__context__ if isinstance(error, AttributeError) else None
+        raise RuntimeError(str(told or error)) from error
 
 
 def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> Answer:
@@ -240,10 +267,10 @@ def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> Answer:
         parameters.time_limit = _time_limit(limit)
         parameters.highs.double_options["mip_feasibility_tolerance"] = tolerance
         try:
-            result = mathopt.solve(
+            result = run_solver(
                 model, mathopt.SolverType.HIGHS, params=parameters, model_params=extras
             )
-        except Exception as error:  # what MathOpt raises differs from version to version
+        except RuntimeError as error:
             failure = error
         else:
             return _answer(result, mathopt)
@@ -269,8 +296,8 @@ def _two_threads() -> bool:
     parameters = mathopt.SolveParameters()
     parameters.highs.int_options["threads"] = THREADS
     try:
-        mathopt.solve(model, mathopt.SolverType.HIGHS, params=parameters)
-    except Exception:  # as above
+        run_solver(model, mathopt.SolverType.HIGHS, params=parameters)
+    except RuntimeError:
         return False
     return True
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from placewright.graph import Floats
+from placewright.planners.cp_solver import cp_solver
 from placewright.planners.milp.incumbent import Incumbent
 from placewright.planners.modular.arc import Arc
 from placewright.planners.modular.line import Line
@@ -88,11 +89,7 @@ def fitted(
     for terms in memory:
         model.add(sum(terms) <= UNITS)
     model.minimize(sum(cost))
-    solver = cp_model.CpSolver()
-    solver.parameters.num_workers = 1
-    solver.parameters.max_deterministic_time = DETERMINISTIC_SECONDS
-    if math.isfinite(seconds):
-        solver.parameters.max_time_in_seconds = seconds
+    solver = cp_solver(workers=1, seconds=seconds, effort=DETERMINISTIC_SECONDS)
     if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
     found = [next((arc, plan) for x, arc, plan in row if solver.value(x)) for row in chosen]

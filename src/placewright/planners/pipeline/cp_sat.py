@@ -18,9 +18,9 @@ import numpy as np
 from placewright.errors import PlacewrightError
 from placewright.graph import Floats
 from placewright.planners.base import Budget
+from placewright.planners.cp_solver import cp_solver
 from placewright.planners.milp.solver import (
     HORIZON,
-    LONGEST_SECONDS,
     ROWS_BETWEEN_LOOKS,
     Answer,
     OutOfTimeError,
@@ -31,7 +31,6 @@ UNITS = 1_000_000 / HORIZON  # of the objective, per unit of the program's time
 SHARES = 1_000_000  # in which shares, such as of a memory, are counted
 LOOK_SECONDS = 0.1  # between two looks at the clock
 GRACE_SECONDS = 0.4  # for the solver to stop; then it is left behind
-MOST_SEED = 2**31  # what CP-SAT takes
 
 
 def solve_whole(
@@ -41,7 +40,7 @@ def solve_whole(
     *,
     workers: int = 2,
     seed: int = 0,
-    effort: float | None = None,
+    effort: float = math.inf,
     repeatable: bool = False,
     relaxed: bool = True,
     on_solution: Callable[[Floats], None] | None = None,
@@ -66,16 +65,10 @@ def solve_whole(
     model, variables = _model(program, limit)
     for variable, value in (hint or {}).items():
         model.add_hint(variables[variable], round(value))
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = min(max(limit.left, 0.0), LONGEST_SECONDS)
-    solver.parameters.num_workers = workers
-    solver.parameters.random_seed = seed % MOST_SEED
+    solver = cp_solver(workers=workers, seed=seed, seconds=limit.left, effort=effort)
     solver.parameters.interleave_search = repeatable and workers > 1
-    solver.parameters.catch_sigint_signal = False  # else Ctrl-C kills the process from then on
     if not relaxed:
         solver.parameters.linearization_level = 0
-    if effort is not None:
-        solver.parameters.max_deterministic_time = effort
     watcher = _watcher(variables, on_solution is not None)
     if on_bound is not None:
         solver.best_bound_callback = watcher.on_bound
