@@ -196,10 +196,11 @@ def test_a_start_that_does_not_hold_is_refused():
         best_plan(small, Limits(1.0), processes=1, start=everything_there)
 
 
-def test_where_nothing_fits_the_reasons_are_given():
-    three_of_two_bytes_in_twice_three = chain([2.0, 2.0, 2.0], [3.0, 3.0])
+def test_where_nothing_is_found_the_reasons_are_given(monkeypatch):
+    heuristics = [Member(name, "construct") for name in ("heft", "m-topo", "memory-fill")]
+    monkeypatch.setattr(run, "members_for", lambda *_: heuristics)
     with pytest.raises(InfeasibleError) as caught:
-        best_plan(three_of_two_bytes_in_twice_three, Limits(2.0), processes=1)
+        best_plan(packing(), Limits(2.0), processes=1)
     assert re.match(r"none of \d+ planners found a plan: found no device for", str(caught.value))
     assert str(caught.value).count("found no device for") == 1  # not once for each of them
 
