@@ -119,7 +119,8 @@ def test_who_is_useless_is_not_asked_again(problem):
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):
     members = [Member("a", "prove", cores="processes"), Member("b", "prove", decides=True)]
     rota, standing = Rota(members, 0, False), Standing(problem, Origin())
-    assert rota.next(standing, 100.0, workers=2).member.name == "b"
+    task = rota.next(standing, 100.0, workers=2)
+    assert (task.member.name, task.seconds) == ("b", 100.0)
     rota = Rota(members, 0, False)
     standing.offer(everything_on(problem, 0), "b")
     assert rota.next(standing, 100.0, workers=2).member.name == "a"

@@ -91,6 +91,8 @@ class Rota:
         if self.provers and self._may_prove(workers) and not self._must_wait(self.provers[0]):
             member = self.provers.popleft()
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
+            if standing.placement is None and member.decides:
+                share = 1.0  # nobody else has found anything to go on from
             task = self._task(member, standing, left * share, math.inf if member.alone else 1)
             self.proving.add(task.number)
             return task
