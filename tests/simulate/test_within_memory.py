@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.graph import GraphBuilder
-from placewright.kernels.arrays import arrays_of
+from placewright.kernels.arrays import arrays_with_memory
 from placewright.kernels.within_memory import OVERFULL, value_within_memory
 from placewright.options import Options
 from placewright.plan import Placement, Plan
@@ -26,7 +26,7 @@ def test_a_sequence_that_fits_is_a_schedule_the_judge_accepts(data):
     device = data.draw(placements(problem))
     assume(np.isfinite(problem.op_time[np.arange(problem.op_count), device]).all())
     placement = Placement(device, data.draw(sequences(problem)))
-    value = value_within_memory(arrays_of(problem), placement.device, placement.sequence)
+    value = value_within_memory(arrays_with_memory(problem), placement.device, placement.sequence)
     schedule = time_placement(problem, placement)
     fits = value < OVERFULL
     assert fits == (not (peak_excess(problem, placement, schedule) > 0).any())
@@ -49,7 +49,9 @@ def test_it_is_the_better_of_two_orders_timed_step_by_step(data):
             for each in (sequence, _by_start(problem, device, sequence))
         )
     ]
-    value = value_within_memory(arrays_of(problem), np.array(device, dtype=np.int32), sequence)
+    value = value_within_memory(
+        arrays_with_memory(problem), np.array(device, dtype=np.int32), sequence
+    )
     assert (value if value < OVERFULL else math.inf) == min(values)
 
 
@@ -73,7 +75,7 @@ def test_no_schedule_that_fits_is_shorter_than_the_best_order_of_brute_force(pro
     """Brute force finds a schedule where gating its own order does, and never a longer one."""
     best = naive_peak.shortest_makespan(problem)
     found = [
-        value_within_memory(arrays_of(problem), placement.device, placement.sequence)
+        value_within_memory(arrays_with_memory(problem), placement.device, placement.sequence)
         for placement in (
             schedule_placement(problem, np.array(device, dtype=np.int32))
             for device in product(range(problem.device_count), repeat=problem.op_count)

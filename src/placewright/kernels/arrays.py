@@ -36,8 +36,7 @@ class Arrays(NamedTuple):
     channel_count: int
     by_tensor: bool
     op_memory: Any
-    device_memory: Any
-    is_peak: bool  # what lives besides counts too (`within_memory`)
+    device_memory: Any  # None where memory is no matter (see `arrays_with_memory`)
 
 
 def arrays_of(problem: Problem) -> Arrays:
@@ -67,11 +66,22 @@ def arrays_of(problem: Problem) -> Arrays:
             len(channel_names),
             problem.options.transfer_unit == "tensor",
             problem.op_memory,
-            problem.device_memory,
-            problem.options.memory == "peak",
+            None,
         )
         problem.__dict__["_kernel_arrays"] = cached
     return cached
+
+
+def arrays_with_memory(problem: Problem) -> Arrays:
+    """The same; under memory option ``peak`` with the devices' memory.
+
+    For kernels that then wait for memory (`within_memory.if_memory_counts`). The others are
+    compiled once, for arrays without it.
+    """
+    arrays = arrays_of(problem)
+    if problem.options.memory == "resident":
+        return arrays
+    return arrays._replace(device_memory=problem.device_memory)
 
 
 def _shared_tensor(problem: Problem) -> Ints:

@@ -31,7 +31,7 @@ from placewright.kernels.retiming import (
     forget,
     retime,
 )
-from placewright.kernels.within_memory import value_within_memory
+from placewright.kernels.within_memory import if_memory_counts
 
 COLDEST = 1e-300  # seconds; a temperature that still divides
 CRITICAL_SHARE = 0.5  # of the draws: ops on a longest path
@@ -85,11 +85,9 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
             return
         first, last, reach = extent(p, space, t, count)
     value = retime(p, t, first, last, reach, limit)
-    if p.is_peak and value < REJECTED:  # `t` has the times as if memory were no matter
-        value = value_within_memory(p, t.device, t.sequence)
-        if value > limit:
-            value = REJECTED
-    if value < REJECTED:
+    if value < REJECTED:  # `t` has the times as if memory were no matter
+        value = if_memory_counts(p, t.device, t.sequence, value)
+    if value <= limit:
         commit(t, last, value)
         return
     forget(t)

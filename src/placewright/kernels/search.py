@@ -23,7 +23,7 @@ from placewright.kernels.mutations import (
     take_back,
 )
 from placewright.kernels.timing import time_sequence
-from placewright.kernels.within_memory import OVERFULL, value_within_memory
+from placewright.kernels.within_memory import OVERFULL, if_memory_counts
 
 CURRENT, BEST = 0, 1  # in State.value
 POSITION, SINCE, CHOSEN = 0, 1, 2  # in the scan of `descend`
@@ -36,13 +36,12 @@ def evaluate(p, state, scratch):
 
     `within_memory.OVERFULL` or more if it does not fit memory of which the peak counts.
     """
-    if p.is_peak:
-        return value_within_memory(p, state.device, state.sequence)
-    return time_sequence(
+    makespan = time_sequence(
         p, state.device, state.sequence, scratch.op_ready, scratch.op_finish,
         scratch.edge_finish, scratch.device_free, scratch.channel_free,
         scratch.nothing, scratch.nothing,
     )  # fmt: skip
+    return if_memory_counts(p, state.device, state.sequence, makespan)
 
 
 @njit(cache=True, nogil=True)

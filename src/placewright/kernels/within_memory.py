@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from placewright.kernels.arrays import NOT_SENT
 from placewright.kernels.compiled import njit
@@ -69,6 +71,23 @@ def time_within_memory(
         p, device, by_start, op_ready, op_finish, edge_finish, device_free, channel_free,
         op_start, edge_start,
     )  # fmt: skip
+
+
+def if_memory_counts(p, device, sequence, makespan):
+    """`makespan` or, under memory option ``peak``, `value_within_memory`.
+
+    Which of the two is decided when a kernel is compiled, by the type of ``p.device_memory``: those
+    that time sequences without regard to memory have nothing of this in them.
+    """
+    return makespan if p.device_memory is None else value_within_memory(p, device, sequence)
+
+
+@overload(if_memory_counts)
+def _if_memory_counts(p, device, sequence, makespan):
+    memory = p.types[p.fields.index("device_memory")]
+    if isinstance(memory, types.NoneType):
+        return lambda p, device, sequence, makespan: makespan
+    return lambda p, device, sequence, makespan: value_within_memory(p, device, sequence)
 
 
 @njit(cache=True, nogil=True)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placewright.graph import Ints
 from placewright.kernels import refining as kernel
-from placewright.kernels.arrays import Arrays, arrays_of
+from placewright.kernels.arrays import Arrays, arrays_with_memory
 from placewright.kernels.dominators import dominator_tree
 from placewright.kernels.rearranging import Structure
 from placewright.kernels.retiming import BEST, CURRENT, STRIDE, Timeline, begin
@@ -75,7 +75,7 @@ class Refinement:
         """`start` fits; without a sequence it is scheduled first."""
         self.problem = problem
         self.rng = np.random.default_rng(seed)
-        self.arrays = arrays_of(problem)
+        self.arrays = arrays_with_memory(problem)
         self.space = space_of(problem, problem.topological_order)
         self.structure = structure_of(problem)
         self.critical = np.zeros(problem.op_count + 1, dtype=np.int32)

@@ -15,7 +15,7 @@ from placewright.coarsen.orders import m_topo
 from placewright.graph import Ints
 from placewright.kernels import mutations
 from placewright.kernels import search as kernel
-from placewright.kernels.arrays import arrays_of
+from placewright.kernels.arrays import arrays_of, arrays_with_memory
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
 from placewright.planners.milp.incumbent import fitting
@@ -34,7 +34,7 @@ class Walk(Pace):
         super().__init__(budget, limit)
         self.problem = problem
         self.rng = np.random.default_rng(seed)
-        self.arrays = arrays_of(problem)
+        self.arrays = arrays_with_memory(problem)
         order = m_topo(problem)
         self.space = space_of(problem, order)
         self.state = state_of(problem, self.space, order, start)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from placewright.errors import VerificationError
 from placewright.graph import Floats, Ints, given_up
-from placewright.kernels.arrays import NOT_SENT, arrays_of
+from placewright.kernels.arrays import NOT_SENT, arrays_of, arrays_with_memory
 from placewright.kernels.dispatch import dispatch, floor_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
@@ -43,7 +43,7 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
     n, edges = problem.op_count, problem.edge_count
     op_start, op_finish = np.empty(n), np.empty(n)
     edge_start, edge_finish = np.empty(edges), np.empty(edges)
-    arrays = arrays_of(problem)
+    arrays = arrays_with_memory(problem)
     lent = (
         arrays,
         placement.device.copy(),  # writable, as searches have them: one kernel for both
@@ -56,7 +56,7 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
         op_start,
         edge_start,
     )
-    if not (arrays.is_peak and time_within_memory(*lent) < OVERFULL):
+    if arrays.device_memory is None or time_within_memory(*lent) >= OVERFULL:
         time_sequence(*lent)
     return op_start, op_finish, edge_start, edge_finish
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.arrays import NOT_SENT, arrays_of
+from placewright.kernels.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -50,7 +50,9 @@ class State:
         self.op_start, self.op_finish, self.edge_start, self._edge_finish = times
 
     def _fits(self) -> bool:
-        value = value_within_memory(arrays_of(self.problem), self.device.copy(), self.sequence)
+        value = value_within_memory(
+            arrays_with_memory(self.problem), self.device.copy(), self.sequence
+        )
         return bool(value < OVERFULL)
 
     @cached_property
