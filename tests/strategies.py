@@ -184,3 +184,17 @@ def sequences(draw, problem):
             if waiting[consumer] == 0:
                 ready.append(consumer)
     return np.array(items, dtype=np.int32)
+
+
+@st.composite
+def tight(draw, max_ops=7, max_devices=3):
+    """A problem whose devices have room for what ops keep and a few tensors."""
+    problem = draw(
+        problems(max_ops, max_devices, memory=False).map(
+            lambda each: replace(each, options=replace(each.options, memory="peak"))
+        )
+    )
+    share = st.sampled_from([0.5, 0.7, 1.0, 1.5])
+    total = float(problem.op_memory.sum() + problem.tensor_bytes.sum())
+    memory = [draw(share) * total / problem.device_count + 2.0 for _ in problem.device_names]
+    return problem.with_device_memory(np.array(memory))

@@ -118,7 +118,7 @@ def test_command_lines_in_the_docs_parse(page):
     for line in command_lines(page):
         words = shlex.split(line, comments=True)[1:]
         if words[0].startswith("--"):
-            assert words[0] in ("--version", "--help"), line
+            assert words[0] in ("--version", *TYPER_OPTIONS), line
             continue
         command = typer.main.get_command(app)
         while hasattr(command, "commands"):

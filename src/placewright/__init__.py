@@ -21,6 +21,8 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     PlacewrightError,
+    PlacewrightWarning,
+    ProvedInfeasibleError,
     VerificationError,
 )
 from placewright.graph import Graph, GraphBuilder
@@ -61,8 +63,10 @@ __all__ = [
     "Outcome",
     "Placement",
     "PlacewrightError",
+    "PlacewrightWarning",
     "Plan",
     "Problem",
+    "ProvedInfeasibleError",
     "Report",
     "Schedule",
     "Transfers",

@@ -7,11 +7,13 @@
     │   ├── ClusterError                  devices and links that make no usable cluster
     │   ├── OptionError                   an option, a planner or a name that does not exist
     │   └── MissingExtraError             an optional dependency is not installed
-    ├── InfeasibleError          exit 3   no plan can exist (or the planner found none)
+    ├── InfeasibleError          exit 3   no plan can exist, or the planner found none
+    │   └── ProvedInfeasibleError         no plan can exist, and the message says who proved it
     ├── VerificationError        exit 4   a plan the judge rejects
     └── ExecutionError           exit 5   running a plan failed
 
-Each message is one sentence that names the thing at fault and how to mend it.
+Each message is one sentence that names the thing at fault and how to mend it. What is no error,
+but had to be assumed, is told by PlacewrightWarning.
 """
 
 from __future__ import annotations
@@ -67,9 +69,17 @@ class InfeasibleError(PlacewrightError):
     exit_code = 3
 
 
+class ProvedInfeasibleError(InfeasibleError):
+    """There is no plan, which is proved: nothing else is worth a try."""
+
+
 class VerificationError(PlacewrightError):
     exit_code = 4
 
 
 class ExecutionError(PlacewrightError):
     exit_code = 5
+
+
+class PlacewrightWarning(UserWarning):
+    """What had to be assumed, such as a dimension that a model leaves open."""

@@ -25,13 +25,14 @@ OPTIONS_OF: Mapping[str, tuple[str, ...]] = {
 }
 """The options that mean something for an objective; the others keep their defaults."""
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
+CHOICES: Mapping[str, tuple[str, ...]] = {
     "transfer_unit": get_args(TransferUnit),
     "contention": get_args(Contention),
     "memory": get_args(Memory),
     "load": get_args(Load),
     "schedule": get_args(PipelineSchedule),
 }
+"""What the options that are words may be."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
-        for name, allowed in _CHOICES.items():
+        for name, allowed in CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise OptionError(
                     f"{_written(name)} is '{getattr(self, name)}'; choose {', '.join(allowed)}"

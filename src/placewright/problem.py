@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.errors import GraphError, InfeasibleError
+from placewright.errors import GraphError, ProvedInfeasibleError
 from placewright.graph import (
     Flags,
     Floats,
@@ -268,21 +268,21 @@ class Problem(ReadOnly):
             if len(ops) > 1:
                 who += f" with the {len(ops) - 1} ops colocated with it"
             if not np.isfinite(self.unit_time[unit]).any():
-                raise InfeasibleError(f"{who} is supported by no device it may run on")
-            raise InfeasibleError(
+                raise ProvedInfeasibleError(f"{who} is supported by no device it may run on")
+            raise ProvedInfeasibleError(
                 f"{who} ({format_bytes(self.unit_memory[unit])}) fits on no device that "
                 f"supports it: the largest has {format_bytes(self._largest(int(unit)))}"
             )
         held = self.unit_pinned >= 0
         pinned = np.bincount(self.unit_pinned[held], self.unit_memory[held], self.device_count)
         for device in np.flatnonzero(pinned > self.device_memory):
-            raise InfeasibleError(
+            raise ProvedInfeasibleError(
                 f"the ops pinned to '{self.device_names[device]}' need "
                 f"{format_bytes(pinned[device])}, it has {format_bytes(self.device_memory[device])}"
             )
         needed, available = float(self.op_memory.sum()), float(self.device_memory.sum())
         if needed > available:
-            raise InfeasibleError(
+            raise ProvedInfeasibleError(
                 f"the model needs {format_bytes(needed)}, the devices have "
                 f"{format_bytes(available)} in all"
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,13 @@ import numpy as np
 
 from placewright import planners
 from placewright.coarsen import check_name, coarsen
-from placewright.errors import InfeasibleError, MissingExtraError, OptionError
+from placewright.errors import (
+    InfeasibleError,
+    MissingExtraError,
+    OptionError,
+    ProvedInfeasibleError,
+)
+from placewright.graph import Floats
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
@@ -28,6 +35,8 @@ if TYPE_CHECKING:
     from placewright.planners.base import Budget, Listener, Planner, Progress, Proposal
 
 MAX_RETRIES = 64
+STARTS_WITHIN_PEAK = ("heft", "memory-fill", "m-topo", "single-device")
+"""Constructive planners, in the order in which they are asked for a plan whose peak fits."""
 
 
 @dataclass(frozen=True)
@@ -262,35 +271,115 @@ def propose(
 
     With a `contraction` of `problem` the planner is asked about the coarser one; the proposal is
     on the problem's own ops, and what was proved of the coarser one is left out.
-
-    Planners keep count of resident bytes. Under ``peak`` the schedule decides what lives besides,
-    so a proposal that overflows is asked for again with that much memory held back.
     """
-    from placewright.planners.base import Proposal, Silence
-    from placewright.simulate.peak import peak_memory
-
-    asked = contraction.problem if contraction else problem
     budget = _overheard(problem, contraction, budget)
-    held_back = np.zeros(problem.device_count)
-    for _ in range(MAX_RETRIES):
-        available = problem.device_memory - held_back
-        within = asked.with_device_memory(np.maximum(available, 0.0))
-        proposal = _with_room(within, planner, budget, seed, on_progress)
-        placement, outcome = _expand(problem, contraction, proposal.placement)
-        if contraction or held_back.any():  # what is proved there bounds another problem
-            proposal = Proposal(placement)
-        if problem.options.memory == "resident" or not isinstance(outcome, Schedule):
-            return proposal, outcome
-        over = peak_memory(problem, placement, outcome) - problem.device_memory
-        if not (over > 0).any():
-            return proposal, outcome
-        # Half as much again: shaving off exactly the excess would creep.
-        held_back += np.where(over > 0, 1.5 * over, 0.0)
-        budget = replace(budget, start=None, listener=Silence())
-    raise InfeasibleError(
-        f"planner '{planner.name}' found no placement whose peak memory fits; "
-        "give the devices more memory or try another planner"
-    )
+    asking = _Asking(problem, contraction, planner, seed, on_progress)
+    if problem.options.memory == "resident":
+        return asking.once(asking.asked, budget)
+    if contraction is None and getattr(planner, "counts_peak", False):
+        return asking.with_a_start(budget)
+    return asking.with_less_memory(budget)
+
+
+@dataclass(frozen=True)
+class _Asking:
+    """One planner and what it is asked about."""
+
+    problem: Problem
+    contraction: Coarser | None
+    planner: Planner
+    seed: int
+    on_progress: Progress
+
+    @property
+    def asked(self) -> Problem:
+        return self.contraction.problem if self.contraction else self.problem
+
+    def once(self, asked: Problem, budget: Budget) -> tuple[Proposal, Outcome]:
+        from placewright.planners.base import Proposal
+
+        try:
+            proposal = _with_room(asked, self.planner, budget, self.seed, self.on_progress)
+        except ProvedInfeasibleError as error:
+            if asked is self.problem:
+                raise
+            raise InfeasibleError(  # which was proved of a coarser problem, or of less memory
+                f"planner '{self.planner.name}' found no placement "
+                f"{'of whole groups ' if self.contraction else ''}that fits; give the devices more "
+                "memory or try another planner"
+            ) from error
+        placement, outcome = _expand(self.problem, self.contraction, proposal.placement)
+        return (Proposal(placement) if self.contraction else proposal), outcome
+
+    def with_a_start(self, budget: Budget) -> tuple[Proposal, Outcome]:
+        """Of a planner that heeds the peak: if it finds nothing that fits, from a plan that does.
+
+        Exact planners say themselves what they have proved.
+        """
+        try:
+            return self._within_peak(budget)
+        except ProvedInfeasibleError:
+            raise
+        except InfeasibleError:
+            start = plan_within_peak(self.problem, self.seed) if budget.start is None else None
+            if start is None:
+                raise
+        return self._within_peak(replace(budget, start=start))
+
+    def _within_peak(self, budget: Budget) -> tuple[Proposal, Outcome]:
+        proposal, outcome = self.once(self.asked, budget)
+        if (self.excess(proposal.placement, outcome) > 0).any():
+            raise self._too_full()
+        return proposal, outcome
+
+    def with_less_memory(self, budget: Budget) -> tuple[Proposal, Outcome]:
+        """Of a planner that counts what ops keep: ever less memory, until the peak fits too.
+
+        What is proved with all of it holds: what ops keep is part of every peak.
+        """
+        from placewright.planners.base import Proposal, Silence
+
+        resident = replace(self.asked, options=replace(self.asked.options, memory="resident"))
+        capacity = self.problem.device_memory
+        held_back = np.zeros(self.problem.device_count)
+        for _ in range(MAX_RETRIES):
+            within = resident.with_device_memory(np.maximum(capacity - held_back, 0.0))
+            proposal, outcome = self.once(within, budget)
+            over = self.excess(proposal.placement, outcome)
+            if not (over > 0).any():
+                return Proposal(proposal.placement) if held_back.any() else proposal, outcome
+            # Half as much again: shaving off exactly the excess would creep.
+            held_back += np.where(over > 0, 1.5 * over, 0.0)
+            budget = replace(budget, start=None, listener=Silence())
+        raise self._too_full()
+
+    def excess(self, placement: Placement, outcome: Outcome) -> Floats:
+        """`[device]` bytes above what it has, at the peak."""
+        from placewright.simulate.peak import peak_excess
+
+        assert isinstance(outcome, Schedule)
+        return peak_excess(self.problem, placement, outcome)
+
+    def _too_full(self) -> InfeasibleError:
+        return InfeasibleError(
+            f"planner '{self.planner.name}' found no placement whose peak memory fits, which does "
+            "not prove that there is none; give the devices more memory or try another planner"
+        )
+
+
+def plan_within_peak(problem: Problem, seed: int) -> Placement | None:
+    """The plan of the first constructive planner whose peak memory fits, with its sequence."""
+    from placewright.planners.base import Budget, no_progress
+    from placewright.simulate.latency import schedule_placement
+
+    for name in STARTS_WITHIN_PEAK:
+        asking = _Asking(problem, None, planners.create(name), seed, no_progress)
+        with suppress(InfeasibleError):
+            placement = asking.with_less_memory(Budget())[0].placement
+            if placement.sequence is None:
+                placement = schedule_placement(problem, placement.device)
+            return placement
+    return None
 
 
 def _overheard(problem: Problem, contraction: Coarser | None, budget: Budget) -> Budget:
@@ -316,14 +405,14 @@ class _Expanding:
     listener: Listener
 
     def found(self, placement: Placement) -> None:
-        from placewright.simulate.peak import peak_memory
+        from placewright.simulate.peak import peak_excess
 
         placement, outcome = _expand(self.problem, self.contraction, placement)
-        if self.problem.options.memory == "peak" and isinstance(outcome, Schedule):
-            used = peak_memory(self.problem, placement, outcome)
-            if (used > self.problem.device_memory).any():
-                return
-        self.listener.found(placement)
+        if (
+            not isinstance(outcome, Schedule)
+            or (peak_excess(self.problem, placement, outcome) <= 0).all()
+        ):
+            self.listener.found(placement)
 
     def proved(self, lower_bound: float, source: str) -> None:
         if self.contraction is None:
@@ -364,6 +453,13 @@ def _with_room(
             proposal = planner.plan(pinned, budget, seed, on_progress)
             # What is proved with units pinned says nothing about the problem without the pins.
             return Proposal(proposal.placement) if first else proposal
+        except ProvedInfeasibleError as error:
+            if first:
+                raise InfeasibleError(
+                    f"planner '{planner.name}' found no placement that fits; give the devices more "
+                    "memory or try another planner"
+                ) from error
+            raise
         except NoRoomError as error:
             device = _roomiest(pinned, error.unit)
             if device is None or error.unit in first or len(first) >= MAX_RETRIES:

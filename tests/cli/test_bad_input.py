@@ -181,6 +181,7 @@ def test_a_source_that_is_none_is_refused(here, command, row):
 
 TORCH_SOURCES: dict[str, tuple[str, ...]] = {
     "no such module": ("torch:no.such:thing", "there is no module 'no'"),
+    "a file": ("torch:models.py:make", "write torch:models:make"),
     "no factory": ("torch:json", "write torch:PACKAGE.MODULE:FACTORY"),
     "no such function": ("torch:json:dumpz", "'json' has no 'dumpz'; did you mean 'dump'?"),
     "a factory that fails": ("torch:json:dumps", "raised TypeError"),
@@ -199,6 +200,7 @@ HF_SOURCES: dict[str, tuple[str, ...]] = {
     "a type almost": ("hf:gtp2", "did you mean 'gpt2'?"),
     "an unknown field": ("hf:gpt2?layrs=1", "has no 'layrs'"),
     "a bad batch": ("hf:gpt2?batch=-1", "batch is '-1'; give a whole number"),
+    "a model of a hub": ("hf:meta-llama/Llama-3.1-8B", "download its config.json", "network"),
     "a missing file": ("hf:no/config.json", "config.json: no such file"),
     "a file that is no configuration": ("hf:good.json", "good.json: not a Transformers config"),
 }
@@ -396,7 +398,7 @@ def test_names_cannot_command_the_terminal(here):
 
 
 def test_an_interrupt_before_a_command_begins_is_one_line(here, monkeypatch):
-    def interrupted() -> None:
+    def interrupted(**_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("placewright.cli.app.app", interrupted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     PlacewrightError,
+    PlacewrightWarning,
 )
 from placewright.graph import Graph
+from placewright.importers import load
+from placewright.importers.onnx_branches import take_branches
 from placewright.importers.onnx_costs import _FORMULAS, _FREE
 from placewright.importers.onnx_model import is_onnx, read_onnx
 
@@ -75,13 +79,28 @@ def read(tmp_path: Path) -> Callable[..., Graph]:
     """Reads the model made by `model_of` of the arguments, after a trip through a file."""
 
     def read_model(
-        *args: Any, batch: int = 1, dimensions: dict[str, int] | None = None, **kwargs: Any
+        *args: Any,
+        batch: int | None = None,
+        dimensions: dict[str, int] | None = None,
+        **kwargs: Any,
     ) -> Graph:
         path = tmp_path / "model.onnx"
         path.write_bytes(model_of(*args, **kwargs).SerializeToString())
         return read_onnx(path, batch=batch, dimensions=dimensions)
 
     return read_model
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Callable[..., Path]:
+    """Writes the model made by `model_of` of the arguments to ``model.onnx``, or another name."""
+
+    def save(*args: Any, file: str = "model.onnx", **kwargs: Any) -> Path:
+        path = tmp_path / file
+        path.write_bytes(model_of(*args, **kwargs).SerializeToString())
+        return path
+
+    return save
 
 
 def edges(graph: Graph) -> set[tuple[str, str]]:
@@ -203,7 +222,7 @@ SYMBOLIC: dict[str, Any] = {
         ({}, 1, {"batch": 1, "sequence": 1}),
         ({"batch": 5}, 5, {"batch": 5, "sequence": 1}),
         ({"batch": 5, "dimensions": {"sequence": 7}}, 35, {"batch": 5, "sequence": 7}),
-        ({"dimensions": {"batch": 3, "x[1]": 2}}, 6, {"batch": 3, "x[1]": 2}),
+        ({"dimensions": {"batch": 3, "x.1": 2}}, 6, {"batch": 3, "x.1": 2}),
     ],
 )
 def test_symbolic_dimensions_take_the_values_given_and_the_attributes_say_so(
@@ -225,9 +244,9 @@ def test_a_dimension_that_speaks_of_a_batch_is_the_batch_and_others_in_front_are
 
 
 def test_a_dimension_without_a_name_is_called_by_its_place(read: Callable[..., Graph]) -> None:
-    graph = read([node("Relu", "x", "y")], [("x", FLOAT, [None, None])], dimensions={"x[1]": 9})
+    graph = read([node("Relu", "x", "y")], [("x", FLOAT, [None, None])], dimensions={"x.1": 9})
     assert graph.op_flops.tolist() == [9]
-    assert graph.attributes["dimensions"] == {"x[0]": 1, "x[1]": 9}
+    assert graph.attributes["dimensions"] == {"x.0": 1, "x.1": 9}
 
 
 def test_names_of_output_dimensions_do_not_stand_against_inference(
@@ -240,7 +259,7 @@ def test_names_of_output_dimensions_do_not_stand_against_inference(
 def test_a_dimension_that_does_not_exist_is_refused(read: Callable[..., Graph]) -> None:
     assert_refused(
         OptionError,
-        "no symbolic dimension is named 'seq'; the model has batch, sequence",
+        r"no dynamic dimension 'seq'; the file has batch \(of x\), sequence \(of x\)$",
         lambda: read(**SYMBOLIC, dimensions={"seq": 3}),
     )
 
@@ -263,6 +282,155 @@ def test_a_batch_that_a_model_of_fixed_shapes_cannot_have_is_refused(
     assert read([node("Relu", "x", "y")], batch=2).op_flops.tolist() == [16]
 
 
+DETECTOR: dict[str, Any] = {
+    "nodes": [node("Conv", "images w", "y", pads=[1] * 4)],
+    "inputs": [("images", FLOAT, [None, 3, "height", "width"])],
+    "weights": [weight("w", 8, 3, 3, 3)],
+    "name": "main_graph",
+}
+
+
+@pytest.fixture
+def no_warning() -> Any:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def test_sizes_behind_the_file_scale_the_cost(saved: Callable[..., Path], no_warning: None) -> None:
+    path = saved(**DETECTOR)
+
+    def flops(query: str) -> float:
+        return float(load(f"{path}?{query}").graph.op_flops.sum())
+
+    small = flops("height=1&width=1&images.0=1")
+    assert small == 2 * 8 * 3 * 9
+    assert flops("height=640&width=640&images.0=1") == 640 * 640 * small
+    assert flops("width=20&images.0=2&height=30") == 2 * 20 * 30 * small
+    assert (
+        load(f"{path}?height=2&width=3&images.0=1").source == f"{path}?height=2&width=3&images.0=1"
+    )
+
+
+def test_dimensions_that_nobody_gave_are_named_with_their_inputs_and_the_way_to_give_them(
+    saved: Callable[..., Path],
+) -> None:
+    path = saved(**DETECTOR)
+    with pytest.warns(PlacewrightWarning) as caught:
+        graph = load(f"{path}?width=640").graph
+    (warning,) = caught
+    assert str(warning.message) == (
+        f"{path}: dynamic dimensions taken as 1: images.0, height (of images); "
+        f"give them, as in '{path}?images.0=SIZE&height=SIZE'"
+    )
+    assert graph.attributes["assumed_dimensions"] == ["images.0", "height"]
+    assert graph.attributes["dimensions"] == {"images.0": 1, "height": 1, "width": 640}
+
+
+def test_a_model_of_fixed_shapes_assumes_nothing(
+    saved: Callable[..., Path], no_warning: None
+) -> None:
+    assert load(saved([node("Relu", "x", "y")])).graph.attributes["dimensions"] == {}
+
+
+def test_of_many_dimensions_the_first_are_named_and_the_others_counted(
+    saved: Callable[..., Path],
+) -> None:
+    shapes = [[f"d{number}", None] for number in range(20)]
+    nodes = [node("Relu", f"x{number}", f"y{number}") for number in range(20)]
+    path = saved(
+        nodes,
+        [(f"x{number}", FLOAT, shape) for number, shape in enumerate(shapes)],
+        [(f"y{number}", FLOAT, None) for number in range(20)],
+    )
+    with pytest.warns(PlacewrightWarning, match=r"d0 \(of x0\), x0\.1, .* and 28 more; give"):
+        load(path)
+
+
+def test_an_input_is_named_once_and_of_many_inputs_the_first(saved: Callable[..., Path]) -> None:
+    inputs = [(f"x{number}", FLOAT, ["n", "n"]) for number in range(5)]
+    path = saved([node("Sum", "x0 x1 x2 x3 x4", "y")], inputs)
+    with pytest.warns(PlacewrightWarning, match=r": n \(of x0, x1, x2 and 2 more\); give"):
+        load(path)
+
+
+def test_a_name_that_looks_like_a_place_is_a_name(
+    saved: Callable[..., Path], no_warning: None
+) -> None:
+    path = saved([node("Relu", "x", "y")], [("x", FLOAT, ["x.1", "x.0"])])
+    graph = load(f"{path}?x.0=5&x.1=3").graph
+    assert graph.attributes["dimensions"] == {"x.1": 3, "x.0": 5}
+
+
+@pytest.mark.parametrize(
+    ("query", "match"),
+    [
+        ("heigth=640", r"no dynamic dimension 'heigth'; did you mean 'height'\? the file has "
+         r"images\.0, height \(of images\), width \(of images\)$"),
+        ("images.1=3", r"no dynamic dimension 'images\.1'"),
+        ("y.0=3", r"no dynamic dimension 'y\.0'"),
+        ("height=0", "dimension 'height' is 0; it must be a whole number from 1"),
+        ("height=-1", "dimension 'height' is '-1'; it must be a whole number"),
+        ("height=1.5", "dimension 'height' is '1.5'"),
+        ("height=", "dimension 'height' is ''"),
+        ("height=many", "dimension 'height' is 'many'"),
+        ("height=²", "dimension 'height' is '²'"),
+        ("height=2147483648", "dimension 'height' is 2147483648"),
+        ("height=" + "9" * 5000, "dimension 'height' is '999"),
+        ("height=2&height=3", "dimension 'height' is given twice"),
+        ("height", "'height' gives no dimension a size; write NAME=SIZE"),
+        ("=3", "'=3' gives no dimension a size"),
+        ("height=2&", "'' gives no dimension a size"),
+    ],
+)  # fmt: skip
+def test_sizes_that_cannot_be_are_refused(
+    saved: Callable[..., Path], query: str, match: str
+) -> None:
+    path = saved(**DETECTOR)
+    assert_refused(OptionError, match, lambda: load(f"{path}?{query}"))
+
+
+def test_a_file_whose_name_holds_a_question_mark_is_opened(
+    saved: Callable[..., Path], no_warning: None
+) -> None:
+    saved([node("Relu", "x", "y")], [("x", FLOAT, [2])], file="model.onnx")
+    odd = saved([node("Relu", "x", "y")], [("x", FLOAT, [7])], file="model.onnx?n=2")
+    assert load(odd).graph.op_flops.tolist() == [7]
+    odder = saved([node("Relu", "x", "y")], [("x", FLOAT, ["n"])], file="what?.onnx")
+    assert load(f"{odder}?n=9").graph.op_flops.tolist() == [9]
+
+
+@pytest.mark.parametrize("tail", ["", "?n=2", f"?n={'9' * 300}"])
+def test_a_file_that_is_not_there_is_named_without_the_sizes(tmp_path: Path, tail: str) -> None:
+    with pytest.raises(FormatError, match=r"model\.onnx: no such file$"):
+        load(f"{tmp_path / 'model.onnx'}{tail}")
+
+
+def test_only_onnx_takes_sizes(tmp_path: Path) -> None:
+    (tmp_path / "graph.json").write_text('{"format": "placewright.graph/1"}')
+    with pytest.raises(OptionError, match=r"graph\.json: only an ONNX .* leave out '\?n=2'"):
+        load(f"{tmp_path / 'graph.json'}?n=2")
+
+
+def test_a_shape_that_fails_at_size_one_blames_the_dimensions_taken_so(
+    saved: Callable[..., Path],
+) -> None:
+    model = {**DETECTOR, "nodes": [node("Conv", "images w", "z"), node("Relu", "z", "y")]}
+    path = saved(**model)
+    assert_refused(
+        GraphError,
+        r"shape of tensor 'z'.*dynamic dimensions taken as 1: images\.0, height",
+        lambda: load(path),
+    )
+    assert load(f"{path}?height=9&width=9&images.0=1").graph.op_count == 2
+
+
+def test_a_graph_is_called_by_its_file(saved: Callable[..., Path]) -> None:
+    path = saved(**DETECTOR, file="detector.v2.onnx")
+    with pytest.warns(PlacewrightWarning):
+        assert load(path).graph.name == "detector.v2"
+
+
 def test_a_shape_that_depends_on_data_is_named_with_what_to_give(
     read: Callable[..., Graph],
 ) -> None:
@@ -272,10 +440,10 @@ def test_a_shape_that_depends_on_data_is_named_with_what_to_give(
     }
     assert_refused(
         GraphError,
-        r"dimension 1 of tensor 'hits'.*NonZero.*give dimensions=\{'hits\[1\]': …\}",
+        r"dimension 1 of tensor 'hits'.*NonZero.*give it, as in '.*model.onnx\?hits\.1=SIZE'$",
         lambda: read(**model),
     )
-    assert read(**model, dimensions={"hits[1]": 6}).tensor_bytes.tolist() == [96, 48]
+    assert read(**model, dimensions={"hits.1": 6}).tensor_bytes.tolist() == [96, 48]
 
 
 def test_a_shape_that_nothing_tells_is_named(read: Callable[..., Graph]) -> None:
@@ -577,14 +745,33 @@ def test_an_if_costs_its_larger_branch_and_reads_what_the_branches_capture(
     read: Callable[..., Graph],
 ) -> None:
     inputs = [("x", FLOAT, [2, 8]), ("flag", BOOL, [])]
-    graph = read(branches(), inputs, weights=[weight("w", 8, 8)])
+    with pytest.warns(PlacewrightWarning, match=r"not known of choose \(If\): the larger cost"):
+        graph = read(branches(), inputs, weights=[weight("w", 8, 8)])
     assert graph.op_names == ("before", "choose")
     assert graph.op_flops.tolist() == [16, 2 * (2 * 2 * 8 * 8)]
     assert graph.op_parameter_bytes.tolist() == [0, 2 * 256]
     assert edges(graph) == {("before", "choose")}
+    assert graph.attributes["larger_branch_counted"] == ["choose"]
 
 
-def test_an_if_whose_condition_is_known_costs_the_branch_that_runs(
+def flag(value: bool) -> Any:
+    return numpy_helper.from_array(np.array(value), "flag")
+
+
+def test_an_if_of_a_constant_condition_gives_way_to_the_branch_that_runs(
+    read: Callable[..., Graph], no_warning: None
+) -> None:
+    heavy = read(branches(), weights=[weight("w", 8, 8), flag(True)])
+    assert heavy.op_types == ("Relu", "MatMul", "MatMul")
+    assert heavy.op_flops.tolist() == [16, 256, 256]
+    assert heavy.op_parameter_bytes.tolist() == [0, 256, 256]
+    light = read(branches(), weights=[weight("w", 8, 8), flag(False)])
+    assert light.op_types == ("Relu", "Relu")
+    assert light.op_parameter_bytes.tolist() == [0, 0]
+    assert edges(light) == {("before", "Relu_1")}
+
+
+def test_an_if_whose_condition_hangs_on_a_dimension_gives_way_to_the_branch_that_runs(
     read: Callable[..., Graph],
 ) -> None:
     """Exporters write such an If where the rank of a result hangs on a dimension."""
@@ -602,10 +789,75 @@ def test_an_if_whose_condition_is_known_costs_the_branch_that_runs(
         "inputs": [("x", FLOAT, ["batch", "n", 8])],
         "weights": [integers("one", 1)],
     }
-    squeezed = read(**model)
+    squeezed = read(**model, dimensions={"batch": 1, "n": 1})
+    assert squeezed.op_types[3:] == ("Squeeze", "Relu")
     assert squeezed.op_flops.tolist()[3:] == [0, 8]
-    kept = read(**model, dimensions={"n": 3})
+    kept = read(**model, dimensions={"batch": 1, "n": 3})
+    assert kept.op_types[3:] == ("Exp", "Relu")
     assert kept.op_flops.tolist()[3:] == [24, 24]
+
+
+def nested_ifs() -> dict[str, Any]:
+    """Two Ifs whose branches use the same names, return what they were given, and hold an If."""
+    inner = node(
+        "If", "no", "s",
+        then_branch=graph_of([node("Exp", "t", "r")], [], [("r", FLOAT, None)]),
+        else_branch=graph_of([node("Mul", "t v", "r")], [], [("r", FLOAT, None)]),
+    )  # fmt: skip
+    deep = graph_of(
+        [node("Add", "h k", "t"), inner],
+        [],
+        [("s", FLOAT, None), ("h", FLOAT, None), ("k", FLOAT, None), ("s", FLOAT, None)],
+        [numpy_helper.from_array(np.full((2, 8), 3, np.float32), "k"),
+         numpy_helper.from_array(np.full((2, 8), 5, np.float32), "v")],
+    )  # fmt: skip
+    flat = graph_of([node("Neg", "h", "t")], [], [("t", FLOAT, None)] * 3 + [("h", FLOAT, None)])
+    return {
+        "nodes": [
+            node("Abs", "x", "h"),
+            node("If", "yes", "a b c d", then_branch=deep, else_branch=flat),
+            node("If", "no", "e f g i", then_branch=deep, else_branch=flat),
+            node("Sum", "a b c d e f g i", "y"),
+        ],
+        "weights": [
+            numpy_helper.from_array(np.array(True), "yes"),
+            numpy_helper.from_array(np.array(False), "no"),
+        ],
+    }
+
+
+def test_the_branches_that_run_compute_what_their_ifs_did() -> None:
+    from onnx.reference import ReferenceEvaluator
+
+    model = model_of(**nested_ifs())
+    x = np.random.default_rng(3).normal(size=(2, 8)).astype(np.float32)
+    (before,) = ReferenceEvaluator(model).run(None, {"x": x})
+    take_branches(model.graph, {"a": "then_branch", "e": "else_branch"}, "model.onnx")
+    (inner,) = (each for each in model.graph.node if each.op_type == "If")
+    take_branches(model.graph, {inner.output[0]: "else_branch"}, "model.onnx")
+    assert not any(each.op_type == "If" for each in model.graph.node)
+    (after,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(before, after)
+
+
+def test_an_if_within_a_branch_that_runs_gives_way_too(
+    read: Callable[..., Graph], no_warning: None
+) -> None:
+    graph = read(**nested_ifs())
+    assert sorted(graph.op_types) == [
+        "Abs", "Add", "Identity", "Identity", "Identity", "Identity", "Identity", "Mul", "Neg",
+        "Sum",
+    ]  # fmt: skip
+
+
+def test_a_branch_of_other_outputs_than_its_if_is_refused(read: Callable[..., Graph]) -> None:
+    first, choose = branches()
+    choose.output.append("more")
+    assert_refused(
+        GraphError,
+        r"If that produces 'y' has 2 outputs, its then_branch 1; check",
+        lambda: read([first, choose], weights=[weight("w", 8, 8), flag(True)]),
+    )
 
 
 def test_a_loop_costs_its_body_once_and_says_so(read: Callable[..., Graph]) -> None:
@@ -620,7 +872,10 @@ def test_a_loop_costs_its_body_once_and_says_so(read: Callable[..., Graph]) -> N
         node("Loop", "trips _ h", "y", name="repeat", body=body),
     ]
     inputs = [("x", FLOAT, [2, 8]), ("trips", INT64, [])]
-    graph = read(nodes, inputs, [("y", FLOAT, [2, 8])], [weight("w", 8, 8)])
+    with pytest.warns(
+        PlacewrightWarning, match=r"not known of repeat \(Loop\): the body is counted"
+    ):
+        graph = read(nodes, inputs, [("y", FLOAT, [2, 8])], [weight("w", 8, 8)])
     assert graph.op_flops.tolist() == [16, 2 * 2 * 8 * 8]
     assert graph.op_parameter_bytes.tolist() == [0, 256]
     assert graph.attributes["loops_counted_once"] == ["repeat"]

@@ -492,11 +492,36 @@ def test_a_factory_beside_the_user_is_found_and_called(here: Path, factory: str)
         ("my_factories:no_module", "is a int; it must be a torch.nn.Module"),
         ("my_factories:no_arguments", "args must be a tuple"),
         ("my_factories:fails", "raised ValueError: out of luck"),
+        ("my_factories.py:layer", "is a file, not a module; write torch:my_factories:layer$"),
+        ("./my_factories:layer", "is a file, not a module; write torch:my_factories:layer$"),
+        ("a/b/c.py:f", "; write torch:a.b.c:f, or run from a/b and write torch:c:f$"),
+        ("a/c:f", "; write torch:a.c:f, or run from a and write torch:c:f$"),
+        ("v1.2/c.py:f", "; run from v1.2 and write torch:c:f$"),
+        ("../c.py:f", r"; run from \.\. and write torch:c:f$"),
+        ("/home/me/c.py:f", "; run from /home/me and write torch:c:f$"),
     ],
 )
 def test_what_is_wrong_with_a_factory_is_said(here: Path, spec: str, sentence: str) -> None:
     with pytest.raises(OptionError, match=sentence):
         torch_sources.load_factory(spec)
+
+
+def test_a_file_given_for_a_module_is_not_imported(here: Path) -> None:
+    (here / "loud.py").write_text("raise RuntimeError('imported')")
+    with pytest.raises(OptionError, match="write torch:loud:f"):
+        torch_sources.load_factory("loud.py:f")
+
+
+def test_the_ways_that_a_path_is_answered_with_work(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "inner").mkdir()
+    (here / "my_factories.py").rename(here / "inner" / "factories_within.py")
+    with pytest.raises(OptionError, match=r"torch:inner\.factories_within:layer, or run from"):
+        torch_sources.load_factory("inner/factories_within.py:layer")
+    assert torch_sources.from_factory("inner.factories_within:layer").op_count == 1
+    monkeypatch.chdir(here / "inner")
+    assert torch_sources.from_factory("factories_within:layer").op_count == 1
 
 
 # -- Transformers configurations ---------------------------------------------------------------
@@ -535,6 +560,11 @@ def test_a_saved_configuration_gives_the_models_graph(name: str, tmp_path: Path)
         ("whisper", "no language model or image classifier"),
         ("gpt2?n_embd=25", "cannot build it"),
         ("gpt2?n_layer=many", "n_layer"),
+        (
+            "org/name-7B.v2?batch=2",
+            r"hub.*network.*\(hf download org/name-7B.v2 config.json .*hf:PATH",
+        ),
+        ("org/name/more", "no Transformers model type 'org/name/more' and no such file"),
     ],
 )
 def test_what_is_wrong_with_a_configuration_is_said(config: str, sentence: str) -> None:

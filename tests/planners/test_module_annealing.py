@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.coarsen.modules import split_modules
+from placewright.errors import InfeasibleError
 from placewright.planners.base import Budget, no_progress
 from placewright.planners.milp.parts import parts_of
 from placewright.planners.modular.arc import Turn
@@ -23,6 +24,7 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.planners.judging import judged_twice
 from tests.strategies import problems
+from tests.test_solving import chain
 
 
 def small(turns=12):
@@ -165,3 +167,9 @@ def test_what_fits_is_the_shortest_that_does_and_prices_bound_it(problem, share)
         used = np.sum([arc.memory(plan) for arc, plan in zip(arcs, plans, strict=True)], axis=0)
         assert (used <= capacity * (1 + 1e-9)).all()
         assert sum(plan.value for plan in plans) == pytest.approx(best, rel=1e-4, abs=1e-12)
+
+
+@pytest.mark.parametrize("kept", [[1.0, 5.0, 1.0], [2.0, 5.0, 2.0, 1.0]])
+def test_a_module_that_has_room_nowhere_is_refused(kept):
+    with pytest.raises(InfeasibleError, match="found no device for op 'o1'"):
+        small().plan(chain(kept, [4.0, 4.0]), Budget(), 0, no_progress)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.cluster import Cluster, Device, Link
@@ -13,16 +13,17 @@ from placewright.graph import GraphBuilder
 from placewright.kernels import mutations
 from placewright.kernels import search as kernel
 from placewright.options import Options
-from placewright.planners.base import Budget, MemoryAccount, NoRoomError
+from placewright.planners.base import Budget, MemoryAccount, NoRoomError, no_progress
 from placewright.planners.search import Annealing, LocalSearch, OnePlusOneEA
 from placewright.planners.walk import Walk
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
-from placewright.solving import solve
+from placewright.simulate.peak import peak_excess
+from placewright.solving import plan_within_peak, solve
 from placewright.verify import verify
 from tests import naive
 from tests.naive_search import Searcher
-from tests.strategies import problems
+from tests.strategies import problems, tight
 
 EVERY_KIND = [
     pytest.param(lambda **limits: Annealing(**limits), id="annealing"),
@@ -34,8 +35,12 @@ EVERY_KIND = [
 
 @st.composite
 def starts(draw):
-    """A walk and its twin, on a problem with whole bytes, so that sums are exact."""
+    """A walk and its twin, on a problem with whole bytes, so that sums are exact.
+
+    The twin times sequences as if memory were ``resident``.
+    """
     problem = draw(problems())
+    problem = replace(problem, options=replace(problem.options, memory="resident"))
     problem = replace(problem, op_memory=np.ceil(problem.op_memory))
     try:
         start = OnePlusOneEA().start(problem)
@@ -283,3 +288,17 @@ def test_annealing_from_structural_seeds_on_the_transformer(workloads):
     problem, _ = make_problem(workloads / "moirai/transformer.json")
     plan = solve(problem, Annealing(iterations=1_000_000, order="free"))
     assert 18.430e-3 <= plan.value <= 19.45e-3
+
+
+@pytest.mark.parametrize("search", EVERY_KIND)
+@settings(max_examples=15)
+@given(tight(), st.integers(0, 3))
+def test_under_peak_memory_what_is_found_fits_wherever_the_start_does(search, problem, seed):
+    """Without a start it may find nothing that fits; with one it is never worse."""
+    start = plan_within_peak(problem, 0)
+    assume(start is not None)
+    budget = Budget(start=start)
+    found = search(iterations=300).plan(problem, budget, seed, no_progress).placement
+    schedule, before = time_placement(problem, found), time_placement(problem, start)
+    assert (peak_excess(problem, found, schedule) <= 0).all()
+    assert schedule.makespan <= before.makespan

@@ -114,7 +114,15 @@ def test_who_is_useless_is_not_asked_again(problem):
     rota, standing = Rota([Member("a", "search")], 0, False), Standing(problem, Origin())
     rota.learn(rota.next(standing, 100.0, 1), False, 1.0, useless=True)
     assert rota.next(standing, 100.0, 1) is None
-    assert rota.is_exhausted
+
+
+def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):
+    members = [Member("a", "prove", cores="processes"), Member("b", "prove", decides=True)]
+    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
+    assert rota.next(standing, 100.0, workers=2).member.name == "b"
+    rota = Rota(members, 0, False)
+    standing.offer(everything_on(problem, 0), "b")
+    assert rota.next(standing, 100.0, workers=2).member.name == "a"
 
 
 def test_nobody_works_beside_a_member_that_uses_all_cores(problem):

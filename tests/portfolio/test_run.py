@@ -1,7 +1,6 @@
 """The default planner: as good as any planner it asks, in time, and the same again."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
@@ -12,11 +11,17 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from placewright.errors import InfeasibleError, OptionError, VerificationError
+from placewright.errors import (
+    InfeasibleError,
+    OptionError,
+    ProvedInfeasibleError,
+    VerificationError,
+)
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem, plan, plan_problem
 from placewright.portfolio import Limits, best_plan, run
 from placewright.portfolio.crew import Processes
+from placewright.portfolio.members import Member
 from placewright.portfolio.rota import Rota
 from placewright.solving import compare
 from placewright.verify import verify
@@ -65,6 +70,30 @@ def test_no_quick_planner_beats_it_and_the_judge_agrees(objective, data):
     assert verify(found).violations == ()
     assert found.value <= min(others, default=found.value) * (1 + 1e-9)
     assert found.lower_bound <= found.value
+
+
+def packing():
+    """Three ops of 2 bytes on two devices of 3: room for all bytes, and not for three ops."""
+    return chain([2.0, 2.0, 2.0], [3.0, 3.0])
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.5, 2.0])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_run_without_a_plan_ends_at_its_limit(seconds, processes, monkeypatch):
+    """Also where nobody may begin anything any more and nothing is proved."""
+    monkeypatch.setattr(run, "members_for", lambda *_: [Member("heft", "construct")])
+    monkeypatch.setattr(run, "warm_up", lambda *_: None)
+    monkeypatch.setattr(run, "SHORT_SECONDS", 1.0)
+    began = time.monotonic()
+    with pytest.raises(InfeasibleError, match="no planner found a plan"):
+        best_plan(packing(), Limits(seconds), processes=processes)
+    assert time.monotonic() - began < seconds + 20.0  # workers start, on a busy machine
+
+
+def test_a_proof_that_there_is_no_plan_ends_the_run():
+    with pytest.raises(ProvedInfeasibleError, match="proved"):
+        best_plan(packing(), Limits(60.0), processes=1)
 
 
 def test_contiguous_pipelines_are_proved():
@@ -166,12 +195,17 @@ def test_a_start_that_does_not_hold_is_refused():
         best_plan(small, Limits(1.0), processes=1, start=everything_there)
 
 
-def test_where_nothing_fits_the_reasons_are_given():
-    three_of_two_bytes_in_twice_three = chain([2.0, 2.0, 2.0], [3.0, 3.0])
+def test_where_nothing_fits_the_reasons_are_given(monkeypatch):
+    members = [Member(name, "construct") for name in ("heft", "met", "single-device")]
+    monkeypatch.setattr(run, "members_for", lambda *_: members)
+    monkeypatch.setattr(run, "warm_up", lambda *_: None)
     with pytest.raises(InfeasibleError) as caught:
-        best_plan(three_of_two_bytes_in_twice_three, Limits(2.0), processes=1)
-    assert re.match(r"none of \d+ planners found a plan: found no device for", str(caught.value))
-    assert str(caught.value).count("found no device for") == 1  # not once for each of them
+        best_plan(packing(), Limits(2.0), processes=1)
+    assert str(caught.value) == (
+        "none of 3 planners found a plan: found no device for op 'o0': it needs 2 B (heft and met)"
+        "; no device supports every op and has the 6 B they need (single-device); give the "
+        "devices more memory or try another planner"
+    )
 
 
 @pytest.mark.parametrize(

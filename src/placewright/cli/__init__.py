@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import warnings
+from typing import TextIO
 
+from placewright.cli.bash import mend_words
 from placewright.cli.output import remark
-from placewright.errors import PlacewrightError
+from placewright.errors import PlacewrightError, PlacewrightWarning
 
 INTERRUPTED = 130
 
@@ -17,14 +20,14 @@ def main() -> None:
 
     0 done, 2 bad input, 3 infeasible, 4 verification failed, 5 running a plan failed.
     """
-    if not sys.warnoptions:  # libraries' deprecation notes are not for the user of a command
-        warnings.simplefilter("ignore")
+    _listen_to_warnings()
+    mend_words(os.environ)
     if isinstance(sys.stdout, io.TextIOWrapper):  # an odd name must not end in a traceback
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         from placewright.cli.app import app
 
-        app()
+        app(prog_name="placewright")  # however it was started: completion goes by the name
     except KeyboardInterrupt:  # before a command began
         remark("placewright: interrupted")
         sys.exit(INTERRUPTED)
@@ -37,3 +40,26 @@ def main() -> None:
         if stop.code == INTERRUPTED:
             remark("placewright: interrupted")
         raise
+
+
+def _listen_to_warnings() -> None:
+    """Print placewright's own warnings as remarks."""
+    if not sys.warnoptions:  # libraries' deprecation notes are not for the user of a command
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", PlacewrightWarning)
+    show_others = warnings.showwarning
+
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if issubclass(category, PlacewrightWarning):
+            remark(f"placewright: {message}")
+        else:
+            show_others(message, category, filename, lineno, file, line)
+
+    warnings.showwarning = show

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placewright.cli import completion
 from placewright.cli import options as o
 
 if TYPE_CHECKING:
@@ -43,7 +44,10 @@ def list_presets(json: o.Json = False) -> None:
 
 @app.command()
 def show(
-    cluster: Annotated[str, typer.Argument(help="A preset or a file.")], json: o.Json = False
+    cluster: Annotated[
+        str, typer.Argument(help="A preset or a file.", autocompletion=completion.clusters)
+    ],
+    json: o.Json = False,
 ) -> None:
     """Show a cluster with every figure filled in from the catalog."""
     from placewright.costs.catalog import load_cluster

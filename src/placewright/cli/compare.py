@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli import completion
 from placewright.cli import options as o
 
 
@@ -13,7 +14,11 @@ def command(
     source: o.Source,
     cluster: o.Cluster = None,
     planners: Annotated[
-        str | None, typer.Option(help="Names parted by commas (the quick ones if not given).")
+        str | None,
+        typer.Option(
+            help="Names parted by commas (the quick ones if not given).",
+            autocompletion=completion.planners_in_a_row,
+        ),
     ] = None,
     objective: o.Objective = None,
     transfer_unit: o.TransferUnit = None,

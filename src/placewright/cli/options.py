@@ -9,20 +9,29 @@ from typing import Annotated, Any, get_args
 import typer
 
 from placewright import files
+from placewright.cli import completion
+from placewright.coarsen import COARSENINGS
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
+from placewright.options import CHOICES, OBJECTIVES
 
 Source = Annotated[
     str,
     typer.Argument(
-        help="A file (ONNX, .pt2, graph or workload JSON), zoo:NAME[?key=value&...], "
-        "torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
+        help="A file (ONNX[?dimension=size&...], .pt2, graph or workload JSON), "
+        "zoo:NAME[?key=value&...], torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
         metavar="SOURCE",
+        autocompletion=completion.sources,
     ),
 ]
 Cluster = Annotated[
     str | None,
-    typer.Option("--cluster", "-c", help="A preset (see 'cluster list'), or a YAML or JSON file."),
+    typer.Option(
+        "--cluster",
+        "-c",
+        help="A preset (see 'cluster list'), or a YAML or JSON file.",
+        autocompletion=completion.clusters,
+    ),
 ]
 Planner = Annotated[
     str,
@@ -30,28 +39,52 @@ Planner = Annotated[
         "--planner",
         "-p",
         help="A planner (see 'planners'), or auto: the quick ones, then searches and proofs.",
+        autocompletion=completion.planners,
+    ),
+]
+LatencyPlanner = Annotated[
+    str,
+    typer.Option(
+        "--planner",
+        "-p",
+        help="A planner for latency (see 'planners'), or auto.",
+        autocompletion=completion.latency_planners,
     ),
 ]
 Objective = Annotated[
     str | None,
     typer.Option(
-        help="What to minimise: latency, invocation-latency, throughput or batch-throughput."
+        help="What to minimise: latency, invocation-latency, throughput or batch-throughput.",
+        autocompletion=completion.one_of(OBJECTIVES),
     ),
 ]
 TransferUnit = Annotated[
     str | None,
-    typer.Option(help="Send a tensor once per device (tensor) or per consumer (edge)."),
+    typer.Option(
+        help="Send a tensor once per device (tensor) or per consumer (edge).",
+        autocompletion=completion.one_of(CHOICES["transfer_unit"]),
+    ),
 ]
-Contention = Annotated[str | None, typer.Option(help="What transfers share: none, port or link.")]
+Contention = Annotated[
+    str | None,
+    typer.Option(
+        help="What transfers share: none, port or link.",
+        autocompletion=completion.one_of(CHOICES["contention"]),
+    ),
+]
 Memory = Annotated[
     str | None,
-    typer.Option(help="What must fit: what ops keep (resident), or the peak of the schedule."),
+    typer.Option(
+        help="What must fit: what ops keep (resident), or the peak of the schedule.",
+        autocompletion=completion.one_of(CHOICES["memory"]),
+    ),
 ]
 Load = Annotated[
     str | None,
     typer.Option(
         help="Throughput: computing and transfers one after another (sum), at once (overlap), "
-        "or in, out and computing at once (duplex)."
+        "or in, out and computing at once (duplex).",
+        autocompletion=completion.one_of(CHOICES["load"]),
     ),
 ]
 Contiguous = Annotated[
@@ -61,7 +94,13 @@ Contiguous = Annotated[
         help="Throughput: whether devices must form a row that data goes along.",
     ),
 ]
-Schedule = Annotated[str | None, typer.Option(help="Throughput of training: pipedream or gpipe.")]
+Schedule = Annotated[
+    str | None,
+    typer.Option(
+        help="Throughput of training: pipedream or gpipe.",
+        autocompletion=completion.one_of(CHOICES["schedule"]),
+    ),
+]
 Replicate = Annotated[
     bool | None,
     typer.Option(
@@ -96,7 +135,13 @@ def problem_options(
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
-Optimizer = Annotated[str, typer.Option(help="For training memory: sgd, momentum or adam.")]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        help="For training memory: sgd, momentum or adam.",
+        autocompletion=completion.one_of(get_args(Optimizers)),
+    ),
+]
 Pins = Annotated[
     list[str] | None,
     typer.Option("--pin", help="OP=DEVICE: fix an op to a device. May be repeated."),
@@ -109,7 +154,8 @@ Coarsening = Annotated[
     str,
     typer.Option(
         help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
-        "of another (repeats+fusion)."
+        "of another (repeats+fusion).",
+        autocompletion=completion.several_of(COARSENINGS, "+", alone="none"),
     ),
 ]
 TimeLimit = Annotated[

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.errors import OptionError
 
@@ -20,7 +21,10 @@ def command(
     cluster: Annotated[
         str | None,
         typer.Option(
-            "--cluster", "-c", help="The devices there are now: a preset, or a YAML or JSON file."
+            "--cluster",
+            "-c",
+            help="The devices there are now: a preset, or a YAML or JSON file.",
+            autocompletion=completion.clusters,
         ),
     ] = None,
     keep: Annotated[
@@ -30,7 +34,7 @@ def command(
     max_move: Annotated[
         str | None, typer.Option(help="Move at most so many bytes, such as 2GiB.")
     ] = None,
-    planner: o.Planner = "auto",
+    planner: o.LatencyPlanner = "auto",
     time_limit: Annotated[
         float,
         typer.Option(help="Seconds that planning may take; else work is counted.", min=0.0),

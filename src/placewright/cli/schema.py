@@ -6,9 +6,16 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli import completion
+
 
 def command(
-    name: Annotated[str, typer.Argument(help="graph, cluster or plan.", metavar="FORMAT")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="graph, cluster or plan.", metavar="FORMAT", autocompletion=completion.formats
+        ),
+    ],
 ) -> None:
     """Print the JSON Schema of a file format."""
     from placewright.cli.output import print_json

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.errors import OptionError
 
@@ -28,7 +29,11 @@ def command(
     source: o.Source,
     cluster: o.Cluster = None,
     clusters: Annotated[
-        str | None, typer.Option(help="Presets and files parted by commas, each a variant.")
+        str | None,
+        typer.Option(
+            help="Presets and files parted by commas, each a variant.",
+            autocompletion=completion.clusters_in_a_row,
+        ),
     ] = None,
     count: Annotated[
         list[str] | None,

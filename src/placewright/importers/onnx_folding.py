@@ -194,7 +194,7 @@ def _become_constant(node: NodeProto, found: _Values) -> bool:
 
 def _settle(node: NodeProto, values: _Values, taken: dict[str, str]) -> bool:
     condition = values.get(node.input[0])
-    if condition is None or node.output[0] in taken or condition.size != 1:
+    if condition is None or node.output[0] in ("", *taken) or condition.size != 1:
         return False
     kept = "then_branch" if condition.reshape(-1)[0] else "else_branch"
     branches = {attribute.name: attribute for attribute in node.attribute}

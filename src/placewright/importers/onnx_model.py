@@ -4,9 +4,10 @@ Every node becomes an op, except constants. FLOPs and bytes come from the types 
 (`placewright.importers.onnx_costs`); the values of weights are never read.
 
 - Views (Reshape, Identity, …) and the small integer ops that compute shapes cost nothing.
-- If, Loop and Scan are one op each, with the cost of what they hold: of an If, the larger of its
-  branches (the one that runs where the condition is known); of a Loop, its body **once**, for how
-  often it runs is not in the file; of a Scan, its body once per element of its input.
+- An If whose condition is known gives way to the ops of the branch that runs. Any other, Loop and
+  Scan are one op each, with the cost of what they hold: of an If, the larger of its branches; of a
+  Loop, its body **once**, for how often it runs is not in the file; of a Scan, its body once per
+  element of its input.
 - A weight that several ops read is counted at the first, and they are colocated. Constants that
   devices can well have a copy of each do not colocate: vectors and scalars (exporters merge equal
   ones), and integer or boolean tables such as masks.
@@ -15,15 +16,26 @@ Every node becomes an op, except constants. FLOPs and bytes come from the types 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright.errors import FormatError, GraphError, OptionError
+from placewright.errors import FormatError, GraphError, OptionError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
+from placewright.importers.onnx_branches import take_branches
+from placewright.importers.onnx_dimensions import (
+    Dimension,
+    assumptions,
+    check_batch,
+    check_size,
+    choose_sizes,
+    listed,
+)
 from placewright.importers.onnx_files import is_onnx, load_model, subgraphs
 from placewright.importers.onnx_ops import Op, Reader, Scope, label
 from placewright.importers.onnx_shapes import Inferred, infer_types, real_inputs
+from placewright.units import printable
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -32,16 +44,19 @@ __all__ = ["is_onnx", "read_onnx"]
 
 
 def read_onnx(
-    path: str | Path, *, batch: int = 1, dimensions: Mapping[str, int] | None = None
+    path: str | Path, *, batch: int | None = None, dimensions: Mapping[str, int] | None = None
 ) -> Graph:
     """The graph of the ONNX model in `path`.
 
-    Symbolic dimensions of the inputs get the value that `dimensions` has for their name
-    (``{"sequence": 128}``) or place (``{"tokens[1]": 128}``, axis 1 of the input tokens); else
+    Dynamic dimensions of the inputs get the size that `dimensions` has for their name
+    (``{"sequence": 128}``) or place (``{"tokens.1": 128}``, axis 1 of the input tokens); else
     `batch` if they are the batch, that is, stand on axis 0 of an input (if some names on axis 0
-    speak of a batch, only these); else 1. The values taken are in
+    speak of a batch, only these); else 1. The sizes taken are in
     ``graph.attributes["dimensions"]``; operators without a FLOP formula, of which only the bytes
     are counted, in ``graph.attributes["uncounted"]``.
+
+    What had to be assumed about the model is told by PlacewrightWarning: dimensions without a
+    size, an If whose branch is not known, how often a Loop runs.
 
     Raises FormatError for a file that is no whole ONNX model or whose external data is missing,
     too short or outside its directory; GraphError for a model that is no DAG or whose shapes
@@ -53,26 +68,62 @@ def read_onnx(
     {'batch_size': 8}
     """
     try:
-        return _read(path, batch, dict(dimensions or {}))
+        graph, remarks = _read(path, batch, dict(dimensions or {}))
     except (FormatError, GraphError, OptionError) as error:
         if str(error).isprintable():
             raise
         raise type(error)(" ".join(str(error).split())) from None  # names may hold anything
+    for remark in remarks:
+        warnings.warn(printable(f"{path}: {remark}"), PlacewrightWarning, stacklevel=2)
+    return graph
 
 
-def _read(path: str | Path, batch: int, given: Mapping[str, int]) -> Graph:
-    _check_options(batch, given, path)
+def _read(path: str | Path, batch: int | None, given: Mapping[str, int]) -> tuple[Graph, list[str]]:
+    """The graph, and what had to be assumed about it."""
+    for name, size in given.items():
+        check_size(size, f"dimension '{name}'", path)
     model = _inline(load_model(path), path)
     _check_nodes(model, path)
     _check_names(model.graph, set(), path)
-    inferred = infer_types(model, batch, given, path)
-    return _build(model, inferred, batch, path)
+    inputs = real_inputs(model.graph)
+    if batch is not None:
+        check_batch(inputs, check_size(batch, "batch", path), path)
+    dimensions = choose_sizes(inputs, batch, given)
+    assumed = assumptions(dimensions, path)
+    try:
+        inferred = _infer(model, dimensions, given, path)
+        graph, reader = _build(model, inferred, dimensions, path)
+    except GraphError as error:
+        raise (GraphError(f"{error} ({assumed})") if assumed else error) from None
+    return graph, [*([assumed] if assumed else []), *_assumed_of_subgraphs(reader)]
 
 
-def _check_options(batch: int, given: Mapping[str, int], path: str | Path) -> None:
-    for what, value in (("batch", batch), *((f"dimension '{k}'", v) for k, v in given.items())):
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-            raise OptionError(f"{path}: {what} is {value!r}; it must be a whole number from 1")
+def _infer(
+    model: ModelProto,
+    dimensions: Sequence[Dimension],
+    given: Mapping[str, int],
+    path: str | Path,
+) -> Inferred:
+    """The types of `model`, where branches that are known to run take the place of their Ifs."""
+    inferred = infer_types(model, dimensions, given, path)
+    while inferred.taken:
+        take_branches(model.graph, inferred.taken, path)
+        _check_names(model.graph, set(), path)
+        inferred = infer_types(model, dimensions, given, path)
+    return inferred
+
+
+def _assumed_of_subgraphs(reader: Reader) -> Iterator[str]:
+    if reader.branchings:
+        yield (
+            f"which branch runs is not known of {listed(reader.branchings)} (If): the larger cost "
+            "of the two is taken"
+        )
+    if reader.loops:
+        yield (
+            f"how often it runs is not known of {listed(reader.loops)} (Loop): the body is "
+            "counted once"
+        )
 
 
 # -- the model as it is read ---------------------------------------------------------------------
@@ -193,7 +244,9 @@ def _why(later: Mapping[str, NodeProto], name: str) -> str:
 # -- the graph -----------------------------------------------------------------------------------
 
 
-def _build(model: ModelProto, inferred: Inferred, batch: int, path: str | Path) -> Graph:
+def _build(
+    model: ModelProto, inferred: Inferred, dimensions: Sequence[Dimension], path: str | Path
+) -> tuple[Graph, Reader]:
     scope = Scope.of(model.graph, inferred.graph, None, "")
     reader = Reader(inferred, path)
     names = _op_names(model.graph)
@@ -202,7 +255,7 @@ def _build(model: ModelProto, inferred: Inferred, batch: int, path: str | Path) 
         for number, node in enumerate(model.graph.node)
         if not (node.output and node.output[0] in scope.constants)
     }
-    builder = GraphBuilder(model.graph.name or Path(path).stem)
+    builder = GraphBuilder(Path(path).stem)  # exporters call every graph "main_graph" or the like
     parameters = _parameters(ops)
     groups = _colocation(ops)
     for name, op in ops.items():
@@ -218,11 +271,13 @@ def _build(model: ModelProto, inferred: Inferred, batch: int, path: str | Path) 
             colocate=groups.get(name),
         )
     _connect(builder, model.graph, list(ops.values()), scope, reader)
-    builder.attributes.update(_facts(model, inferred, ops, batch))
+    builder.attributes.update(_facts(model, dimensions, ops))
+    if reader.branchings:
+        builder.attributes["larger_branch_counted"] = reader.branchings
     if reader.loops:
         builder.attributes["loops_counted_once"] = reader.loops
     try:
-        return builder.build()
+        return builder.build(), reader
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
 
@@ -314,7 +369,7 @@ def _connect(
 
 
 def _facts(
-    model: ModelProto, inferred: Inferred, ops: Mapping[str, Op], batch: int
+    model: ModelProto, dimensions: Sequence[Dimension], ops: Mapping[str, Op]
 ) -> dict[str, object]:
     constants = {key: constant for op in ops.values() for key, constant in op.constants.items()}
     weights = [each for each in constants.values() if each.is_weight and each.type]
@@ -326,7 +381,8 @@ def _facts(
         "opset": opset,
         "parameters": sum(each.type.elements for each in weights if each.type),
         "inputs": [value.name for value in real_inputs(model.graph)],
-        "batch": batch,
-        "dimensions": dict(inferred.dimensions),
+        "dimensions": {each.name: each.size for each in dimensions},
     }
-    return facts | ({"uncounted": uncounted} if uncounted else {})
+    assumed = [each.name for each in dimensions if each.assumed]
+    remarkable = {"assumed_dimensions": assumed, "uncounted": uncounted}
+    return facts | {key: names for key, names in remarkable.items() if names}

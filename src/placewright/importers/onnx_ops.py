@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from placewright.errors import GraphError
 from placewright.importers.onnx_contrib import attributes_of
 from placewright.importers.onnx_costs import Call, Cost, cost_of, is_free
+from placewright.importers.onnx_dimensions import place
 from placewright.importers.onnx_files import TensorType, has_known_size, stored_type, subgraphs
 from placewright.importers.onnx_shapes import Inferred, types_of
 
@@ -136,6 +137,7 @@ class Reader:
     def __init__(self, inferred: Inferred, path: str | Path) -> None:
         self.inferred = inferred
         self.path = path
+        self.branchings: list[str] = []
         self.loops: list[str] = []
         self._shape_values: set[str] = set()
 
@@ -190,7 +192,7 @@ class Reader:
         return found
 
     def _unknown(self, name: str, scope: Scope) -> GraphError:
-        return GraphError(f"{self.path}: {_unknown(name, scope, self.inferred.symbols)}")
+        return GraphError(f"{self.path}: {_unknown(name, scope, self.inferred.symbols, self.path)}")
 
     def _computes_shapes(self, node: NodeProto, call: Call, scope: Scope) -> bool:
         """Whether an op only reckons with shapes: engines do that on the host, in no time."""
@@ -205,9 +207,8 @@ class Reader:
 
     def _nested_cost(self, node: NodeProto, scope: Scope, constants: dict[str, Constant]) -> Cost:
         bodies = {}
-        taken = self.inferred.taken.get(node.output[0])
         for attribute in node.attribute:
-            if attribute.HasField("g") and taken in (None, attribute.name):
+            if attribute.HasField("g"):
                 inner = scope.inner(node, attribute)
                 total = Cost()
                 for each in attribute.g.node:
@@ -217,6 +218,8 @@ class Reader:
                 bodies[attribute.name] = total
         if node.op_type == "Scan":
             return next(iter(bodies.values())).times(self._scan_length(node, scope))
+        if node.op_type == "If":
+            self.branchings.append(node.name or node.output[0])
         if node.op_type == "Loop":
             self.loops.append(node.name or node.output[0])
         total = Cost()
@@ -267,7 +270,9 @@ def _captured(node: NodeProto) -> Iterator[str]:
                 yield value.name
 
 
-def _unknown(name: str, scope: Scope, symbols: Mapping[tuple[str, int], str]) -> str:
+def _unknown(
+    name: str, scope: Scope, symbols: Mapping[tuple[str, int], str], path: str | Path
+) -> str:
     """What is not known of a tensor, and what to give."""
     maker = f", made by {label(scope.producers[name])}," if name in scope.producers else ""
     graph = scope.inferred
@@ -281,10 +286,10 @@ def _unknown(name: str, scope: Scope, symbols: Mapping[tuple[str, int], str]) ->
     if proto is not None and proto.tensor_type.HasField("shape"):
         for axis, dim in enumerate(proto.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                key = symbols.get((name, axis), f"{name}[{axis}]")
+                key = symbols.get((name, axis), place(name, axis))
                 return (
                     f"dimension {axis} of tensor '{name}'{maker} is not known; "
-                    f"give dimensions={{'{key}': …}}"
+                    f"give it, as in '{path}?{key}=SIZE'"
                 )
     return (
         f"the shape of tensor '{name}'{maker} is not known and cannot be inferred; "

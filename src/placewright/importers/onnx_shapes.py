@@ -1,14 +1,15 @@
-"""The type of every tensor of an ONNX model, with its symbolic dimensions given values."""
+"""The type of every tensor of an ONNX model, with its dynamic dimensions given sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from placewright.errors import GraphError, OptionError
+from placewright.errors import GraphError
 from placewright.importers.onnx_contrib import replace_contrib_ops
+from placewright.importers.onnx_dimensions import Dimension, dynamic_axes, place, unknown
 from placewright.importers.onnx_files import TensorType, has_known_size, stored_type, subgraphs
 from placewright.importers.onnx_folding import fold
 
@@ -24,44 +25,50 @@ class Inferred:
     """What shape inference found.
 
     `graph` has the names of the model's tensors, typed (its nodes may differ from the model's);
-    `dimensions` the values that symbolic dimensions got; `symbols` the names that the file gives
-    to dimensions, by tensor and axis; `taken` which branch of an If runs, by its first output,
-    where the condition is known.
+    `symbols` the names that the file gives to dimensions, by tensor and axis; `taken` which
+    branch of an If runs, by its first output, where the condition is known.
     """
 
     graph: GraphProto
-    dimensions: Mapping[str, int]
     symbols: Mapping[tuple[str, int], str]
     taken: Mapping[str, str]
 
 
 def infer_types(
-    model: ModelProto, batch: int, given: Mapping[str, int], path: str | Path
+    model: ModelProto,
+    dimensions: Sequence[Dimension],
+    given: Mapping[str, int],
+    path: str | Path,
 ) -> Inferred:
     """Types of all tensors of `model`, as far as they can be known (`model` is left as it was).
 
-    Symbolic dimensions of the inputs take the value that `given` has for their name, or for
-    their place (``"pixels[2]"``: axis 2 of the tensor pixels); else `batch` if they are the batch
-    (`_batch_names`); else 1. Raises OptionError for a value that fits no dimension.
+    `dimensions` are the dynamic ones of the inputs with their sizes. A dimension of another
+    tensor that cannot be inferred takes the size that `given` has for its name, or for its place
+    (``"hits.1"``: axis 1 of the tensor hits). Raises OptionError for a size that fits none.
     """
     skeleton = type(model)()
     skeleton.CopyFrom(model)
     replace_contrib_ops(skeleton.graph)
-    dimensions = _fix_inputs(skeleton.graph, batch, given, path)
+    _fix_inputs(skeleton.graph, dimensions)
     symbols = dict(_clear_symbols(skeleton.graph))
+    sizes = {each.name: each.size for each in dimensions} | dict(given)
     taken: dict[str, str] = {}
+    used: set[str] = {each.name for each in dimensions}
     while True:
         graph = _infer(skeleton, path)
         types = types_of(graph)
         if _seed_loops(skeleton.graph, types):
             continue
-        if _is_complete(graph, types):
+        if _is_complete(graph, types) and not _has_open_if(skeleton.graph, taken):
             break
-        if not (_fill(graph, skeleton, dimensions | dict(given), symbols)
-                or fold(skeleton, types.get, taken)):  # fmt: skip
+        filled = _fill(graph, skeleton, sizes, symbols)
+        used |= filled
+        if not (filled or fold(skeleton, types.get, taken)):
             break
-    _check_given(given, graph, dimensions, symbols, path)
-    return Inferred(graph, dimensions, symbols, taken)
+    for name in given:
+        if name not in used:
+            raise unknown(name, dimensions, list(dict.fromkeys(_open(graph, symbols))), path)
+    return Inferred(graph, symbols, taken)
 
 
 def types_of(graph: GraphProto) -> dict[str, TensorType | None]:
@@ -108,6 +115,10 @@ def _is_complete(graph: GraphProto, types: Mapping[str, TensorType | None]) -> b
     )
 
 
+def _has_open_if(graph: GraphProto, taken: Mapping[str, str]) -> bool:
+    return any(node.op_type == "If" and node.output[0] not in taken for node in graph.node)
+
+
 def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bool:
     """Let the body of each Loop begin with the shapes of the first round, where they are open.
 
@@ -128,7 +139,7 @@ def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bo
     return seeded
 
 
-# -- symbolic dimensions -------------------------------------------------------------------------
+# -- dynamic dimensions --------------------------------------------------------------------------
 
 
 def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
@@ -137,69 +148,26 @@ def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
     return [value for value in graph.input if value.name not in stored]
 
 
-def _symbolic(value: ValueInfoProto) -> Iterator[tuple[int, Any]]:
-    """The axes of `value` without a number, as (axis, dimension)."""
-    if value.type.tensor_type.HasField("shape"):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if not dim.HasField("dim_value") or dim.dim_value < 0:
-                yield axis, dim
-
-
-def _batch_names(inputs: list[ValueInfoProto]) -> set[str]:
-    """Names of the batch dimension: those on axis 0 of an input, or if some of these speak of
-    a batch, only they."""
-    leading = {
-        dim.dim_param
-        for value in inputs
-        for axis, dim in _symbolic(value)
-        if axis == 0 and dim.dim_param
-    }
-    return {name for name in leading if "batch" in name.lower()} or leading
-
-
-def _fix_inputs(
-    graph: GraphProto, batch: int, given: Mapping[str, int], path: str | Path
-) -> dict[str, int]:
-    """Give the symbolic dimensions of the inputs their values; these, by name or place."""
-    inputs = real_inputs(graph)
-    batch_names = _batch_names(inputs)
-    if batch != 1:
-        _check_batch(inputs, batch, path)
-    values: dict[str, int] = {}
-    for value in inputs:
-        for axis, dim in _symbolic(value):
-            place, name = f"{value.name}[{axis}]", dim.dim_param
-            is_batch = name in batch_names if name else axis == 0
-            size = given.get(place, given.get(name, batch if is_batch else 1))
-            values[place if place in given else name or place] = size
-            dim.dim_value = size
-    return values
-
-
-def _check_batch(inputs: list[ValueInfoProto], batch: int, path: str | Path) -> None:
-    """Refuse a batch that the model, exported for a fixed one, cannot have."""
-    shapes = [value.type.tensor_type.shape.dim for value in inputs]
-    leading = [shape[0] for shape in shapes if len(shape)]
-    if all(dim.HasField("dim_value") and dim.dim_value not in (-1, batch) for dim in leading):
-        fixed = f"{leading[0].dim_value}" if leading else "no batch"
-        raise OptionError(
-            f"{path}: batch {batch} does not fit, the model's inputs are fixed to {fixed}; "
-            "export it with a dynamic batch dimension"
-        )
+def _fix_inputs(graph: GraphProto, dimensions: Sequence[Dimension]) -> None:
+    """Give the dynamic dimensions of the inputs their sizes."""
+    inputs = {value.name: value for value in graph.input}
+    for each in dimensions:
+        for name, axis in each.places:
+            inputs[name].type.tensor_type.shape.dim[axis].dim_value = each.size
 
 
 def _clear_symbols(graph: GraphProto) -> Iterator[tuple[tuple[str, int], str]]:
     """Take the names off all other dimensions, so that inference decides them; yield them."""
     values = [*graph.value_info, *graph.output]
     for value in values:
-        for axis, dim in _symbolic(value):
+        for axis, dim in dynamic_axes(value):
             if dim.dim_param:
                 yield (value.name, axis), dim.dim_param
             dim.Clear()
     for node in graph.node:
         for subgraph in subgraphs(node):
             for value in subgraph.input:
-                for _, dim in _symbolic(value):
+                for _, dim in dynamic_axes(value):
                     dim.Clear()
             yield from _clear_symbols(subgraph)
 
@@ -209,42 +177,36 @@ def _fill(
     skeleton: ModelProto,
     values: Mapping[str, int],
     symbols: Mapping[tuple[str, int], str],
-) -> bool:
-    """Give dimensions that inference left open the values known for their names or places."""
-    filled = False
+) -> set[str]:
+    """Give dimensions that inference left open the sizes known for their names or places.
+
+    Returns the names and places that were of use.
+    """
+    used: set[str] = set()
     declared = {value.name: value for value in skeleton.graph.output}
     declared |= {value.name: value for value in skeleton.graph.value_info}
     for value in (*graph.value_info, *graph.output):
         sizes: dict[int, int] = {}
-        for axis, _ in _symbolic(value):
-            for key in (f"{value.name}[{axis}]", symbols.get((value.name, axis))):
-                if key is not None and key in values:
-                    sizes.setdefault(axis, values[key])
+        for axis, _ in dynamic_axes(value):
+            keys = (place(value.name, axis), symbols.get((value.name, axis)))
+            known = next((key for key in keys if key in values), None)
+            if known is not None:
+                sizes[axis] = values[known]
+                used.add(known)
         if sizes:
             if value.name not in declared:
                 declared[value.name] = skeleton.graph.value_info.add()
             target = declared[value.name]
             target.CopyFrom(value)
-            for axis, dim in list(_symbolic(target)):
+            for axis, dim in list(dynamic_axes(target)):
                 dim.Clear()
                 if axis in sizes:
                     dim.dim_value = sizes[axis]
-            filled = True
-    return filled
+    return used
 
 
-def _check_given(
-    given: Mapping[str, int],
-    graph: GraphProto,
-    dimensions: Mapping[str, int],
-    symbols: Mapping[tuple[str, int], str],
-    path: str | Path,
-) -> None:
-    named = [*dict.fromkeys([*dimensions, *symbols.values()])]
-    tensors = {value.name for value in (*graph.input, *graph.value_info, *graph.output)}
-    for key in given:
-        tensor, bracket, axis = key.rpartition("[")
-        is_place = bracket and axis[:-1].isdigit() and axis.endswith("]") and tensor in tensors
-        if key not in named and not is_place:
-            known = f"the model has {', '.join(named)}" if named else "the model has none"
-            raise OptionError(f"{path}: no symbolic dimension is named '{key}'; {known}")
+def _open(graph: GraphProto, symbols: Mapping[tuple[str, int], str]) -> Iterator[str]:
+    """The dimensions that inference left open, by name or place."""
+    for value in (*graph.value_info, *graph.output):
+        for axis, _ in dynamic_axes(value):
+            yield symbols.get((value.name, axis), place(value.name, axis))

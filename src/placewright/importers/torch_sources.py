@@ -7,6 +7,7 @@ import difflib
 import importlib
 import json
 import math
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     Loaded = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 
 __all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
 
@@ -46,6 +49,7 @@ def load_factory(spec: str) -> Loaded:
     place, separator, name = spec.partition(":")
     if not (separator and place and name):
         raise OptionError(f"torch:{spec} names no factory; write torch:PACKAGE.MODULE:FACTORY")
+    _refuse_file(place, name, spec)
     factory: Any = _import(place, spec)
     for part in name.split("."):
         if not hasattr(factory, part):
@@ -63,6 +67,23 @@ def load_factory(spec: str) -> Loaded:
     except Exception as error:
         raise OptionError(f"torch:{spec} raised {type(error).__name__}: {error}") from error
     return _checked(made, spec)
+
+
+def _refuse_file(place: str, name: str, spec: str) -> None:
+    """Refuse the path of a file where a module belongs, and say how the module is written."""
+    path = Path(place)
+    if path.suffix != ".py" and "/" not in place:
+        return
+    module, folder = path.name.removesuffix(".py"), path.parent
+    here = f"torch:{module}:{name}"
+    if folder == Path():
+        advice = f"write {here}"
+    elif folder.is_absolute() or any("." in part for part in folder.parts):
+        advice = f"run from {folder} and write {here}"
+    else:
+        dotted = ".".join((*folder.parts, module))
+        advice = f"write torch:{dotted}:{name}, or run from {folder} and write {here}"
+    raise OptionError(f"torch:{spec}: '{place}' is a file, not a module; {advice}")
 
 
 def _import(place: str, spec: str) -> Any:
@@ -191,6 +212,12 @@ def _configuration(source: str) -> Any:
     else:
         settings, kind = {}, source
     if kind not in CONFIG_MAPPING:
+        if source == kind and _HUB_NAME.fullmatch(source):
+            raise OptionError(
+                f"hf:{source} looks like a model of a hub, and nothing is looked up on the "
+                f"network; download its config.json (hf download {source} config.json prints "
+                "where it is) and give that path, as in hf:PATH/config.json"
+            )
         hint = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 1)
         raise OptionError(
             f"hf:{source}: no Transformers model type '{kind}'"

@@ -35,6 +35,9 @@ class Arrays(NamedTuple):
     channels: Any
     channel_count: int
     by_tensor: bool
+    op_memory: Any
+    device_memory: Any
+    is_peak: bool  # what lives besides counts too (`within_memory`)
 
 
 def arrays_of(problem: Problem) -> Arrays:
@@ -63,6 +66,9 @@ def arrays_of(problem: Problem) -> Arrays:
             channels,
             len(channel_names),
             problem.options.transfer_unit == "tensor",
+            problem.op_memory,
+            problem.device_memory,
+            problem.options.memory == "peak",
         )
         problem.__dict__["_kernel_arrays"] = cached
     return cached

@@ -31,6 +31,7 @@ from placewright.kernels.retiming import (
     forget,
     retime,
 )
+from placewright.kernels.within_memory import value_within_memory
 
 COLDEST = 1e-300  # seconds; a temperature that still divides
 CRITICAL_SHARE = 0.5  # of the draws: ops on a longest path
@@ -84,6 +85,10 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
             return
         first, last, reach = extent(p, space, t, count)
     value = retime(p, t, first, last, reach, limit)
+    if p.is_peak and value < REJECTED:  # `t` has the times as if memory were no matter
+        value = value_within_memory(p, t.device, t.sequence)
+        if value > limit:
+            value = REJECTED
     if value < REJECTED:
         commit(t, last, value)
         return
@@ -128,9 +133,9 @@ def draw_movable(space, t, critical, rng):
 
 @njit(cache=True, nogil=True)
 def find_critical(p, t, critical):
-    """The ops on a longest path, by their tails."""
+    """The ops on a longest path, by their tails; what waits for memory is no part of a path."""
     count = 0
-    least = t.value[CURRENT] * (1.0 - SAME)
+    least = t.block_end.max() * (1.0 - SAME)
     for op in range(len(t.device)):
         if t.op_finish[op] - p.op_time[op, t.device[op]] + t.tail[op] >= least:
             count += 1

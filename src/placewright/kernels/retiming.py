@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from placewright.kernels.compiled import njit
 from placewright.kernels.mutations import assign
+from placewright.kernels.within_memory import value_within_memory
 
 STRIDE = 16
 CURRENT, BEST = 0, 1  # in Timeline.value
@@ -270,6 +271,8 @@ def begin(p, space, t, unit_device, sequence):
     t.carrier[:] = -1
     t.counts[TAILS_FROM] = len(sequence)
     value = retime(p, t, 0, len(sequence) - 1, len(sequence) - 1, REJECTED)
+    if p.is_peak:
+        value = value_within_memory(p, t.device, t.sequence)
     commit(t, len(sequence) - 1, value)
 
 

@@ -23,6 +23,7 @@ from placewright.kernels.mutations import (
     take_back,
 )
 from placewright.kernels.timing import time_sequence
+from placewright.kernels.within_memory import OVERFULL, value_within_memory
 
 CURRENT, BEST = 0, 1  # in State.value
 POSITION, SINCE, CHOSEN = 0, 1, 2  # in the scan of `descend`
@@ -31,7 +32,12 @@ COLDEST = 1e-300  # seconds; a temperature that still divides
 
 @njit(cache=True, nogil=True)
 def evaluate(p, state, scratch):
-    """Seconds: the makespan of the current devices in the current sequence."""
+    """Seconds: the makespan of the current devices in the current sequence.
+
+    `within_memory.OVERFULL` or more if it does not fit memory of which the peak counts.
+    """
+    if p.is_peak:
+        return value_within_memory(p, state.device, state.sequence)
     return time_sequence(
         p, state.device, state.sequence, scratch.op_ready, scratch.op_finish,
         scratch.edge_finish, scratch.device_free, scratch.channel_free,
@@ -86,7 +92,7 @@ def mean_worsening(p, space, state, scratch, rng, evaluations):
         count = reassign(p, space, state, scratch, rng)
         if count > 0 and has_room(state, scratch, count):
             worse = evaluate(p, state, scratch) - state.value[CURRENT]
-            if worse > 0.0:
+            if 0.0 < worse < OVERFULL:
                 total += worse
                 found += 1
         take_back(space, state, scratch, count)

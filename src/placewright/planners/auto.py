@@ -19,6 +19,7 @@ class Auto:
     """
 
     name: ClassVar[str] = "auto"
+    counts_peak: ClassVar[bool] = True  # each member is asked as suits it
 
     def __init__(
         self, processes: str = "", iterations: str = "", gap: str = "", ray: str = ""

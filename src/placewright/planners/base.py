@@ -85,7 +85,12 @@ class Proposal:
 
 
 class Planner(Protocol):
-    """One algorithm; its row in the table of `planners` says where it comes from."""
+    """One algorithm; its row in the table of `planners` says where it comes from.
+
+    One that heeds memory option ``peak`` by itself says so by a class attribute ``counts_peak``
+    that is true. The others are asked as if memory were ``resident``, with less and less of it,
+    until the peak of their schedule fits (`solving.propose`).
+    """
 
     name: ClassVar[str]
     objective: ClassVar[str]
@@ -127,6 +132,7 @@ class LatencyPlanner:
     """Shared by planners for objective ``latency`` that take every problem."""
 
     objective: ClassVar[str] = "latency"
+    counts_peak: ClassVar[bool] = False
 
     def supports(self, problem: Problem) -> str | None:
         return None

@@ -15,13 +15,17 @@ from placewright.kernels.arrays import Arrays, arrays_of
 from placewright.kernels.dominators import dominator_tree
 from placewright.kernels.rearranging import Structure
 from placewright.kernels.retiming import BEST, CURRENT, STRIDE, Timeline, begin
-from placewright.kernels.timing import time_sequence
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
 from placewright.planners.pace import Herald, Pace
 from placewright.planners.walk import space_of
 from placewright.problem import Problem
-from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
+from placewright.simulate.latency import (
+    schedule_placement,
+    sequence_of,
+    time_items,
+    time_placement,
+)
 
 # The first temperature, in makespans per op (what one op more or less costs); the last, in first
 # ones.
@@ -50,7 +54,7 @@ def refined(
     pace = Pace(budget, limit)
     herald = Herald(budget, refinement.best_value)
     if hot is None:
-        hot = HOT * refinement.value / problem.op_count
+        hot = HOT * makespan_per_op(problem, start)
     if refinement.value == 0.0:
         return refinement.placement(), False
     try:
@@ -132,16 +136,9 @@ class Refinement:
 
         Nothing ends later for it.
         """
-        problem, timeline = self.problem, self.timeline
-        n, edges = problem.op_count, problem.edge_count
-        op_start, op_finish = np.empty(n), np.empty(n)
-        edge_start, edge_finish = np.empty(edges), np.empty(edges)
-        time_sequence(
-            self.arrays, timeline.device, timeline.sequence, np.empty(n), op_finish, edge_finish,
-            np.empty(problem.device_count), np.empty(self.arrays.channel_count),
-            op_start, edge_start,
-        )  # fmt: skip
-        sequence = sequence_of(problem, op_start, op_finish, edge_start, edge_finish)
+        timeline = self.timeline
+        times = time_items(self.problem, Placement(timeline.device, timeline.sequence))
+        sequence = sequence_of(self.problem, *times)
         unit_device = timeline.unit_device.copy()
         begin(self.arrays, self.space, timeline, unit_device, sequence)
         self._until_sorting = ROUND

@@ -59,6 +59,7 @@ class _Search(LatencyPlanner):
     """What the three have in common: `iterations`, and the outline of a search."""
 
     name: ClassVar[str]
+    counts_peak: ClassVar[bool] = True
 
     def __init__(self, iterations: str | int | None = None) -> None:
         self.iterations = None if iterations is None else _count(self, "iterations", iterations)

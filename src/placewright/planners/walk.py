@@ -18,9 +18,10 @@ from placewright.kernels import search as kernel
 from placewright.kernels.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import Budget, Progress
+from placewright.planners.milp.incumbent import fitting
 from placewright.planners.pace import Herald, Pace
 from placewright.problem import Problem
-from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.simulate.latency import time_placement
 
 
 class Walk(Pace):
@@ -76,10 +77,9 @@ class Walk(Pace):
         if self.budget.start is not None and self._start_value < value:
             return self.budget.start
         device = self.state.best_unit_device[self.problem.op_unit]
-        scheduled = schedule_placement(self.problem, device)
-        if time_placement(self.problem, scheduled).makespan < value:
-            return scheduled
-        return Placement(device, self.state.best_sequence)
+        as_searched = Placement(device, self.state.best_sequence)
+        found = fitting(self.problem, [as_searched, Placement(device)])
+        return found.placement if found else as_searched
 
 
 def breadth_first_sequence(problem: Problem, order: Ints) -> Ints:

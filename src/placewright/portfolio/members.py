@@ -41,6 +41,7 @@ class Member:
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
+    - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
     - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
       at most `most_cores`, whose workers wait, and that before any other that is not instant.
@@ -57,6 +58,7 @@ class Member:
     fewest_ops: int = 0
     most_ops: float = math.inf
     shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
+    decides: bool = False
     alone: bool = False
     cores: str = ""
     most_cores: int = 1
@@ -152,7 +154,7 @@ LATENCY = (
     ),
     Member("relaxation", "prove", share=0.6, prover="relaxation:prove", shapes=[MODULES]),
     Member("relaxation", "prove", share=0.4, prover="relaxation:prove", shapes=[CHAIN, WHOLE]),
-    Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300),
+    Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300, decides=True),
     # Which modules it finds is partly luck, and others find nothing beside it: again, from there.
     Member("module-annealing", "prove", {"processes": "1"}, shapes=[MODULES]),
 )

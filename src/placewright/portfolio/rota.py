@@ -48,6 +48,9 @@ class Rota:
     would have to find anew, and what it proves of a part it must know to the end to go on. Provers
     may work beside it, if it leaves cores.
 
+    Where those that construct have found no plan, a prover that can say that there is none comes
+    first.
+
     A search is asked the more often the more of its turns made the plan better. Nothing here
     depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
     """
@@ -79,6 +82,8 @@ class Rota:
         """
         if left < LEAST_SECONDS or self._is_taken(workers):
             return None
+        if standing.placement is None and not self.constructive:
+            self.provers = deque(sorted(self.provers, key=lambda each: not each.decides))
         if self._may_lead():
             return self._lead(standing, left, workers, widest or workers)
         if self.constructive and (standing.placement is None or self._may_construct()):
@@ -117,10 +122,6 @@ class Rota:
         """Those that have had no turn yet, and the searches."""
         searching = [each.member for each in self.searchers]
         return [*self.constructive, *searching, *self.provers]
-
-    @property
-    def is_exhausted(self) -> bool:
-        return not (self.constructive or self.provers or self.searchers)
 
     def _construct(self, standing: Standing, left: float) -> Task:
         self.constructing += 1

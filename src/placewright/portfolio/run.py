@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
-from placewright.errors import VerificationError
+from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.interrupts import Interrupts
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Progress
@@ -67,6 +67,7 @@ class Run:
         self.lost = 0  # workers
         self.hearing = Lock()
         self.refusals: dict[str, str] = {}
+        self.why_infeasible = ""
 
     # -- the outline -----------------------------------------------------------------------------
 
@@ -88,12 +89,16 @@ class Run:
         except KeyboardInterrupt:
             self.interrupts.came = True
         self.seconds = time.monotonic() - self.started
-        if self.standing.placement is not None:
+        if self._has_plan:
             self._tell("end", self._why_it_ends())
 
     def _instant_members(self) -> None:
+        """Without a plan all of them are asked, whatever the time limit: it takes a moment."""
         alone = Alone(self.problem)
-        while not self._is_over and (task := self.rota.instant(self.standing, self.left)):
+        while not self._is_finished and (self.left > 0 or not self._has_plan):
+            task = self.rota.instant(self.standing, self.left)
+            if task is None:
+                return
             with self._interruptible():
                 self._begin(alone, 0, task)
             self._listen(alone, 0.0)
@@ -121,13 +126,14 @@ class Run:
         # the workers may all be on different machines.
         widest = self.processes if alone else 1 if self.cluster else None
         while not self._is_over:
-            for worker in crew.idle():
+            idle = crew.idle()
+            for worker in idle:
                 workers = 1 if alone else self.processes - self.lost
                 task = self.rota.next(self.standing, self.left, workers, widest)
                 if task is not None:
                     with self._interruptible(alone):
                         self._begin(crew, worker, task)
-            if not self.running and self.rota.is_exhausted:
+            if idle and not self.running:  # nobody has anything to do, or time to begin it
                 return
             self._listen(crew, min(LISTENING, self.left))
         if self.running and not self._is_finished:
@@ -206,6 +212,8 @@ class Run:
             self._tell("failure", member.title, message.error)
         if message.refusal:
             self.refusals[member.title] = message.refusal
+        if message.infeasible:
+            self.why_infeasible = message.refusal
         useless = bool(message.refusal or (message.error and not message.lost))
         self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
 
@@ -249,18 +257,24 @@ class Run:
 
     @property
     def _is_finished(self) -> bool:
-        return self.interrupts.came or self.standing.gap <= self.limits.gap
+        done = self.standing.gap <= self.limits.gap or bool(self.why_infeasible)
+        return self.interrupts.came or done
+
+    @property
+    def _has_plan(self) -> bool:
+        return self.standing.placement is not None
 
     @property
     def _is_over(self) -> bool:
-        has_plan = self.standing.placement is not None
-        return self._is_finished or (self.left <= 0 and has_plan)
+        return self._is_finished or self.left <= 0
 
     def plan(self) -> Plan:
         """The best plan; InfeasibleError, or KeyboardInterrupt, if there is none."""
         plan = self.standing.plan(self.seconds)
         if plan is not None:
             return plan
+        if self.why_infeasible:
+            raise ProvedInfeasibleError(self.why_infeasible)
         if self.interrupts.came:
             raise KeyboardInterrupt
         raise no_plan(self.refusals)

@@ -9,7 +9,12 @@ from functools import lru_cache
 
 from placewright import planners
 from placewright.coarsen import Coarser, coarsen
-from placewright.errors import InfeasibleError, MissingExtraError, OptionError
+from placewright.errors import (
+    InfeasibleError,
+    MissingExtraError,
+    OptionError,
+    ProvedInfeasibleError,
+)
 from placewright.plan import Placement
 from placewright.planners.base import Budget, no_progress
 from placewright.portfolio.members import Member
@@ -52,12 +57,14 @@ class Proved:
 class Ended:
     """The last word of a task: `refusal` says why the member is of no use for the problem.
 
-    `error` is what should not have happened; `lost`, that it happened to the worker.
+    With `infeasible` it has proved that there is no plan at all. `error` is what should not have
+    happened; `lost`, that it happened to the worker.
     """
 
     refusal: str = ""
     error: str = ""
     lost: bool = False
+    infeasible: bool = False
 
 
 Message = Found | Proved | Ended
@@ -71,6 +78,8 @@ def perform(problem: Problem, task: Task, tell: Tell) -> None:
             _prove(problem, task, tell)
         else:
             _plan(problem, task, tell)
+    except ProvedInfeasibleError as error:
+        tell(Ended(refusal=str(error), infeasible=True))
     except (InfeasibleError, MissingExtraError, OptionError) as error:
         tell(Ended(refusal=str(error)))
     except Exception as error:  # one member's fault must not end the others

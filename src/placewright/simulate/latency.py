@@ -2,7 +2,8 @@
 
 `schedule_placement` chooses a good order for a bare placement; `time_placement` times a
 placement that has its own sequence; both give a `Schedule` in which every op and transfer
-starts as early as that order allows (semi-active).
+starts as early as that order allows (semi-active), and under memory option ``peak`` as early as
+memory allows besides.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from placewright.kernels.dispatch import dispatch, floor_of
 from placewright.kernels.insertion import insertion_schedule
 from placewright.kernels.ranks import upward_ranks
 from placewright.kernels.timing import time_sequence
+from placewright.kernels.within_memory import OVERFULL, time_within_memory
 from placewright.outcome import Schedule, Transfers
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
@@ -34,14 +36,15 @@ def time_placement(problem: Problem, placement: Placement) -> Schedule:
 def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, Floats, Floats]:
     """Starts and finishes of ops, and of edges as `kernels.timing.time_sequence` records them.
 
-    The placement has a sequence.
+    The placement has a sequence. Under memory option ``peak`` items wait for memory; if it does
+    not fit in that order, they are timed as if memory were no matter (see `peak_memory`).
     """
     assert placement.sequence is not None
     n, edges = problem.op_count, problem.edge_count
     op_start, op_finish = np.empty(n), np.empty(n)
     edge_start, edge_finish = np.empty(edges), np.empty(edges)
     arrays = arrays_of(problem)
-    time_sequence(
+    lent = (
         arrays,
         placement.device.copy(),  # writable, as searches have them: one kernel for both
         placement.sequence.copy(),
@@ -53,6 +56,8 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
         op_start,
         edge_start,
     )
+    if not (arrays.is_peak and time_within_memory(*lent) < OVERFULL):
+        time_sequence(*lent)
     return op_start, op_finish, edge_start, edge_finish
 
 

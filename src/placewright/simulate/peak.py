@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Floats, Ints
+from placewright.kernels.within_memory import ROUNDING
 from placewright.outcome import Schedule
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -29,6 +30,17 @@ def peak_memory(problem: Problem, placement: Placement, schedule: Schedule) -> F
             order = np.lexsort((change, time))
             kept[d] += max(0.0, np.cumsum(change[order]).max())
     return kept
+
+
+def peak_excess(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:
+    """`[device]` bytes by which the peak is above what the device has; 0 or less where it fits.
+
+    Nothing is above it under memory option ``resident``, which counts what ops keep alone.
+    """
+    if problem.options.memory == "resident":
+        return np.zeros(problem.device_count)
+    used = peak_memory(problem, placement, schedule)
+    return used - problem.device_memory * (1.0 + ROUNDING)
 
 
 def _at_home(problem: Problem, device: Ints, schedule: Schedule) -> Floats:

@@ -243,7 +243,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
         from placewright.costs.detect import detect
 
         return detect()
-    for preset in _preset_names():
+    for preset in _files_of_presets():
         if preset.casefold() == name.casefold():
             return complete(_preset(preset))
     if not _exists(name):
@@ -254,7 +254,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
 def presets() -> tuple[PresetEntry, ...]:
     """The ready-made clusters, by name; ``this-machine`` comes last and is not detected here."""
     entries = []
-    for name in _preset_names():
+    for name in _files_of_presets():
         cluster = _preset(name)
         entries.append(PresetEntry(name, cluster.description, device_summary(cluster)))
     what = "The CPU and GPUs of the machine that placewright runs on."
@@ -267,7 +267,12 @@ def device_summary(cluster: Cluster) -> str:
     return ", ".join(f"{count} × {kind}" if count > 1 else kind for kind, count in counts.items())
 
 
-def _preset_names() -> tuple[str, ...]:
+def preset_names() -> tuple[str, ...]:
+    """The names of `presets`, without reading them."""
+    return (*_files_of_presets(), THIS_MACHINE)
+
+
+def _files_of_presets() -> tuple[str, ...]:
     folder = resources.files(__name__).joinpath("clusters")
     names = (entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     return tuple(sorted(name.removesuffix(".yaml") for name in names))
@@ -281,7 +286,7 @@ def _preset(name: str) -> Cluster:
 
 
 def _no_such_cluster(name: str) -> str:
-    names = [*_preset_names(), THIS_MACHINE]
+    names = preset_names()
     close = difflib.get_close_matches(name.casefold(), [each.casefold() for each in names], n=2)
     if close:
         meant = " or ".join(f"'{each}'" for each in names if each.casefold() in close)

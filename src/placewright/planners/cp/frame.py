@@ -54,7 +54,7 @@ class Frame:
     - `release[channel]` and `channel_tail[channel]`, the same for transfers;
     - `room[device]`: memory for the frame's units;
     - `chains`: pairs of ops that keep their order, on one device;
-    - `parcels`: all transfers under contention (without, they are delays and nothing else);
+    - `parcels`: all transfers where they contend (elsewhere they are delays and nothing else);
     - `floor`: the makespan is no less whatever the ops do.
     """
 
@@ -84,6 +84,9 @@ def whole(problem: Problem) -> Frame:
     """The frame of all ops, with nothing around it."""
     n, d = problem.op_count, problem.device_count
     channels = len(problem.active_channels[2])
+    # Under `peak` it matters when a copy arrives, whether or not transfers contend.
+    are_sent = problem.options.memory == "peak" or problem.options.contention != "none"
+    edges = np.arange(problem.edge_count if are_sent else 0, dtype=np.int32)
     return Frame(
         problem=problem,
         ops=problem.topological_order.tolist(),
@@ -95,8 +98,8 @@ def whole(problem: Problem) -> Frame:
         room=problem.device_memory,
         chains=[],
         parcels=[
-            Parcel(tensor, edges, int(problem.tensor_producer[tensor]))
-            for tensor, edges in parcels_of(problem, np.arange(problem.edge_count, dtype=np.int32))
+            Parcel(tensor, together, int(problem.tensor_producer[tensor]))
+            for tensor, together in _as_sent(problem, edges)
         ],
         is_whole=True,
     )
@@ -104,8 +107,11 @@ def whole(problem: Problem) -> Frame:
 
 def parcels_of(problem: Problem, edges: Ints) -> Iterator[tuple[int, list[int]]]:
     """The edges as they are sent: by tensor, or one by one; nothing without contention."""
-    if problem.options.contention == "none":
-        return
+    if problem.options.contention != "none":
+        yield from _as_sent(problem, edges)
+
+
+def _as_sent(problem: Problem, edges: Ints) -> Iterator[tuple[int, list[int]]]:
     if problem.options.transfer_unit == "edge":
         for edge in edges.tolist():
             yield int(problem.edge_tensor[edge]), [edge]

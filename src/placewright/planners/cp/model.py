@@ -27,6 +27,7 @@ import numpy as np
 from placewright.graph import Floats, Ints
 from placewright.planners.base import Budget
 from placewright.planners.cp.frame import Frame, Owed, Parcel, transfer_times
+from placewright.planners.cp.peak import PeakRows
 from placewright.planners.cp.rows import ROUNDING, OpRows
 from placewright.planners.milp.incumbent import twin_devices
 from placewright.planners.milp.precedence import END, LARGEST_REGION, START, Precedence
@@ -114,6 +115,8 @@ class Model(OpRows):
             if frame.is_whole:
                 self._keep_one_of_twins()
                 self._regions()
+                if self.problem.options.memory == "peak":
+                    PeakRows(self).write()
             self.model.minimize(self.end)
 
     # -- transfers -------------------------------------------------------------------------------
@@ -123,7 +126,7 @@ class Model(OpRows):
         unit = self.problem.op_unit
         open_to: dict[tuple[int, int], Any] = {}
         for edge, delay in self.windows.delay.items():
-            pair = self._pair(edge)
+            pair = self.pair_of(edge)
             open_to[pair] = open_to.get(pair, True) & np.isfinite(delay)
         self.route = {
             (u, v): self._transport(u, v, flags) for (u, v), flags in open_to.items() if u != v
@@ -149,17 +152,17 @@ class Model(OpRows):
         length = self.length[self.place[producer]]
         moves = {(a, d): 0 if a == d or delay is None else self._down(delay[a, d]) for a, d in y}
         if self.is_linear:
-            row = [(start, 1), *self._minus_finish(producer)]
-            self._at_least(row + [(y[each], -n) for each, n in moves.items() if n], 0)
+            row = [(start, 1), *self.minus_finish(producer)]
+            self.at_least(row + [(y[each], -n) for each, n in moves.items() if n], 0)
             return
         row = [(start, 1), (self.start[self.place[producer]], -1)]
         least = min((length[a] + n for (a, _), n in moves.items()), default=0)
-        self._at_least(row, least)
+        self.at_least(row, least)
         for (a, d), n in moves.items():
             if length[a] + n > least:
-                self._at_least(row, length[a] + n, y[a, d])
+                self.at_least(row, length[a] + n, y[a, d])
 
-    def _pair(self, edge: int) -> tuple[int, int]:
+    def pair_of(self, edge: int) -> tuple[int, int]:
         unit, problem = self.problem.op_unit, self.problem
         return int(unit[problem.edge_producer[edge]]), int(unit[problem.consumers[edge]])
 
@@ -200,7 +203,7 @@ class Model(OpRows):
             self.model.add_no_overlap(row)
             around = self._down(self.frame.release[channel] + self.frame.channel_tail[channel])
             terms = [(self.end, 1), *((x, -n) for x, n in self.loads[channel])]
-            self._at_least(terms, min(around, self.floor))
+            self.at_least(terms, min(around, self.floor))
 
     def _send_parcel(self, number: int, parcel: Parcel) -> None:
         time = transfer_times(self.problem, parcel.tensor)
@@ -229,7 +232,7 @@ class Model(OpRows):
         """The op that reads the edge, and y of it; None if it is within a unit."""
         op = int(self.problem.consumers[edge])
         if parcel.producer >= 0:
-            pair = self._pair(edge)
+            pair = self.pair_of(edge)
             return None if pair[0] == pair[1] else (op, self.route[pair])
         return op, {(parcel.source, d): x for d, x in self.of(op).items()}
 
@@ -252,7 +255,7 @@ class Model(OpRows):
     def _ready(self, parcel: Parcel) -> tuple[list[tuple[Any, int]], int]:
         """Minus the time at which the tensor is there to be sent, as terms and a number."""
         if parcel.producer >= 0:
-            return self._minus_finish(parcel.producer), 0
+            return self.minus_finish(parcel.producer), 0
         return [], self._down(parcel.ready)
 
     def _begin(self, parcel: Parcel) -> Any:
@@ -275,10 +278,10 @@ class Model(OpRows):
         arrival = [(self.start[self.place[op]], 1), (begin, -1)]
         if self.is_linear and parcel.producer >= 0:
             moves = [(x, -self._down(time[a, d])) for (a, d), x in routes.items()]
-            self._at_least(arrival + moves, 0)
+            self.at_least(arrival + moves, 0)
         else:  # what is not sent is not to be waited for
             for (a, d), x in routes.items():
-                self._at_least(arrival, self._down(time[a, d]), x)
+                self.at_least(arrival, self._down(time[a, d]), x)
         for (a, d), x in routes.items():
             length = self._down(time[a, d])
             self._occupy(a, d, begin, length, x)
@@ -303,13 +306,13 @@ class Model(OpRows):
             for op, y in readers:
                 if (a, d) in y:
                     row = [(self.start[self.place[op]], 1), (begin, -1)]
-                    self._at_least(row, lengths[a], y[a, d])
+                    self.at_least(row, lengths[a], y[a, d])
             if d in parcel.owed:
                 self._owe(parcel, a, x, parcel.owed[d], begin, lengths[a])
 
     def _owe(self, parcel: Parcel, a: int, x: Any, owed: Owed, begin: Any, length: int) -> None:
         row = [(self.end, 1), (begin, -1)]
-        self._at_least(row, length + self._down(owed.tail), x)
+        self.at_least(row, length + self._down(owed.tail), x)
         if owed.late is None or owed.late_from != a:
             return
         terms, ready = self._ready(parcel)
@@ -317,7 +320,9 @@ class Model(OpRows):
         conditions = [x.negated()]
         if parcel.producer >= 0:
             conditions.append(self.of(parcel.producer)[a])
-        self.model.add(self._sum(row) >= ready + self._down(owed.late)).only_enforce_if(*conditions)
+        self.model.add(self.sum_of(row) >= ready + self._down(owed.late)).only_enforce_if(
+            *conditions
+        )
 
     def _occupy(self, a: int, d: int, begin: Any, length: int, x: Any) -> None:
         over = self.channel_of[a, d]
@@ -327,9 +332,9 @@ class Model(OpRows):
         release = max(self.frame.release[c] for c in over)
         tail = max(self.frame.channel_tail[c] for c in over)
         if release > 0:
-            self._at_least([(begin, 1)], self._down(release), x)
+            self.at_least([(begin, 1)], self._down(release), x)
         if tail > 0:
-            self._at_least([(self.end, 1), (begin, -1)], length + self._down(tail), x)
+            self.at_least([(self.end, 1), (begin, -1)], length + self._down(tail), x)
         for channel in over:
             self.busy[channel].append(interval)
             self.loads[channel].append((x, length))
@@ -359,12 +364,12 @@ class Model(OpRows):
             for device in range(self.problem.device_count):
                 row = [(self.end if last == END else self.start[self.place[last]], 1)]
                 if first != START:
-                    row += self._minus_finish(first)
+                    row += self.minus_finish(first)
                 for op in between:
                     on = self.of(op)
                     if device in on:
                         row.append((on[device], -self.length[self.place[op]][device]))
-                self._at_least(row, 0)
+                self.at_least(row, 0)
 
     # -- hints -----------------------------------------------------------------------------------
 
@@ -398,6 +403,8 @@ class Model(OpRows):
         while limit.left > 0:
             solver.parameters.max_time_in_seconds = limit.left
             status, interrupted = run(solver, self.model, self._callback(solver, watcher))
+            if status == self.cp.MODEL_INVALID:
+                raise AssertionError(self.model.validate())
             if status == self.cp.INFEASIBLE:
                 return Answer(None, bound, True, interrupted)
             bound = max(bound, solver.best_objective_bound / self.scale * (1 - ROUNDING))

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright import planners
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.graph import Floats
 from placewright.kernels.arrays import NOT_SENT
 from placewright.plan import Placement
@@ -28,7 +28,7 @@ from placewright.planners.cp.frame import Frame, whole
 from placewright.planners.cp.model import Answer, Effort, Model, Times
 from placewright.planners.cp.neighbourhood import WINDOW_UNITS, Search
 from placewright.planners.cp.state import State
-from placewright.planners.milp.incumbent import Incumbent, first_incumbent, longest, timed
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, fitting, longest
 from placewright.planners.pace import TELL_SECONDS, Herald
 from placewright.planners.refining import refined
 from placewright.planners.search import default_iterations
@@ -54,8 +54,8 @@ class CpSat(LatencyPlanner):
 
     For small graphs and nearly serial ones; large graphs are for `lns` and `milp-split`. Starts
     from the best of HEFT and simpler rules, or `start`. When time is up, or after Ctrl-C, the best
-    plan so far is returned with what is proved by then. Under option ``peak`` the bound counts
-    resident memory alone.
+    plan so far is returned with what is proved by then. Under option ``peak`` the model has what is
+    alive on each device, so that plan and bound are about the same problem.
 
     Options: `workers`, CP-SAT's threads (2); `level` of linearisation, 0 to 2 (1; on graphs
     of some tens of ops 2 with one worker proves more); `units`, a limit in CP-SAT's deterministic
@@ -65,6 +65,7 @@ class CpSat(LatencyPlanner):
     """
 
     name: ClassVar[str] = "cp-sat"
+    counts_peak: ClassVar[bool] = True
 
     def __init__(
         self, workers: str = "2", level: str = "1", units: str = "", start: str = ""
@@ -109,8 +110,8 @@ class CpSat(LatencyPlanner):
             return Proposal(best.placement)
         best, answer = self._search(model, best, limit, seed, on_progress)
         if best is None:
-            if answer.complete:
-                reason = InfeasibleError(
+            if answer.complete and answer.times is None:
+                raise ProvedInfeasibleError(
                     f"planner '{self.name}': no placement fits the devices' memory, as CP-SAT has "
                     "proved; give the devices more memory"
                 )
@@ -145,7 +146,7 @@ class CpSat(LatencyPlanner):
                 best = _better(model, best, answer.times)
             elif answer.complete and best is not None:  # nothing is shorter
                 bound = best.value
-        return best, Answer(None, bound, answer.complete, answer.interrupted)
+        return best, Answer(answer.times, bound, answer.complete, answer.interrupted)
 
 
 class Watch:
@@ -158,8 +159,9 @@ class Watch:
         self.told_at = -math.inf
 
     def found(self, times: Times) -> None:
-        each = timed(self.model.problem, placement_of(self.model.frame, times))
-        self.herald.tell(each.value, lambda: each.placement)
+        each = fitting(self.model.problem, [placement_of(self.model.frame, times)])
+        if each is not None:
+            self.herald.tell(each.value, lambda: each.placement)
 
     def proved(self, lower_bound: float) -> None:
         now = time.monotonic()
@@ -182,6 +184,7 @@ class Lns(LatencyPlanner):
     """
 
     name: ClassVar[str] = "lns"
+    counts_peak: ClassVar[bool] = True
 
     def __init__(
         self, iterations: str | int = "", workers: str | int = "2", units: str | float = ""
@@ -193,7 +196,7 @@ class Lns(LatencyPlanner):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         state, interrupted = self._start(problem, budget, seed, on_progress)
-        if interrupted:
+        if interrupted or math.isinf(state.value):
             return Proposal(state.placement)
         windows = math.inf if budget.seconds < math.inf else DEFAULT_WINDOWS
         if self.iterations is not None:
@@ -224,12 +227,10 @@ class Lns(LatencyPlanner):
 # -- from a solution to a plan ---------------------------------------------------------------------
 
 
-def _better(model: Model, best: Incumbent | None, times: Times) -> Incumbent:
+def _better(model: Model, best: Incumbent | None, times: Times) -> Incumbent | None:
     """The shortest of the best so far, the solution in its own order, and that listed anew."""
     found = placement_of(model.frame, times)
-    problem = model.problem
-    candidates = [timed(problem, found), timed(problem, Placement(found.device))]
-    return min([*candidates, best] if best else candidates, key=lambda each: each.value)
+    return fitting(model.problem, [found, Placement(found.device)], best)
 
 
 def placement_of(frame: Frame, times: Times) -> Placement:

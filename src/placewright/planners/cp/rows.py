@@ -98,7 +98,7 @@ class OpRows:
             self.length.append(length)
             self._spread(k, on, {d: self._down(time[d] + tail[d]) for d in on})
             if head[list(on)].min() < head[list(on)].max():
-                self._at_least([(start, 1), *((x, -self._down(head[d])) for d, x in on.items())], 0)
+                self.at_least([(start, 1), *((x, -self._down(head[d])) for d, x in on.items())], 0)
             for d, x in on.items():
                 interval = model.new_optional_fixed_size_interval_var(start, length[d], x, "")
                 rows.setdefault(d, []).append(interval)
@@ -108,11 +108,11 @@ class OpRows:
                 model.add_no_overlap(row)
                 self._load(d, loads[d])
         for one, two in self.frame.chains:
-            self._at_least([(self.start[self.place[two]], 1), *self._minus_finish(one)], 0)
+            self.at_least([(self.start[self.place[two]], 1), *self.minus_finish(one)], 0)
 
     def _spread(self, k: int, on: dict[int, Any], rest: dict[int, int]) -> None:
         """The end is no sooner than the op's start and what is after it on its device."""
-        self._at_least(
+        self.at_least(
             [(self.end, 1), (self.start[k], -1), *((x, -rest[d]) for d, x in on.items())], 0
         )
 
@@ -122,11 +122,11 @@ class OpRows:
         around = self._down(self.windows.head[ks, device].min())
         around += self._down(self.windows.tail[ks, device].min())
         # No more than the floor, so that an empty device obeys too.
-        self._at_least(
+        self.at_least(
             [(self.end, 1), *((x, -length) for x, length in load)], min(around, self.floor)
         )
 
-    def _minus_finish(self, op: int) -> list[tuple[Any, int]]:
+    def minus_finish(self, op: int) -> list[tuple[Any, int]]:
         k = self.place[op]
         on = self.of(op)
         return [(self.start[k], -1), *((on[d], -n) for d, n in self.length[k].items())]
@@ -136,15 +136,15 @@ class OpRows:
     def _down(self, seconds: float) -> int:
         return int(seconds * (self.scale * (1 - ROUNDING)))
 
-    def _sum(self, terms: Iterable[tuple[Any, int]]) -> Any:
+    def sum_of(self, terms: Iterable[tuple[Any, int]]) -> Any:
         variables, coefficients = zip(*terms, strict=True)
         return self.cp.LinearExpr.weighted_sum(variables, coefficients)
 
-    def _at_least(self, terms: list[tuple[Any, int]], least: int, condition: Any = None) -> None:
+    def at_least(self, terms: list[tuple[Any, int]], least: int, condition: Any = None) -> None:
         """Σ coefficient · variable ≥ least, perhaps only if a literal holds."""
-        row = self.model.add(self._sum(terms) >= least)
+        row = self.model.add(self.sum_of(terms) >= least)
         if condition is not None:
             row.only_enforce_if(condition)
 
     def _at_most(self, terms: list[tuple[Any, int]], most: int) -> None:
-        self.model.add(self._sum(terms) <= most)
+        self.model.add(self.sum_of(terms) <= most)

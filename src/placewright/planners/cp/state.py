@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import numpy as np
@@ -9,10 +10,10 @@ from numpy.typing import NDArray
 
 from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.arrays import NOT_SENT, arrays_of
-from placewright.kernels.timing import time_sequence
+from placewright.kernels.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
 from placewright.problem import Problem
-from placewright.simulate.latency import schedule_placement, sequence_of
+from placewright.simulate.latency import schedule_placement, sequence_of, time_items
 
 
 class State:
@@ -20,7 +21,8 @@ class State:
 
     `position[op]`, `edge_position[edge]` in `sequence`; an edge that another's transfer serves has
     the position of that. `edge_start` is `NOT_SENT` where an edge has no transfer of its own, and
-    `arrival[edge]` when the tensor is there, on whatever device.
+    `arrival[edge]` when the tensor is there, on whatever device. `value` is `inf` where the peak of
+    memory counts and does not fit.
     """
 
     def __init__(self, problem: Problem, placement: Placement) -> None:
@@ -35,6 +37,8 @@ class State:
         )
         self._time(self.sequence)
         self.value = float(self.op_finish.max())
+        if problem.options.memory == "peak" and not self._fits():
+            self.value = math.inf
 
     @property
     def placement(self) -> Placement:
@@ -42,14 +46,12 @@ class State:
 
     def _time(self, sequence: Ints) -> None:
         problem = self.problem
-        n, edges, arrays = problem.op_count, problem.edge_count, arrays_of(problem)
-        self.op_start, self.op_finish = np.empty(n), np.empty(n)
-        self.edge_start, self._edge_finish = np.empty(edges), np.empty(edges)
-        time_sequence(
-            arrays, self.device, sequence, np.empty(n), self.op_finish, self._edge_finish,
-            np.empty(problem.device_count), np.empty(arrays.channel_count),
-            self.op_start, self.edge_start,
-        )  # fmt: skip
+        times = time_items(problem, Placement(self.device, sequence))
+        self.op_start, self.op_finish, self.edge_start, self._edge_finish = times
+
+    def _fits(self) -> bool:
+        value = value_within_memory(arrays_of(self.problem), self.device.copy(), self.sequence)
+        return bool(value < OVERFULL)
 
     @cached_property
     def arrival(self) -> Floats:

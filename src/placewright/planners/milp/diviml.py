@@ -9,17 +9,23 @@ import numpy as np
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import Budget
+from placewright.planners.milp.disjunction import Interval
 from placewright.planners.milp.incumbent import Incumbent
 from placewright.planners.milp.instance import Instance
+from placewright.planners.milp.peak import PeakRows, order_variables
 from placewright.planners.milp.planner import Formulation, MilpPlanner
 from placewright.planners.milp.precedence import END, LARGEST_REGION, START, Precedence
 from placewright.planners.milp.sequence import sequence_by_time
 from placewright.planners.milp.solver import HORIZON, Term
+from placewright.planners.milp.transport import Transport
 from placewright.problem import Problem
 
 
 class DivimlMilp(MilpPlanner):
-    """Exact latency without contention: DiviML's program, with a start per op and device."""
+    """Exact latency without contention: DiviML's program, with a start per op and device.
+
+    Under memory option ``peak`` transfers and what is alive are added (`transport`, `peak`).
+    """
 
     name: ClassVar[str] = "diviml-milp"
 
@@ -33,7 +39,7 @@ class DivimlMilp(MilpPlanner):
 
     def binaries(self, problem: Problem) -> int:
         pairs = Precedence(problem).unordered_pairs()
-        return problem.unit_count * problem.device_count + pairs
+        return problem.unit_count * problem.device_count + pairs + order_variables(problem)
 
     def formulate(self, instance: Instance, limit: Budget) -> Formulation:
         return DivimlProgram(instance, limit)
@@ -56,6 +62,7 @@ class DivimlProgram(Formulation):
         self._dependencies()  # 3
         self._no_overlap()  # 7
         self._implied()
+        self._peak()
         self.program.minimise(self.latency)
 
     # -- variables -------------------------------------------------------------------------------
@@ -63,16 +70,19 @@ class DivimlProgram(Formulation):
     def _variables(self) -> None:
         instance, program = self.instance, self.program
         self.latency = program.variable(float(instance.earliest_finish.max()), HORIZON)
-        self.start = [
-            {
-                device: program.variable(
-                    float(instance.earliest_start[op]), float(instance.latest_start[op])
-                )
-                for device in self.placement.of(op)
-            }
-            for op in range(self.problem.op_count)
-        ]
+        self.start = [self._starts(op) for op in range(self.problem.op_count)]
         self.before = {pair: program.binary() for pair in instance.rival_pairs}
+
+    def _starts(self, op: int) -> dict[int, int]:
+        """Device → the start there; under ``peak`` the same wherever it is, so that lives have it.
+
+        A start on a device where the op is not may be taken to be the op's own start.
+        """
+        window = float(self.instance.earliest_start[op]), float(self.instance.latest_start[op])
+        devices = list(self.placement.of(op))
+        if self.problem.options.memory == "peak":
+            return dict.fromkeys(devices, self.program.variable(*window))
+        return {device: self.program.variable(*window) for device in devices}
 
     def _used(self, op: int, device: int) -> list[Term]:
         """1 if a batch of the op runs on the device: Σ_l b_iul."""
@@ -91,10 +101,7 @@ class DivimlProgram(Formulation):
                 self.program.row(row, lower=0.0)
 
     def _implied(self) -> None:
-        """Not in the paper: what every schedule obeys and the relaxation does not see.
-
-        A start on a device where the op is not may be taken to be the op's own start.
-        """
+        """Not in the paper: what every schedule obeys and the relaxation does not see."""
         instance = self.instance
         for op, starts in enumerate(self.start):
             on = self.placement.of(op).items()
@@ -154,6 +161,25 @@ class DivimlProgram(Formulation):
         row += [(x, -loose * n) for x, n in self._used(one, device) + self._used(two, device)]
         self.program.row([*row, (variable, -loose * sign)], lower=-loose * switches)
 
+    def _peak(self) -> None:
+        """Not in the paper: transfers as intervals, and what is alive, where the peak counts."""
+        self.transport: Transport | None = None
+        if self.problem.options.memory == "resident":
+            return
+        instance = self.instance
+        ops = [
+            Interval(
+                self._start(op, -1),
+                self.placement.duration(op),
+                float(instance.earliest_start[op]),
+                float(instance.latest_finish[op]),
+            )
+            for op in range(self.problem.op_count)
+        ]
+        self.transport = Transport(self.program, instance, self.placement, ops, are_sent=True)
+        self.transport.add_rows()
+        self.peak = PeakRows(self.placement, self.transport)
+
     # -- from and to schedules -------------------------------------------------------------------
 
     def hint(self, incumbent: Incumbent) -> Floats:
@@ -167,10 +193,15 @@ class DivimlProgram(Formulation):
         middle = schedule.op_start + schedule.op_finish
         for (one, two), order in self.before.items():
             values[order] = middle[one] <= middle[two]
+        if self.transport:
+            self.transport.hint(values, incumbent)
+            self.peak.hint(values)
         return values
 
     def decode(self, values: Floats) -> Placement:
         device = self.placement.device_of(values)
+        if self.transport:
+            return Placement(device, self.transport.sequence(values, device))
         start = np.array([values[each[int(device[op])]] for op, each in enumerate(self.start)])
         time = self.instance.op_time[np.arange(self.problem.op_count), device]
         finish = (start + time)[self.problem.edge_producer]

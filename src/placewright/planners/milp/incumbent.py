@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from placewright.planners.list_scheduling import Heft, MEtf
 from placewright.planners.simple import MinimumExecutionTime, SingleDevice
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.simulate.peak import peak_excess
 
 MOST_DEVICES = 64  # that are compared pair by pair, with all their channels
 STARTS: tuple[Callable[[], Planner], ...] = (Heft, MEtf, MinimumExecutionTime, SingleDevice)
@@ -39,6 +40,22 @@ def timed(problem: Problem, placement: Placement) -> Incumbent:
     return Incumbent(placement, time_placement(problem, placement))
 
 
+def fitting(
+    problem: Problem, placements: Iterable[Placement], best: Incumbent | None = None
+) -> Incumbent | None:
+    """The shortest of `placements`, and of `best` before them, whose peak fits where that counts.
+
+    That ops keep no more than there is room for is up to who makes the placements.
+    """
+    for placement in placements:
+        found = timed(problem, placement)
+        if best is not None and found.value >= best.value:
+            continue
+        if (peak_excess(problem, found.placement, found.schedule) <= 0).all():
+            best = found
+    return best
+
+
 def first_incumbent(
     problem: Problem, seed: int, another: Planner | None, budget: Budget
 ) -> tuple[Incumbent | None, InfeasibleError | None]:
@@ -46,7 +63,7 @@ def first_incumbent(
 
     Or why there is none.
     """
-    best = timed(problem, _relabelled(problem, budget.start)) if budget.start else None
+    best = fitting(problem, [_relabelled(problem, budget.start)]) if budget.start else None
     reason: InfeasibleError | None = None
     for planner in [create() for create in STARTS] + ([another] if another else []):
         if best is not None and budget.left <= 0:
@@ -61,9 +78,7 @@ def first_incumbent(
             continue
         except InfeasibleError:  # such as: no single device has everything
             continue
-        found = timed(problem, _relabelled(problem, proposal.placement))
-        if best is None or found.value < best.value:
-            best = found
+        best = fitting(problem, [_relabelled(problem, proposal.placement)], best)
     return best, reason
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from placewright.planners.base import Budget
 from placewright.planners.milp.instance import Instance
 from placewright.planners.milp.moirai_program import MoiraiProgram
+from placewright.planners.milp.peak import order_variables
 from placewright.planners.milp.planner import MAX_BINARIES, Formulation, MilpPlanner
 from placewright.planners.milp.precedence import Precedence
 from placewright.problem import Problem
@@ -19,7 +20,8 @@ class MoiraiMilp(MilpPlanner):
 
     The paper's model is contention ``port`` with transfer unit ``edge``; ``link`` differs only in
     which routes share a channel, ``none`` leaves equation 8 out, and unit ``tensor`` has one
-    transfer per tensor and destination. Under memory option ``peak`` equation 5 is a relaxation.
+    transfer per tensor and destination. Under memory option ``peak`` equation 5 counts what is
+    alive beside what ops keep (`peak`).
     """
 
     name: ClassVar[str] = "moirai-milp"
@@ -27,6 +29,7 @@ class MoiraiMilp(MilpPlanner):
     def binaries(self, problem: Problem) -> int:
         precedence = Precedence(problem)
         count = problem.unit_count * problem.device_count + 2 * precedence.unordered_pairs()
+        count += order_variables(problem)
         if problem.options.contention != "none" and count <= MAX_BINARIES:
             count += 2 * _unordered_transfers(problem, precedence)
         return count

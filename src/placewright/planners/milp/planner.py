@@ -6,11 +6,11 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from placewright import planners
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal
-from placewright.planners.milp.incumbent import Incumbent, first_incumbent, timed
+from placewright.planners.milp.incumbent import Incumbent, first_incumbent, fitting, timed
 from placewright.planners.milp.instance import Instance
 from placewright.planners.milp.placement import PlacementVariables
 from placewright.planners.milp.solver import (
@@ -58,6 +58,7 @@ class MilpPlanner(LatencyPlanner, ABC):
     """
 
     name: ClassVar[str]
+    counts_peak: ClassVar[bool] = True
 
     def __init__(self, solver: str = "highs", nodes: str = "", start: str = "") -> None:
         if solver not in SOLVERS:
@@ -120,7 +121,7 @@ class MilpPlanner(LatencyPlanner, ABC):
             incumbent, answer = self._search(formulation, incumbent, limit, seed)
             bound = safe_bound(answer) * instance.scale
             if answer.infeasible and incumbent is None:
-                reason = InfeasibleError(
+                raise ProvedInfeasibleError(
                     f"planner '{self.name}': no placement fits the devices' memory, as "
                     f"{self.solver} has proved; give the devices more memory"
                 )
@@ -158,9 +159,6 @@ def _tell(problem: Problem, limit: Budget, incumbent: Incumbent) -> None:
         limit.listener.found(incumbent.placement)
 
 
-def _better(problem: Problem, incumbent: Incumbent | None, found: Placement) -> Incumbent:
-    """The shortest of the incumbent, the solution in its own order, and that listed anew."""
-    candidates = [timed(problem, found), timed(problem, Placement(found.device))]
-    if incumbent:
-        candidates.append(incumbent)
-    return min(candidates, key=lambda each: each.value)
+def _better(problem: Problem, best: Incumbent | None, found: Placement) -> Incumbent | None:
+    """The shortest of the best so far, the solution in its own order, and that listed anew."""
+    return fitting(problem, [found, Placement(found.device)], best)

@@ -169,7 +169,8 @@ class _Search:
         """Seconds that arcs take of the path that may become the shortest, or of the last plan."""
         weight: dict[Arc, float] = {}
         hoped = self._shortest(self.price, hopeful=True)
-        for arc in [*self.chosen, *hoped.line.arcs(hoped.path)]:
+        arcs = [] if math.isinf(hoped.length) else hoped.line.arcs(hoped.path)
+        for arc in [*self.chosen, *arcs]:
             weight[arc] = weight.get(arc, 0.0) + (arc.value if arc.plans else arc.low)
         return weight
 
