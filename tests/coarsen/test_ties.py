@@ -60,6 +60,20 @@ def test_of_several_ties_those_farthest_apart_are_named_and_only_as_many_as_it_t
     assert len(crossed.ops) == 6
 
 
+@pytest.mark.parametrize(
+    ("ties", "said"),
+    [
+        ([0, 1, 0, 1], ", so are 'o1' and 'o3', and contiguous stages keep all of them together"),
+        (
+            [0, 1, 2, 3, 0, 1, 2, 3],
+            ", so are 'o1' and 'o5' and the ops of 2 more groups, and contiguous stages keep all",
+        ),
+    ],
+)
+def test_where_it_takes_several_ties_they_are_named_too(ties, said):
+    assert said in str(largest_tie(row(ties)))
+
+
 def test_of_many_tied_ops_few_are_named():
     tie = largest_tie(row([0, -1, 0, -1, 0, -1, 0]))
     assert str(tie).startswith("'o0', 'o2' and 2 more are on one device")

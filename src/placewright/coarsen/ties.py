@@ -22,6 +22,7 @@ from placewright.problem import Problem
 from placewright.units import format_bytes, listed
 
 Wide = NDArray[np.int64]
+SHOWN = 1  # groups that are named besides the first
 LEFT = 0.5  # of the ops of a tie: what may stay together without those units that are named
 
 
@@ -42,12 +43,15 @@ class Tie:
     def __str__(self) -> str:
         """``'a' and 'b' are on one device (…), and contiguous stages keep 9 other ops there``."""
         first, *more = [self._named(unit) for unit in self.ends]
-        groups = f", as are {len(more)} more such groups" if more else ""
+        groups = "".join(f", so are {each}" for each in more[:SHOWN])
+        if len(more) > SHOWN:
+            left = len(more) - SHOWN
+            groups += f" and the ops of {left} more group{'s' if left != 1 else ''}"
         count = len(self.ops) - sum(len(unit) for unit in self.ends)
-        others = f"{count} other op{'s' if count != 1 else ''}"
+        others = f"{count} other op{'s' if count != 1 else ''} there too"
         return (
             f"{first} are on one device (colocated, as tied weights are){groups}, and contiguous "
-            f"stages keep {others} there too"
+            f"stages keep {others if count else 'all of them together'}"
         )
 
     def _named(self, unit: Ints) -> str:
