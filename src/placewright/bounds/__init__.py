@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placewright.bounds.bound import Bound
+from placewright.bounds.bound import Bound, nowhere
 
 if TYPE_CHECKING:
     from placewright.problem import Problem
@@ -13,7 +13,12 @@ __all__ = ["Bound", "lower_bound"]
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best bound that takes no search, for the problem's own objective and options."""
+    """The best bound that takes no search, for the problem's own objective and options.
+
+    Infinite where an op can be on no device. That of another problem without any plan is finite.
+    """
+    if none := nowhere(problem):
+        return none
     objective = problem.options.objective
     if objective == "latency":
         from placewright.bounds import latency

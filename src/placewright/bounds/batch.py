@@ -54,7 +54,8 @@ def mean_path(problem: Problem) -> Bound:
     plain = best = longest_path(problem, values[table.kind])[0]
     limited, part = table.memory_parts(problem)
     price = np.zeros(problem.device_count)
-    for step in range(STEPS if limited.any() else 0):
+    priced = limited.any() and np.isfinite(plain)  # infinite: an op has no split at all
+    for step in range(STEPS if priced else 0):
         values, counts = table.cheapest(_priced(mean, part, price))
         length, path = longest_path(problem, values[table.kind])
         best = max(best, length - price.sum())

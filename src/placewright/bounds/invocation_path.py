@@ -43,7 +43,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placewright.bounds.bound import Bound
+from placewright.bounds.bound import Bound, nowhere
 from placewright.bounds.invocation_cut import (
     PRICE_STEPS,
     Accelerator,
@@ -106,6 +106,8 @@ def path_bound(
     `tell` hears of each that is better than all before. Without a limit of seconds the same
     problem has the same bound.
     """
+    if none := nowhere(problem):
+        return none
     limit = _Limit(time.monotonic() + seconds, cuts)
     best, news = Bound(0.0, SOURCE), _News(tell)
     for value in _values(problem, limit):

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.bounds.bound import Bound
+from placewright.bounds.bound import Bound, nowhere
 from placewright.bounds.kinds import one_of_each
 from placewright.graph import Floats, Ints
 from placewright.kernels.arrays import arrays_of
@@ -35,6 +35,8 @@ ROUNDING = 1e-12
 
 def lower_bound(problem: Problem) -> Bound:
     """The best of the bounds below."""
+    if none := nowhere(problem):
+        return none
     problem, count = one_of_each(problem)
     bounds = _critical_path(problem, count), _work(problem, count)
     return max(bounds, key=lambda bound: bound.value)
@@ -42,12 +44,12 @@ def lower_bound(problem: Problem) -> Bound:
 
 def critical_path(problem: Problem) -> Bound:
     """The longest path with each op on its fastest device, memory priced."""
-    return _critical_path(*one_of_each(problem))
+    return nowhere(problem) or _critical_path(*one_of_each(problem))
 
 
 def work(problem: Problem) -> Bound:
     """All work, shared out over the devices in the best proportion, memory priced."""
-    return _work(*one_of_each(problem))
+    return nowhere(problem) or _work(*one_of_each(problem))
 
 
 def _critical_path(problem: Problem, count: Floats) -> Bound:
