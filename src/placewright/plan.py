@@ -58,6 +58,15 @@ class Placement(ReadOnly):
         object.__setattr__(self, "replicas", replicas)
 
 
+def numbered(device: Ints, subgraph: Ints) -> Ints:
+    """`[op]` its subgraph, per device from 0 in the given order, without gaps; -1 stays."""
+    found = np.full(len(subgraph), -1, dtype=np.int32)
+    for each in np.unique(device[subgraph >= 0]):
+        there = (device == each) & (subgraph >= 0)
+        found[there] = np.unique(subgraph[there], return_inverse=True)[1]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A placement, what it comes to, its value and the proof of how good that is.
