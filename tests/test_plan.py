@@ -19,6 +19,7 @@ from tests.strategies import problems
 from tests.test_problem import assert_equal, small
 
 NO_TRANSFERS = Transfers(*([],) * 6)
+NO_LOADS = {name: [] for name in ("compute", "incoming", "outgoing", "sync", "load")}
 
 
 def plan_of(**changes: object) -> Plan:
@@ -142,6 +143,15 @@ def test_a_sequence_is_not_in_the_file_for_the_schedule_says_it(tmp_path):
         (("problem", "ops", "time", 0), [1.0], r"^p.json: problem 'small': op_time is no array"),
         (("problem", "options", "objective"), "speed", r"^p.json: no objective 'speed'"),
         (("problem", "routes", "channels", 0), [], r"^p.json: problem 'small': routes.channels"),
+        (
+            ("loads",),
+            NO_LOADS,
+            r"^p.json: field loads: belongs to another objective",
+        ),
+        (("problem", "ops", "pinned"), [], r"^p.json: problem 'small': ops.pinned is empty; fill"),
+        (("problem", "routes", "host_latency"), [[], []], r"^p.json: .*: routes.host_latency is e"),
+        (("problem", "batches"), {"sizes": [1], "time": [[[]]]}, r"^p.json: .*: batches.time is e"),
+        (("problem", "ops", "type"), [], r"^p.json: problem 'small': ops.type is empty; fill it"),
         (("value",), "seven", r"^p.json: field value: "),
         (("value",), -1, r"^p.json: field value: "),
     ],

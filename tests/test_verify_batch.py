@@ -157,6 +157,33 @@ def test_a_tensor_is_sent_before_it_is_made():
     assert_names(plan(sent=sent), "is sent before the batch that makes it has ended")
 
 
+def test_per_tensor_a_transfer_names_no_op():
+    assert_names(
+        plan(sent=changed(SENT, 0, consumer=B)),
+        f"a transfer names consumer {B}, but each is for all consumers",
+    )
+
+
+EDGE = Options("batch-throughput", transfer_unit="edge", batch=4)
+TO_B = changed(SENT, 0, consumer=B)
+
+
+def test_per_edge_a_transfer_names_its_op():
+    assert_names(plan(sent=TO_B, options=EDGE))
+    assert_names(plan(sent=(*TO_B, (0, A, X, Y, 1, 4.5, 6)), options=EDGE), "0 need it")
+
+
+@pytest.mark.parametrize("consumer", [-1, 2, 10**6])
+def test_per_edge_a_transfer_for_no_op_is_wrong_besides_those_needed(consumer):
+    sent = (*TO_B, (0, consumer, X, Y, 1, 4.5, 6))
+    said = f"a transfer names consumer {consumer}, but each is for one op, from 0 to 1"
+    assert_names(plan(sent=sent, options=EDGE), said)
+
+
+def test_a_transfer_for_no_inputs():
+    assert_names(plan(sent=(*SENT, (0, -1, Y, X, 0, 4.5, 5))), "for 0 inputs, 0 need it")
+
+
 def test_a_transfer_too_short():
     assert_names(plan(sent=changed(SENT, 0, finish=4)), "takes 1.000 s, it needs 1.500 s")
 

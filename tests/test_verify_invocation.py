@@ -168,6 +168,85 @@ def test_a_subgraph_with_a_way_out_and_back_is_caught():
     assert "not contiguous" in complaints(replace(plan, placement=wrong))
 
 
+def test_a_subgraph_that_is_left_by_the_first_op_is_caught_even_if_nothing_takes_time():
+    """b → a → c, and a, whose number is 0, is on the CPU."""
+    whole = chain()
+    timeless = replace(
+        whole,
+        op_time=np.zeros((4, 3)),
+        tensor_producer=np.array([1, 0]),
+        tensor_bytes=np.zeros(2),
+        consumer_offsets=np.array([0, 1, 2]),
+        consumers=np.array([0, 2]),
+    )
+    right = plan_of(timeless, [ACC0, ACC0, ACC0, CPU], [0, 0, 0, -1])
+    assert verify(right).ok
+    placement = Placement(np.array([CPU, ACC0, ACC0, CPU]), subgraph=np.array([-1, 0, 0, -1]))
+    assert verify(replace(right, placement=placement)).violations == (
+        "subgraph 0 of 'acc0' is not contiguous: a path leaves it by 'a' and comes back",
+    )
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_an_op_on_a_cpu_is_in_no_subgraph(number):
+    plan = good_plan()
+    labelled = Placement(plan.placement.device, subgraph=np.array([0, 0, number, 0]))
+    assert verify(replace(plan, placement=labelled)).violations == (
+        f"op 'c' is on a CPU, but in subgraph {number}; -1 is none",
+    )
+
+
+@pytest.mark.parametrize("number", [1, 7, -1])
+def test_subgraphs_are_numbered_from_0(number):
+    """In the table of invocations as well, so that only the number is wrong."""
+    plan = plan_of(chain(), [ACC0, ACC0, CPU, ACC1], [number, number, -1, 0], good_plan().outcome)
+    assert verify(with_table(plan, subgraph=np.array([number, 0]))).violations == (
+        f"subgraphs of 'acc0' are numbered {number}, not from 0 in their order",
+    )
+
+
+def apart(start):
+    """a on acc0 in subgraph 0, b on acc0 in subgraph 1, nothing between them; one second each."""
+    builder = GraphBuilder("apart")
+    for name in "ab":
+        builder.add_op(name, "op")
+    graph = builder.build()
+    whole = chain()
+    problem = replace(
+        whole, **graph_columns(graph), op_time=whole.op_time[:2], op_memory=np.zeros(2),
+        op_pinned=np.array([-1, -1]), op_sync_bytes=np.zeros(2), batch_time=np.zeros((2, 3, 0)),
+    )  # fmt: skip
+    plan = plan_of(problem, [ACC0, ACC0], [0, 1])
+    assert plan.outcome.invocations.start.tolist() == [0.0, 1.0]
+    finish = Invocations(np.array(start) + 1.0, plan.outcome.invocations)
+    return with_table(replace(plan, outcome=finish), start=np.array(start))
+
+
+def test_subgraphs_are_numbered_in_the_order_of_their_invocations():
+    assert verify(apart([0.0, 1.0])).ok
+    (said,) = verify(apart([1.0, 0.0])).violations
+    assert said == "subgraph 1 of 'acc0' starts before subgraph 0"
+
+
+def test_subgraphs_that_wait_for_each_other_are_caught_even_if_nothing_takes_time():
+    """a → b and c → d; a and d on acc0, b and c on acc1: each contiguous, none can be first."""
+    whole = chain()
+    timeless = replace(
+        whole,
+        op_time=np.zeros((4, 3)),
+        tensor_producer=np.array([0, 2]),
+        tensor_bytes=np.zeros(2),
+        consumer_offsets=np.array([0, 1, 2]),
+        consumers=np.array([1, 3]),
+    )
+    right = plan_of(timeless, [ACC0, ACC1, CPU, CPU], [0, 0, -1, -1])
+    assert verify(right).ok
+    placement = Placement(np.array([ACC0, ACC1, ACC1, ACC0]), subgraph=np.zeros(4))
+    assert verify(replace(right, placement=placement)).violations == (
+        "subgraph 0 of 'acc0' and subgraph 0 of 'acc1' wait for each other",
+    )
+
+
 def test_a_plan_without_subgraphs_is_caught():
     plan = good_plan()
     assert "subgraph" in complaints(replace(plan, placement=Placement(plan.placement.device)))

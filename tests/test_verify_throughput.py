@@ -251,6 +251,16 @@ def test_no_figure_can_be_changed_unseen(case, data):
             Placement([X, X, CPU, CPU], replicas=((X, Y), (CPU, Y))),
             "is named by two stages",
         ),
+        (
+            chain(options=Options(objective="throughput", replicate=True)),
+            Placement([X, X, CPU, CPU], replicas=((X,),)),
+            "a stage of replicas names fewer than two devices",
+        ),
+        (
+            chain(options=Options(objective="throughput", replicate=True)),
+            Placement([CPU] * 4, replicas=((X, Y),)),
+            "no op is on the stage of replicas 'x' and 'y'",
+        ),
     ],
 )
 def test_a_wrong_placement_is_named(problem, placement, said):

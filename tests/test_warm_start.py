@@ -16,6 +16,8 @@ from placewright.solving import solve
 from placewright.verify import verify
 from placewright.warm_start import starting_placement
 from tests.test_solving import chain
+from tests.test_verify_invocation import chain as invocation_chain
+from tests.test_verify_invocation import plan_of as subgraphs_of
 
 ONE_ROUND = {"iterations": "1", "processes": "1"}
 
@@ -65,6 +67,21 @@ def test_a_plan_that_does_not_hold_is_refused(old):
 def test_another_planner_can_go_on_from_a_plan(old):
     better = improve(old, planner="annealing", planner_options={"order": "free", "iterations": "9"})
     assert better.value <= old.value
+
+
+def test_subgraphs_are_numbered_afresh_where_the_problem_has_fewer_ops():
+    problem = invocation_chain()
+    old = subgraphs_of(problem, [0, 0, 2, 0], [0, 0, -1, 1])
+    fewer = replace(
+        problem, op_names=("c", "d"), op_types=("op",) * 2, op_modules=("",) * 2,
+        op_time=problem.op_time[2:], op_memory=np.ones(2), is_backward=np.zeros(2),
+        forward_twin=np.full(2, -1), colocation=np.full(2, -1), op_pinned=np.full(2, -1),
+        tensor_producer=np.array([0]), tensor_bytes=np.ones(1), consumer_offsets=np.array([0, 1]),
+        consumers=np.array([1]), op_sync_bytes=np.zeros(2), batch_time=np.zeros((2, 3, 0)),
+    )  # fmt: skip
+    start = starting_placement(old, fewer)
+    assert start.subgraph.tolist() == [-1, 0]
+    assert verify(subgraphs_of(fewer, start.device, start.subgraph)).ok
 
 
 # -- what starts ---------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from placewright.graph import Floats, Ints, ReadOnly, frozen
 from placewright.outcome import KEYS, BatchSchedule, Loads, Outcome, Schedule, read_outcome
 from placewright.problem import Problem
 from placewright.problem_files import problem_document, read_problem
+
+if TYPE_CHECKING:
+    from placewright.formats import PlanFile
 
 FORMAT = "placewright.plan/1"
 OPTIMAL_GAP = 1e-4
@@ -55,6 +58,15 @@ class Placement(ReadOnly):
         object.__setattr__(self, "replicas", replicas)
 
 
+def numbered(device: Ints, subgraph: Ints) -> Ints:
+    """`[op]` its subgraph, per device from 0 in the given order, without gaps; -1 stays."""
+    found = np.full(len(subgraph), -1, dtype=np.int32)
+    for each in np.unique(device[subgraph >= 0]):
+        there = (device == each) & (subgraph >= 0)
+        found[there] = np.unique(subgraph[there], return_inverse=True)[1]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """A placement, what it comes to, its value and the proof of how good that is.
@@ -76,6 +88,8 @@ class Plan:
     source: str = ""
     seconds: float = float("nan")
     """How long planning took; not kept in the file, so that equal plans are equal files."""
+    stated_status: Status | None = field(default=None, init=False)
+    """What its file says, for the judge to compare; a plan that is made or changed states none."""
 
     @property
     def gap(self) -> float:
@@ -192,11 +206,8 @@ class Plan:
         try:
             problem = read_problem(content.problem)
             key = KEYS[problem.options.objective]
-            if (entry := getattr(content, key)) is None:
-                raise FormatError(
-                    f"{path}: field {key}: missing; a plan for {problem.options.objective} has it"
-                )
-            return cls(
+            entry = _only_outcome(content, key, problem.options.objective, path)
+            plan = cls(
                 problem=problem,
                 placement=Placement(
                     _rectangle(content.placement, problem, path),
@@ -212,9 +223,11 @@ class Plan:
                 planner_options=content.planner.options,
                 coarsening=content.planner.coarsening,
                 source=content.source,
-            )._checked(path)
+            )
         except (GraphError, OptionError) as error:
             raise FormatError(f"{path}: {error}") from None
+        object.__setattr__(plan, "stated_status", content.status)
+        return plan._checked(path)
 
     def _checked(self, path: str | Path) -> Plan:
         """FormatError if a column is not as long as there are ops."""
@@ -231,6 +244,19 @@ class Plan:
                     f"{path}: {what} has {len(column)} entries for {self.problem.op_count} ops"
                 )
         return self
+
+
+def _only_outcome(content: PlanFile, key: str, objective: str, path: str | Path) -> Any:
+    """The entry of the objective's outcome; FormatError without it, or with another's besides."""
+    if (entry := getattr(content, key)) is None:
+        raise FormatError(f"{path}: field {key}: missing; a plan for {objective} has it")
+    for other in KEYS.values():
+        if other != key and getattr(content, other) is not None:
+            raise FormatError(
+                f"{path}: field {other}: belongs to another objective; a plan for {objective} has "
+                f"{key} in its place, so leave it out"
+            )
+    return entry
 
 
 def _outcome(key: str, entry: Any, value: float, path: str | Path) -> Outcome:

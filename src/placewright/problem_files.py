@@ -59,18 +59,27 @@ def read_problem(entry: ProblemEntry) -> Problem:
     ops, tensors, devices, routes = entry.ops, entry.tensors, entry.devices, entry.routes
     n = len(ops.name)
     batches = entry.batches
+
+    def given(what: str, values: list[Any] | None, otherwise: Any) -> Any:
+        """A column, or what stands for one that is left out; an empty one is neither."""
+        if values is None:
+            return otherwise
+        if _is_empty(values):
+            raise GraphError(f"{where}: {what} is empty; fill it, or leave it out")
+        return values
+
     return Problem(
         name=entry.name,
         op_names=tuple(ops.name),
-        op_types=tuple(ops.type or [""] * n),
-        op_modules=tuple(ops.module or [""] * n),
+        op_types=tuple(given("ops.type", ops.type, [""] * n)),
+        op_modules=tuple(given("ops.module", ops.module, [""] * n)),
         op_time=_per_device(ops.time, "op_time", entry, where),
         op_memory=np.array(ops.memory),
-        is_backward=np.array(ops.backward or np.zeros(n, dtype=bool)),
-        forward_twin=np.array(ops.twin or np.full(n, -1)),
-        colocation=np.array(ops.colocation or np.full(n, -1)),
-        op_pinned=np.array(ops.pinned or np.full(n, -1)),
-        op_sync_bytes=np.array(ops.sync_bytes or []),
+        is_backward=np.array(given("ops.backward", ops.backward, np.zeros(n, dtype=bool))),
+        forward_twin=np.array(given("ops.twin", ops.twin, np.full(n, -1))),
+        colocation=np.array(given("ops.colocation", ops.colocation, np.full(n, -1))),
+        op_pinned=np.array(given("ops.pinned", ops.pinned, np.full(n, -1))),
+        op_sync_bytes=np.array(given("ops.sync_bytes", ops.sync_bytes, [])),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
         consumer_offsets=offsets_of(tensors.consumers),
@@ -78,17 +87,26 @@ def read_problem(entry: ProblemEntry) -> Problem:
         device_names=tuple(devices.name),
         device_kinds=tuple(devices.kind),
         device_memory=_inf_for_null(devices.memory, "device_memory", where),
-        is_cpu=np.array(devices.cpu or []),
+        is_cpu=np.array(given("devices.cpu", devices.cpu, [])),
         **read_routes(routes, len(devices.name), where),
         channel_names=tuple(routes.channel_names),
         staging=routes.staging,
-        host_latency=routes.host_latency or [],  # type: ignore[arg-type]
-        host_seconds_per_byte=routes.host_seconds_per_byte or [],  # type: ignore[arg-type]
+        host_latency=given("routes.host_latency", routes.host_latency, []),
+        host_seconds_per_byte=given(
+            "routes.host_seconds_per_byte", routes.host_seconds_per_byte, []
+        ),
         batch_sizes=np.array(batches.sizes if batches else []),
-        batch_time=_per_device(batches.time if batches else [], "batch_time", entry, where),
+        batch_time=_per_device(
+            given("batches.time", batches.time, []) if batches else [], "batch_time", entry, where
+        ),
         options=Options(**entry.options.model_dump(exclude_none=True)),
         input_samples=entry.input_samples,
     )
+
+
+def _is_empty(values: Any) -> bool:
+    """Whether lists, and lists in lists, hold nothing at all."""
+    return isinstance(values, list) and all(map(_is_empty, values))
 
 
 def _ops(problem: Problem, time: Floats) -> dict[str, Any]:

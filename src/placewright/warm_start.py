@@ -9,7 +9,7 @@ import numpy as np
 from placewright.errors import InputError
 from placewright.graph import Ints
 from placewright.outcome import Schedule
-from placewright.plan import Placement, Plan
+from placewright.plan import Placement, Plan, numbered
 from placewright.problem import Problem
 
 
@@ -37,7 +37,7 @@ def starting_placement(plan: Plan, problem: Problem, path: str | Path = "the pla
         device.astype(np.int32),
         _sequence(plan, problem, ops),
         replicas,
-        None if subgraph is None else subgraph[ops],
+        None if subgraph is None else numbered(device, subgraph[ops]),
     )
 
 

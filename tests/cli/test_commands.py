@@ -323,6 +323,7 @@ TAMPERINGS: list[tuple[str, Change, str]] = [
     ("value", plus(-0.5), "the value is"),
     ("value", plus(0.5), "the value is"),
     ("lower_bound", to(1e9), "lower bound"),
+    ("status", {"optimal": "feasible", "feasible": "optimal"}.get, "the status is"),
     ("schedule.op_start.1", plus(-1), "op 'b'"),
     ("schedule.op_finish.1", plus(0.25), "op 'b'"),
     ("schedule.op_start.0", plus(0.25), "op 'a'"),

@@ -7,7 +7,9 @@ design and no code of the kernels, the simulator or a planner. Times may differ 
 
 from __future__ import annotations
 
-from placewright.outcome import BatchSchedule, Invocations, Loads
+import math
+
+from placewright.outcome import BatchSchedule, Invocations, Loads, Schedule
 from placewright.plan import Plan
 from placewright.verify.batch import verify_batch
 from placewright.verify.invocation import verify_invocation
@@ -25,10 +27,14 @@ def verify(plan: Plan) -> Report:
     >>> report.ok, report.violations   # doctest: +SKIP
     (True, ())
     """
-    if isinstance(plan.outcome, Loads):
-        return verify_throughput(plan, plan.outcome)
-    if isinstance(plan.outcome, Invocations):
-        return verify_invocation(plan, plan.outcome)
-    if isinstance(plan.outcome, BatchSchedule):
-        return verify_batch(plan, plan.outcome)
-    return verify_latency(plan, plan.outcome)
+    objective, outcome = plan.problem.options.objective, plan.outcome
+    if objective == "latency" and isinstance(outcome, Schedule):
+        return verify_latency(plan, outcome)
+    if objective == "throughput" and isinstance(outcome, Loads):
+        return verify_throughput(plan, outcome)
+    if objective == "invocation-latency" and isinstance(outcome, Invocations):
+        return verify_invocation(plan, outcome)
+    if objective == "batch-throughput" and isinstance(outcome, BatchSchedule):
+        return verify_batch(plan, outcome)
+    wrong = f"the outcome is {type(outcome).__name__}, which no plan for {objective} has"
+    return Report((wrong,), math.nan, (), ("the outcome is that of the objective",))

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from placewright.outcome import BatchSchedule
 from placewright.plan import Plan
 from placewright.units import format_seconds
-from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, claims, overlaps
+from placewright.verify.report import (
+    MAX_SHOWN,
+    TOLERANCE,
+    Placed,
+    Report,
+    claims,
+    overlaps,
+    wrong_consumers,
+)
 
 CHECKS = (
     "every input of every op is on a device that supports it, its pinned device if it has one",
@@ -19,7 +27,7 @@ CHECKS = (
     "every batch lasts as long as it needs, and no device runs two at once",
     "every batch starts when the inputs it reads are on its device, sent after they were made",
     "transfers last as long as the route needs and do not overlap where they contend",
-    "the value is the last finish, and the lower bound is not above it",
+    "the value is the last finish, the lower bound is not above it, the status is theirs",
 )
 
 Batch = tuple[int, int]
@@ -67,6 +75,7 @@ def _check_shapes(plan: Plan, outcome: BatchSchedule) -> Iterator[str]:
             if not 0 <= entry < count:
                 yield f"a {what} {entry}, but they go from 0 to {count - 1}"
                 break
+    yield from wrong_consumers(problem, sent.consumer.tolist())
     columns = (batches.start, batches.finish, sent.start, sent.finish)
     if not all(math.isfinite(t) and t >= 0 for column in columns for t in column.tolist()):
         yield "a time is negative or not finite"
@@ -160,7 +169,7 @@ class _Judge:
                 yield f"tensor {tensor} is sent twice to {self.placed.device(target)}"
             arrival[key] = finish
             needed = self._moved(*key)
-            if count != needed:
+            if count != needed or not needed:
                 yield (
                     f"tensor {tensor} goes from {self.placed.device(source)} to "
                     f"{self.placed.device(target)} for {count} inputs, {needed} need it"

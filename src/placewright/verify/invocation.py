@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 
 from placewright.outcome import Invocations
 from placewright.plan import Plan
@@ -15,11 +17,12 @@ CHECKS = (
     "every op is on one device that supports it, its pinned device if it has one",
     "colocated ops are together",
     "what each accelerator keeps fits its memory",
-    "an accelerator has no more subgraphs than allowed, and each is contiguous",
+    "an accelerator has no more subgraphs than allowed, numbered in their order; a CPU has none",
+    "each subgraph is contiguous, and none wait for each other",
     "an invocation reads, computes and writes as long as its ops need, one at a time",
     "an invocation starts when its inputs are in host memory",
     "outputs are in host memory when their invocation, or their op on a CPU, has ended",
-    "the value is the last of these times, and the lower bound is not above it",
+    "the value is the last of these times, the lower bound is not above it, the status is theirs",
 )
 
 Slot = tuple[int, int]
@@ -37,6 +40,7 @@ def verify_invocation(plan: Plan, outcome: Invocations) -> Report:
         violations += judge.placed.placement()
         violations += judge.placed.colocation()
         violations += judge.placed.memory(memory)
+        violations += judge.numbers()
         violations += judge.subgraphs()
         violations += judge.invocations()
         violations += judge.inputs()
@@ -56,8 +60,8 @@ def _check_shapes(plan: Plan, outcome: Invocations) -> Iterator[str]:
     subgraph = plan.placement.subgraph
     if subgraph is None:
         yield "the plan does not say which subgraph each op belongs to"
-    elif len(subgraph) != n:
-        yield f"subgraph has {len(subgraph)} entries for {n} ops"
+    elif subgraph.shape != (n,):
+        yield f"subgraph has {subgraph.size} entries for {n} ops"
     if len(outcome.op_finish) != n:
         yield f"op_finish has {len(outcome.op_finish)} entries for {n} ops"
     table = outcome.invocations
@@ -76,10 +80,10 @@ class _Judge:
         self.op_finish: list[float] = outcome.op_finish.tolist()
         self.slack = TOLERANCE * max(max(self.op_finish), 1e-12)
         assert plan.placement.subgraph is not None
-        numbers = plan.placement.subgraph.tolist()
+        self.number: list[int] = plan.placement.subgraph.tolist()
         self.slot: list[Slot | None] = [
             None if problem.is_cpu[device] else (device, number)
-            for device, number in zip(self.device, numbers, strict=True)
+            for device, number in zip(self.device, self.number, strict=True)
         ]
         self.members: dict[Slot, list[int]] = defaultdict(list)
         for op, slot in enumerate(self.slot):
@@ -106,6 +110,31 @@ class _Judge:
         where = self.placed.device(slot[0]) if known else f"device {slot[0]}"
         return f"subgraph {slot[1]} of {where}"
 
+    def numbers(self) -> Iterator[str]:
+        """On a CPU -1; on an accelerator from 0, in the order of the invocations."""
+        for op, (slot, number) in enumerate(zip(self.slot, self.number, strict=True)):
+            if slot is None and number != -1:
+                yield f"op {self.placed.op(op)} is on a CPU, but in subgraph {number}; -1 is none"
+        start = {row[0]: row[1] for row in self.rows}
+        for device, slots in self.by_device().items():
+            numbers = [number for _, number in slots]
+            if numbers != list(range(len(numbers))):
+                named = " and ".join(map(str, numbers))
+                yield (
+                    f"subgraphs of {self.placed.device(device)} are numbered {named}, not from 0 "
+                    "in their order"
+                )
+            for before, after in pairwise(slots):
+                if start.get(before, 0.0) > start.get(after, math.inf) + self.slack:
+                    yield f"{self.name(after)} starts before subgraph {before[1]}"
+
+    def by_device(self) -> dict[int, list[Slot]]:
+        """The subgraphs of each accelerator, by number."""
+        found: dict[int, list[Slot]] = defaultdict(list)
+        for slot in sorted(self.members):
+            found[slot[0]].append(slot)
+        return found
+
     def subgraphs(self) -> Iterator[str]:
         allowed = self.problem.options.subgraphs
         for way, what in ((False, "forward"), (True, "backward")):
@@ -118,14 +147,34 @@ class _Judge:
                         f"device {self.placed.device(device)} has {count} {what} subgraphs, "
                         f"{allowed} allowed"
                     )
+        contiguous = True
         for slot, ops in self.members.items():
             if len({bool(self.problem.is_backward[op]) for op in ops}) > 1:
                 yield f"{self.name(slot)} has forward and backward ops"
-            if through := self._path_through(set(ops)):
+            if (through := self._path_through(set(ops))) is not None:
+                contiguous = False
                 yield (
                     f"{self.name(slot)} is not contiguous: a path leaves it by "
                     f"{self.placed.op(through)} and comes back"
                 )
+        if contiguous and (circle := self._circle()):
+            yield f"{' and '.join(circle)} wait for each other"
+
+    def _circle(self) -> list[str]:
+        """Subgraphs that wait for each other, in time zero too; or none."""
+        after: dict[Hashable, set[Hashable]] = defaultdict(set)
+        for producer, consumer in self.edges:
+            one, two = self.slot[producer] or producer, self.slot[consumer] or consumer
+            if one != two:
+                after[two].add(one)
+        for slots in self.by_device().values():
+            for before, later in pairwise(slots):
+                after[later].add(before)
+        try:
+            list(TopologicalSorter(after).static_order())
+        except CycleError as error:
+            return sorted({self.name(each) for each in error.args[1] if isinstance(each, tuple)})
+        return []
 
     def _path_through(self, inside: set[int]) -> int | None:
         """An op outside that is reached from the set and leads back to it."""

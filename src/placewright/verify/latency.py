@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from placewright.outcome import Schedule
 from placewright.plan import Plan
 from placewright.units import format_seconds
-from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, overlaps
+from placewright.verify.report import (
+    MAX_SHOWN,
+    TOLERANCE,
+    Placed,
+    Report,
+    overlaps,
+    stated,
+    wrong_consumers,
+)
 
 CHECKS = (
     "every op is on one device that supports it, its pinned device if it has one",
@@ -18,7 +26,7 @@ CHECKS = (
     "every op lasts as long as its device needs, and no device runs two at once",
     "every op starts when its inputs are on its device, each sent after it was produced",
     "transfers last as long as the route needs and do not overlap where they contend",
-    "the value is the last finish, and the lower bound is not above it",
+    "the value is the last finish, the lower bound is not above it, the status is theirs",
 )
 
 
@@ -52,9 +60,9 @@ def _check_shapes(plan: Plan) -> Iterator[str]:
         ("op_start", plan.schedule.op_start),
         ("op_finish", plan.schedule.op_finish),
     ):
-        if len(column) != n:
-            yield f"{what} has {len(column)} entries for {n} ops"
-    for device in set(plan.placement.device.tolist()):
+        if column.shape != (n,):
+            yield f"{what} has {column.size} entries for {n} ops"
+    for device in set(plan.placement.device.ravel().tolist()):
         if not 0 <= device < devices:
             yield f"the placement names device {device}, but devices go from 0 to {devices - 1}"
     transfers = plan.schedule.transfers
@@ -67,21 +75,14 @@ def _check_shapes(plan: Plan) -> Iterator[str]:
             if not 0 <= entry < count:
                 yield f"a transfer names {what} {entry}, but they go from 0 to {count - 1}"
                 break
-    if problem.options.transfer_unit == "tensor":
-        consumers, meaning = range(-1, 0), "for all consumers on its target and names -1"
-    else:
-        consumers, meaning = range(n), f"for one op, from 0 to {n - 1}"
-    for entry in transfers.consumer.tolist():
-        if entry not in consumers:
-            yield f"a transfer names consumer {entry}, but each is {meaning}"
-            break
+    yield from wrong_consumers(problem, transfers.consumer.tolist())
     for what, times in (
         ("op start", plan.schedule.op_start),
         ("op finish", plan.schedule.op_finish),
         ("transfer start", transfers.start),
         ("transfer finish", transfers.finish),
     ):
-        if not all(math.isfinite(t) and t >= 0 for t in times.tolist()):
+        if not all(math.isfinite(t) and t >= 0 for t in times.ravel().tolist()):
             yield f"a time of {what} is negative or not finite"
 
 
@@ -248,3 +249,4 @@ class _Judge:
                 f"the lower bound {format_seconds(bound)} is above the value "
                 f"{format_seconds(value)}"
             )
+        yield from stated(self.plan)

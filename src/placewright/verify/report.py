@@ -47,6 +47,7 @@ class Placed:
     """
 
     def __init__(self, plan: Plan, devices_of: Sequence[Sequence[int]]) -> None:
+        self.plan = plan
         self.problem: Problem = plan.problem
         self.devices_of = [sorted(set(devices)) for devices in devices_of]
 
@@ -60,6 +61,11 @@ class Placed:
         return " and ".join(self.device(device) for device in devices)
 
     def placement(self) -> Iterator[str]:
+        objective, placement = self.problem.options.objective, self.plan.placement
+        if placement.replicas and objective != "throughput":
+            yield f"the plan has replicas, which no plan for {objective} has"
+        if placement.subgraph is not None and objective != "invocation-latency":
+            yield f"the plan has subgraphs, which no plan for {objective} has"
         for op, devices in enumerate(self.devices_of):
             for device in devices:
                 if math.isinf(self.problem.op_time[op, device]):
@@ -124,8 +130,31 @@ def overlaps(
             latest_end, latest = end, name
 
 
+def wrong_consumers(problem: Problem, consumers: Sequence[int]) -> Iterator[str]:
+    """Transfers of tensors are for no op in particular, those of edges for one each."""
+    allowed, meaning = range(-1, 0), "for all consumers on its target and names -1"
+    if problem.options.transfer_unit == "edge":
+        last = problem.op_count - 1
+        allowed, meaning = range(last + 1), f"for one op, from 0 to {last}"
+    for consumer in consumers:
+        if consumer not in allowed:
+            yield f"a transfer names consumer {consumer}, but each is {meaning}"
+            return
+
+
+def stated(plan: Plan) -> Iterator[str]:
+    """What the plan says of itself besides: its status, and how long planning took."""
+    if plan.stated_status not in (None, plan.status):
+        yield (
+            f"the status is '{plan.stated_status}', but with a gap of {plan.gap:.3%} between value "
+            f"and lower bound a plan is '{plan.status}'"
+        )
+    if plan.seconds < 0 or math.isinf(plan.seconds):
+        yield f"planning is said to have taken {format_seconds(plan.seconds)}"
+
+
 def claims(plan: Plan, value: float, slack: float, what: str) -> Iterator[str]:
-    """The plan's value must be the judge's, and its lower bound not above."""
+    """The plan's value must be the judge's, its lower bound not above, its status theirs."""
     if not abs(plan.value - value) <= slack:
         yield (f"the value is {format_seconds(plan.value)}, {what} is {format_seconds(value)}")
     if not (math.isfinite(plan.lower_bound) and 0 <= plan.lower_bound <= plan.value + slack):
@@ -133,3 +162,4 @@ def claims(plan: Plan, value: float, slack: float, what: str) -> Iterator[str]:
             f"the lower bound {format_seconds(plan.lower_bound)} is not between 0 and the value "
             f"{format_seconds(plan.value)}"
         )
+    yield from stated(plan)

@@ -19,7 +19,8 @@ CHECKS = (
     "what each device keeps fits its memory",
     "a contiguous plan's devices can be put in a row that data only goes along",
     "computing, transfers, synchronisation and load of each device are what its ops make them",
-    "the value is the time per input of the pipeline, and the lower bound is not above it",
+    "the value is the time per input of the pipeline, the lower bound is not above it, the status "
+    "is theirs",
 )
 
 PASSES = ("forward", "backward")
@@ -54,8 +55,8 @@ def _check_shapes(plan: Plan, loads: Loads) -> Iterator[str]:
     for device in sorted(named):
         if not 0 <= device < d:
             yield f"the placement names device {device}, but devices go from 0 to {d - 1}"
-    if any(not stage for stage in plan.placement.replicas):
-        yield "a stage of replicas names no device"
+    if any(len(stage) < 2 for stage in plan.placement.replicas):
+        yield "a stage of replicas names fewer than two devices; leave it out"
     for name in ("compute", "incoming", "outgoing"):
         if getattr(loads, name).shape != (2, d):
             yield f"{name} is not two rows, forward and backward, of {d} devices"
@@ -199,6 +200,8 @@ class _Judge:
             if any(device in self.device for device in stage[1:]):
                 yield f"ops name a device of stage {self.placed.names(stage)} that is not its first"
             ops = [op for op, device in enumerate(self.device) if device == stage[0]]
+            if not ops:
+                yield f"no op is on the stage of replicas {self.placed.names(stage)}"
             times = {tuple(self.problem.op_time[ops, device].tolist()) for device in stage}
             if len(times) > 1:
                 yield f"the devices of stage {self.placed.names(stage)} are not equally fast"

@@ -11,7 +11,7 @@ from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats
 from placewright.kernels.invocation import Whole
 from placewright.kernels.invocation_segments import Atoms
-from placewright.plan import Placement
+from placewright.plan import Placement, numbered
 from placewright.problem import Problem
 
 MOST_LOOSE = 200  # units taken apart on CPUs
@@ -66,11 +66,8 @@ def device_of(problem: Problem, op_slot: Whole) -> Whole:
 def placement_of(problem: Problem, op_slot: Whole) -> Placement:
     """Slots as a placement; subgraphs are numbered from 0 per accelerator, in their order."""
     device = device_of(problem, op_slot)
-    subgraph = np.full(problem.op_count, -1)
-    for accelerator in np.unique(device[~problem.is_cpu[device]]):
-        there = device == accelerator
-        subgraph[there] = np.unique(op_slot[there], return_inverse=True)[1]
-    return Placement(device, subgraph=subgraph)
+    slot = np.where(problem.is_cpu[device], -1, op_slot)
+    return Placement(device, subgraph=numbered(device, slot))
 
 
 def slots_of(problem: Problem, placement: Placement) -> Whole:

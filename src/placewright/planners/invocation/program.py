@@ -15,7 +15,7 @@ import numpy as np
 from placewright.errors import GraphError
 from placewright.graph import Floats
 from placewright.kernels.invocation import READS, WRITES, equal_accelerators
-from placewright.plan import Placement
+from placewright.plan import Placement, numbered
 from placewright.planners.base import Budget
 from placewright.planners.invocation.base import accelerators, cpu_choices
 from placewright.planners.milp.solver import HORIZON, Program, Term
@@ -383,7 +383,7 @@ class InvocationProgram:
                 device[op], number[op] = place
             else:
                 device[op] = place
-        return Placement(device, subgraph=number)
+        return Placement(device, subgraph=numbered(device, number))
 
 
 def binaries(problem: Problem) -> int:
