@@ -12,10 +12,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("psutil")
 
-from placewright.errors import InputError, OptionError  # noqa: E402
+from placewright.cluster import Cluster, Device, Link  # noqa: E402
+from placewright.errors import ExecutionError, InputError, OptionError  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
+from placewright.planning import make_problem  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
-from placewright.runtime import RunReport, execute, run_plan  # noqa: E402
+from placewright.runtime import RunReport, distributed, execute, run_plan  # noqa: E402
 from placewright.runtime.distributed import run_assignments, schedule_order  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import family, random_assignment, split  # noqa: E402
@@ -104,6 +106,45 @@ def test_the_order_of_a_plan_follows_its_starts_and_its_edges(gpt2_plan: Plan) -
     assert (np.diff(starts) >= -1e-12).all()
 
 
+@pytest.mark.parametrize(
+    ("kinds", "used", "threads"),
+    [
+        (["EPYC 7763"], [0], 8),
+        (["EPYC 7763", "EPYC 7763"], [0], 4),  # not 8: the other CPU of the cluster is the rest
+        (["EPYC 7763", "EPYC 7763"], [0, 1], 4),
+        (["EPYC 7763", "T4"], [0], 8),
+        (["EPYC 7763", "T4"], [0, 1], 4),
+        (["T4"] * 20, [0], 1),
+    ],
+)
+def test_a_rank_has_the_threads_of_its_device(
+    kinds: list[str], used: list[int], threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "cores", lambda: 8)
+    devices = [Device(f"d{k}", kind, "host", memory=1e9) for k, kind in enumerate(kinds)]
+    links = [Link("d0", each.name, 1e9) for each in devices[1:]]
+    cluster = Cluster("mixed", tuple(devices), tuple(links))
+    problem, _ = make_problem("zoo:gpt2?layers=1", cluster)
+    assert distributed.device_threads(problem, used) == threads
+
+
+def test_one_rank_of_two_runs_on_its_half_of_the_cores(
+    gpt2_plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "cores", lambda: 8)
+    asked: dict[str, Any] = {}
+
+    def started(*_: Any, **options: Any) -> RunReport:
+        asked.update(options)
+        raise ExecutionError("that is all")
+
+    monkeypatch.setattr(distributed, "execute", started)
+    for given, expected in ((None, 8 // gpt2_plan.problem.device_count), (3, 3)):
+        with pytest.raises(ExecutionError):
+            run_plan(gpt2_plan, threads=given)
+        assert asked["threads"] == expected
+
+
 # -- what cannot be run ------------------------------------------------------------------------
 
 
@@ -123,6 +164,7 @@ def test_a_plan_for_another_program_is_refused(gpt2_plan: Plan) -> None:
     ("options", "message"),
     [
         ({"repeats": 0}, "repeats is 0"),
+        ({"threads": 0}, "threads is 0"),
         ({"timeout": 0.0}, "timeout is 0.0"),
         ({"timeout": float("inf")}, "at most a week"),
     ],

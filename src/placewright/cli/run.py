@@ -14,6 +14,10 @@ def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
     repeats: Annotated[int, typer.Option(help="Timed runs, after one warm-up.", min=1)] = 5,
     timeout: Annotated[float, typer.Option(help="Seconds before a rank counts as stuck.")] = 60.0,
+    threads: Annotated[
+        int | None,
+        typer.Option(help="Threads of each rank; if not given, those of its device.", min=1),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Run a plan on CPU ranks of this machine, one per device it uses; compare with one process.
@@ -27,7 +31,9 @@ def command(
 
     loaded = Plan.load(plan)
     with progress(quiet=json) as on_progress:
-        report = run_plan(loaded, repeats=repeats, timeout=timeout, on_progress=on_progress)
+        report = run_plan(
+            loaded, repeats=repeats, timeout=timeout, threads=threads, on_progress=on_progress
+        )
     if json:
         from placewright.report.records import plan_record
 

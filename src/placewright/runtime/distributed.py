@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import ExecutionError, OptionError
 from placewright.plan import Plan
+from placewright.problem import Problem
 from placewright.runtime.launch import Event, Ranks, cores, ending_on_signals
 
 if TYPE_CHECKING:
@@ -83,9 +84,12 @@ def run_plan(
     *,
     repeats: int = 5,
     timeout: float = 60.0,
+    threads: int | None = None,
     on_progress: Progress | None = None,
 ) -> RunReport:
     """Run a plan for ``torch:PACKAGE.MODULE:FACTORY``, a rank per device it uses, in its order.
+
+    Each rank has `threads`, by default as many as its device (`device_threads`).
 
     OptionError for a plan of anything else, since only a factory brings weights and inputs.
     """
@@ -109,6 +113,7 @@ def run_plan(
         schedule_order(plan),
         repeats=repeats,
         timeout=timeout,
+        threads=device_threads(plan.problem, used) if threads is None else threads,
         on_progress=on_progress,
     )
     names = tuple(plan.problem.device_names[device] for device in used)
@@ -145,14 +150,15 @@ def execute(
     order: Sequence[str] | None = None,
     repeats: int = 5,
     timeout: float = 60.0,
+    threads: int | None = None,
     on_progress: Progress | None = None,
 ) -> RunReport:
     """Run what ``PACKAGE.MODULE:FACTORY`` returns on `ranks` processes and compare the outputs.
 
     `device_of` gives every op of the exported program its rank, `order` the order of the ops
-    (see `stages.cut`). Raises InputError for a factory, placement or order that does not fit,
-    and ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything
-    for `timeout` seconds.
+    (see `stages.cut`), `threads` are those of each rank. Raises InputError for a factory, placement
+    or order that does not fit, and ExecutionError, all ranks being ended, if a rank fails, or if no
+    rank reports anything for `timeout` seconds.
     """
     from placewright.importers.torch_export import export_inference, import_torch
     from placewright.importers.torch_sources import load_factory
@@ -160,7 +166,7 @@ def execute(
     import_torch("running a plan")
     from placewright.runtime.local import bind
 
-    _check_request(ranks, repeats, timeout)
+    _check_request(ranks, repeats, timeout, threads)
     progress = on_progress or (lambda what, done: None)
     progress("exporting", 0.0)
     module, args, kwargs = load_factory(factory.removeprefix("torch:"))
@@ -172,6 +178,7 @@ def execute(
         ranks,
         repeats=repeats,
         timeout=timeout,
+        threads=threads,
         on_progress=progress,
         modules=[factory.removeprefix("torch:").partition(":")[0]],
     )[0]
@@ -185,21 +192,23 @@ def run_assignments(
     *,
     repeats: int = 5,
     timeout: float = 60.0,
+    threads: int | None = None,
     on_progress: Progress | None = None,
     modules: Sequence[str] = (),
 ) -> list[RunReport]:
     """Run each of several assignments of one program in turn, the ranks being started once.
 
+    Each rank has `threads`; by default the cores are shared out over the ranks.
     `modules` are imported by a rank of a program with operators that torch does not define.
     """
     from placewright.runtime.local import time_single
     from placewright.runtime.stages import cut
 
-    _check_request(ranks, repeats, timeout)
+    _check_request(ranks, repeats, timeout, threads)
     progress = on_progress or (lambda what, done: None)
     cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
     progress("running in one process", 0.1)
-    threads = max(1, cores() // ranks)
+    threads = threads or max(1, cores() // ranks)
     expected, single = time_single(program, values, repeats, threads)
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
@@ -222,10 +231,22 @@ def run_assignments(
         return _reports(folder, cuts, times, expected, single, threads)
 
 
-def _check_request(ranks: int, repeats: int, timeout: float) -> None:
+def device_threads(problem: Problem, used: Sequence[int]) -> int:
+    """CPU threads of one device, where the devices `used` run as ranks of this machine.
+
+    The CPUs of the cluster share its cores, whether or not the plan uses them all. Where it uses
+    an accelerator, a rank stands for that too, and all devices share the cores.
+    """
+    only_cpus = bool(problem.is_cpu[list(used)].all())
+    count = int(problem.is_cpu.sum()) if only_cpus else problem.device_count
+    return max(1, cores() // count)
+
+
+def _check_request(ranks: int, repeats: int, timeout: float, threads: int | None) -> None:
     if os.name != "posix":
         raise ExecutionError("running a plan needs Linux or macOS")
-    for name, value in (("ranks", ranks), ("repeats", repeats)):
+    counts = {"ranks": ranks, "repeats": repeats, "threads": 1 if threads is None else threads}
+    for name, value in counts.items():
         if value < 1:
             raise OptionError(f"{name} is {value}; it must be at least 1")
     if not 0 < timeout <= _LONGEST_TIMEOUT:
