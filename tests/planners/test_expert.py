@@ -1,6 +1,7 @@
 """Placements by hand: what the files may say, and what is said of files that cannot hold."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from placewright.cluster import Cluster, Device, Link
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.importers.workloads import read_workload
+from placewright.options import Options
 from placewright.planners.expert import Expert
 from placewright.planning import make_problem
 from placewright.solving import solve
@@ -216,3 +218,56 @@ def test_the_resnet50_expert_runs_out_of_memory_where_the_paper_says(workloads):
     )
     with pytest.raises(InfeasibleError, match=r"the ops placed on 'acc\d' need .* it has 2.0 GiB"):
         solve(problem, Expert(file=file))
+
+
+def views():
+    """op0 → view0 → op1 → view1 → op2, of which the views cost nothing."""
+    builder = GraphBuilder("views")
+    names = ("op0", "view0", "op1", "view1", "op2")
+    for op, name in enumerate(names):
+        costs = 0.0 if name.startswith("view") else 1.0
+        builder.add_op(name, "op", parameter_bytes=costs)
+        if op:
+            builder.connect(builder.add_tensor(op - 1, 1e6), op)
+    times = [0.0 if name.startswith("view") else 1.0 for name in names]
+    builder.times["a"] = builder.times["b"] = times
+    devices = (Device("a", "a", memory=9.0), Device("b", "b", memory=9.0))
+    cluster = Cluster("two", devices=devices, links=(Link("a", "b", bandwidth=1e9),))
+    return make_problem(builder.build(), cluster, {"objective": "throughput"})[0]
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({"op0": "a", "op1": "a", "op2": "b"}, "aaaab"),  # what the file leaves out
+        ({"": "a", "op1": "b", "op2": "b"}, "aabbb"),  # what only the empty key has
+        ({"": "a", "view0": "b", "op1": "b", "op2": "b"}, "abbbb"),  # named, it is where it is put
+    ],
+)
+def test_views_are_where_their_input_is_made(write, content, expected):
+    plan = solve(views(), "expert", planner_options={"file": write(content)})
+    assert verify(plan).ok
+    assert "".join(plan.device_of()[op] for op in plan.problem.op_names) == expected
+
+
+def test_an_op_that_costs_something_must_be_placed(write):
+    with pytest.raises(FormatError, match="no device is given for op 'op1'"):
+        solve(views(), "expert", planner_options={"file": write({"op0": "a", "op2": "b"})})
+
+
+def test_the_edges_that_part_a_split_are_named(write):
+    file = write({"op0": "a", "op1": "b", "op2": "a"})
+    with pytest.raises(InfeasibleError) as caught:
+        solve(views(), "expert", planner_options={"file": file})
+    assert str(caught.value) == (
+        f"{file}: the placement is not contiguous: data goes from 'view0' on 'a' to 'op1' on 'b', "
+        "from 'view1' on 'b' to 'op2' on 'a'; move these ops, or allow that (--no-contiguous)"
+    )
+
+
+def test_a_peak_that_overflows_is_named_with_what_lives_there(write):
+    problem = chain(memory=6.0 * 2**30)
+    problem = replace(problem, options=Options(memory="peak"))
+    file = write({"": "a"})
+    with pytest.raises(InfeasibleError, match=r"with the tensors that live there, need 6\.0"):
+        solve(problem, "expert", planner_options={"file": file})

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.errors import FormatError, InfeasibleError, OptionError
-from placewright.graph import Ints
+from placewright.graph import Flags, Floats, Ints
 from placewright.placement_files import PlacementFile, read_op_numbers, read_placement
 from placewright.plan import Placement
 from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal
@@ -29,12 +29,16 @@ class Expert(LatencyPlanner):
         {"format": "placewright.placement/1",
          "placement": {"": "gpu0", "transformer.h.12": "gpu1", "lm_head": "cpu"}}
 
+    An op that costs nothing, such as a view, and has no key but "" is where its first input is
+    made: a file that places layers need not know them.
+
     A published expert placement names ops by number. They are found by the names the importer
     gives unnamed ops, ``node<number>``; where ops have names of their own, option `workload` is
     the workload file that has the numbers, in the problem's order of ops.
     """
 
     name: ClassVar[str] = "expert"
+    counts_peak: ClassVar[bool] = True
 
     def __init__(self, file: str = "", workload: str = "") -> None:
         if not file:
@@ -43,14 +47,18 @@ class Expert(LatencyPlanner):
         self.workload = workload
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        device = self._devices(problem, self._names(problem, read_placement(self.file)))
+        content = read_placement(self.file)
+        names = _with_views(problem, self._names(problem, content), content.placement.get(""))
+        device = self._devices(problem, names)
         self._check(problem, device)
+        if problem.options.objective == "latency":
+            self._check_peak(problem, device)
         return Proposal(Placement(device))
 
     # -- who is meant
 
     def _names(self, problem: Problem, content: PlacementFile) -> list[str | None]:
-        """`[op]` the name of its device, None where the file says nothing."""
+        """`[op]` the name of its device, None where the file says nothing of a view or at all."""
         if content.by_number is not None:
             return self._by_number(problem, content.by_number)
         if content.exact:
@@ -87,10 +95,13 @@ class Expert(LatencyPlanner):
     def _by_prefix(self, problem: Problem, placement: Mapping[str, str]) -> list[str | None]:
         used: set[str] = set()
         names: list[str | None] = []
-        for op, module in zip(problem.op_names, problem.op_modules, strict=True):
+        for op, module, view in zip(
+            problem.op_names, problem.op_modules, _views(problem).tolist(), strict=True
+        ):
             fitting = [key for key in _prefixes(op, module) if key in placement]
             used.update(fitting)
-            names.append(placement[fitting[0]] if fitting else None)
+            is_said = fitting and not (view and fitting[0] == "")
+            names.append(placement[fitting[0]] if is_said else None)
         unused = [key for key in placement if key and key not in used]
         if unused:
             known = [*problem.op_names, *dict.fromkeys(problem.op_modules)]
@@ -154,18 +165,53 @@ class Expert(LatencyPlanner):
         self._check_memory(problem, device)
 
     def _check_memory(self, problem: Problem, device: Ints) -> None:
-        needed = np.bincount(device, problem.op_memory, problem.device_count)
-        over = np.flatnonzero(needed > problem.device_memory)
+        kept = np.bincount(device, problem.op_memory, problem.device_count)
+        needed: Floats = kept.astype(np.float64)
+        self._refuse_overfull(problem, needed, needed > problem.device_memory, "")
+
+    def _check_peak(self, problem: Problem, device: Ints) -> None:
+        """The same with the tensors that live there, where their peak counts."""
+        from placewright.simulate.latency import time_placement
+        from placewright.simulate.peak import peak_excess
+
+        placement = Placement(device)
+        excess = peak_excess(problem, placement, time_placement(problem, placement))
+        needed = problem.device_memory + excess
+        beside = ", with the tensors that live there,"
+        self._refuse_overfull(problem, needed, excess > 0, beside)
+
+    def _refuse_overfull(self, problem: Problem, needed: Floats, full: Flags, beside: str) -> None:
+        over = np.flatnonzero(full)
         if over.size:
             worst = int(over[(needed - problem.device_memory)[over].argmax()])
-            peak = problem.options.memory == "peak"
             more = f" (and {over.size - 1} more devices overflow)" if over.size > 1 else ""
             raise InfeasibleError(
-                f"{self.file}: the ops placed on '{problem.device_names[worst]}' need "
+                f"{self.file}: the ops placed on '{problem.device_names[worst]}'{beside} need "
                 f"{format_bytes(needed[worst])}, it has "
-                f"{format_bytes(problem.device_memory[worst])}"
-                f"{' beside the tensors that live there' if peak else ''}{more}"
+                f"{format_bytes(problem.device_memory[worst])}{more}"
             )
+
+
+def _views(problem: Problem) -> Flags:
+    """`[op]` whether it costs nothing: no time anywhere, no bytes kept, and placed by itself."""
+    times = np.where(np.isfinite(problem.op_time), problem.op_time, 0.0)
+    alone = np.bincount(problem.op_unit, minlength=problem.unit_count)[problem.op_unit] == 1
+    free: Flags = (times == 0.0).all(axis=1) & (problem.op_memory == 0.0) & alone
+    return free
+
+
+def _with_views(
+    problem: Problem, names: Sequence[str | None], default: str | None
+) -> list[str | None]:
+    """Ops without a name that cost nothing: where their first input is made, else `default`."""
+    found, views = list(names), _views(problem)
+    offsets, inputs = problem.op_inputs
+    for op in problem.topological_order.tolist():
+        if found[op] is None and views[op]:
+            edges = inputs[offsets[op] : offsets[op + 1]]
+            made_by = int(problem.edge_producer[edges[0]]) if len(edges) else -1
+            found[op] = found[made_by] if made_by >= 0 else default
+    return found
 
 
 def _number_in(name: str) -> int | None:

@@ -7,11 +7,12 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.errors import InfeasibleError
+from placewright.graph import Ints
 from placewright.plan import Placement
 from placewright.planners import expert, partitioners, simple
 from placewright.planners.base import Budget, Progress, Proposal
 from placewright.planners.pipeline.pieces import directions
-from placewright.planners.pipeline.row import in_a_row
+from placewright.planners.pipeline.row import circle_in, in_a_row
 from placewright.problem import Problem
 
 NOT_CONTIGUOUS = "its splits are not contiguous; allow that (--no-contiguous)"
@@ -87,8 +88,24 @@ class Expert(expert.Expert):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         proposal = super().plan(problem, budget, seed, on_progress)
-        if problem.options.contiguous and not in_a_row(problem, proposal.placement.device):
+        device = proposal.placement.device
+        if problem.options.contiguous and not in_a_row(problem, device):
             raise InfeasibleError(
-                f"{self.file}: the placement is not contiguous; allow that (--no-contiguous)"
+                f"{self.file}: the placement is not contiguous: {_circle(problem, device)}; move "
+                "these ops, or allow that (--no-contiguous)"
             )
         return proposal
+
+
+def _circle(problem: Problem, device: Ints) -> str:
+    """Which edges lead from device to device and back, one for each two devices of a circle."""
+    parts = []
+    for edges in circle_in(problem, device):
+        producer, consumer = problem.edge_producer[edges[0]], problem.consumers[edges[0]]
+        ends = (
+            f"'{problem.op_names[op]}' on '{problem.device_names[device[op]]}'"
+            for op in (producer, consumer)
+        )
+        more = f" (and {len(edges) - 1} more)" if len(edges) > 1 else ""
+        parts.append(" to ".join(ends) + more)
+    return "data goes from " + ", from ".join(parts)

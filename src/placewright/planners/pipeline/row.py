@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from placewright.graph import Ints
 from placewright.problem import Problem
+
+if TYPE_CHECKING:
+    from rustworkx import PyDiGraph
 
 
 def in_a_row(problem: Problem, device: Ints) -> bool:
@@ -20,13 +26,39 @@ def in_a_row(problem: Problem, device: Ints) -> bool:
 def _acyclic(problem: Problem, device: Ints, turned: bool) -> bool:
     import rustworkx as rx
 
+    return bool(rx.is_directed_acyclic_graph(_between(problem, device, turned)))
+
+
+def circle_in(problem: Problem, device: Ints) -> list[Ints]:
+    """The edges between each two devices of the shortest circle that data goes in.
+
+    Backward data taken to go down the row, as in most training; none if there is no circle so.
+    """
+    import rustworkx as rx
+
+    digraph = _between(problem, device, turned=True)
+    circles = []
+    for one, two in digraph.edge_list():
+        back = rx.dijkstra_shortest_paths(digraph, two, one, default_weight=1.0)
+        if one in back:
+            circles.append([one, *back[one]])
+    shortest = min(circles, key=len, default=[])
+    return [digraph.get_edge_data(one, two) for one, two in pairwise(shortest)]
+
+
+def _between(problem: Problem, device: Ints, turned: bool) -> PyDiGraph[int, Ints]:
+    """Devices, and edges of the graph between two of them, backward ones `turned` or not."""
+    import rustworkx as rx
+
     backward = problem.is_backward[problem.edge_producer]
     source, target = device[problem.edge_producer], device[problem.consumers]
     ordered = (backward == problem.is_backward[problem.consumers]) & (source != target)
     if turned:
         source, target = np.where(backward, target, source), np.where(backward, source, target)
-    pairs = np.unique(np.stack([source[ordered], target[ordered]], axis=1), axis=0)
-    digraph = rx.PyDiGraph()
+    digraph: PyDiGraph[int, Ints] = rx.PyDiGraph()
     digraph.add_nodes_from(range(problem.device_count))
-    digraph.add_edges_from_no_data([(int(a), int(b)) for a, b in pairs])
-    return bool(rx.is_directed_acyclic_graph(digraph))
+    pairs = np.unique(np.stack([source[ordered], target[ordered]], axis=1), axis=0)
+    for one, two in pairs.tolist():
+        edges = np.flatnonzero(ordered & (source == one) & (target == two)).astype(np.int32)
+        digraph.add_edge(one, two, edges)
+    return digraph
