@@ -19,6 +19,7 @@ from placewright.cli import (
     schema,
     sweep,
     verify,
+    warm_up,
     zoo,
 )
 
@@ -42,6 +43,7 @@ app.command("zoo")(zoo.command)
 app.add_typer(cluster.app, name="cluster")
 app.command("schema")(schema.command)
 app.command("demo")(demo.command)
+app.command("warm-up")(warm_up.command)
 
 
 def _print_version(wanted: bool) -> None:

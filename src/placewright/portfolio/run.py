@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
 from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.interrupts import Interrupts
+from placewright.kernels import compiling
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Progress
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.crew import Alone, Crew, Processes
 from placewright.portfolio.events import Event, Kind, Observer
 from placewright.portfolio.limits import Limits
-from placewright.portfolio.members import SMALL, members_for
+from placewright.portfolio.members import SMALL, Member, members_for
 from placewright.portfolio.rota import Rota
 from placewright.portfolio.standing import Origin, Standing
 from placewright.portfolio.warm_up import warm_up
@@ -54,11 +55,14 @@ class Run:
         interrupts: Interrupts,
         cluster: RayCluster | None = None,
     ) -> None:
-        self.started = time.monotonic()
+        on_progress("a first bound", 0.0)
+        with compiling() as compiled:
+            self.started = time.monotonic()
+            self.standing = Standing(problem, origin)
+        self.started += compiled()
         self.problem, self.limits, self.processes = problem, limits, processes
         self.observer, self.on_progress, self.interrupts = observer, on_progress, interrupts
         self.cluster = cluster
-        self.standing = Standing(problem, origin)
         self.checkpoint = Checkpoint(checkpoint)
         in_iterations = limits.iterations is not None
         self.rota = Rota(members_for(problem, in_iterations), origin.seed, in_iterations)
@@ -74,11 +78,12 @@ class Run:
     def go(self, start: Placement | None) -> None:
         """Instant members, then all the others on a crew until a limit is reached."""
         try:
+            self._warm_up(each for each in self.rota.members if each.is_instant(self.problem))
             if start is not None:
                 self._take(Found(start), "the plan to start from", fatal=True)
             self._instant_members()
             if not self._is_over:
-                self._warm_up()
+                self._warm_up(self.rota.members)
                 with self._crew() as crew:
                     if self.limits.iterations is None:
                         self._until_time_is_up(crew)
@@ -103,13 +108,13 @@ class Run:
                 self._begin(alone, 0, task)
             self._listen(alone, 0.0)
 
-    def _warm_up(self) -> None:
+    def _warm_up(self, members: Iterable[Member]) -> None:
         """What is compiled takes none of the run's time."""
         if self.limits.iterations is not None:
             return
         began = time.monotonic()
         with self._interruptible():
-            warm_up(self.problem.options.objective, self.rota.members, self._warming)
+            warm_up(self.problem.options.objective, members, self._warming)
         if self.interrupts.came:
             raise KeyboardInterrupt
         self.started += time.monotonic() - began

@@ -18,8 +18,9 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
+from placewright import planners
 from placewright.planners.base import Progress
-from placewright.portfolio.members import Member
+from placewright.portfolio.members import MEMBERS, Member
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
 
@@ -27,8 +28,8 @@ SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
 
 
-def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) -> None:
-    """Have each of `members` plan once, but for those that have on this machine."""
+def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) -> list[str]:
+    """Have each of `members` plan once, but for those that have on this machine; who did."""
     cold = {marker: each for each in members if not (marker := _marker(objective, each)).exists()}
     for number, (marker, member) in enumerate(cold.items()):
         on_progress(f"compiling {member.title} (once on this machine)", number / len(cold))
@@ -39,6 +40,13 @@ def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) ->
         with suppress(OSError):  # then it is done again the next time, in a moment
             marker.parent.mkdir(parents=True, exist_ok=True)
             marker.touch()
+    return [each.title for each in cold.values()]
+
+
+def everybody(objective: str) -> list[Member]:
+    """All members there are for an objective, for problems of whatever size and shape."""
+    quick = [row.name for row in planners.planners_for(objective) if row.quick]
+    return [*(Member(name, "construct", effort={}) for name in quick), *MEMBERS[objective]]
 
 
 def _rehearse(member: Member, problem: Problem) -> None:
