@@ -260,6 +260,9 @@ def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
     compiled = []
 
     def warm_up(objective, members, on_progress):
+        members = list(members)
+        if all(each.role == "construct" for each in members):  # before the first plans
+            return
         for member in members:
             on_progress(f"compiling {member.title}", 0.0)
             compiled.append(member)
@@ -271,6 +274,12 @@ def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
     found = best_plan(problem, Limits(100.0, gap=0.0), processes=1)
     assert len(compiled) == 1
     assert verify(found).ok
+
+
+def test_an_interrupt_before_there_is_a_plan_ends_the_run(monkeypatch):
+    monkeypatch.setattr(run, "warm_up", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        best_plan(gpt2(), Limits(100.0, gap=0.0), processes=1)
 
 
 def wait_for(path, seconds=100.0):
