@@ -65,7 +65,7 @@ def documented() -> dict[str, str]:
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     found = {}
     for section in sections:
-        heading = re.match(r"`placewright ((?:[a-z]+ ?)+)[^`]*`", section)
+        heading = re.match(r"`placewright ((?:[a-z][a-z-]* ?)+)[^`]*`", section)
         if heading:
             found[heading[1].strip()] = section
     return found
