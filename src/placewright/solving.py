@@ -288,27 +288,17 @@ def _with_room(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
-    from placewright.planners.base import NoRoomError, Proposal, Silence
+    from placewright.planners.base import Proposal, Silence
+    from placewright.planners.fit import FirstPlaced
 
-    first: dict[int, int] = {}
+    first = FirstPlaced(problem, budget)
     while True:
-        pinned = problem.with_pins(first) if first else problem
-        if first:  # a start need not keep the pins, and what is proved is about other plans
+        pinned = problem.with_pins(first.device) if first.device else problem
+        if first.device:  # a start need not keep the pins, and what is proved is about other plans
             budget = replace(budget, start=None, listener=Silence())
         try:
             proposal = planner.plan(pinned, budget, seed, on_progress)
             # What is proved with units pinned says nothing about the problem without the pins.
-            return Proposal(proposal.placement) if first else proposal
-        except NoRoomError as error:
-            device = _roomiest(pinned, error.unit)
-            if device is None or error.unit in first or len(first) >= MAX_RETRIES:
-                raise InfeasibleError(str(error)) from None
-            first[error.unit] = device
-
-
-def _roomiest(problem: Problem, unit: int) -> int | None:
-    """The device with the most memory left beside the pinned units, if the unit fits there."""
-    free = problem.free_memory(problem.unit_pinned)
-    free = np.where(np.isfinite(problem.unit_time[unit]), free, -np.inf)
-    best = int(free.argmax())
-    return best if problem.unit_memory[unit] <= free[best] else None
+            return Proposal(proposal.placement) if first.device else proposal
+        except InfeasibleError as error:
+            first.after(error)
