@@ -82,7 +82,8 @@ def _batch_choices(problem) -> list[list[tuple[int, ...]]]:
 def _filled(problem, choices, every: bool = False) -> Iterator[list[tuple[int, ...]]]:
     """Per unit one of its choices, such that all that devices keep fits; all ways, or one."""
     need = [math.fsum(problem.op_memory[ops].tolist()) for ops in units_of(problem)]
-    dead: set[object] = set()
+    room = problem.device_memory.tolist()
+    dead: set[object] = set()  # states from which nothing fits
 
     def rest(kept: tuple[tuple[float, ...], ...]) -> Iterator[list[tuple[int, ...]]]:
         unit = len(chosen)
@@ -93,14 +94,12 @@ def _filled(problem, choices, every: bool = False) -> Iterator[list[tuple[int, .
         if state in dead:
             return
         for devices in choices[unit]:
+            takes = {d for d in devices if need[unit] and math.isfinite(room[d])}
             more = tuple(
-                tuple(sorted((*there, need[unit]))) if d in devices and need[unit] else there
+                tuple(sorted((*there, need[unit]))) if d in takes else there
                 for d, there in enumerate(kept)
             )
-            if all(
-                math.fsum(there) <= room
-                for there, room in zip(more, problem.device_memory.tolist(), strict=True)
-            ):
+            if all(math.fsum(more[d]) <= room[d] for d in takes):
                 chosen.append(devices)
                 yield from rest(more)
                 chosen.pop()

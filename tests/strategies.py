@@ -156,6 +156,24 @@ def problems(draw, max_ops=12, max_devices=4, options=None, memory=True, graph=N
 
 
 @st.composite
+def tight(draw, drawn):
+    """A drawn problem whose devices have hardly more memory than one placement of it needs.
+
+    Resident memory; ops keep whole bytes of many sizes. The placement may be one that devices do
+    not support, or that the objective does not allow.
+    """
+    problem = draw(drawn)
+    sizes = st.sampled_from([1.0, 2.0, 3.0, 5.0, 7.0, 0.0])
+    n, d = problem.op_count, problem.device_count
+    kept = np.array(draw(st.lists(sizes, min_size=n, max_size=n)))
+    problem = replace(problem, op_memory=kept, options=replace(problem.options, memory="resident"))
+    units = problem.unit_count
+    where = draw(st.lists(st.integers(0, d - 1), min_size=units, max_size=units))
+    spare = draw(st.lists(st.sampled_from([0.0, 0.0, 1.0, 2.0]), min_size=d, max_size=d))
+    return problem.with_device_memory(np.bincount(where, problem.unit_memory, d) + spare)
+
+
+@st.composite
 def placements(draw, problem):
     """A device per op that keeps units together and supported, memory aside."""
     units = []
@@ -187,7 +205,7 @@ def sequences(draw, problem):
 
 
 @st.composite
-def tight(draw, max_ops=7, max_devices=3):
+def short_of_peaks(draw, max_ops=7, max_devices=3):
     """A problem whose devices have room for what ops keep and a few tensors."""
     problem = draw(
         problems(max_ops, max_devices, memory=False).map(

@@ -29,6 +29,7 @@ from placewright.units import format_bytes
 Staging = Literal["direct", "host"]
 
 DEFAULT_OPTIONS = Options()
+ROUNDING = 1e-12  # relative: more than sums of bytes are rounded by
 
 
 def _nothing() -> Any:
@@ -275,13 +276,13 @@ class Problem(ReadOnly):
             )
         held = self.unit_pinned >= 0
         pinned = np.bincount(self.unit_pinned[held], self.unit_memory[held], self.device_count)
-        for device in np.flatnonzero(pinned > self.device_memory):
+        for device in np.flatnonzero(pinned > self.device_memory * (1 + ROUNDING)):
             raise ProvedInfeasibleError(
                 f"the ops pinned to '{self.device_names[device]}' need "
                 f"{format_bytes(pinned[device])}, it has {format_bytes(self.device_memory[device])}"
             )
         needed, available = float(self.op_memory.sum()), float(self.device_memory.sum())
-        if needed > available:
+        if needed > available * (1 + ROUNDING):
             raise ProvedInfeasibleError(
                 f"the model needs {format_bytes(needed)}, the devices have "
                 f"{format_bytes(available)} in all"

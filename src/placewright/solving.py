@@ -295,15 +295,19 @@ class _Asking:
     def asked(self) -> Problem:
         return self.contraction.problem if self.contraction else self.problem
 
-    def once(self, asked: Problem, budget: Budget) -> tuple[Proposal, Outcome]:
+    def once(self, asked: Problem, budget: Budget, is_all: bool = True) -> tuple[Proposal, Outcome]:
+        """What it proposes and what that comes to; `is_all`: the devices have all their memory.
+
+        Otherwise, and of a coarser problem, what is proved to be infeasible need not be.
+        """
         from placewright.planners.base import Proposal
 
         try:
             proposal = _with_room(asked, self.planner, budget, self.seed, self.on_progress)
         except ProvedInfeasibleError as error:
-            if asked is self.problem:
+            if is_all and self.contraction is None:
                 raise
-            raise InfeasibleError(  # which was proved of a coarser problem, or of less memory
+            raise InfeasibleError(
                 f"planner '{self.planner.name}' found no placement "
                 f"{'of whole groups ' if self.contraction else ''}that fits; give the devices more "
                 "memory or try another planner"
@@ -344,7 +348,7 @@ class _Asking:
         held_back = np.zeros(self.problem.device_count)
         for _ in range(MAX_RETRIES):
             within = resident.with_device_memory(np.maximum(capacity - held_back, 0.0))
-            proposal, outcome = self.once(within, budget)
+            proposal, outcome = self.once(within, budget, is_all=not held_back.any())
             over = self.excess(proposal.placement, outcome)
             if not (over > 0).any():
                 return Proposal(proposal.placement) if held_back.any() else proposal, outcome
@@ -442,34 +446,19 @@ def _with_room(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
-    from placewright.planners.base import NoRoomError, Proposal, Silence
+    from placewright.planners.base import Proposal, Silence
+    from placewright.planners.fit import FirstPlaced
 
-    first: dict[int, int] = {}
+    first = FirstPlaced(problem, budget)
     while True:
-        pinned = problem.with_pins(first) if first else problem
-        if first:  # a start need not keep the pins, and what is proved is about other plans
+        pinned = problem.with_pins(first.device) if first.device else problem
+        if first.device:  # a start need not keep the pins, and what is proved is about other plans
             budget = replace(budget, start=None, listener=Silence())
         try:
             proposal = planner.plan(pinned, budget, seed, on_progress)
             # What is proved with units pinned says nothing about the problem without the pins.
-            return Proposal(proposal.placement) if first else proposal
-        except ProvedInfeasibleError as error:
-            if first:
-                raise InfeasibleError(
-                    f"planner '{planner.name}' found no placement that fits; give the devices more "
-                    "memory or try another planner"
-                ) from error
-            raise
-        except NoRoomError as error:
-            device = _roomiest(pinned, error.unit)
-            if device is None or error.unit in first or len(first) >= MAX_RETRIES:
-                raise InfeasibleError(str(error)) from None
-            first[error.unit] = device
-
-
-def _roomiest(problem: Problem, unit: int) -> int | None:
-    """The device with the most memory left beside the pinned units, if the unit fits there."""
-    free = problem.free_memory(problem.unit_pinned)
-    free = np.where(np.isfinite(problem.unit_time[unit]), free, -np.inf)
-    best = int(free.argmax())
-    return best if problem.unit_memory[unit] <= free[best] else None
+            return Proposal(proposal.placement) if first.device else proposal
+        except InfeasibleError as error:
+            if isinstance(error, ProvedInfeasibleError) and not first.device:
+                raise
+            first.after(error)

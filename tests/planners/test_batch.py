@@ -35,7 +35,8 @@ from placewright.simulate.batch import expand
 from placewright.solving import solve
 from placewright.verify import verify
 from tests import naive, naive_batch
-from tests.planners.judging import judged_twice
+from tests.planners.judging import judged, judged_twice
+from tests.strategies import tight
 from tests.strategies_batch import batch_problems, op_orders, rows_of
 from tests.test_verify_batch import problem as by_hand
 
@@ -225,22 +226,17 @@ def test_every_row_that_is_allowed_can_be_reached(problem, seed):
 
 @pytest.mark.parametrize("kind", EVERY)
 @settings(max_examples=20)
-@given(problem=batch_problems(), seed=st.integers(0, 3))
+@given(problem=batch_problems() | tight(batch_problems(6)), seed=st.integers(0, 3))
 def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed):
-    if judged_twice(problem, kind(), seed) is None:
-        assert np.isfinite(problem.device_memory).all() or isinstance(kind(), SingleDevice)
+    judged_twice(problem, kind(), seed)
 
 
 @pytest.mark.parametrize("kind", EVERY)
 @settings(max_examples=20)
 @given(problem=batch_problems(max_ops=4, max_devices=2, max_batch=3, contention="none"))
 def test_it_is_never_better_than_the_optimum(kind, problem):
-    best = shortest(problem)
-    try:
-        plan = solve(problem, kind())
-    except InfeasibleError:
-        return
-    assert plan.value >= best * (1 - 1e-9)
+    plan = judged(problem, kind())
+    assert plan is None or plan.value >= shortest(problem) * (1 - 1e-9)
 
 
 def shortest(problem):
@@ -299,12 +295,8 @@ def test_a_single_device_needs_to_take_all_inputs_at_once():
 def test_it_respects_pins(kind, data, problem):
     op = data.draw(st.integers(0, problem.op_count - 1))
     device = data.draw(st.integers(0, problem.device_count - 1))
-    pinned = problem.with_pins({int(problem.op_unit[op]): device})
-    try:
-        plan = solve(pinned, kind())
-    except InfeasibleError:
-        return
-    assert set(plan.placement.device[op].tolist()) == {device}
+    plan = judged(problem.with_pins({int(problem.op_unit[op]): device}), kind())
+    assert plan is None or set(plan.placement.device[op].tolist()) == {device}
 
 
 @pytest.mark.parametrize("kind", EVERY)

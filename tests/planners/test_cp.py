@@ -27,7 +27,8 @@ from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
-from tests.strategies import problems
+from tests.planners.judging import judged
+from tests.strategies import problems, tight
 
 RESIDENT = st.builds(
     Options,
@@ -69,14 +70,12 @@ def test_it_respects_pins_and_finds_the_optimum_with_them(problem, data):
 
 
 @settings(max_examples=12)
-@given(RESIDENT.flatmap(lambda chosen: problems(8, 3, options=chosen)))
+@given(RESIDENT.flatmap(lambda chosen: tight(problems(8, 3, options=chosen))))
 def test_it_agrees_with_the_mixed_integer_programmes(problem):
     other = DivimlMilp() if problem.options.contention == "none" else MoiraiMilp()
-    try:
-        one = solve(problem, CpSat())
-    except InfeasibleError:
-        with pytest.raises(InfeasibleError):
-            solve(problem, other)
+    one = judged(problem, CpSat())
+    if one is None:
+        assert judged(problem, other) is None
         return
     two = solve(problem, other, time_limit=10)
     assert one.value <= two.value * (1 + 1e-5)

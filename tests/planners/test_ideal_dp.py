@@ -25,6 +25,7 @@ from placewright.problem import Problem
 from placewright.simulate.throughput import loads
 from placewright.solving import solve
 from tests.naive_throughput import all_splits, best_split, is_contiguous
+from tests.planners.judging import check_refusal
 from tests.strategies_throughput import throughput_problems
 
 # Tarnawski et al. 2020, Table 1, column DP (contiguous), TPS in milliseconds.
@@ -90,7 +91,8 @@ def test_the_search_needs_no_good_start(problem):
 def test_without_contiguity_it_claims_no_bound(problem):
     try:
         proposal = IdealDP().plan(problem, Budget(), 0, no_progress)
-    except InfeasibleError:
+    except InfeasibleError as error:
+        check_refusal(problem, "ideal-dp", error)
         return
     assert proposal.lower_bound == 0.0
     assert is_contiguous(problem, proposal.placement.device)

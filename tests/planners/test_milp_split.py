@@ -32,6 +32,7 @@ from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
+from tests.planners.judging import judged
 from tests.strategies import placements, problems
 
 RESIDENT = st.builds(
@@ -111,12 +112,9 @@ def test_a_chain_of_diamonds_with_any_times_is_solved_to_the_optimum(data):
 @given(tiny())
 def test_where_memory_binds_the_plan_fits_and_the_bound_holds(problem):
     best = shortest_makespan(problem)
-    try:
-        plan = solve(problem, MilpSplit(channels="1"))
-    except InfeasibleError:
-        return
-    assert verify(plan).ok
-    assert plan.lower_bound <= best * (1 + 1e-9)
+    plan = judged(problem, MilpSplit(channels="1"))
+    assert (plan is None) == np.isinf(best)
+    assert plan is None or plan.lower_bound <= best * (1 + 1e-9)
 
 
 def test_it_agrees_with_the_exact_planner_on_random_wiring():
@@ -168,12 +166,8 @@ def test_the_same_problem_has_the_same_plan_again(channels):
 @settings(max_examples=25, deadline=None)
 @given(tiny(), st.sampled_from(["2", "3", "4"]))
 def test_with_more_channels_the_plan_is_valid_and_the_bound_holds(problem, channels):
-    try:
-        plan = solve(problem, MilpSplit(channels=channels, max_ops="2"))
-    except InfeasibleError:
-        return
-    assert verify(plan).ok
-    assert plan.lower_bound <= shortest_makespan(problem) * (1 + 1e-9)
+    plan = judged(problem, MilpSplit(channels=channels, max_ops="2"))
+    assert plan is None or plan.lower_bound <= shortest_makespan(problem) * (1 + 1e-9)
 
 
 @settings(max_examples=15, deadline=None)

@@ -17,12 +17,12 @@ from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.simulate.peak import peak_excess
 from placewright.verify import verify
 from tests import naive, naive_peak
-from tests.strategies import graph_columns, placements, sequences, tight
+from tests.strategies import graph_columns, placements, sequences, short_of_peaks
 
 
 @given(st.data())
 def test_a_sequence_that_fits_is_a_schedule_the_judge_accepts(data):
-    problem = data.draw(tight())
+    problem = data.draw(short_of_peaks())
     device = data.draw(placements(problem))
     assume(np.isfinite(problem.op_time[np.arange(problem.op_count), device]).all())
     placement = Placement(device, data.draw(sequences(problem)))
@@ -38,7 +38,7 @@ def test_a_sequence_that_fits_is_a_schedule_the_judge_accepts(data):
 
 @given(st.data())
 def test_it_is_the_better_of_two_orders_timed_step_by_step(data):
-    problem = data.draw(tight())
+    problem = data.draw(short_of_peaks())
     device = data.draw(placements(problem))
     assume(np.isfinite(problem.op_time[np.arange(problem.op_count), device]).all())
     sequence = data.draw(sequences(problem))
@@ -70,7 +70,7 @@ def _by_start(problem, device, sequence):
 
 
 @settings(max_examples=25)
-@given(tight(max_ops=4, max_devices=2))
+@given(short_of_peaks(max_ops=4, max_devices=2))
 def test_no_schedule_that_fits_is_shorter_than_the_best_order_of_brute_force(problem):
     """Brute force finds a schedule where gating its own order does, and never a longer one."""
     best = naive_peak.shortest_makespan(problem)

@@ -13,7 +13,7 @@ import numpy as np
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.units import format_bytes
 
 Progress = Callable[[str, float], None]
@@ -139,7 +139,11 @@ class LatencyPlanner:
 
 
 class MemoryAccount:
-    """Gives units to devices while keeping count of what is free on each."""
+    """Gives units to devices while keeping count of what is free on each.
+
+    Pinned units are placed at once: NoRoomError if they have no room, as units made of several
+    may have none that are pinned where one of them is.
+    """
 
     def __init__(self, problem: Problem, planner: str) -> None:
         self.problem = problem
@@ -148,7 +152,10 @@ class MemoryAccount:
         self.free = problem.device_memory.copy()
         self.allowed = np.isfinite(problem.unit_time)
         for unit in np.flatnonzero(problem.unit_pinned >= 0):
-            self.place(int(unit), int(problem.unit_pinned[unit]))
+            device = int(problem.unit_pinned[unit])
+            self.place(int(unit), device)
+            if self.free[device] < -ROUNDING * problem.device_memory[device]:
+                raise no_room(problem, int(unit), self.free, planner)
 
     def fits(self, unit: int, device: int) -> bool:
         memory = self.problem.unit_memory[unit]

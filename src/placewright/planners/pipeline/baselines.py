@@ -11,8 +11,10 @@ from placewright.graph import Ints
 from placewright.plan import Placement
 from placewright.planners import expert, partitioners, simple
 from placewright.planners.base import Budget, Progress, Proposal
-from placewright.planners.pipeline.pieces import directions
+from placewright.planners.pipeline.linear_dp import first_cut
+from placewright.planners.pipeline.pieces import Pieces, directions
 from placewright.planners.pipeline.row import circle_in, in_a_row
+from placewright.planners.pipeline.stages import too_many_states
 from placewright.problem import Problem
 
 NOT_CONTIGUOUS = "its splits are not contiguous; allow that (--no-contiguous)"
@@ -29,7 +31,7 @@ class Greedy:
 
     Of forward ops in their order, each with the backward ops colocated with it. A device is left
     for good at the first piece that it has no room for or does not support, so the split is
-    contiguous.
+    contiguous. Where devices run out, the answer is the first cut of a linear order that fits.
     """
 
     name: ClassVar[str] = "greedy"
@@ -40,27 +42,37 @@ class Greedy:
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         pieces = directions(problem)[0]
-        devices = np.argsort(problem.is_cpu, kind="stable").tolist()
-        allowed = pieces.piece_allowed[:, pieces.device_class]
-        free = problem.device_memory.copy()
-        place = 0
-        piece_device = np.zeros(pieces.piece_count, dtype=np.int32)
-        for piece, memory in enumerate(pieces.piece_memory):
-            while place < len(devices):
-                device = devices[place]
-                if allowed[piece, device] and memory <= free[device]:
-                    break
-                place += 1
-            else:
-                op = int(np.flatnonzero(pieces.op_piece == piece)[0])
-                raise InfeasibleError(
-                    "planner 'greedy' found no split that fits the devices (it ran out of them at "
-                    f"op '{problem.op_names[op]}'); give the devices more memory or try another "
-                    "planner"
-                )
-            piece_device[piece] = device
-            free[device] -= memory
-        return Proposal(Placement(piece_device[pieces.op_piece]))
+        piece_device, left_over = _filled(problem, pieces)
+        if left_over is None:
+            return Proposal(Placement(piece_device[pieces.op_piece]))
+        split = None if too_many_states(problem) else first_cut(problem, budget, seed, on_progress)
+        if split is None:
+            op = int(np.flatnonzero(pieces.op_piece == left_over)[0])
+            raise InfeasibleError(
+                "planner 'greedy' found no split that fits the devices (it ran out of them at op "
+                f"'{problem.op_names[op]}'); give the devices more memory or try another planner"
+            )
+        return Proposal(split.placement())
+
+
+def _filled(problem: Problem, pieces: Pieces) -> tuple[Ints, int | None]:
+    """`[piece]` devices, filled one after another; and the first piece that is left over."""
+    devices = np.argsort(problem.is_cpu, kind="stable").tolist()
+    allowed = pieces.piece_allowed[:, pieces.device_class]
+    free = problem.device_memory.copy()
+    place = 0
+    piece_device = np.zeros(pieces.piece_count, dtype=np.int32)
+    for piece, memory in enumerate(pieces.piece_memory):
+        while place < len(devices):
+            device = devices[place]
+            if allowed[piece, device] and memory <= free[device]:
+                break
+            place += 1
+        else:
+            return piece_device, piece
+        piece_device[piece] = device
+        free[device] -= memory
+    return piece_device, None
 
 
 class Metis(partitioners.Metis):

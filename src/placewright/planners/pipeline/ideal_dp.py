@@ -162,9 +162,10 @@ class Search:
     def proposal(self, problem: Problem, name: str) -> Proposal:
         if self.best is None:
             reason = "there is no contiguous one" if self.impossible else "none that it looked at"
+            other = "allow stages" if problem.options.contiguous else "try a planner of stages"
             raise InfeasibleError(
                 f"planner '{name}' found no split that fits the devices ({reason}); give the "
-                "devices more memory or allow stages that are not contiguous"
+                f"devices more memory or {other} that are not contiguous"
             )
         bound = min(self.proved, self.best.value) if problem.options.contiguous else 0.0
         return Proposal(self.best.placement(), bound, BOUND_SOURCE if bound else "")

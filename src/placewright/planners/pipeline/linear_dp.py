@@ -28,10 +28,14 @@ from placewright.problem import Problem
 MOST_POSITIONS = 3_000
 MOST_EXACT = 1_500  # positions for which chains of stages are proved where cuts do not add up
 ROUNDS = 8
+MORE_ORDERS = 50  # where none of those asked for fits
 
 
 class LinearDP:
-    """Options: `orders`, how many depth-first orders are tried (1); the best of them counts."""
+    """Options: `orders`, how many depth-first orders are tried (1); the best of them counts.
+
+    Where no cuts of these fit, more are tried until one has some that do.
+    """
 
     name: ClassVar[str] = "linear-dp"
     objective: ClassVar[str] = "throughput"
@@ -57,13 +61,25 @@ class LinearDP:
                     on_progress("orders", number / self.orders)
                     if best is None or budget.left > 0:
                         best = _better(best, best_cut(pieces, order, budget, on_progress))
+            best = best or first_cut(problem, budget, seed, on_progress)
         if best is None:
             raise InfeasibleError(
                 f"planner '{self.name}' found no split that fits the devices (no cuts of its "
-                f"{self.orders} linear orders do); give them more memory, try more orders or "
-                "planner 'ideal-dp'"
+                f"{max(self.orders, MORE_ORDERS)} linear orders do); give them more memory, try "
+                "more orders or planner 'ideal-dp'"
             )
         return Proposal(best.placement())
+
+
+def first_cut(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Split | None:
+    """The best cut of the first of many orders that has one."""
+    for pieces in directions(problem):
+        for order in linear_orders(pieces, MORE_ORDERS, seed):
+            if budget.left <= 0:
+                return None
+            if found := best_cut(pieces, order, budget, on_progress):
+                return found
+    return None
 
 
 def _better(one: Split | None, two: Split | None) -> Split | None:
