@@ -274,8 +274,8 @@ def test_what_keeps_many_planners_from_a_plan_is_said_once():
     with pytest.raises(InfeasibleError) as caught:
         best_of(compare(THREE_IN_TWICE_ONE_AND_A_HALF, names))
     assert str(caught.value) == (
-        "none of 4 planners found a plan: found no device for op 'o0': it needs 2 B; give the "
-        "devices more memory or try another planner"
+        "none of 4 planners found a plan: no placement of the ops, those together that must be, "
+        "fits the devices' memory, as is proved; give the devices more memory"
     )
 
 
@@ -284,9 +284,10 @@ def test_other_reasons_stand_beside_it_with_those_who_have_them():
         best_of(compare(THREE_IN_TWICE_ONE_AND_A_HALF))
     count = len(quick_planners(THREE_IN_TWICE_ONE_AND_A_HALF))
     assert str(caught.value) == (
-        f"none of {count} planners found a plan: found no device for op 'o0': it needs 2 B "
-        f"(memory-fill, met and {count - 3} more); no device supports every op and has the 6 B "
-        "they need (single-device); give the devices more memory or try another planner"
+        f"none of {count} planners found a plan: no placement of the ops, those together that must "
+        f"be, fits the devices' memory, as is proved (memory-fill, met and {count - 3} more); no "
+        "device supports every op and has the 6 B they need (single-device); give the devices more "
+        "memory"
     )
 
 

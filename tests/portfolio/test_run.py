@@ -19,6 +19,7 @@ from placewright.errors import (
     VerificationError,
 )
 from placewright.plan import Placement, Plan
+from placewright.planners import fit
 from placewright.planning import make_problem, plan, plan_problem
 from placewright.portfolio import Limits, best_plan, run
 from placewright.portfolio.crew import Processes
@@ -84,6 +85,7 @@ def packing():
 def test_a_run_without_a_plan_ends_at_its_limit(seconds, processes, monkeypatch):
     """Also where nobody may begin anything any more and nothing is proved."""
     monkeypatch.setattr(run, "members_for", lambda *_: [Member("heft", "construct")])
+    monkeypatch.setattr(fit, "unit_fit", lambda *_: None)  # as where that search takes too long
     monkeypatch.setattr(run, "warm_up", lambda *_: None)
     monkeypatch.setattr(run, "SHORT_SECONDS", 1.0)
     began = time.monotonic()
@@ -197,6 +199,7 @@ def test_a_start_that_does_not_hold_is_refused():
 
 
 def test_where_nothing_is_found_the_reasons_are_given(monkeypatch):
+    monkeypatch.setattr(fit, "unit_fit", lambda *_: None)  # as where that search takes too long
     heuristics = [Member(name, "construct") for name in ("heft", "m-topo", "memory-fill")]
     monkeypatch.setattr(run, "members_for", lambda *_: heuristics)
     with pytest.raises(InfeasibleError) as caught:
