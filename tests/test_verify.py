@@ -132,6 +132,15 @@ def test_ops_of_no_length_may_stand_at_the_ends_of_others():
         assert_names(plan(start=start, finish=finish, value=max(6.5, at), op_time=times))
 
 
+@pytest.mark.parametrize("end", [1, 3])
+@pytest.mark.parametrize("by", [-1e-12, 1e-12])
+def test_an_op_of_no_length_may_stand_at_the_end_of_another_but_for_rounding(end, by):
+    """b is on x from 1 to 3."""
+    times = [[1, 2, 2], [2, 2, 2], [3, 2, 2], [1, 1, 1], [0, 0, 0]]
+    at = end + by
+    assert_names(plan(start=(0, 1, 3.5, 5.5, at), finish=(1, 3, 5.5, 6.5, at), op_time=times))
+
+
 # -- the placement -------------------------------------------------------------------------------
 
 
@@ -338,6 +347,11 @@ def test_routes_that_share_a_channel_contend():
     offsets = [0, 0, 1, 2, 2, 2, 2, 2, 2, 2]
     shared = {"channel_offsets": offsets, "channels": [0, 0]}
     assert_names(fan_out((0, -1, X, Z, 1, 3.5), **shared), "overlap on one channel")
+
+
+def test_a_transfer_does_not_contend_with_itself_where_a_route_names_a_channel_twice():
+    offsets = [0, 0, 2, 3, 4, 4, 5, 6, 7, 7]
+    assert_names(plan(channel_offsets=offsets, channels=[0, 0, 1, 2, 3, 4, 5]))
 
 
 def test_a_transfer_sent_from_where_the_tensor_is_not():

@@ -98,7 +98,7 @@ class Placed:
             return []
         pair = source * problem.device_count + target
         first, last = problem.channel_offsets[pair], problem.channel_offsets[pair + 1]
-        return [("channel", channel) for channel in problem.channels[first:last].tolist()]
+        return [("channel", channel) for channel in {*problem.channels[first:last].tolist()}]
 
     def kept(self) -> list[float]:
         """Bytes that the ops keep, per device."""
@@ -122,12 +122,12 @@ def overlaps(
     intervals: Sequence[tuple[float, float, str]], slack: float
 ) -> Iterator[tuple[str, str]]:
     """Pairs that overlap; an interval of no length must not lie inside another either."""
-    latest_end, latest = -math.inf, ""
+    latest_start, latest_end, latest = -math.inf, -math.inf, ""
     for start, end, name in sorted(intervals):
-        if start < latest_end - slack:
+        if start < latest_end - slack and latest_start < end - slack:
             yield latest, name
         if end > latest_end:
-            latest_end, latest = end, name
+            latest_start, latest_end, latest = start, end, name
 
 
 def wrong_consumers(problem: Problem, consumers: Sequence[int]) -> Iterator[str]:
