@@ -1,5 +1,6 @@
 """Settings every test shares."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -29,6 +30,14 @@ def pytest_xdist_auto_num_workers() -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist does as it says
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(scope="session", autouse=True)
+def everything_compiled() -> None:
+    """A run waits until all its members are compiled: whoever is not would sit out."""
+    from placewright.portfolio import run
+
+    run.COMPILING_SECONDS = math.inf
 
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "shared" / "workloads"

@@ -86,7 +86,7 @@ def test_a_run_without_a_plan_ends_at_its_limit(seconds, processes, monkeypatch)
     """Also where nobody may begin anything any more and nothing is proved."""
     monkeypatch.setattr(run, "members_for", lambda *_: [Member("heft", "construct")])
     monkeypatch.setattr(fit, "unit_fit", lambda *_: None)  # as where that search takes too long
-    monkeypatch.setattr(run, "warm_up", lambda *_: None)
+    monkeypatch.setattr(run, "warm_up", lambda *_: [])
     monkeypatch.setattr(run, "SHORT_SECONDS", 1.0)
     began = time.monotonic()
     with pytest.raises(InfeasibleError, match="no planner found a plan"):
@@ -262,10 +262,7 @@ def test_a_signal_ends_the_run_and_keeps_the_best_plan(number, tmp_path):
 def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
     compiled = []
 
-    def warm_up(objective, members, on_progress):
-        members = list(members)
-        if all(each.role == "construct" for each in members):  # before the first plans
-            return
+    def warm_up(objective, members, on_progress, *_):
         for member in members:
             on_progress(f"compiling {member.title}", 0.0)
             compiled.append(member)
@@ -273,10 +270,9 @@ def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
                 signal.raise_signal(signal.SIGINT)
 
     monkeypatch.setattr(run, "warm_up", warm_up)
-    problem = gpt2()
-    found = best_plan(problem, Limits(100.0, gap=0.0), processes=1)
+    with pytest.raises(KeyboardInterrupt):
+        best_plan(gpt2(), Limits(100.0, gap=0.0), processes=1)
     assert len(compiled) == 1
-    assert verify(found).ok
 
 
 def test_an_interrupt_before_there_is_a_plan_ends_the_run(monkeypatch):

@@ -1,11 +1,18 @@
 """Kernels are compiled before the time of a run starts to count, once."""
 
+import pytest
+
 from placewright.planning import make_problem
 from placewright.portfolio import Limits, best_plan, run
 from placewright.portfolio import warm_up as module
 from placewright.portfolio.members import Member
 from placewright.portfolio.work import Ended
 from tests.cli.running import run as command
+
+
+def silent(what, share):
+    pass
+
 
 MEMBERS = [Member("heft", "construct"), Member("annealing", "search", {}, {"iterations": "5"})]
 
@@ -20,10 +27,36 @@ def test_each_member_plans_something_tiny_once(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "perform", perform)
     monkeypatch.setattr(module, "_folder", lambda: tmp_path)
     for _ in range(2):
-        module.warm_up("latency", MEMBERS, lambda what, share: None)
+        module.warm_up("latency", MEMBERS, silent, processes=1)
     assert done == [("heft", {}), ("annealing", {"iterations": "5"})]
-    module.warm_up("throughput", MEMBERS[:1], lambda what, share: None)
+    module.warm_up("throughput", MEMBERS[:1], silent, processes=1)
     assert len(done) == 3
+
+
+def test_in_processes_all_are_compiled(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_folder", lambda: tmp_path)
+    members = [Member(name, "construct") for name in ("met", "greedy", "no-such-planner")]
+    stages = []
+    assert module.warm_up("latency", members, lambda *each: stages.append(each), processes=2) == []
+    assert all(what.startswith("compiling ") and 0 <= share < 1 for what, share in stages)
+
+
+def test_what_is_not_compiled_in_time_is_left_but_for_what_a_run_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "perform", lambda problem, task, tell: tell(Ended()))
+    members = [Member("celeritas", "construct"), Member("lns", "search"), *MEMBERS]
+    left = module.warm_up("latency", members, silent, seconds=0.0, processes=1)
+    assert [each.name for each in left] == ["lns", "celeritas"]
+    assert module.cold_members("latency", members) == left
+
+
+def test_who_is_not_compiled_sits_out_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(run, "warm_up", lambda objective, members, *_: members[1:])
+    monkeypatch.setattr(run, "members_for", lambda *_: MEMBERS)
+    problem = make_problem("zoo:gpt2?layers=1", "2x3090")[0]
+    with pytest.warns(RuntimeWarning, match="without annealing this time.*warm-up"):
+        found = best_plan(problem, Limits(2.0), processes=1)
+    assert found.planner_options["found_by"] == "heft"
 
 
 def test_changed_kernels_are_compiled_again(tmp_path, monkeypatch):
@@ -36,16 +69,17 @@ def test_changed_kernels_are_compiled_again(tmp_path, monkeypatch):
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(module, "_folder", lambda: tmp_path / "file" / "below")
-    module.warm_up("latency", MEMBERS, lambda what, share: None)
+    module.warm_up("latency", MEMBERS, silent, processes=1)
 
 
-def test_what_is_done_at_once_is_compiled_before_the_clock_starts(monkeypatch):
+def test_what_the_members_need_is_compiled_before_the_clock_starts(monkeypatch):
     """Or the first run on a machine ends with the first plan there is."""
     told = []
 
-    def warm_up(objective, members, on_progress):
-        told.append([each.name for each in members])
+    def warm_up(objective, members, *_):
+        told.extend(each.name for each in members)
         clock.now += 100.0
+        return []
 
     clock = Clock()
     monkeypatch.setattr(run, "warm_up", warm_up)
@@ -53,7 +87,7 @@ def test_what_is_done_at_once_is_compiled_before_the_clock_starts(monkeypatch):
     monkeypatch.setattr(run, "members_for", lambda *_: [*MEMBERS, Member("met", "construct")])
     problem = make_problem("zoo:gpt2?layers=1", "2x3090")[0]
     found = best_plan(problem, Limits(2.0, gap=0.9), processes=1)
-    assert told[0] == ["heft", "met"]
+    assert told == ["heft", "annealing", "met"]
     assert found.seconds < 2.0
 
 

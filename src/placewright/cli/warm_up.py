@@ -27,14 +27,17 @@ def command(
     """
     from placewright.cli.output import console, print_json, progress
     from placewright.errors import OptionError
-    from placewright.portfolio.warm_up import everybody, warm_up
+    from placewright.portfolio.warm_up import cold_members, everybody, warm_up
 
     if objective is not None and objective not in OBJECTIVES:
         raise OptionError(f"objective is '{objective}'; choose {', '.join(OBJECTIVES)}")
     began, compiled = time.monotonic(), {}
     with progress(quiet=json) as on_progress:
         for each in [objective] if objective else OBJECTIVES:
-            compiled[each] = warm_up(each, everybody(each), on_progress)
+            members = everybody(each)
+            cold = cold_members(each, members)
+            warm_up(each, members, on_progress)
+            compiled[each] = [member.title for member in cold]
     seconds = time.monotonic() - began
     if json:
         print_json({"compiled": compiled, "seconds": seconds})

@@ -1,4 +1,4 @@
-"""Compiled inner loops: functions of arrays and scalars, and the only place with ``@njit``.
+"""Compiled inner loops: functions of arrays and scalars, compiled nowhere else.
 
 Each kernel has a slow, obvious twin among the tests (``tests/naive*.py``). A kernel is compiled
 when it is first used and kept on disk by numba, so that only the first run on a machine waits.

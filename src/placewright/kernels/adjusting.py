@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.arrays import NOT_SENT, transfer_time
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.gaps import earliest, occupy, room
 from placewright.kernels.insertion import UNPLACED
 
 
-@njit(inline="always")
+@inlined
 def _meeting(gap_start, gap_end, count, busy, first, last, ready, duration):
     """Earliest start ≥ `ready` at which all of ``busy[first:last]`` are idle for `duration`."""
     start = ready
@@ -28,7 +28,7 @@ def _meeting(gap_start, gap_end, count, busy, first, last, ready, duration):
     return start
 
 
-@njit(cache=True)
+@inner
 def _finish_on(
     p, busy_offsets, busy, gap_start, gap_end, count, op, d, op_device, op_finish, arrival
 ):
@@ -58,7 +58,7 @@ def _finish_on(
     return time + earliest(gap_start[d], gap_end[d], count[d], ready, time)
 
 
-@njit(inline="always")
+@inlined
 def _back_cost(p, op, away, home):
     """The longest transfer of what `op` produces from `away` back to `home` (eq. 8)."""
     longest = 0.0
@@ -69,7 +69,7 @@ def _back_cost(p, op, away, home):
     return longest
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def adjusting_schedule(
     p, busy_offsets, busy, resource_count, order, op_unit, unit_device, unit_memory, unit_allowed,
     free_memory, previous, op_start, op_finish, edge_start, edge_finish,

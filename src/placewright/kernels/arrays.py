@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.graph import Ints
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined
 from placewright.problem import Problem
 
 NOT_SENT = -1.0
@@ -91,7 +91,7 @@ def _shared_tensor(problem: Problem) -> Ints:
     return np.where(by_tensor & (readers > 1), problem.edge_tensor, -1).astype(np.int32)
 
 
-@njit(inline="always")
+@inlined
 def transfer_time(p, tensor, source, target):
     """Seconds to move `tensor` from `source` to another device `target`."""
     return (

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.problem import Problem
 
 
@@ -104,7 +104,7 @@ def _allowed_counts(problem: Problem, time: Floats) -> Flags:
     return allowed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def finish_time(p, b, rows, order, s):
     """Seconds until the last batch ends, for ``rows[unit, chunk]`` devices; ops in `order`.
 
@@ -132,7 +132,7 @@ def finish_time(p, b, rows, order, s):
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _finish_apart(p, b, rows, order, s):
     """`finish_time` where nothing contends: transfers need no booking."""
     ready = s.ready[0]
@@ -151,7 +151,7 @@ def _finish_apart(p, b, rows, order, s):
     return makespan
 
 
-@njit(inline="always")
+@inlined
 def _count_chunks(rows, unit, count):
     for d in range(len(count)):
         count[d] = 0
@@ -159,7 +159,7 @@ def _count_chunks(rows, unit, count):
         count[rows[unit, c]] += 1
 
 
-@njit(inline="always")
+@inlined
 def _run(b, op, ready, s):
     """Time the op's batches; the last finish."""
     last = 0.0
@@ -171,7 +171,7 @@ def _run(b, op, ready, s):
     return last
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _send_together(p, b, rows, op, tensor, first, last, s):
     """`arrival` of the op's tensor for the edges first … last - 1, channels booked."""
     s.moved[:] = 0
@@ -196,7 +196,7 @@ def _send_together(p, b, rows, op, tensor, first, last, s):
                 )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def send(p, tensor, source, target, inputs, ready, channel_free):
     """Book one transfer for some `inputs`; when it is there."""
     pair = source * p.link_latency.shape[0] + target
@@ -213,7 +213,7 @@ def send(p, tensor, source, target, inputs, ready, channel_free):
     return finish
 
 
-@njit(inline="always")
+@inlined
 def _deliver(p, b, rows, unit, first, last, s):
     """Consumers' batches wait for what their inputs need."""
     for edge in range(first, last):

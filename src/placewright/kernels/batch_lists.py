@@ -6,13 +6,13 @@ import numpy as np
 
 from placewright.kernels.arrays import NOT_SENT
 from placewright.kernels.batch import send
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.gaps import earliest, occupy, room
 
 UNPLACED = -1
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def list_batches(
     p, b, order, rows, free, split_offsets, splits, unit_kind, insertion, starts, finishes
 ):
@@ -88,21 +88,21 @@ def list_batches(
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _start(gap_start, gap_end, gap_count, device, ready, time, insertion):
     if insertion:
         return earliest(gap_start[device], gap_end[device], gap_count[device], ready, time)
     return max(ready, gap_start[device, gap_count[device] - 1])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _count(rows, unit, count):
     count[:] = 0
     for c in range(rows.shape[1]):
         count[rows[unit, c]] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _has_room(split, memory, waiting, free):
     """Each device of the split has room, and copies beyond the first leave it to the others."""
     copies = 0
@@ -116,7 +116,7 @@ def _has_room(split, memory, waiting, free):
     return copies == 1 or (copies - 1) * memory + waiting <= total
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _arrivals(p, b, rows, op, finishes, there):
     """``there[chunk, device]``: when the chunk's data is on the device, if nothing contends."""
     there[:] = 0.0
@@ -129,7 +129,7 @@ def _arrivals(p, b, rows, op, finishes, there):
                 there[c, d] = max(there[c, d], finishes[producer, a] + b.apart_time[k, a, d])
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _closest_first(p, b, rows, op, arrived):
     """Pairs ``chunk · devices + device`` by the seconds it takes to bring the chunk's data."""
     devices, chunks = p.link_latency.shape[0], rows.shape[1]
@@ -147,7 +147,7 @@ def _closest_first(p, b, rows, op, arrived):
     return np.argsort(seconds, kind="mergesort")
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fill(pairs, left, row):
     """Give each chunk a device: of all pairs the first whose device still wants chunks."""
     row[:] = UNPLACED
@@ -159,7 +159,7 @@ def _fill(pairs, left, row):
             left[d] -= 1
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _ready(p, b, rows, op, row, finishes, there, arrived, channel_free, booked, ready):
     """``ready[device]``: when the op's batch there has all its data, with chunks as in `row`.
 

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.batch import finish_time
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.mutations import MEAN_SHIFT, below, geometric
+from placewright.kernels.rows import copy_into, copy_table
 from placewright.kernels.search import BEST, COLDEST, CURRENT
 
 # Annealing's changes of rows, each up to its share of the draws.
@@ -61,20 +62,20 @@ class Borrowed(NamedTuple):
     moved: Any  # the ranks from and to which an op was moved
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keep(state, value):
     """Take the current string, whose value is `value`, for the current and perhaps the best."""
     state.value[CURRENT] = value
     if value < state.value[BEST]:
         state.value[BEST] = value
-        state.best_rows[:] = state.rows
-        state.best_op_at[:] = state.op_at
+        copy_table(state.best_rows, state.rows)
+        copy_into(state.best_op_at, state.op_at)
 
 
 # -- changes ---------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def assign(b, state, unit, row):
     """Split `unit` as in `row`, whether that is allowed and there is room or not."""
     chunks = state.rows.shape[1]
@@ -89,7 +90,7 @@ def assign(b, state, unit, row):
         state.rows[unit, c] = row[c]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def allowed(b, lent, unit):
     """Whether the row to come has allowed batch sizes on all devices; counts its chunks."""
     lent.count[:] = 0
@@ -101,7 +102,7 @@ def allowed(b, lent, unit):
     return fine
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def change(b, state, lent, made, unit):
     """Give `unit` the row to come, as change number `made`, if that is another and allowed.
 
@@ -119,13 +120,13 @@ def change(b, state, lent, made, unit):
     return made + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take_back(b, state, lent, made):
     for k in range(made - 1, -1, -1):
         assign(b, state, lent.undo_unit[k], lent.undo_row[k])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def has_room(state):
     fits = True
     for d in range(len(state.free)):
@@ -133,13 +134,13 @@ def has_room(state):
     return fits
 
 
-@njit(inline="always")
+@inlined
 def _load(state, lent, unit):
     for c in range(len(lent.row)):
         lent.row[c] = state.rows[unit, c]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def draw_split(space, state, lent, rng, unit):
     """The row to come: a random split of `unit`, chunks staying where they are if they can."""
     kind = space.unit_kind[unit]
@@ -162,7 +163,7 @@ def draw_split(space, state, lent, rng, unit):
             lent.row[c] = d
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reassign(p, b, space, state, lent, rng):
     """Split a few units in other ways; returns the number of changes."""
     kind = rng.random()
@@ -210,25 +211,25 @@ def reassign(p, b, space, state, lent, rng):
     return made
 
 
-@njit(inline="always")
+@inlined
 def _length(rng, most):
     """How many units to change: every order of magnitude up to `most` is as likely."""
     return int(math.exp(rng.random() * math.log(most + 1.0)))
 
 
-@njit(inline="always")
+@inlined
 def _swap(state, lent, unit, one, other):
     _load(state, lent, unit)
     lent.row[one], lent.row[other] = state.rows[unit, other], state.rows[unit, one]
 
 
-@njit(inline="always")
+@inlined
 def _random_op(space, rng, unit):
     first, last = space.unit_offsets[unit], space.unit_offsets[unit + 1]
     return space.unit_ops[first + below(rng, last - first)]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _random_reader(p, rng, op):
     """A consumer of a tensor of the op; the op itself if there is none."""
     outputs = p.output_offsets[op + 1] - p.output_offsets[op]
@@ -241,7 +242,7 @@ def _random_reader(p, rng, op):
     return p.consumers[first + below(rng, last - first)]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _neighbour(p, b, rng, op):
     """A producer of an input of the op, or a consumer of what it produces."""
     inputs = p.input_offsets[op + 1] - p.input_offsets[op]
@@ -253,7 +254,7 @@ def _neighbour(p, b, rng, op):
 # -- order -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reorder(p, b, state, lent, rng):
     """Move one op in the order, as far as its producers and consumers let it."""
     op = below(rng, len(state.op_rank))
@@ -271,7 +272,7 @@ def reorder(p, b, state, lent, rng):
     lent.moved[0], lent.moved[1] = rank, state.op_rank[op]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move(state, source, target):
     """Take the op of rank `source` out of the order and put it in at `target`."""
     op = state.op_at[source]
@@ -286,7 +287,7 @@ def move(state, source, target):
 # -- walks -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, order_share):
     """Simulated annealing; returns the temperature (seconds) it ends with (`search.anneal`)."""
     for _ in range(evaluations):
@@ -310,7 +311,7 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
     return temperature
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
     """Mean seconds by which those of so many mutations that are worse are; 0 if none is."""
     total, found = 0.0, 0
@@ -325,7 +326,7 @@ def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
     return total / found if found > 0 else 0.0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evolve(p, b, space, state, lent, s, rng, evaluations):
     """(1+1) EA: each chunk of each unit gets another device with probability 1 / their number.
 

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.net_costs import random_neighbour
 from placewright.kernels.sparse_loads import (
     busiest,
@@ -30,7 +30,7 @@ STROLL = 16  # pieces of a device passed to choose one
 MANY_NETS = 64  # of a piece: it moves the more rarely the more it has
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squarings):
     """Simulated annealing; the best placement seen goes to `state.best`.
 
@@ -100,7 +100,7 @@ def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squar
             restore(state)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _any_piece(p, state, movable, rng):
     if rng.random() < BUSIEST_SHARE:
         device = busiest(state, int(rng.random() * p.ways))
@@ -113,7 +113,7 @@ def _any_piece(p, state, movable, rng):
     return movable[int(rng.random() * len(movable))]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _range(p, state, rank, piece, devices):
     """The first and the last place in the row where the piece may be, all others where they are."""
     low, high = 0, devices - 1
@@ -124,7 +124,7 @@ def _range(p, state, rank, piece, devices):
     return low, high
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _gather(p, state, piece, wanted, block, mark, tick, rng):
     """Up to `wanted` pieces of one device that hang together by nets, `piece` first; how many."""
     device = state.piece_device[piece]
@@ -154,7 +154,7 @@ def _gather(p, state, piece, wanted, block, mark, tick, rng):
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _draw_along(p, state, rank, target, block, size, mark, tick):
     """The block with all that would stand on the wrong side of it; 0 if that is too much."""
     looked = 0
@@ -178,7 +178,7 @@ def _draw_along(p, state, rank, target, block, size, mark, tick):
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _has_room(p, state, block, size, target):
     kind = p.device_class[target]
     needed = state.used[target]
@@ -189,7 +189,7 @@ def _has_room(p, state, block, size, target):
     return needed <= p.device_memory[target] * (1.0 + ROUNDING)
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _all_powers(p, state, scale, squarings):
     powers = np.zeros(2)
     for way in range(p.ways):
@@ -198,7 +198,7 @@ def _all_powers(p, state, scale, squarings):
     return powers
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _power(seconds, scale, squarings):
     share = max(seconds, 0.0) / scale
     for _ in range(squarings):
@@ -206,7 +206,7 @@ def _power(seconds, scale, squarings):
     return share
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _norm(powers, scale, squarings):
     total = 0.0
     for way in range(2):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.bound_energy import sweep
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def pair_energies(part, routes, unary, price, open_pairs, back, ahead, energy, label):
     """`energy[a, b]` the least price of the part with op 0 on a and the last on b, bounded.
 
@@ -32,7 +32,7 @@ def pair_energies(part, routes, unary, price, open_pairs, back, ahead, energy, l
             )
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def cheapest_chain(cost, label):
     """The least sum of ``cost[step, label[step], label[step + 1]]``; the labels."""
     steps, count = cost.shape[0], cost.shape[1]

@@ -18,11 +18,13 @@ even shares on to those ahead. On a tree whose ops have one edge ahead one sweep
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.rows import largest_of, tilt, total_of
 
 
 class Part(NamedTuple):
@@ -53,7 +55,7 @@ class Routes(NamedTuple):
     channel_count: int
 
 
-@njit(inline="always")
+@inlined
 def delay(net, routes, e, a, b):
     """Seconds that edge `e` of a part or network is sent from device `a` to `b`."""
     if a == b:
@@ -61,12 +63,12 @@ def delay(net, routes, e, a, b):
     return net.fixed[e] * routes.latency[a, b] + net.size[e] * routes.per_byte[a, b]
 
 
-@njit(inline="always")
+@inlined
 def _cost(part, routes, flow, price, e, a, b):
     return (flow[e] + part.weight[e] * price[a, b]) * delay(part, routes, e, a, b)
 
 
-@njit(cache=True)
+@inner
 def _take_all(part, routes, flow, price, back, ahead, op, total):
     """Take from the op's edges what each of its labels costs there at least."""
     count = len(total)
@@ -87,7 +89,7 @@ def _take_all(part, routes, flow, price, back, ahead, op, total):
             back[e, a] = least
 
 
-@njit(cache=True)
+@inner
 def _gather(part, unary, back, ahead, op, total):
     for d in range(len(total)):
         total[d] = unary[op, d]
@@ -100,7 +102,7 @@ def _gather(part, unary, back, ahead, op, total):
             total[d] += back[e, d]
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def sweep(part, routes, unary, flow, price, back, ahead, node, label):
     """A sweep there and one back; the bound, and in `label` a placement that is cheap.
 
@@ -139,7 +141,7 @@ def sweep(part, routes, unary, flow, price, back, ahead, node, label):
     return bound
 
 
-@njit(cache=True)
+@inner
 def _choose(part, routes, flow, price, back, ahead, node, label):
     n, count = node.shape
     for op in range(n):
@@ -155,7 +157,7 @@ def _choose(part, routes, flow, price, back, ahead, node, label):
         label[op] = choice
 
 
-@njit(cache=True)
+@kernel
 def add_loads(part, routes, label, load, busy, used):
     """Add what the placement `label` makes devices, channels and memories carry."""
     count = routes.latency.shape[0]
@@ -172,7 +174,7 @@ def add_loads(part, routes, label, load, busy, used):
                 busy[routes.channels[k]] += seconds
 
 
-@njit(cache=True)
+@kernel
 def pair_prices(routes, weight, price):
     """`price[a, b]`: the sum of the weights of the channels that the pair keeps busy."""
     count = routes.latency.shape[0]
@@ -184,7 +186,7 @@ def pair_prices(routes, weight, price):
                 price[a, b] += weight[routes.channels[k]]
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _longest(part, routes, label, length, on_path, on_edge):
     """The longest path under a placement; marks its ops and edges."""
     n = len(label)
@@ -213,7 +215,7 @@ def _longest(part, routes, label, length, on_path, on_edge):
     return best
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def window_bound(part, routes, first, last, steps, enough):
     """A bound on the time that the part's ops take, op 0 on device `first`, the last on `last`.
 
@@ -259,16 +261,18 @@ def window_bound(part, routes, first, last, steps, enough):
                     unary[n - 1, d] += part.penalty
         for e in range(edges):
             scaled[e] = weight[0] * flow_edge[e]
-        bound = sweep(part, routes, unary, scaled, price, back, ahead, node, label) - memory.sum()
+        bound = sweep(part, routes, unary, scaled, price, back, ahead, node, label) - total_of(
+            memory
+        )
         best = max(best, bound)
         gains[:] = 0.0
         used = np.zeros(count)
         add_loads(part, routes, label, gains[1 : 1 + count], gains[1 + count :], used)
         gains[0] = _longest(part, routes, label, length, on_path, on_edge)
-        largest = gains.max()
+        largest = largest_of(gains)
         if largest <= 0.0:
             break
-        if (used <= 1.0).all():
+        if largest_of(used) <= 1.0:
             least = min(least, largest)
         if best >= least * (1.0 - enough):
             break
@@ -277,9 +281,8 @@ def window_bound(part, routes, first, last, steps, enough):
             flow_op[op] += moved * (on_path[op] - flow_op[op])
         for e in range(edges):
             flow_edge[e] += moved * (on_edge[e] - flow_edge[e])
-        weight *= np.exp(1.0 / np.sqrt(1.0 + step) * (gains - gains.mean()) / largest)
-        weight /= weight.sum()
+        tilt(weight, gains, largest, 1.0 / math.sqrt(1.0 + step))
         for d in range(count):
-            if part.share[:, d].max() > 0.0:
+            if largest_of(part.share[:, d]) > 0.0:
                 memory[d] = max(0.0, memory[d] + best * (used[d] - 1.0) / (1.0 + step))
     return best, least

@@ -24,14 +24,17 @@ by it is bounded by messages as in `bound_energy`.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from placewright.kernels.bound_energy import _longest, add_loads, delay, pair_prices, sweep
 from placewright.kernels.bound_paths import remainders
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.rows import copy_into, largest_of, tilt, total_of
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def heads_and_tails(part, routes, first, last, shut):
     """`(head, tail)[op, device]`: least seconds until the op can start, and from its end on.
 
@@ -65,7 +68,7 @@ def heads_and_tails(part, routes, first, last, shut):
     return head, tail
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def copy_rows(part, routes, first, reader, send, copy, head, tail):
     """What copies say: `(early, late, is_late, busy, queue, share)`.
 
@@ -112,7 +115,7 @@ def copy_rows(part, routes, first, reader, send, copy, head, tail):
     return early, late, is_late, busy, queue, share
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def case_bound(part, routes, first, last, reader, send, copy, weight, steps, goal, enough):
     """A bound on T where `copy` says who gets a copy; `inf` where readers find no device.
 
@@ -194,10 +197,10 @@ def case_bound(part, routes, first, last, reader, send, copy, weight, steps, goa
         for e in range(edges):
             scaled[e] = weight[0] * flow_edge[e]
         bound = sweep(part, routes, unary, scaled, price, back, ahead, node, label)
-        bound += constant - memory.sum()
+        bound += constant - total_of(memory)
         if bound > best:
             best = bound
-            found[:] = weight
+            copy_into(found, weight)
         gains[:] = 0.0
         used = np.zeros(count)
         add_loads(
@@ -220,21 +223,24 @@ def case_bound(part, routes, first, last, reader, send, copy, weight, steps, goa
         for c in range(channels):
             gains[channels_at + c] += busy[c]
             if queue[c] >= 0.0:
-                gains[queue_at + c] = queue[c] + (share[c] * after_load).sum()
-        largest = gains.max()
+                gains[queue_at + c] = queue[c]
+                for d in range(count):
+                    gains[queue_at + c] += share[c, d] * after_load[d]
+        largest = largest_of(gains)
         if largest <= 0.0:
             break
-        if (used <= 1.0).all():
+        if largest_of(used) <= 1.0:
             least = min(least, largest)
         if best >= goal or best >= least * (1.0 - enough):
             break
         moved = 1.0 if step == 0 else 2.0 / (3.0 + step)
-        flow_op += moved * (on_path - flow_op)
-        flow_edge += moved * (on_edge - flow_edge)
-        weight *= np.exp(1.0 / np.sqrt(1.0 + step) * (gains - gains.mean()) / largest)
-        weight /= weight.sum()
+        for op in range(n):
+            flow_op[op] += moved * (on_path[op] - flow_op[op])
+        for e in range(edges):
+            flow_edge[e] += moved * (on_edge[e] - flow_edge[e])
+        tilt(weight, gains, largest, 1.0 / math.sqrt(1.0 + step))
         for d in range(count):
-            if part.share[:, d].max() > 0.0:
+            if largest_of(part.share[:, d]) > 0.0:
                 memory[d] = max(0.0, memory[d] + best * (used[d] - 1.0) / (1.0 + step))
-    weight[:] = found
+    copy_into(weight, found)
     return best

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.bound_energy import delay
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def meeting_points(n, offsets, neighbours):
     """`[op]` the first op ahead that every path from it meets; the last op for itself.
 
@@ -33,7 +33,7 @@ def meeting_points(n, offsets, neighbours):
     return point
 
 
-@njit(cache=True)
+@kernel
 def mark_between(first, last, out_offsets, head, mark):
     """Set `mark[op − first]` for ops after `first` and before `last` on some path; their number.
 
@@ -63,7 +63,7 @@ def mark_between(first, last, out_offsets, head, mark):
     return count
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def mark_cuts(first, last, out_offsets, head, mark):
     """Like `mark_between`, with 2 for ops that every path from `first` to `last` passes.
 
@@ -101,7 +101,7 @@ def mark_cuts(first, last, out_offsets, head, mark):
     return count
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def measure_regions(first, last, out_offsets, head, time, closed, share, no_room):
     """`(count, seconds)` of each region: ops between, and their time on the best single device.
 
@@ -128,7 +128,7 @@ def measure_regions(first, last, out_offsets, head, time, closed, share, no_room
     return count, seconds
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def arrivals(net, routes, closed, arc_offsets, arc_tail, cost):
     """`(reach, via, source)`: when an op on a device ends at the earliest, and why not sooner.
 
@@ -169,7 +169,7 @@ def arrivals(net, routes, closed, arc_offsets, arc_tail, cost):
     return reach, via, source
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def remainders(net, routes, closed, arc_offsets, arcs, arc_head, cost):
     """`[op, device]`: from the end of an op on a device to the end of all, at least.
 

@@ -27,12 +27,14 @@ each of k readers elsewhere is charged a k-th of a copy sent some time before it
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from placewright.kernels.bound_energy import delay, pair_prices
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.rows import copy_into, copy_table, largest_of
 
 ROUND = 1e-9  # of a slot, that rounding of floats may be off
 SURE = 1.0 + 1e-7
@@ -82,13 +84,13 @@ class Copies(NamedTuple):
     high: Any
 
 
-@njit(cache=True)
+@inner
 def _whole(seconds, slot):
     """Slots that fit into so many seconds."""
     return int(max(seconds / slot - ROUND, 0.0))
 
 
-@njit(cache=True)
+@inner
 def _least_in_slots(grid, seconds, slot, out):
     """`out[k]` the least price of a busy time over its starts in slot k.
 
@@ -107,7 +109,7 @@ def _least_in_slots(grid, seconds, slot, out):
         out[k] = min(first, min(last, turn))
 
 
-@njit(cache=True)
+@inner
 def _add_use(use, width, start, seconds, amount):
     """Add `amount` times the part of each interval that lies in [start, start + seconds]."""
     for j in range(int(start / width), len(use)):
@@ -117,7 +119,7 @@ def _add_use(use, width, start, seconds, amount):
         use[j] += amount * inside / width
 
 
-@njit(cache=True)
+@inner
 def _add_route_use(use, routes, a, b, width, start, seconds, amount):
     devices = routes.latency.shape[0]
     pair = a * devices + b
@@ -125,7 +127,7 @@ def _add_route_use(use, routes, a, b, width, start, seconds, amount):
         _add_use(use[devices + routes.channels[k]], width, start, seconds, amount)
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _add_up(weight, routes, each, on_device, on_route):
     """What all time before each slot costs on devices and on routes."""
     devices, count = on_device.shape[0], on_device.shape[1] - 1
@@ -143,7 +145,7 @@ def _add_up(weight, routes, each, on_device, on_route):
                 on_route[a, b, k + 1] = on_route[a, b, k] + price[a, b] / each
 
 
-@njit(cache=True)
+@inner
 def _enter(row, cost, sent, weight):
     """Add to `row[k]` a share of the least cost of what was sent in time for slot k."""
     least = np.inf
@@ -153,7 +155,7 @@ def _enter(row, cost, sent, weight):
         row[k] += weight * least
 
 
-@njit(cache=True)
+@inner
 def _entry_delay(forest, routes, entry, a, b):
     return (
         forest.entry_fixed[entry] * routes.latency[a, b]
@@ -161,7 +163,7 @@ def _entry_delay(forest, routes, entry, a, b):
     )
 
 
-@njit(cache=True)
+@inner
 def _entries(forest, routes, first, copies, on_route, slot, op, d, row, cost):
     """Add what it costs to have the edges from op 0 there in time."""
     for k in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
@@ -172,7 +174,7 @@ def _entries(forest, routes, first, copies, on_route, slot, op, d, row, cost):
         _enter(row, cost, _whole(seconds, slot), forest.entry_weight[k])
 
 
-@njit(cache=True)
+@inner
 def _start_by(forest, copies, first, op, d):
     """The earliest start of an op on a device."""
     begin = forest.early[op, d]
@@ -184,7 +186,7 @@ def _start_by(forest, copies, first, op, d):
     return begin
 
 
-@njit(cache=True)
+@inner
 def _own_row(forest, routes, first, copies, on_device, on_route, horizon, slot, op, d, row, cost):
     """What an op costs on a device by the slot of its start, its children aside; if it can be."""
     begin = _start_by(forest, copies, first, op, d)
@@ -199,7 +201,7 @@ def _own_row(forest, routes, first, copies, on_device, on_route, horizon, slot, 
     return True
 
 
-@njit(cache=True)
+@inner
 def _hand_on(forest, routes, on_route, table, slot, op, d, cost, out):
     """`out[k]`: the least cost of an op's tree with its result on d by the start of slot k."""
     out[:] = np.inf
@@ -221,7 +223,7 @@ def _hand_on(forest, routes, on_route, table, slot, op, d, cost, out):
             out[k + sent] = min(out[k + sent], there)
 
 
-@njit(cache=True)
+@inner
 def _find(forest, routes, on_route, table, slot, op, d, until, cost):
     """`(device, slot, slot of the transfer or −1)` behind what `_hand_on` says for a slot."""
     best, where, at, sent_at = np.inf, -1, -1, -1
@@ -244,7 +246,7 @@ def _find(forest, routes, on_route, table, slot, op, d, until, cost):
     return where, at, sent_at
 
 
-@njit(cache=True)
+@inner
 def _add_op(forest, routes, first, copies, on_route, width, slot, op, d, k, use, used, cost):
     """Add what an op on d in slot k and its edges from op 0 keep busy."""
     times = forest.times[op]
@@ -260,7 +262,7 @@ def _add_op(forest, routes, first, copies, on_route, width, slot, op, d, k, use,
         _add_route_use(use, routes, first, d, width, start, seconds, amount)
 
 
-@njit(cache=True)
+@inner
 def _send_copies(routes, first, copies, on_route, horizon, slot, width, use, cost):
     """What copies cost that are sent, each when it is cheapest; `inf` if one has no time."""
     total = 0.0
@@ -281,7 +283,7 @@ def _send_copies(routes, first, copies, on_route, horizon, slot, width, use, cos
     return total
 
 
-@njit(cache=True)
+@inner
 def _fill(forest, routes, first, last, copies, on_device, on_route, memory, horizon, table, rows):
     """The table `[op, device, slot]`; what all trees cost, and of the roots' ends in `rows`."""
     slots = table.shape[2]
@@ -298,7 +300,8 @@ def _fill(forest, routes, first, last, copies, on_device, on_route, memory, hori
                 for i in range(forest.child_offsets[op], forest.child_offsets[op + 1]):
                     child = forest.children[i]
                     _hand_on(forest, routes, on_route, table, slot, child, d, cost, rows[1])
-                    row += rows[1]
+                    for k in range(slots):
+                        row[k] += rows[1, k]
         if forest.parent[op] < 0:
             least = table[op].min()
             if last >= 0:
@@ -308,7 +311,7 @@ def _fill(forest, routes, first, last, copies, on_device, on_route, memory, hori
     return total
 
 
-@njit(cache=True)
+@inner
 def _use_of(forest, routes, first, last, copies, on_route, horizon, table, use, used, spot, cost):
     """Add what the cheapest trees of a table keep busy."""
     slots, width = table.shape[2], horizon / use.shape[1]
@@ -329,7 +332,37 @@ def _use_of(forest, routes, first, last, copies, on_route, horizon, table, use, 
             _add_route_use(use, routes, where, d, width, sent_at * slot, seconds, amount)
 
 
-@njit(cache=True)
+@inner
+def _spread(weight, memory, use, used, value):
+    """The variance of what is used, by the weights."""
+    spread = 0.0
+    for row in range(weight.shape[0]):
+        for interval in range(weight.shape[1]):
+            spread += weight[row, interval] * (use[row, interval] - value) ** 2
+    for d in range(len(memory)):
+        spread += memory[d] * (used[d] - value) ** 2
+    return spread
+
+
+@inner
+def _step(weight, memory, use, used, pace):
+    """A step of multiplicative weights, to a sum of 1."""
+    total = 0.0
+    for row in range(weight.shape[0]):
+        for interval in range(weight.shape[1]):
+            weight[row, interval] *= math.exp(pace * use[row, interval])
+            total += weight[row, interval]
+    for d in range(len(memory)):
+        memory[d] *= math.exp(pace * used[d])
+        total += memory[d]
+    for row in range(weight.shape[0]):
+        for interval in range(weight.shape[1]):
+            weight[row, interval] = max(weight[row, interval] / total, LEAST_WEIGHT)
+    for d in range(len(memory)):
+        memory[d] /= total
+
+
+@kernel(allocates=True)
 def slots_bound(forest, routes, first, last, copies, horizon, each, weight, memory, steps):
     """More than 1 where nothing is done before the horizon; `(value, steps taken)`.
 
@@ -359,8 +392,8 @@ def slots_bound(forest, routes, first, last, copies, horizon, each, weight, memo
         )
         if value > best:
             best = value
-            found[:] = weight
-            found_memory[:] = memory
+            copy_table(found, weight)
+            copy_into(found_memory, memory)
         if best > SURE:
             break
         if step == check // 2:
@@ -372,21 +405,17 @@ def slots_bound(forest, routes, first, last, copies, horizon, each, weight, memo
         _use_of(
             forest, routes, first, last, copies, on_route, horizon, table, use, used, spot, rows[0]
         )
-        largest = max(use.max(), used.max())
+        largest = max(largest_of(use.ravel()), largest_of(used))
         if largest <= 0.0:
             break
         if value < LOST * best:
-            weight[:] = found
-            memory[:] = found_memory
+            copy_table(weight, found)
+            copy_into(memory, found_memory)
             reach *= LESS
             continue
-        spread = (weight * (use - value) ** 2).sum() + (memory * (used - value) ** 2).sum()
+        spread = _spread(weight, memory, use, used, value)
         pace = min(reach * (GOAL - value) / max(spread, TINY), STEEPEST / largest)
-        weight *= np.exp(pace * use)
-        memory *= np.exp(pace * used)
-        total = weight.sum() + memory.sum()
-        weight[:] = np.maximum(weight / total, LEAST_WEIGHT)
-        memory /= total
-    weight[:] = found
-    memory[:] = found_memory
+        _step(weight, memory, use, used, pace)
+    copy_table(weight, found)
+    copy_into(memory, found_memory)
     return best, step + 1

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.arrays import Arrays
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 
 NONE = -1
 
@@ -54,7 +54,7 @@ def floor_of(p: Arrays) -> Floor:
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def dispatch(p, device, rank, f, sequence):
     """The makespan of ops with ``rank[op]``, a permutation, the least of which goes first.
 
@@ -95,7 +95,7 @@ def dispatch(p, device, rank, f, sequence):
         flights = _land(p, device, rank, now, f, flights)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _make_ready(f, device, rank, op):
     d = device[op]
     before, after = NONE, f.first_ready[d]
@@ -112,7 +112,7 @@ def _make_ready(f, device, rank, op):
         f.next_ready[before] = op
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _begin_ops(p, device, now, f, sequence, done):
     for d in range(len(f.running)):
         op = f.first_ready[d]
@@ -125,7 +125,7 @@ def _begin_ops(p, device, now, f, sequence, done):
     return done
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _hand_on(p, device, rank, f, op, first_waiting, sequence, done):
     """What `op` made is there at once on its own device, and waits to be sent to others."""
     d = device[op]
@@ -154,14 +154,14 @@ def _hand_on(p, device, rank, f, op, first_waiting, sequence, done):
     return first_waiting, done
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _arrive(f, device, rank, op):
     f.missing[op] -= 1
     if f.missing[op] == 0:
         _make_ready(f, device, rank, op)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _enqueue(f, edge, first_waiting):
     """The first edge of the list, with `edge` in it behind those of the same rank."""
     before, after = NONE, first_waiting
@@ -174,7 +174,7 @@ def _enqueue(f, edge, first_waiting):
     return first_waiting
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _send(p, device, now, f, first_waiting, flights, sequence, done):
     """Begin the transfers whose channels are free."""
     before, edge = NONE, first_waiting
@@ -206,7 +206,7 @@ def _send(p, device, now, f, first_waiting, flights, sequence, done):
     return first_waiting, flights, done
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _emit(p, device, edge, sequence, done):
     """All edges that the transfer serves, itself first."""
     sequence[done] = -1 - edge
@@ -220,7 +220,7 @@ def _emit(p, device, edge, sequence, done):
     return done
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _land(p, device, rank, now, f, flights):
     """End the transfers that are there; how many still fly."""
     k = 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def dominator_tree(order, offsets, neighbours, counts):
     """`(first, size)`: the ops that `op` dominates are ``at[first[op] : first[op] + size[op]]``.
 
@@ -51,7 +51,7 @@ def dominator_tree(order, offsets, neighbours, counts):
     return parent[:n], at, first[:n], size[:n]
 
 
-@njit(inline="always")
+@inlined
 def _meet(parent, jump, depth, one, other):
     """The closest op above both, or either of them."""
     if depth[one] < depth[other]:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.arrays import transfer_time
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 
 
-@njit(inline="always")
+@inlined
 def _before(key_a, tie_a, key_b, tie_b):
     return key_a < key_b or (key_a == key_b and tie_a < tie_b)
 
 
-@njit(cache=True)
+@inner
 def heap_push(keys, ops, size, key, op, tie):
     """Add (key, op) to a binary min-heap of `size` entries, ties by ``tie[op]``."""
     k = size
@@ -27,7 +27,7 @@ def heap_push(keys, ops, size, key, op, tie):
     return size + 1
 
 
-@njit(cache=True)
+@inner
 def heap_pop(keys, ops, size, tie):
     """Remove the least entry; the caller has read ``keys[0], ops[0]``."""
     size -= 1
@@ -48,7 +48,7 @@ def heap_pop(keys, ops, size, tie):
     return size
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def earliest_start_placement(
     p, priority, op_unit, unit_device, unit_memory, unit_allowed, free_memory
 ):
@@ -148,7 +148,7 @@ def earliest_start_placement(
     return -1
 
 
-@njit(inline="always")
+@inlined
 def _cannot(op, d, op_device, op_unit, unit_device, unit_memory, free_memory):
     """The op is placed, its unit is elsewhere, or there is no longer memory for it (for good)."""
     unit = op_unit[op]

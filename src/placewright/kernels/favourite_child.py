@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.arrays import transfer_time
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.earliest_start import heap_pop, heap_push
 from placewright.kernels.getf import soft_longest_path
 
@@ -13,7 +13,7 @@ NONE = -1
 LEAST = 1e-6  # what a pair saves does not sink below, so that it can come back
 
 
-@njit(inline="always")
+@inlined
 def _may_go(op, d, op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory):
     """Whether device `d` can still get the op: unplaced, supported there, its unit not elsewhere
     and, if its unit is nowhere yet, with memory for it."""
@@ -25,7 +25,7 @@ def _may_go(op, d, op_device, op_unit, unit_device, unit_memory, unit_allowed, f
     return unit_memory[unit] <= free_memory[d]
 
 
-@njit(cache=True)
+@inner
 def _next_of(
     d, wait_key, wait_op, wait_size, here_key, here_op, here_size, now, priority,
     op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory,
@@ -59,7 +59,7 @@ def _next_of(
     return NONE, np.inf
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def favourite_child_placement(
     p, priority, favourite, op_unit, unit_device, unit_memory, unit_allowed, free_memory
 ):
@@ -191,7 +191,7 @@ def favourite_child_placement(
     return -1
 
 
-@njit(cache=True)
+@inner
 def _scale_down(total, value, end):
     """Scale the pairs that share an end so that their values add up to 1 at most."""
     total[:] = 0.0
@@ -202,7 +202,7 @@ def _scale_down(total, value, end):
             value[k] /= total[end[k]]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def favourite_descent(
     order, in_offsets, pair_producer, pair_consumer, is_last, op_weight, pair_weight, unit,
     iterations,

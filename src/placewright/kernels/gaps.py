@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.rows import copy_into, largest_of
 
 
-@njit(inline="always")
+@inlined
 def first_gap(gap_end, count, ready):
     """Index of the first idle interval that ends after `ready`; the last one never ends."""
     low, high = 0, count - 1
@@ -24,7 +25,7 @@ def first_gap(gap_end, count, ready):
     return low
 
 
-@njit(inline="always")
+@inlined
 def earliest(gap_start, gap_end, count, ready, duration):
     """Earliest start ≥ `ready` at which `duration` fits an idle interval."""
     gap = first_gap(gap_end, count, ready)
@@ -35,7 +36,7 @@ def earliest(gap_start, gap_end, count, ready, duration):
     return start
 
 
-@njit(cache=True)
+@inner
 def occupy(gap_start, gap_end, count, resource, start, finish):
     """Take [start, finish] out of the idle interval that holds it."""
     size = count[resource]
@@ -61,16 +62,17 @@ def occupy(gap_start, gap_end, count, resource, start, finish):
         count[resource] = size - 1
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def room(gap_start, gap_end, count, needed):
     """The gap tables with room for `needed` more intervals on every resource."""
-    most = count.max() if len(count) else 0
+    most = largest_of(count) if len(count) else 0
     capacity = gap_start.shape[1]
     if most + needed <= capacity:
         return gap_start, gap_end
     grown = max(2 * capacity, most + needed)
     new_start = np.empty((len(count), grown))
     new_end = np.empty((len(count), grown))
-    new_start[:, :capacity] = gap_start
-    new_end[:, :capacity] = gap_end
+    for resource in range(len(count)):
+        copy_into(new_start[resource, :capacity], gap_start[resource])
+        copy_into(new_end[resource, :capacity], gap_end[resource])
     return new_start, new_end

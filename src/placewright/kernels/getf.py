@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 
 FLOOR = -30.0  # of a logarithm: shares below exp(FLOOR) do not sink further and can come back
 
 
-@njit(inline="always")
+@inlined
 def _mix(word):
     """A bijection of 64-bit words in which every output bit depends on every input bit."""
     word ^= word >> np.uint64(30)
@@ -23,7 +23,7 @@ def _mix(word):
     return word ^ (word >> np.uint64(31))
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def sweep_colours(order, offsets, others, keys, colour, salt):
     """`[op]` new colour: a hash of the op's colour and of its neighbours' new colours with keys.
 
@@ -39,7 +39,7 @@ def sweep_colours(order, offsets, others, keys, colour, salt):
     return swept
 
 
-@njit(cache=True)
+@kernel
 def soft_longest_path(
     order, in_offsets, pair_producer, op_weight, pair_weight, is_last, temperature,
     head, op_flow, pair_flow,
@@ -88,7 +88,7 @@ def soft_longest_path(
             op_flow[pair_producer[k]] += pair_flow[k]
 
 
-@njit(cache=True)
+@inner
 def _costs(unit_cost, op_unit, op_time, flow, weight, price, unit_fill):
     """`unit_cost[unit, kind]`: what the multipliers charge for the unit on a device kind."""
     unit_cost[:] = unit_fill * price
@@ -97,7 +97,7 @@ def _costs(unit_cost, op_unit, op_time, flow, weight, price, unit_fill):
             unit_cost[op_unit[op], k] += op_time[op, k] * (weight[k] + flow[op])
 
 
-@njit(cache=True)
+@kernel
 def dual_value(unit_cost, unit_allowed, price):
     """Σ_unit min_kind cost − Σ price: a lower bound on the programme for any multipliers ≥ 0."""
     value = 0.0
@@ -110,7 +110,7 @@ def dual_value(unit_cost, unit_allowed, price):
     return value - price.sum()
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def assignment_descent(
     order, in_offsets, pair_producer, is_last, op_unit, op_time, unit_fill, unit_allowed,
     kind_size, iterations,

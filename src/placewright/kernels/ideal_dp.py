@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.ideals import NEVER, least_lead
 from placewright.kernels.stage_loads import UNPLACED, chain_rows, charges
 
@@ -18,7 +18,7 @@ DEAR = 9  # of counting the transfers of a pair, beside looking at it
 FOUND, NONE, GAVE_UP = 1, 0, -1
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def survivors(ideals, windows):
     """`(alive, least[ideal, code], most[ideal, code])` under tighter windows.
 
@@ -44,7 +44,7 @@ def survivors(ideals, windows):
     return alive[:kept], least[:kept], most[:kept]
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     """`(finished, need[place, code])`: fewest devices of the leading class for what is left over.
 
@@ -120,7 +120,7 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     return True, need
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
     """`(value, ideals, kinds)`: the chain whose largest load is least, of those below `upper`.
 
@@ -219,7 +219,7 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
     return best, reached[:size], kinds[:size]
 
 
-@njit(cache=True)
+@inner
 def _may_hold(block_common, block_most, block, outside, floor, column):
     """Whether a block may have an ideal with nothing `outside`, its sums not below `floor`."""
     for row in range(len(floor)):
@@ -231,7 +231,7 @@ def _may_hold(block_common, block_most, block, outside, floor, column):
     return word == len(outside)
 
 
-@njit(cache=True)
+@inner
 def _may_follow(bits, smaller, outside, added, floor, column):
     """Whether an ideal has nothing `outside` the larger, and no row of sums below `floor`."""
     for row in range(len(floor)):
@@ -243,7 +243,7 @@ def _may_follow(bits, smaller, outside, added, floor, column):
     return word == len(outside)
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _targets(bits, added, alive, least, most, lead_count):
     """Lists of places by (code, devices of the leading class needed), in blocks.
 
@@ -282,7 +282,7 @@ def _targets(bits, added, alive, least, most, lead_count):
     return start, places, size, common, most_added, block_open
 
 
-@njit(cache=True)
+@inner
 def count_transfers(ideals, smaller, larger, nets, costs, total):
     """``total[group]``: tensors and bytes of the stage between two ideals."""
     total[:] = 0.0
@@ -320,7 +320,7 @@ def count_transfers(ideals, smaller, larger, nets, costs, total):
                     total[group[bit], 1] += nbytes[net]
 
 
-@njit(cache=True)
+@inner
 def side_of(bits, smaller, larger, piece):
     """-1 if a piece is in the smaller ideal, 0 in the stage, 1 outside the larger."""
     word, shift = piece >> 6, np.uint64(piece & 63)
@@ -329,7 +329,7 @@ def side_of(bits, smaller, larger, piece):
     return 0 if bits[larger, word] >> shift & np.uint64(1) else 1
 
 
-@njit(cache=True)
+@kernel
 def within(ideals, smaller, larger, costs, limits, kind, variant, total):
     """Whether the stage between two ideals keeps every limit of seconds of its kind."""
     added, coefficient, time_rows = ideals.added, costs.coefficient, costs.time_rows
@@ -344,7 +344,7 @@ def within(ideals, smaller, larger, costs, limits, kind, variant, total):
     return True
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, most_steps):
     """`(answer, ideals, kinds, length)`: a chain of stages within the limits, from the bottom.
 
@@ -425,7 +425,7 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
     return NONE, at[:1], kind_of[:0]
 
 
-@njit(cache=True)
+@kernel
 def fill(stage, bits, smaller, larger, number):
     """Note the pieces between two ideals as those of a stage."""
     for piece in range(len(stage)):
@@ -433,7 +433,7 @@ def fill(stage, bits, smaller, larger, number):
             stage[piece] = number
 
 
-@njit(cache=True)
+@kernel
 def clear(stage, number):
     """Take the pieces of a stage off again."""
     for piece in range(len(stage)):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Floats
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.stage_loads import Whole
 
 NEVER = 1 << 20  # more devices than there are
@@ -47,7 +47,7 @@ class Ideals(NamedTuple):
     nets: Whole
 
 
-@njit(cache=True, inline="always")
+@inlined
 def least_lead(windows, need, code):
     """How many devices of the leading class a set needs at least beside those of `code`."""
     most = 0
@@ -63,7 +63,7 @@ def least_lead(windows, need, code):
     return most
 
 
-@njit(cache=True)
+@kernel
 def passable(windows, below, above):
     """Whether some number of devices of each class may do for both sides of an ideal."""
     codes = windows.room.shape[1]
@@ -76,7 +76,7 @@ def passable(windows, below, above):
     return False
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, most_kept):
     """`(visited, kept, Ideals)`: every ideal that is `passable`, in the order `Ideals` says.
 
@@ -229,14 +229,14 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     )
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _longer(rows):
     longer = np.empty((2 * rows.shape[0], rows.shape[1]), dtype=rows.dtype)
     longer[: rows.shape[0]] = rows
     return longer
 
 
-@njit(cache=True, inline="always")
+@inlined
 def _toggle(
     nets, windows, piece, step, inside, home_inside, cut, cut_place, cut_size, below_cut, above_cut
 ):

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.arrays import NOT_SENT, transfer_time
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, kernel
 from placewright.kernels.gaps import earliest, occupy, room
 
 UNPLACED = -1
 
 
-@njit(inline="always")
+@inlined
 def _send_start(p, gap_start, gap_end, count, device_count, pair, ready, duration):
     """Earliest start ≥ `ready` at which every channel of `pair` is idle for `duration`."""
     start = ready
@@ -29,7 +29,7 @@ def _send_start(p, gap_start, gap_end, count, device_count, pair, ready, duratio
     return start
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def insertion_schedule(
     p,
     order,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.problem import Problem
 
 Whole = NDArray[np.signedinteger[Any]]
@@ -143,7 +143,7 @@ def latency(problem: Problem, op_slot: Whole) -> float:
     return float(evaluate(network_of(problem), slots, work_for(problem)))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evaluate(net, op_slot, work):
     """Seconds until the last output is in host memory; infinite if no order can run the slots."""
     waiting = _join(net, op_slot, work)
@@ -151,7 +151,7 @@ def evaluate(net, op_slot, work):
     return _run(net, op_slot, work, waiting)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _join(net, op_slot, work):
     """Give ops their nodes, and slots their members and compute time; the number of nodes."""
     ops = len(op_slot)
@@ -177,7 +177,7 @@ def _join(net, op_slot, work):
     return nodes
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _transfer(net, op_slot, work):
     """Count the inputs each node waits for, and add what slots read and write to their time."""
     ops = len(op_slot)
@@ -208,7 +208,7 @@ def _transfer(net, op_slot, work):
             )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _run(net, op_slot, work, waiting):
     """Run the nodes as their inputs come (each slot after the one before on its device)."""
     ops = len(op_slot)
@@ -249,7 +249,7 @@ def _run(net, op_slot, work, waiting):
     return last if taken == waiting else math.inf
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _neighbour(work, slot, step, per_device):
     """The nearest slot in use before or after on the same device, or -1."""
     device = slot // per_device
@@ -263,7 +263,7 @@ def _neighbour(work, slot, step, per_device):
     return -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _deliver(net, work, op, end, size):
     """The op's outputs are in host memory; the queue's new size."""
     home = work.node[op]
@@ -276,7 +276,7 @@ def _deliver(net, work, op, end, size):
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _arrive(work, node, end, size):
     work.ready[node] = max(work.ready[node], end)
     work.pending[node] -= 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 
 FREE, INSIDE, OUTSIDE = 0, 1, 2
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def enclose(net, order, span, first, last, way, device, tied, state):
     """Fill `state[op]`; whether a subgraph with just places `first` to `last` of a path can be.
 
@@ -48,7 +48,7 @@ def enclose(net, order, span, first, last, way, device, tied, state):
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _tie_units(net, state, way):
     """Ops of one unit and way together; whether that is possible, and whether it changed any."""
     changed = False
@@ -71,7 +71,7 @@ def _tie_units(net, state, way):
     return True, changed
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _spread(net, order, state):
     """Take in what lies between inside ops, shut out what only outside ops join to them."""
     count = len(order)
@@ -113,7 +113,7 @@ def _spread(net, order, state):
     return True, changed
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _shut_out_heavy(net, state, device):
     """Shut out each op whose unit has no room beside those inside; False if they have none."""
     left = net.device_memory[device]

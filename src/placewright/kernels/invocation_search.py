@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.invocation import evaluate
+from placewright.kernels.rows import copy_into
 
 CURRENT, BEST = 0, 1  # in State.value
 COLDEST = 1e-300  # seconds; a temperature that still divides
@@ -47,7 +48,7 @@ class Scratch(NamedTuple):
     searches: Any  # [0] number of searches so far
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def settle(net, state, work):
     """Take the slots as they are, and count their memory."""
     per_device = 2 * net.subgraphs
@@ -61,7 +62,7 @@ def settle(net, state, work):
     _keep(state, value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal(net, atoms, space, state, work, scratch, rng, evaluations, temperature, cooling):
     """Simulated annealing; returns the temperature it ends with, for the next call.
 
@@ -86,15 +87,15 @@ def anneal(net, atoms, space, state, work, scratch, rng, evaluations, temperatur
     return temperature
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep(state, value):
     state.value[CURRENT] = value
     if value < state.value[BEST]:
         state.value[BEST] = value
-        state.best_slot[:] = state.op_slot
+        copy_into(state.best_slot, state.op_slot)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fits(net, state, scratch, count):
     """Whether all moved ops may be where they are now and no memory overflows."""
     per_device = 2 * net.subgraphs
@@ -108,14 +109,14 @@ def _fits(net, state, scratch, count):
     return True
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _take_back(net, state, scratch, count):
     """Every moved op back to where it was, the last one first: an op may have moved twice."""
     for i in range(count - 1, -1, -1):
         _put(net, state, scratch.moved[i], scratch.old_slot[i])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put(net, state, op, slot):
     per_device = 2 * net.subgraphs
     state.used[state.op_slot[op] // per_device] -= net.op_memory[op]
@@ -123,7 +124,7 @@ def _put(net, state, op, slot):
     state.op_slot[op] = slot
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _below(rng, count):
     return int(rng.random() * count)
 
@@ -131,7 +132,7 @@ def _below(rng, count):
 # -- mutations -------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mutate(net, atoms, space, state, scratch, rng):
     """Move some ops; how many, listed in `scratch`."""
     if len(space.movable) == 0:
@@ -153,7 +154,7 @@ def _mutate(net, atoms, space, state, scratch, rng):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _same_number(net, slot, op):
     """The slot of the op's own way with the number that `slot` has."""
     device = slot // (2 * net.subgraphs)
@@ -161,7 +162,7 @@ def _same_number(net, slot, op):
     return (2 * device + net.op_way[op]) * net.subgraphs + number
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _target(net, space, state, rng, op):
     """A slot to bring the op to, and what is to come along."""
     draw = rng.random()
@@ -178,7 +179,7 @@ def _target(net, space, state, rng, op):
     return _same_number(net, slot, op), how
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _neighbour_slot(net, state, rng, op):
     """The slot of a producer or a consumer of the op, with what must come along from there."""
     inputs = net.input_offsets[op + 1] - net.input_offsets[op]
@@ -205,7 +206,7 @@ def _neighbour_slot(net, state, rng, op):
     return slot, how
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _closure(net, state, scratch, op, slot, how):
     """List the op and what comes along; the number of them."""
     search = scratch.searches[0]
@@ -222,7 +223,7 @@ def _closure(net, state, scratch, op, slot, how):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _spread(net, state, scratch, op, origin, count, how):
     """Add the op's producers or consumers in the slot of `origin` that are not listed yet."""
     search = scratch.searches[0]
@@ -246,7 +247,7 @@ def _spread(net, state, scratch, op, origin, count, how):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _between(net, state, scratch, op, slot):
     """List the op and all on a path from the slot to it, or from it to the slot."""
     count = 1
@@ -266,7 +267,7 @@ def _between(net, state, scratch, op, slot):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _reach(net, scratch, op, way):
     """Fill the queue with the op and all upstream or downstream of it; how many."""
     scratch.searches[1] += 1
@@ -296,7 +297,7 @@ def _reach(net, scratch, op, way):
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _touches(net, state, scratch, op, slot, way):
     """Whether the op's next ones that way are in the slot, or listed."""
     search = scratch.searches[0]
@@ -315,7 +316,7 @@ def _touches(net, state, scratch, op, slot, way):
     return False
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _complete(net, atoms, state, scratch, slot, count, whole):
     """Add what cannot stay behind: whole atoms, or units whose rest is on another device."""
     per_device = 2 * net.subgraphs
@@ -344,7 +345,7 @@ def _complete(net, atoms, state, scratch, slot, count, whole):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _exchange(net, space, state, scratch, rng):
     """Give two accelerators each other's ops, or two slots of one accelerator."""
     if len(space.accelerators) == 0:

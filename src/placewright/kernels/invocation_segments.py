@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.invocation import READS, WRITES
 
 ON_CPU, SKIPPED = -1, -2  # what came before a state, beside the start of a segment
@@ -34,7 +34,7 @@ class Atoms(NamedTuple):
     after_offsets: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def random_order(atoms, rng, order):
     """Fill `order` with the atoms, depth first: what became ready last comes next.
 
@@ -64,14 +64,14 @@ def random_order(atoms, rng, order):
         _shuffle(rng, stack, start, size)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _shuffle(rng, items, start, end):
     for i in range(end - 1, start, -1):
         j = start + int(rng.random() * (i - start + 1))
         items[i], items[j] = items[j], items[i]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def shift_atom(atoms, rng, order):
     """Move a random atom to a random place between its neighbours; whether the order changed."""
     count = len(order)
@@ -93,7 +93,7 @@ def shift_atom(atoms, rng, order):
     return new != old
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def best_segments(net, atoms, order, stops, devices, op_slot):
     """Seconds of the cheapest split of `order`, which is written into `op_slot`.
 
@@ -141,7 +141,7 @@ class _Sweep(NamedTuple):
     crossing: Any  # [writes or reads, transfers or bytes]
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _extend(net, atoms, order, stops, devices, sweep, best, came, first):
     """Try every segment that starts at place `first`, growing it atom by atom."""
     sweep.inside[:] = 0
@@ -176,7 +176,7 @@ def _extend(net, atoms, order, stops, devices, sweep, best, came, first):
                 came[j + 1, place + 1] = first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add(net, sweep, op, first):
     """Put the op into the segment that starts at place `first`."""
     way = net.op_way[op]
@@ -201,13 +201,13 @@ def _add(net, sweep, op, first):
             _cross(net, sweep, WRITES, tensor, 1.0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cross(net, sweep, way, tensor, sign):
     sweep.crossing[way, 0] += sign
     sweep.crossing[way, 1] += sign * net.tensor_bytes[tensor]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _read_back(net, atoms, order, devices, came, op_slot):
     """Write the slots of the cheapest split; a segment is the first of its device and way."""
     j, end = len(devices), len(order)

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.mutations import has_room, mutate, take_back
+from placewright.kernels.rows import copy_into
 from placewright.kernels.timing import time_sequence
 
 TREES = 4
@@ -32,12 +33,12 @@ class Regions(NamedTuple):
     found: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def members(p, regions, kind, op, found):
     """Write the ops of a region to `found`; how many."""
     if kind < TREES:
         first, size = regions.first[kind, op], regions.size[kind, op]
-        found[:size] = regions.at[kind, first : first + size]
+        copy_into(found[:size], regions.at[kind, first : first + size])
         return size
     met, count = regions.met, 0
     if kind != BEFORE:
@@ -57,7 +58,7 @@ def members(p, regions, kind, op, found):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _behind(p, op, met, found):
     """`op` and all that reads of it, however indirectly."""
     met[op] = True
@@ -77,7 +78,7 @@ def _behind(p, op, met, found):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _before(p, op, met, found, count):
     """To the `count` ops found so far: all that `op` reads of, however indirectly, and itself."""
     done = count
@@ -99,7 +100,7 @@ def _before(p, op, met, found, count):
         done += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def describe(p, regions, weight, kinds, ops, keys, weights):
     """Of each region the sum of its ops' keys, which tells it from others, and of `weight[op]`."""
     found = regions.found
@@ -113,7 +114,7 @@ def describe(p, regions, weight, kinds, ops, keys, weights):
         weights[k] = total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def jump(p, regions, space, state, scratch, kind, op, device):
     """Put a region on `device`, all of it that may go there; the number of units changed."""
     found = regions.found
@@ -123,7 +124,7 @@ def jump(p, regions, space, state, scratch, kind, op, device):
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def value_of(p, state, scratch, sequences):
     """Seconds: the makespan in the best of the sequences."""
     value = np.inf
@@ -139,7 +140,7 @@ def value_of(p, state, scratch, sequences):
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def jump_values(p, regions, space, state, scratch, sequences, kinds, ops, devices, values):
     """The makespan after each jump alone, `inf` if it changes nothing or overflows a memory."""
     for k in range(len(kinds)):
@@ -150,7 +151,7 @@ def jump_values(p, regions, space, state, scratch, sequences, kinds, ops, device
         take_back(space, state, scratch, count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def climb(p, regions, space, state, scratch, sequences, kinds, ops, devices, gains, value):
     """Make those jumps that still help, one after another; the makespan (`value` before).
 

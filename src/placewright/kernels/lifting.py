@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def lift(order, input_offsets, inputs, edge_producer, op_time, edge_time):
     """Raise times, in place, until no edge is before its producer and no op before an input.
 

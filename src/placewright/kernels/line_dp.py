@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.stage_loads import charges
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
     """`(value, starts, kinds)`: stages of neighbours in `order`, the largest load least.
 
@@ -123,7 +123,7 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
     return _walk(best, cut, by, costs, count, codes, lead_count)
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _walk(best, cut, by, costs, count, codes, lead_count):
     value = best[0, codes - 1, lead_count]
     starts = np.zeros(count, dtype=np.int64)
@@ -142,7 +142,7 @@ def _walk(best, cut, by, costs, count, codes, lead_count):
     return value, starts[:stages], kinds[:stages]
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _positions(nets, position):
     """Per net, the positions of its producer, of its first and of its last reader."""
     home = position[nets.producer]

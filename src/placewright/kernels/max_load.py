@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.net_costs import (
     combined,
     direct_seconds,
@@ -20,6 +20,7 @@ from placewright.kernels.net_costs import (
     random_neighbour,
     reads_forward,
 )
+from placewright.kernels.rows import copy_into
 
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in State.parts
 ANY, FORWARD = 0, 1  # in State.present
@@ -83,11 +84,11 @@ def new_state(p: MaxLoad, device_memory: Any, unit_device: Any) -> State:
     return state
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refill(p, state):
     """All anew from `unit_device`: rounding errors do not add up."""
     state.parts[:] = 0.0
-    state.free[:] = state.capacity
+    copy_into(state.free, state.capacity)
     state.present[:] = 0
     for unit in range(len(state.unit_device)):
         device = state.unit_device[unit]
@@ -102,7 +103,7 @@ def refill(p, state):
         _send(p, state, net, 1.0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _send(p, state, net, sign):
     """Add (sign 1) or take away (-1) what the net costs where its units are now."""
     source = state.unit_device[p.net_source[net]]
@@ -123,13 +124,13 @@ def _send(p, state, net, sign):
         state.parts[OUTGOING, out_way, source] += sign * host_seconds(p, net, source, 0)
 
 
-@njit(inline="always")
+@inlined
 def move(p, state, unit, target):
     """Put `unit` on the device `target`, allowed or not, room or not."""
     _move(p, state, np.int64(unit), np.int32(target))  # compiled once, whatever integers come
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move(p, state, unit, target):
     origin = state.unit_device[unit]
     first, last = p.net_offsets[unit], p.net_offsets[unit + 1]
@@ -152,7 +153,7 @@ def _move(p, state, unit, target):
     state.free[target] -= p.memory[unit]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def load(p, state, way, device):
     """Busy seconds of a device in a pass, under the option `load`."""
     return combined(
@@ -163,7 +164,7 @@ def load(p, state, way, device):
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def value(p, state):
     """Seconds per input: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
     total = 0.0
@@ -175,7 +176,7 @@ def value(p, state):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def overflow(state):
     """Bytes that are too many, as shares of their device's memory; 0 where all fits."""
     total = 0.0
@@ -185,7 +186,7 @@ def overflow(state):
     return total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def energy(p, state, scale, squarings):
     """A smooth stand-in for `value`: the 2^squarings-norm of the loads, which sees them all.
 
@@ -205,7 +206,7 @@ def energy(p, state, scale, squarings):
     return total
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pushed_out(p, state, movable, unit, device, rng):
     """Another unit on `device` and the device of one of its neighbours to push it to, or -1s."""
     for _ in range(TRIES):
@@ -217,7 +218,7 @@ def _pushed_out(p, state, movable, unit, device, rng):
     return np.int32(-1), np.int32(-1)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def anneal(p, state, movable, rng, steps, scale, first, last, squarings):
     """Simulated annealing by moves of one unit, or of one that pushes another on.
 
@@ -255,7 +256,7 @@ def anneal(p, state, movable, rng, steps, scale, first, last, squarings):
             found = value(p, state)
             if found < state.best_value[0] * (1.0 - ROUNDING) and overflow(state) == 0.0:
                 state.best_value[0] = found
-                state.best[:] = state.unit_device
+                copy_into(state.best, state.unit_device)
         else:
             if other >= 0:
                 move(p, state, other, target)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 from placewright.kernels.max_load import move, refill, value
 
 REFILL_EVERY = 64  # moves after which sums are taken afresh
 
 
-@njit(cache=True)
+@kernel
 def descend(p, state, movable, most_tried):
     """Make best moves of units in `movable` until none helps, or `most_tried` were tried.
 

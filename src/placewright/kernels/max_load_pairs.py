@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def shared_loads(target, first, second, base, rest, cap, bins):
     """Loads of the two devices, nowhere above `cap`, and how to get to each.
 
@@ -53,7 +53,7 @@ def shared_loads(target, first, second, base, rest, cap, bins):
     return loads[steps % 2, :, 0].copy(), came
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def choices_to(came, place):
     """The choice of every step on the way to bin `place` of the last state."""
     steps, _, bins = came.shape

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.earliest_start import heap_pop, heap_push
 
 SINGLE, LOWER, UPPER, SIBLING = 0, 1, 2, 3
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def depths_of(order, reader_offsets, readers):
     """`[op]` edges of the longest path that leads to it; `order` is topological."""
     depth = np.zeros(len(order), dtype=np.int32)
@@ -30,7 +30,7 @@ def depths_of(order, reader_offsets, readers):
     return depth
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def heads_and_tails(order, weight, reader_offsets, readers, reader_cost):
     """Longest paths: `head[op]` to its start, `tail[op]` from its start to the end, in seconds."""
     head = np.zeros(len(order))
@@ -47,7 +47,7 @@ def heads_and_tails(order, weight, reader_offsets, readers, reader_cost):
     return head, tail
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _two_largest(count, ends, others, values):
     """Per op, the largest value of its edges, which op is at the other end, and the next largest.
 
@@ -66,7 +66,7 @@ def _two_largest(count, ends, others, values):
     return largest, at, second
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def losses(one, two, source, target, cost, weight, head, tail):
     """Seconds that joining each pair of ops adds to the longest path, and to that through them.
 
@@ -98,7 +98,7 @@ def losses(one, two, source, target, cost, weight, head, tail):
     return lost, stretched
 
 
-@njit(inline="always")
+@inlined
 def _root(parent, unit):
     while parent[unit] != unit:
         parent[unit] = parent[parent[unit]]
@@ -106,7 +106,7 @@ def _root(parent, unit):
     return unit
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def join_pairs(
     one, two, depth, reader_offsets, readers, writer_offsets, writers, unit,
     parent, unit_memory, unit_weight, unit_allowed, most_memory, most_weight, least_count,
@@ -158,7 +158,7 @@ def join_pairs(
     return partner
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def join_units(one, two, mass, most):
     """`[unit]` the unit it is joined with (itself if none): pairs in their order, up to a mass."""
     partner = np.arange(len(mass), dtype=np.int32)
@@ -169,7 +169,7 @@ def join_units(one, two, mass, most):
     return partner
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def ordered(p, waiting, place):
     """A topological order that always takes the ready op of the lowest `place[op]`.
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.multilevel_timing import CHECKPOINT, restore, settle, window
 from placewright.kernels.mutations import (
     MOVED,
@@ -31,6 +31,7 @@ from placewright.kernels.mutations import (
     span,
     take_back,
 )
+from placewright.kernels.rows import copy_into
 
 CURRENT, BEST, SETTLED = 0, 1, 2  # in State.value
 INDIFFERENT = 1e-9  # of the makespan: a change of less is none
@@ -60,7 +61,7 @@ class Clusters(NamedTuple):
     units: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def improve(p, space, clusters, state, scratch, timing, rng, evaluations, temperature):
     """Annealing at one `temperature` (seconds) from the current order, for which `timing` is right.
 
@@ -100,7 +101,7 @@ def improve(p, space, clusters, state, scratch, timing, rng, evaluations, temper
         _settle(p, space, state, timing, first, temperature)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _settle(p, space, state, timing, first, temperature):
     """Time everything; back to the best if the changes together come out far worse than it."""
     timing.changed[:] = False
@@ -111,13 +112,13 @@ def _settle(p, space, state, timing, first, temperature):
     keep(state, value)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def return_to_best(space, state):
     """Devices and order are those of the best; they still have to be timed."""
     for unit in space.movable:
         if state.unit_device[unit] != state.best_unit_device[unit]:
             assign(space, state, unit, state.best_unit_device[unit])
-    state.sequence[:] = state.best_sequence
+    copy_into(state.sequence, state.best_sequence)
     place = 0
     for rank in range(len(state.op_at)):
         op = state.sequence[place]
@@ -127,7 +128,7 @@ def return_to_best(space, state):
         place += space.block_length[op]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _estimate(p, space, state, timing, ranks):
     """Seconds that changing the blocks at the touched ranks adds to the makespan, or `inf`.
 
@@ -159,7 +160,7 @@ def _estimate(p, space, state, timing, ranks):
     return more
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _window_end(timing, ranks, k):
     """Behind the last of the touched ranks that are near those from position `k` on."""
     k += 1
@@ -168,23 +169,23 @@ def _window_end(timing, ranks, k):
     return k
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mark(timing, ranks):
     for k in range(ranks):
         timing.changed[timing.touched[k] // CHECKPOINT] = True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keep(state, value):
     """Take the current devices and order, whose value is `value`, and perhaps for the best."""
     state.value[CURRENT] = state.value[SETTLED] = value
     if value < state.value[BEST]:
         state.value[BEST] = value
-        state.best_unit_device[:] = state.unit_device
-        state.best_sequence[:] = state.sequence
+        copy_into(state.best_unit_device, state.unit_device)
+        copy_into(state.best_sequence, state.sequence)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _touch(timing, ranks, rank):
     if timing.is_touched[rank]:
         return ranks
@@ -193,7 +194,7 @@ def _touch(timing, ranks, rank):
     return ranks + 1
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)  # sorting does
 def _touched(p, space, state, scratch, timing, count):
     """Writes the ranks whose blocks a change concerns, rising; returns how many."""
     ranks = 0
@@ -217,7 +218,7 @@ def _touched(p, space, state, scratch, timing, count):
     return ranks
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _propose(p, space, clusters, state, scratch, timing, rng):
     """Make a change; returns how many units have another device (the order may be another too)."""
     kind = rng.random()
@@ -234,7 +235,7 @@ def _propose(p, space, clusters, state, scratch, timing, rng):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_run(p, space, clusters, state, scratch, timing, rng):
     """A critical op and some critical ops behind it on its device go to another."""
     k = below(rng, timing.critical_count[0])
@@ -260,7 +261,7 @@ def _move_run(p, space, clusters, state, scratch, timing, rng):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _elsewhere(p, state, rng, op):
     """The device of a random producer or consumer of the op, rather of another device."""
     inputs = p.input_offsets[op + 1] - p.input_offsets[op]
@@ -282,7 +283,7 @@ def _elsewhere(p, state, rng, op):
     return found
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _hasten(p, space, state, scratch, timing, rng):
     """A critical op goes before the critical one that comes before it, or some ranks away."""
     k = below(rng, timing.critical_count[0])

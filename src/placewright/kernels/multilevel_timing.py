@@ -12,7 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from placewright.kernels.arrays import NOT_SENT
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.rows import copy_into
 
 CHECKPOINT = 32  # ranks from one checkpoint to the next
 ROUNDING = 1e-9  # of the makespan: who has less slack is critical
@@ -41,7 +42,7 @@ class Timing(NamedTuple):
     changed: Any  # [checkpoint] whether a block after it was changed since everything was timed
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def settle(p, space, state, timing, first):
     """Time the blocks from rank `first` on; everything in `timing` is right again. The makespan."""
     value = _replay(p, space, state, timing, first)
@@ -57,7 +58,7 @@ def settle(p, space, state, timing, first):
     return value
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def window(p, space, state, timing, first, last):
     """What the makespan would be if only the blocks of ranks `first` … `last` were changed.
 
@@ -65,8 +66,8 @@ def window(p, space, state, timing, first, last):
     them all may be longer. Their times are left as tried: `restore` takes them back.
     """
     checkpoint = first // CHECKPOINT
-    timing.device_free[:] = timing.device_at[checkpoint]
-    timing.channel_free[:] = timing.channel_at[checkpoint]
+    copy_into(timing.device_free, timing.device_at[checkpoint])
+    copy_into(timing.channel_free, timing.channel_at[checkpoint])
     stop = window_stop(state, last)
     most = 0.0
     for rank in range(checkpoint * CHECKPOINT, stop):
@@ -90,13 +91,13 @@ def window(p, space, state, timing, first, last):
     return most
 
 
-@njit(inline="always")
+@inlined
 def window_stop(state, last):
     """The rank before which the blocks of a window that ends with `last` are timed."""
     return min((last // CHECKPOINT + 1) * CHECKPOINT, len(state.op_at))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def restore(space, state, timing, first, last):
     """The blocks of a window of ranks `first` … `last` have the times of `settle` again."""
     for rank in range(first // CHECKPOINT * CHECKPOINT, window_stop(state, last)):
@@ -108,7 +109,7 @@ def restore(space, state, timing, first, last):
             timing.arrival[edge] = timing.kept_arrival[edge]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep_times(space, state, timing, first):
     for rank in range(first, len(state.op_at)):
         op = state.op_at[rank]
@@ -119,23 +120,23 @@ def _keep_times(space, state, timing, first):
             timing.kept_arrival[edge] = timing.arrival[edge]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _replay(p, space, state, timing, first):
     """Time all blocks from the checkpoint before rank `first` on, writing checkpoints."""
     checkpoint = first // CHECKPOINT
-    timing.device_free[:] = timing.device_at[checkpoint]
-    timing.channel_free[:] = timing.channel_at[checkpoint]
+    copy_into(timing.device_free, timing.device_at[checkpoint])
+    copy_into(timing.channel_free, timing.channel_at[checkpoint])
     most = timing.most_at[checkpoint]
     for rank in range(checkpoint * CHECKPOINT, len(state.op_at)):
         if rank % CHECKPOINT == 0:
-            timing.device_at[rank // CHECKPOINT] = timing.device_free
-            timing.channel_at[rank // CHECKPOINT] = timing.channel_free
+            copy_into(timing.device_at[rank // CHECKPOINT], timing.device_free)
+            copy_into(timing.channel_at[rank // CHECKPOINT], timing.channel_free)
             timing.most_at[rank // CHECKPOINT] = most
         most = max(most, _time_block(p, space, state, timing, rank, True))
     return most
 
 
-@njit(inline="always")
+@inlined
 def _time_block(p, space, state, timing, rank, record):
     """Time an op and its transfers, after all before; the op's finish.
 
@@ -187,7 +188,7 @@ def _time_block(p, space, state, timing, rank, record):
     return finish
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _make_tails(p, space, state, timing):
     """The longest way from each op's finish to the end, through all that waits for it."""
     devices = len(timing.device_free)
@@ -228,5 +229,5 @@ def _make_tails(p, space, state, timing):
         op_tail[op] = tail
         device_next[d] = p.op_time[op, d] + tail
         if rank % CHECKPOINT == 0:
-            timing.device_after[rank // CHECKPOINT] = device_next
-            timing.channel_after[rank // CHECKPOINT] = channel_next
+            copy_into(timing.device_after[rank // CHECKPOINT], device_next)
+            copy_into(timing.channel_after[rank // CHECKPOINT], channel_next)

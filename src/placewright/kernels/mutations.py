@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inlined, inner, kernel
 
 NOTHING, MOVED, SWAPPED = 0, 1, 2  # in Scratch.reordered
 
@@ -68,19 +68,19 @@ class Scratch(NamedTuple):
     reordered: Any  # what was done to the order, from, to
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def below(rng, count):
     """A uniform integer in 0 … count - 1."""
     return int(rng.random() * count)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def geometric(rng, mean):
     """A length of at least 1; long ones are exponentially rare."""
     return 1 + int(-math.log(1.0 - rng.random()) * mean)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def assign(space, state, unit, device):
     """Put `unit` on `device`, whether there is room or not."""
     memory = space.unit_memory[unit]
@@ -91,14 +91,14 @@ def assign(space, state, unit, device):
         state.device[space.unit_ops[k]] = device
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def assign_all(space, state, unit_device):
     """Put every movable unit where `unit_device` says."""
     for unit in space.movable:
         assign(space, state, unit, unit_device[unit])
 
 
-@njit(inline="always")
+@inlined
 def mutate(space, state, scratch, count, unit, device):
     """Note where `unit` was, as change number `count`, and put it on `device` if it may go there.
 
@@ -108,7 +108,7 @@ def mutate(space, state, scratch, count, unit, device):
     return _mutate(space, state, scratch, np.int64(count), np.int32(unit), np.int32(device))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mutate(space, state, scratch, count, unit, device):
     if state.unit_device[unit] == device or not space.allowed[unit, device]:
         return count
@@ -118,13 +118,13 @@ def _mutate(space, state, scratch, count, unit, device):
     return count + 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def take_back(space, state, scratch, count):
     for k in range(count - 1, -1, -1):
         assign(space, state, scratch.undo_unit[k], scratch.undo_device[k])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def has_room(state, scratch, count):
     """No device that one of the changes went to overflows."""
     fits = True
@@ -136,7 +136,7 @@ def has_room(state, scratch, count):
 # -- devices ---------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reassign(p, space, state, scratch, rng):
     """Give a few units other devices; returns the number of changes."""
     kind = rng.random()
@@ -164,7 +164,7 @@ def reassign(p, space, state, scratch, rng):
     return mutate(space, state, scratch, count, other, one_device)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _reassign_path(p, space, state, scratch, rng, unit):
     """The units along a random path from a random op of `unit`, to one device."""
     device = below(rng, len(state.free))
@@ -176,7 +176,7 @@ def _reassign_path(p, space, state, scratch, rng, unit):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _device_beside(p, space, state, rng, unit):
     """The device of a random producer or consumer of a random op of the unit."""
     op = _random_op(space, rng, unit)
@@ -188,13 +188,13 @@ def _device_beside(p, space, state, rng, unit):
     return state.device[_random_reader(p, rng, op)]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _random_op(space, rng, unit):
     first, last = space.unit_offsets[unit], space.unit_offsets[unit + 1]
     return space.unit_ops[first + below(rng, last - first)]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _random_reader(p, rng, op):
     """A consumer of a tensor of the op; the op itself if there is none."""
     outputs = p.output_offsets[op + 1] - p.output_offsets[op]
@@ -207,7 +207,7 @@ def _random_reader(p, rng, op):
     return p.consumers[p.consumer_offsets[tensor] + below(rng, readers)]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def other_device(space, state, rng, unit):
     """A random device among those allowed, without the one the unit is on."""
     here = state.unit_device[unit]
@@ -227,7 +227,7 @@ def other_device(space, state, rng, unit):
 # -- order -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reorder(p, space, state, scratch, rng):
     """Move the block of one op, as far as its producers and consumers let it, or swap two edges."""
     op = below(rng, len(state.op_rank))
@@ -251,14 +251,14 @@ def reorder(p, space, state, scratch, rng):
         note(scratch, MOVED, rank, target)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def note(scratch, what, source, target):
     scratch.reordered[0] = what
     scratch.reordered[1] = source
     scratch.reordered[2] = target
 
 
-@njit(cache=True, nogil=True)
+@inner
 def restore_order(space, state, scratch):
     what, source, target = scratch.reordered[0], scratch.reordered[1], scratch.reordered[2]
     if what == SWAPPED:
@@ -267,14 +267,14 @@ def restore_order(space, state, scratch):
         move_block(space, state, scratch, target, source)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _swap(state, one, other):
     kept = state.sequence[one]
     state.sequence[one] = state.sequence[other]
     state.sequence[other] = kept
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def span(p, state, op):
     """The first and last rank that are after all producers and before all consumers of `op`."""
     earliest, latest = 0, len(state.op_at) - 1
@@ -287,7 +287,7 @@ def span(p, state, op):
     return earliest, latest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move_block(space, state, scratch, source, target):
     """Take the op of rank `source` with its edges out of the order and put it in at `target`."""
     op = state.op_at[source]
@@ -311,7 +311,7 @@ def move_block(space, state, scratch, source, target):
         state.sequence[start + k] = scratch.block[k]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _copy_block(space, state, source, target, start):
     """The block of rank `source` becomes that of rank `target`, at `start`; returns its end."""
     op = state.op_at[source]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 
 
 class Network(NamedTuple):
@@ -31,7 +31,7 @@ class _Work(NamedTuple):
     queue: Any
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def narrow_cuts(net, ends, channels):
     """`piece[op]`: a chain of pieces with at most `channels` edges from each prefix to the rest.
 
@@ -68,7 +68,7 @@ def narrow_cuts(net, ends, channels):
     return piece
 
 
-@njit(cache=True)
+@inner
 def _smallest_top(net, work, searches, tails, low, end, channels):
     """The smallest p of `narrow_cuts`, by doubling and bisection; end - 1 if there is none.
 
@@ -96,7 +96,7 @@ def _smallest_top(net, work, searches, tails, low, end, channels):
     return high, searches
 
 
-@njit(cache=True)
+@inner
 def _cut(net, work, searches, tails, low, high, end, channels):
     """Whether op `low` and all taken ones lie in a downset of at most `channels` outgoing edges.
 
@@ -124,7 +124,7 @@ def _cut(net, work, searches, tails, low, high, end, channels):
     return False, searches
 
 
-@njit(cache=True)
+@inner
 def _search(net, work, search, tails, low, high, end):
     """The first op above `high` that the residual graph reaches, -1 if none; marks `reached`."""
     piece, reached, queue = work.piece, work.reached, work.queue
@@ -161,7 +161,7 @@ def _search(net, work, search, tails, low, high, end):
     return -1
 
 
-@njit(cache=True)
+@inner(allocates=True)
 def _tails(net, piece, tails, low, high, end):
     """The taken ops that ops of the block which are not taken read."""
     found = np.empty(len(tails) + high + 1 - low, dtype=np.int64)

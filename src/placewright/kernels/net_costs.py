@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner
 
 SUM, OVERLAP, DUPLEX = 0, 1, 2  # what option `load` says
 
 
-@njit(cache=True, nogil=True)
+@inner
 def direct_seconds(p, net, source, target):
     """Of a net from one device to another, each of which pays as much."""
     return (
@@ -19,7 +19,7 @@ def direct_seconds(p, net, source, target):
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def host_seconds(p, net, device, way):
     """Of a net to host memory (way 0) or from it (way 1)."""
     return (
@@ -28,7 +28,7 @@ def host_seconds(p, net, device, way):
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def combined(load, compute, incoming, outgoing):
     """Busy seconds from their parts under the option `load`."""
     if load == SUM:
@@ -38,7 +38,7 @@ def combined(load, compute, incoming, outgoing):
     return max(compute, max(incoming, outgoing))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reads_forward(p, net, piece):
     """Whether an op of pass 0 of the piece reads the net."""
     low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
@@ -51,7 +51,7 @@ def reads_forward(p, net, piece):
     return p.reader_forward[low]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def random_neighbour(p, net_offsets, nets, piece, rng):
     """One that shares a net with `piece`, or itself; a piece's nets are in CSR."""
     first, last = net_offsets[piece], net_offsets[piece + 1]

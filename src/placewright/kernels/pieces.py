@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 UNSEEN = -1
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def connected_pieces(unit_count, sources, targets):
     """`piece[unit]`: its strongly connected component (Tarjan 1972), and how many there are.
 
@@ -63,7 +63,7 @@ def connected_pieces(unit_count, sources, targets):
     return pieces - 1 - piece, pieces
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def adjacency(count, sources, targets):
     """CSR `(offsets[source], targets)` of a list of edges, in the order given."""
     offsets = np.zeros(count + 1, dtype=np.int64)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def upward_ranks(op_weight, edge_weight, order, p):
     """`rank[op]`: the longest path from the op's start to the end, ops and edges weighted.
 

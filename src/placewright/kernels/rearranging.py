@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from placewright.kernels.compiled import njit
+import numpy as np
+
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.mutations import assign, below, geometric, mutate
 from placewright.kernels.retiming import SAVED, SAVED_AT, STAMP, edge_place, op_place
 
@@ -42,7 +44,7 @@ class Structure(NamedTuple):
     edge_share: Any  # of the changes of order: transfers rather than ops
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def redevice(p, space, structure, t, rng, op):
     """Give the unit of `op`, perhaps with others, another device; the number of units changed."""
     kind = rng.random()
@@ -66,7 +68,7 @@ def redevice(p, space, structure, t, rng, op):
     return _swap_devices(space, t, rng, op)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _relabel(space, t, rng, op, device):
     """All ops of a stretch of the sequence from `op` on: those of its device and of another swap.
 
@@ -92,7 +94,7 @@ def _relabel(space, t, rng, op, device):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _neighbour(p, rng, op):
     """A random op that exchanges a tensor with `op`; itself if there is none."""
     inputs = p.input_offsets[op + 1] - p.input_offsets[op]
@@ -107,7 +109,7 @@ def _neighbour(p, rng, op):
     return p.consumers[first + below(rng, last - first)] if last > first else op
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _redevice_run(space, t, rng, op, device):
     here = t.device[op]
     place, wanted, count = op_place(t, op), geometric(rng, MEAN_RUN), 0
@@ -121,7 +123,7 @@ def _redevice_run(space, t, rng, op, device):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _redevice_cluster(p, space, t, rng, op, device):
     here = t.device[op]
     if device == here:
@@ -139,7 +141,7 @@ def _redevice_cluster(p, space, t, rng, op, device):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _redevice_region(space, structure, t, rng, op, device):
     """From `op` up its tree while the subtree is no larger than a size drawn on a log scale."""
     tree = below(rng, 2)
@@ -156,7 +158,7 @@ def _redevice_region(space, structure, t, rng, op, device):
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _swap_devices(space, t, rng, op):
     """`op` and one of the next ops in time on another device."""
     here, place = t.device[op], op_place(t, op)
@@ -174,13 +176,13 @@ def _swap_devices(space, t, rng, op):
     return 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def undo_devices(space, t, count):
     for k in range(count - 1, -1, -1):
         assign(space, t, t.undo_unit[k], t.undo_device[k])
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fits(t, count):
     """No device that one of the changes went to overflows."""
     room = True
@@ -189,10 +191,10 @@ def fits(t, count):
     return room
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def extent(p, space, t, count):
     """The extent of `count` changes of devices."""
-    first, last, reach = len(t.sequence), 0, 0
+    first, last, reach = len(t.sequence), np.int64(0), np.int64(0)  # 0 has a type of its own
     for k in range(count):
         unit, old = t.undo_unit[k], t.undo_device[k]
         for i in range(space.unit_offsets[unit], space.unit_offsets[unit + 1]):
@@ -213,7 +215,7 @@ def extent(p, space, t, count):
     return first, last, reach
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _extent_beside(p, t, tensor, old, new, last, reach):
     """Other readers of a tensor that is sent once: who brings it to `old` or `new` may change."""
     for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
@@ -227,7 +229,7 @@ def _extent_beside(p, t, tensor, old, new, last, reach):
 # -- order -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reorder_op(p, t, rng, op):
     """Move `op` past a few ops of its device, as far as its producers and consumers let it.
 
@@ -264,7 +266,7 @@ def reorder_op(p, t, rng, op):
     return target, place, place
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def reorder_edge(p, t, rng, edge):
     """Move a transfer past a few others that it shares a channel with."""
     source, target = t.device[p.edge_ends[edge, 0]], t.device[p.edge_ends[edge, 1]]
@@ -296,7 +298,7 @@ def reorder_edge(p, t, rng, edge):
     return first, last, last
 
 
-@njit(inline="always")
+@inlined
 def _meet(p, device_count, source, target, a, b):
     """Whether two routes share a channel."""
     one, two = source * device_count + target, a * device_count + b
@@ -307,13 +309,13 @@ def _meet(p, device_count, source, target, a, b):
     return False
 
 
-@njit(inline="always")
+@inlined
 def _put(t, place, item):
     t.sequence[place] = item
     t.position[item if item >= 0 else len(t.device) - 1 - item] = place
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _save(t, first, last):
     t.counts[SAVED_AT] = first
     t.counts[SAVED] = last - first + 1
@@ -321,14 +323,14 @@ def _save(t, first, last):
         t.undo_sequence[k - first] = t.sequence[k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def undo_order(t):
     first = t.counts[SAVED_AT]
     for k in range(t.counts[SAVED]):
         _put(t, first + k, t.undo_sequence[k])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_later(p, t, op, place, target):
     kept = 0
     free = place
@@ -345,7 +347,7 @@ def _move_later(p, t, op, place, target):
         _put(t, free + 1 + k, t.kept[k])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_earlier(p, t, op, place, target):
     kept = 0
     free = place
@@ -362,7 +364,7 @@ def _move_earlier(p, t, op, place, target):
         _put(t, free - 1 - k, t.kept[k])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _first_consumer(p, t, op):
     first = len(t.sequence)
     for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
@@ -372,7 +374,7 @@ def _first_consumer(p, t, op):
     return first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _last_producer(p, t, op):
     last = -1
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.mutations import below
 from placewright.kernels.rearranging import (
     extent,
@@ -31,6 +31,7 @@ from placewright.kernels.retiming import (
     forget,
     retime,
 )
+from placewright.kernels.rows import largest_of
 from placewright.kernels.within_memory import if_memory_counts
 
 COLDEST = 1e-300  # seconds; a temperature that still divides
@@ -39,7 +40,7 @@ SAME = 1e-9  # relative; paths as long as the longest but for rounding
 TAILS_PER_WORK = 1.0  # find tails again when so many sequences have been timed since
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refine(p, space, structure, t, critical, rng, evaluations, temperature, cooling, order_share):
     """Simulated annealing; returns the temperature it ends with, for the next call.
 
@@ -60,7 +61,7 @@ def refine(p, space, structure, t, critical, rng, evaluations, temperature, cool
     return temperature
 
 
-@njit(cache=True, nogil=True)
+@inner
 def try_change(p, space, structure, t, critical, rng, limit, order_share):
     """Make a change that keeps the makespan within `limit`, or none."""
     count = 0
@@ -95,7 +96,7 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
     undo_order(t)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def draw(t, critical, rng):
     """An op, half of the time a critical one."""
     if critical[0] > 0 and rng.random() < CRITICAL_SHARE:
@@ -103,7 +104,7 @@ def draw(t, critical, rng):
     return below(rng, len(t.device))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def draw_edge(p, t, critical, rng):
     """A random edge of such an op, -1 if it has none."""
     op = draw(t, critical, rng)
@@ -119,7 +120,7 @@ def draw_edge(p, t, critical, rng):
     return first + below(rng, last - first) if last > first else -1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def draw_movable(space, t, critical, rng):
     """An op of a unit with a choice of devices, half of the time a critical one if that has one."""
     if critical[0] > 0 and rng.random() < CRITICAL_SHARE:
@@ -129,11 +130,11 @@ def draw_movable(space, t, critical, rng):
     return space.unit_ops[first + below(rng, last - first)]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_critical(p, t, critical):
     """The ops on a longest path, by their tails; what waits for memory is no part of a path."""
     count = 0
-    least = t.block_end.max() * (1.0 - SAME)
+    least = largest_of(t.block_end) * (1.0 - SAME)
     for op in range(len(t.device)):
         if t.op_finish[op] - p.op_time[op, t.device[op]] + t.tail[op] >= least:
             count += 1

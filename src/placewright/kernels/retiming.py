@@ -14,8 +14,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from placewright.kernels.compiled import njit
+import numpy as np
+
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.mutations import assign
+from placewright.kernels.rows import copy_into
 from placewright.kernels.within_memory import if_memory_counts
 
 STRIDE = 16
@@ -64,7 +67,7 @@ class Timeline(NamedTuple):
     best_sequence: Any
 
 
-@njit(inline="always")
+@inlined
 def slot_of(p, edge, target):
     """Where the edge's tensor arrives, sent to `target`."""
     if p.by_tensor:
@@ -72,7 +75,7 @@ def slot_of(p, edge, target):
     return edge
 
 
-@njit(inline="always")
+@inlined
 def move_time(p, edge, source, target):
     return (
         p.link_latency[source, target]
@@ -80,12 +83,12 @@ def move_time(p, edge, source, target):
     )
 
 
-@njit(inline="always")
+@inlined
 def op_place(t, op):
     return t.position[op]
 
 
-@njit(inline="always")
+@inlined
 def edge_place(t, edge):
     return t.position[len(t.device) + edge]
 
@@ -93,7 +96,7 @@ def edge_place(t, edge):
 # -- forwards --------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def retime(p, t, first, last, reach, limit):
     """Seconds: the makespan after a change, or `REJECTED` if it is above `limit`.
 
@@ -103,7 +106,7 @@ def retime(p, t, first, last, reach, limit):
     """
     blocks = len(t.block_end)
     block = first // STRIDE
-    t.clock[:] = t.marks[block]
+    copy_into(t.clock, t.marks[block])
     t.counts[OPS_LOGGED] = 0
     t.counts[SLOTS_LOGGED] = 0
     t.counts[BEGUN] = block
@@ -115,7 +118,7 @@ def retime(p, t, first, last, reach, limit):
         if block > t.counts[BEGUN]:
             if start > reach and _equal(t.clock, t.marks[block]):
                 break
-            t.trial_marks[block] = t.clock
+            copy_into(t.trial_marks[block], t.clock)
         reach, end = _time_block(p, t, start, reach, settled, limit)
         if end > limit:
             t.counts[WORK] += start - first + STRIDE
@@ -131,7 +134,7 @@ def retime(p, t, first, last, reach, limit):
     return makespan if makespan <= limit else REJECTED
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _time_block(p, t, start, reach, settled, limit):
     """Time one block; `(reach, the last finish of its ops)`, the latter `REJECTED` if too late."""
     end = 0.0
@@ -180,7 +183,7 @@ def _time_block(p, t, start, reach, settled, limit):
     return reach, end
 
 
-@njit(inline="always")
+@inlined
 def _equal(one, other):
     equal = True
     for k in range(len(one)):
@@ -188,7 +191,7 @@ def _equal(one, other):
     return equal
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _log_op(p, t, op, finish):
     """Write the finish; the last position at which it is read."""
     count = t.counts[OPS_LOGGED]
@@ -199,7 +202,7 @@ def _log_op(p, t, op, finish):
     return last_reader(p, t, op)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def last_reader(p, t, op):
     """The last position of an op that reads a tensor of `op`; its edges are before their ops."""
     last = 0
@@ -210,7 +213,7 @@ def last_reader(p, t, op):
     return last
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _log_slot(p, t, edge, slot, target, finish):
     """Write that `edge` is sent, until `finish`; the last position at which that is read."""
     count = t.counts[SLOTS_LOGGED]
@@ -231,22 +234,22 @@ def _log_slot(p, t, edge, slot, target, finish):
     return last
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def commit(t, last, value):
     """Take the change that was timed last for the present schedule; `last` as in `retime`."""
     for block in range(t.counts[BEGUN], t.counts[STOPPED]):
         if block > t.counts[BEGUN]:
-            t.marks[block] = t.trial_marks[block]
+            copy_into(t.marks[block], t.trial_marks[block])
         t.block_end[block] = t.trial_end[block]
     t.counts[TAILS_FROM] = max(t.counts[TAILS_FROM], last)
     t.value[CURRENT] = value
     if value < t.value[BEST]:
         t.value[BEST] = value
-        t.best_unit_device[:] = t.unit_device
-        t.best_sequence[:] = t.sequence
+        copy_into(t.best_unit_device, t.unit_device)
+        copy_into(t.best_sequence, t.sequence)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def forget(t):
     """Put the times back that the last change was timed with; not the change itself."""
     for k in range(t.counts[OPS_LOGGED] - 1, -1, -1):
@@ -256,12 +259,12 @@ def forget(t):
         t.carrier[t.logged_slot[k]] = t.logged_carrier[k]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def begin(p, space, t, unit_device, sequence):
     """Make this the present schedule, and the best if it is better than that."""
     for unit in space.movable:
         assign(space, t, unit, unit_device[unit])
-    t.sequence[:] = sequence
+    copy_into(t.sequence, sequence)
     for k in range(len(sequence)):
         item = sequence[k]
         t.position[item if item >= 0 else len(t.device) - 1 - item] = k
@@ -270,14 +273,14 @@ def begin(p, space, t, unit_device, sequence):
     t.arrival[:] = -1.0
     t.carrier[:] = -1
     t.counts[TAILS_FROM] = len(sequence)
-    makespan = retime(p, t, 0, len(sequence) - 1, len(sequence) - 1, REJECTED)
+    makespan = retime(p, t, np.int64(0), len(sequence) - 1, len(sequence) - 1, REJECTED)
     commit(t, len(sequence) - 1, if_memory_counts(p, t.device, t.sequence, makespan))
 
 
 # -- backwards -------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_tails(p, t):
     """`tail` of every item of the present schedule: the longest path from its start to the end."""
     n, device_count = len(t.device), len(t.free)

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.mutations import (
     below,
     geometric,
@@ -78,7 +78,7 @@ class Scratch(NamedTuple):
 # -- timing ----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def time_block(p, device, sequence, op_factor, edge_factor, scratch, makespan):
     """Write the makespan of each lane into ``makespan[lane]``; see `timing.time_sequence`.
 
@@ -159,7 +159,7 @@ def time_block(p, device, sequence, op_factor, edge_factor, scratch, makespan):
             makespan[k] = free if free > latest else latest
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def percentile_within(p, samples, device, sequence, scratch, limit):
     """The percentile of the makespan, in seconds, or inf if it is above `limit`.
 
@@ -184,7 +184,7 @@ def percentile_within(p, samples, device, sequence, scratch, limit):
     return value if value <= limit else np.inf
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _percentile(makespan, count, rank):
     ordered = np.sort(makespan.ravel()[:count])
     lower = int(rank)
@@ -198,7 +198,7 @@ def _percentile(makespan, count, rank):
 # -- search ----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal(p, space, samples, state, scratch, rng, evaluations, temperature, cooling):
     """Simulated annealing on the percentile; returns the temperature it ends with.
 
@@ -230,7 +230,7 @@ def anneal(p, space, samples, state, scratch, rng, evaluations, temperature, coo
 # -- order -----------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reorder(p, state, scratch, rng):
     """Move an op past a few of its device's ops, or a transfer past a few others, if it may."""
     if p.channel_count > 0 and rng.random() < TRANSFER_SHARE:
@@ -239,7 +239,7 @@ def reorder(p, state, scratch, rng):
         _move_op(p, state, scratch, rng)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_op(p, state, scratch, rng):
     """An op goes later with the edges it produces, or earlier with those it reads.
 
@@ -265,7 +265,7 @@ def _move_op(p, state, scratch, rng):
         _move_earlier(p, state, scratch, op, target, here)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _first_consumer(p, state, op):
     """Where in the sequence the first consumer of `op` is; its end if there is none."""
     first = len(state.sequence)
@@ -276,7 +276,7 @@ def _first_consumer(p, state, op):
     return first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _last_producer(p, state, op):
     """Where in the sequence the last producer of `op` is; -1 if there is none."""
     last = -1
@@ -285,7 +285,7 @@ def _last_producer(p, state, op):
     return last
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_later(p, state, scratch, op, first, last):
     """From ``sequence[first]`` to the end of the segment, with the edges between it produces."""
     _lend(state, scratch, first, last)
@@ -303,7 +303,7 @@ def _move_later(p, state, scratch, op, first, last):
         _put(state, put + 1 + k, scratch.dragged[k])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_earlier(p, state, scratch, op, first, last):
     """From ``sequence[last]`` to the start of the segment, with the edges between it reads."""
     _lend(state, scratch, first, last)
@@ -321,7 +321,7 @@ def _move_earlier(p, state, scratch, op, first, last):
         _put(state, put - 1 - k, scratch.dragged[k])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _move_transfer(p, state, scratch, rng):
     """An edge between two devices goes past others, between its producer and its consumer."""
     edges = len(p.consumers)
@@ -356,12 +356,12 @@ def _move_transfer(p, state, scratch, rng):
     _put(state, target, item)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _remote(p, state, edge):
     return state.device[p.edge_ends[edge, 0]] != state.device[p.edge_ends[edge, 1]]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _lend(state, scratch, first, last):
     """Note the segment of the sequence from `first` to `last` as it is."""
     scratch.reordered[0] = first
@@ -370,13 +370,13 @@ def _lend(state, scratch, first, last):
         scratch.segment[k] = state.sequence[first + k]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put(state, at, item):
     state.sequence[at] = item
     state.position[item if item >= 0 else len(state.device) - 1 - item] = at
 
 
-@njit(cache=True, nogil=True)
+@inner
 def restore_order(state, scratch):
     first = scratch.reordered[0]
     for k in range(scratch.reordered[1]):

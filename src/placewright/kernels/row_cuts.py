@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.net_costs import (
     combined,
     direct_seconds,
@@ -25,7 +25,7 @@ TOLERANCE = 1e-12  # of a device's memory
 LOW, HIGH = 0, 1
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def cut_row(p, order, row, limit, width, score, copies, taken, busy):
     """`[piece]` device of a split whose loads are at most `limit` seconds, all -1 if none is found.
 
@@ -63,7 +63,7 @@ def cut_row(p, order, row, limit, width, score, copies, taken, busy):
     return device_of
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _stage(
     p, order, start, device, low, high, limit, home, first, last, inside, charged, copies,
     taken, busy, reached, origin, sizes, step, parent, score,
@@ -128,7 +128,7 @@ def _stage(
             charged[p.piece_nets[k]] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep(reached, origin, sizes, step, position, parent, score):
     """Enter a position among those kept, best scores first, each once."""
     size = sizes[step]
@@ -153,7 +153,7 @@ def _keep(reached, origin, sizes, step, position, parent, score):
     sizes[step] = min(size + 1, len(reached))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _walk_back(order, row, reached, origin, step, k, device_of):
     while step > 0:
         before = origin[step, k]
@@ -162,21 +162,21 @@ def _walk_back(order, row, reached, origin, step, k, device_of):
         step, k = step - 1, before
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sent(p, net, device, other):
     if p.through_host:
         return host_seconds(p, net, device, 0)
     return direct_seconds(p, net, device, other)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _received(p, net, device, other):
     if p.through_host:
         return host_seconds(p, net, device, 1)
     return direct_seconds(p, net, other, device)
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _ends(p, position):
     """Per net, positions of its producer and of its first and last reader; -1 if not in the order.
 
@@ -198,7 +198,7 @@ def _ends(p, position):
     return home, first, last
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def crossing(p, order, latency, seconds_per_byte):
     """`[position]` seconds that the nets take which a cut before the position goes through."""
     position = np.full(len(p.memory), -1, dtype=np.int64)
@@ -214,7 +214,7 @@ def crossing(p, order, latency, seconds_per_byte):
     return np.cumsum(total)[: len(order) + 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def copies_sent(p, piece_stage):
     """`[net, 0 or 1]` to how many lower and higher stages each net is sent, 1 at the least."""
     copies = np.zeros((len(p.net_source), 2))

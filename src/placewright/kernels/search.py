@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 from placewright.kernels.mutations import (
     assign,
     below,
@@ -22,6 +22,7 @@ from placewright.kernels.mutations import (
     reassign,
     take_back,
 )
+from placewright.kernels.rows import copy_into
 from placewright.kernels.timing import time_sequence
 from placewright.kernels.within_memory import OVERFULL, if_memory_counts
 
@@ -30,7 +31,7 @@ POSITION, SINCE, CHOSEN = 0, 1, 2  # in the scan of `descend`
 COLDEST = 1e-300  # seconds; a temperature that still divides
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evaluate(p, state, scratch):
     """Seconds: the makespan of the current devices in the current sequence.
 
@@ -44,20 +45,20 @@ def evaluate(p, state, scratch):
     return if_memory_counts(p, state.device, state.sequence, makespan)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keep(state, value):
     """Take the current string, whose value is `value`, for the current and perhaps the best."""
     state.value[CURRENT] = value
     if value < state.value[BEST]:
         state.value[BEST] = value
-        state.best_unit_device[:] = state.unit_device
-        state.best_sequence[:] = state.sequence
+        copy_into(state.best_unit_device, state.unit_device)
+        copy_into(state.best_sequence, state.sequence)
 
 
 # -- simulated annealing ---------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling):
     """Simulated annealing; returns the temperature it ends with, for the next call.
 
@@ -79,7 +80,7 @@ def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling):
     return temperature
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mean_worsening(p, space, state, scratch, rng, evaluations):
     """Seconds by which a mutation of the devices makes the current value worse, if it does.
 
@@ -101,7 +102,7 @@ def mean_worsening(p, space, state, scratch, rng, evaluations):
 # -- (1+1) EA --------------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def evolve(p, space, state, scratch, rng, evaluations):
     """(1+1) EA: each unit gets another device with probability 1/n; kept unless it is worse.
 
@@ -133,7 +134,7 @@ def evolve(p, space, state, scratch, rng, evaluations):
 # -- local search ----------------------------------------------------------------------------
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def scatter(space, state, order, rng):
     """Every movable unit on a random device with room, in the given `order` of units.
 
@@ -164,7 +165,7 @@ def scatter(space, state, order, rng):
     return complete
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def descend(p, space, state, scratch, moves, scan, chosen_value, evaluations, best_move):
     """Moves of one unit to another device until none helps.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 from placewright.kernels.earliest_start import heap_pop, heap_push
 
 ALONE = -1
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def top_levels(op_weight, edge_weight, order, p):
     """`level[op]`: the longest path from the beginning to the op's start (Celeritas eq. 2).
 
@@ -26,7 +26,7 @@ def top_levels(op_weight, edge_weight, order, p):
     return level
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def depth_first_order(offsets, readers, waiting, roots):
     """A topological order that goes on, where it can, with what the last op made ready.
 
@@ -53,7 +53,7 @@ def depth_first_order(offsets, readers, waiting, roots):
     return order
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def breadth_first_order(offsets, readers, waiting, roots):
     """A topological order in which ops come as they became ready; see `depth_first_order`."""
     order = np.empty(len(waiting), dtype=np.int32)
@@ -70,7 +70,7 @@ def breadth_first_order(offsets, readers, waiting, roots):
     return order
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def order_by_label(offsets, readers, waiting, roots, position, label):
     """A topological order that stays with one label as long as it has a ready op.
 
@@ -119,7 +119,7 @@ def order_by_label(offsets, readers, waiting, roots, position, label):
     return order
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def cheapest_cuts(
     input_offsets, input_after, input_cost, memory, allowed, device_memory, limit, label, pure,
     reach,

@@ -11,8 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.net_costs import combined, direct_seconds, host_seconds, reads_forward
+from placewright.kernels.rows import copy_into
 
 COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in SparseState.parts
 ANY, FORWARD = 0, 1  # in SparseState.present
@@ -72,7 +73,7 @@ def new_state(p: Any, piece_device: Any) -> SparseState:
     return state
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def refill(p, state):
     """All anew from `piece_device`: rounding errors do not add up."""
     state.parts[:] = 0.0
@@ -103,7 +104,7 @@ def refill(p, state):
             _elect(state, way, node)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fits(p, state):
     """Whether every device allows its pieces and has room for them."""
     for piece in range(len(state.piece_device)):
@@ -115,7 +116,7 @@ def fits(p, state):
     return True
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def value(state):
     """Seconds per input: the largest load of each pass, added up (pass 1 is idle but in GPipe)."""
     total = 0.0
@@ -124,13 +125,13 @@ def value(state):
     return total
 
 
-@njit(cache=True, nogil=True)
+@inner
 def busiest(state, way):
     """The device of the largest load."""
     return state.tree[way, 1]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def move(p, state, piece, target):
     """Put `piece` on `target`, allowed or not, room or not; `settle` or `restore` comes next."""
     origin = state.piece_device[piece]
@@ -156,7 +157,7 @@ def move(p, state, piece, target):
     _enter(state, piece, target)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def settle(p, state):
     """The loads of touched devices, and the largest of all, after moves that are to stay."""
     for k in range(state.touched_count[0]):
@@ -171,17 +172,18 @@ def settle(p, state):
     state.touched_count[0] = 0
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def restore(state):
     """Seconds as they were at the last `settle`, after the moves since were made undone."""
     for k in range(state.touched_count[0]):
         device = state.touched[k]
         state.is_touched[device] = False
-        state.parts[:, :, device] = state.before[device]
+        for part in range(state.parts.shape[0]):
+            copy_into(state.parts[part, :, device], state.before[device, part])
     state.touched_count[0] = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def load_now(p, state, way, device):
     """Busy seconds of a device in a pass, moves that are not settled yet included."""
     return combined(
@@ -192,16 +194,17 @@ def load_now(p, state, way, device):
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _touch(state, device):
     if not state.is_touched[device]:
         state.is_touched[device] = True
-        state.before[device] = state.parts[:, :, device]
+        for part in range(state.parts.shape[0]):
+            copy_into(state.before[device, part], state.parts[part, :, device])
         state.touched[state.touched_count[0]] = device
         state.touched_count[0] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _pay(p, state, net, sign):
     """Add (sign 1) or take away (-1) what the net costs where its pieces are now."""
     source = state.piece_device[p.net_source[net]]
@@ -227,7 +230,7 @@ def _pay(p, state, net, sign):
         state.parts[OUTGOING, out_way, source] += sign * host_seconds(p, net, source, 0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _count_reader(p, state, net, device, forward, change):
     """One reader more (change 1) or less (-1) on the device."""
     first = p.reader_offsets[net]
@@ -244,11 +247,11 @@ def _count_reader(p, state, net, device, forward, change):
         state.present[k, FORWARD] += change
     if state.present[k, ANY] == 0:
         state.reader_device[k] = state.reader_device[end - 1]
-        state.present[k] = state.present[end - 1]
+        copy_into(state.present[k], state.present[end - 1])
         state.sizes[net] -= 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _elect(state, way, node):
     one, two = state.tree[way, 2 * node], state.tree[way, 2 * node + 1]
     if two >= 0 and (one < 0 or state.load[way, two] > state.load[way, one]):
@@ -256,7 +259,7 @@ def _elect(state, way, node):
     state.tree[way, node] = one
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _enter(state, piece, device):
     """Into the ring of the pieces on the device."""
     first = state.first_on[device]
@@ -269,7 +272,7 @@ def _enter(state, piece, device):
     state.previous_on[piece], state.next_on[piece] = before, first
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _leave(state, piece, device):
     after, before = state.next_on[piece], state.previous_on[piece]
     if after == piece:

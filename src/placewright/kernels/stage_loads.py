@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Floats
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 
 Whole = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ class Costs(NamedTuple):
     move_after: Whole
 
 
-@njit(cache=True)
+@kernel
 def charges(way, once, produced, low_reads, high_reads, reads, forward_reads, low):
     """What a net means for one stage: bit ``4 · (out or in) + 2 · pass + (low or high)`` each.
 
@@ -102,7 +102,7 @@ class Chain(NamedTuple):
     row_of: Floats
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def chain_rows(nets, costs, chain, piece_stage, stage_kind, count):
     """`rows[stage, row]`: what each of `count` stages is charged, memory and misfits included.
 
@@ -144,7 +144,7 @@ def chain_rows(nets, costs, chain, piece_stage, stage_kind, count):
     return rows
 
 
-@njit(cache=True)
+@inner
 def _pay(nets, chain, rows, net, direction, way, stage_kind, stage, other):
     kind = stage_kind[stage]
     if other == UNPLACED:
@@ -158,7 +158,7 @@ def _pay(nets, chain, rows, net, direction, way, stage_kind, stage, other):
         rows[stage, row] += seconds * chain.row_of[direction, way, row]
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def adjacent_nets(piece_count, producer, offsets, readers, reader_ways):
     """CSR `(offsets[piece], nets, ways)`: the nets a piece produces (way 0) or reads."""
     starts = np.zeros(piece_count + 1, dtype=np.int64)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.arrays import NOT_SENT
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def time_sequence(
     p,
     device,
@@ -89,7 +89,7 @@ def time_sequence(
     return makespan
 
 
-@njit(cache=True)
+@kernel(allocates=True)
 def repeat_timing(p, device, sequence, repeats):
     """Evaluate the same sequence `repeats` times, as a search would; for benchmarks."""
     n, edges = p.op_time.shape[0], len(p.consumers)

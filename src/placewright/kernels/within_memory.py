@@ -15,7 +15,7 @@ from numba import types
 from numba.extending import overload
 
 from placewright.kernels.arrays import NOT_SENT
-from placewright.kernels.compiled import njit
+from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.earliest_start import heap_pop, heap_push
 from placewright.kernels.timing import time_sequence
 
@@ -40,7 +40,7 @@ class Lives(NamedTuple):
     number: Any  # [life] itself: which of two that end at once is the first
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def time_within_memory(
     p, device, sequence, op_ready, op_finish, edge_finish, device_free, channel_free,
     op_start, edge_start,
@@ -90,7 +90,7 @@ def _if_memory_counts(p, device, sequence, makespan):
     return lambda p, device, sequence, makespan: value_within_memory(p, device, sequence)
 
 
-@njit(cache=True, nogil=True)
+@kernel(allocates=True)
 def value_within_memory(p, device, sequence):
     """The same, for those who want nothing but the makespan."""
     n, edges = len(device), len(p.consumers)
@@ -100,7 +100,7 @@ def value_within_memory(p, device, sequence):
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _by_start(sequence, op_start, op_finish, edge_start, edge_finish, edge_producer):
     """The items by start, then finish, then as they were."""
     start, finish = np.empty(len(sequence)), np.empty(len(sequence))
@@ -118,7 +118,7 @@ def _by_start(sequence, op_start, op_finish, edge_start, edge_finish, edge_produ
     return sequence[by_finish][np.argsort(start[by_finish], kind="mergesort")]
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _gated(
     p, device, sequence, op_ready, op_finish, edge_finish, device_free, channel_free,
     op_start, edge_start,
@@ -180,7 +180,7 @@ def _gated(
     return makespan
 
 
-@njit(cache=True, nogil=True)
+@inner(allocates=True)
 def _lives(p, device):
     """Nothing alive yet: the memory beside what ops keep, and how often each life is used."""
     tensors, device_count = len(p.tensor_bytes), p.op_time.shape[1]
@@ -206,7 +206,7 @@ def _lives(p, device):
     return Lives(free, where, size, uses, np.zeros(count), np.empty(count), number.copy(), number)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _copy_of(p, edge, target):
     tensors = len(p.tensor_bytes)
     if p.by_tensor:
@@ -214,7 +214,7 @@ def _copy_of(p, edge, target):
     return tensors + edge
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _needed(p, device, lives, op, d):
     """Bytes that the op's tensors take; less what an op of no length reads as the last."""
     instant = p.op_time[op, d] == 0.0
@@ -233,7 +233,7 @@ def _needed(p, device, lives, op, d):
     return needed
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _wait(lives, ending, start, d, needed):
     """When there is room, from `start` on, `inf` if never; and how many lives are still to end."""
     while ending > 0 and (lives.end_key[0] <= start or needed > lives.free[d]):
@@ -244,7 +244,7 @@ def _wait(lives, ending, start, d, needed):
     return (start if needed <= max(lives.free[d], 0.0) else np.inf), ending
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _use(lives, ending, life, finish):
     """A use of a life is over at `finish`; after the last, when it ends is known."""
     lives.uses[life] -= 1
@@ -254,7 +254,7 @@ def _use(lives, ending, life, finish):
     return heap_push(lives.end_key, lives.end_life, ending, lives.until[life], life, lives.number)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _make_and_read(p, device, lives, ending, op, d, finish):
     """The op's tensors are alive until their last use, and those it reads are used once more."""
     for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
@@ -268,7 +268,7 @@ def _make_and_read(p, device, lives, ending, op, d, finish):
     return ending
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _arrive(p, device, edge, target, finish, op_ready, edge_finish):
     """The tensor of `edge` is at `target`, for all that read it there if it is sent once."""
     first, last = edge, edge + 1

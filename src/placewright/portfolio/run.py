@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
@@ -34,6 +34,9 @@ ROUND = 2
 SHORT_SECONDS = 4.0
 """A run that takes no longer than workers take to start is done in this process."""
 
+COMPILING_SECONDS = 20.0
+"""After which a run on a machine that is new to it begins with the members that are ready."""
+
 LISTENING = 0.1  # seconds between two looks at the clock
 LAST_WORDS = 0.3  # seconds that workers get to tell what they have when time is up
 MOST_ENTRIES = 40_000_000
@@ -55,35 +58,38 @@ class Run:
         interrupts: Interrupts,
         cluster: RayCluster | None = None,
     ) -> None:
-        on_progress("a first bound", 0.0)
-        with compiling() as compiled:
-            self.started = time.monotonic()
-            self.standing = Standing(problem, origin)
-        self.started += compiled()
         self.problem, self.limits, self.processes = problem, limits, processes
         self.observer, self.on_progress, self.interrupts = observer, on_progress, interrupts
         self.cluster = cluster
         self.checkpoint = Checkpoint(checkpoint)
         in_iterations = limits.iterations is not None
-        self.rota = Rota(members_for(problem, in_iterations), origin.seed, in_iterations)
+        members = members_for(problem, in_iterations)
+        cold = [] if in_iterations else self._warm_up(members)
+        on_progress("a first bound", 0.0)
+        with compiling() as compiled:
+            self.started = time.monotonic()
+            self.standing = Standing(problem, origin)
+        self.started += compiled()
+        ready = [each for each in members if each not in cold]
+        self.rota = Rota(ready, origin.seed, in_iterations)
         self.seconds = math.nan
         self.running: dict[int, _Turn] = {}
         self.lost = 0  # workers
         self.hearing = Lock()
         self.refusals: dict[str, str] = {}
         self.why_infeasible = ""
+        if cold:
+            self._tell("failure", "auto", _left_out(cold))
 
     # -- the outline -----------------------------------------------------------------------------
 
     def go(self, start: Placement | None) -> None:
         """Instant members, then all the others on a crew until a limit is reached."""
         try:
-            self._warm_up(each for each in self.rota.members if each.is_instant(self.problem))
             if start is not None:
                 self._take(Found(start), "the plan to start from", fatal=True)
             self._instant_members()
             if not self._is_over:
-                self._warm_up(self.rota.members)
                 with self._crew() as crew:
                     if self.limits.iterations is None:
                         self._until_time_is_up(crew)
@@ -108,16 +114,14 @@ class Run:
                 self._begin(alone, 0, task)
             self._listen(alone, 0.0)
 
-    def _warm_up(self, members: Iterable[Member]) -> None:
-        """What is compiled takes none of the run's time."""
-        if self.limits.iterations is not None:
-            return
-        began = time.monotonic()
+    def _warm_up(self, members: list[Member]) -> list[Member]:
+        """What is compiled takes none of the run's time; who could not be in time."""
+        objective = self.problem.options.objective
         with self._interruptible():
-            warm_up(self.problem.options.objective, members, self._warming)
+            cold = warm_up(objective, members, self._warming, COMPILING_SECONDS, self.processes)
         if self.interrupts.came:
             raise KeyboardInterrupt
-        self.started += time.monotonic() - began
+        return cold
 
     def _warming(self, stage: str, share: float) -> None:
         """A compiler may lose the exception of an interrupt: the next look finds that it came."""
@@ -345,3 +349,11 @@ class _Turn:
         self.task = task
         self.started = time.monotonic()
         self.better = False
+
+
+def _left_out(cold: list[Member]) -> str:
+    names = ", ".join(dict.fromkeys(each.title for each in cold))
+    return (
+        f"without {names} this time, whose kernels are not compiled yet: each run goes on with "
+        "that, 'placewright warm-up' does it at once"
+    )

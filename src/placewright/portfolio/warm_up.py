@@ -2,8 +2,8 @@
 
 A kernel is compiled when it is first used and kept on disk once that is done. A worker that is
 stopped in the middle of it leaves nothing behind, so that runs of some seconds would never get
-over it. So the first run on a machine has each of its members plan something tiny; a file beside
-the kernels, or in the user's cache, remembers that it did.
+over it. So the first run on a machine has each of its members plan something tiny, in a process
+per core; a file beside the kernels, or in the user's cache, remembers that it did.
 """
 
 from __future__ import annotations
@@ -12,35 +12,130 @@ import hashlib
 import math
 import os
 import sys
+import time
+from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from placewright import planners
+from placewright.bounds import lower_bound
 from placewright.planners.base import Progress
-from placewright.portfolio.members import MEMBERS, Member
+from placewright.portfolio.members import INSTANT, MEMBERS, Member
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
+from placewright.processes import start_worker
 
 SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
+SEARCH = "annealing"  # takes part for every objective
+LISTENING = 0.1  # seconds between two looks at the clock
 
 
-def warm_up(objective: str, members: Iterable[Member], on_progress: Progress) -> list[str]:
-    """Have each of `members` plan once, but for those that have on this machine; who did."""
-    cold = {marker: each for each in members if not (marker := _marker(objective, each)).exists()}
-    for number, (marker, member) in enumerate(cold.items()):
-        on_progress(f"compiling {member.title} (once on this machine)", number / len(cold))
-        options = dict(member.options) | dict(member.effort or {})
-        task = Task(number, member, options, SECONDS, 0, None, math.inf)
-        _rehearse(member, _tiny(objective))
-        perform(_tiny(objective), task, _silence)
-        with suppress(OSError):  # then it is done again the next time, in a moment
-            marker.parent.mkdir(parents=True, exist_ok=True)
-            marker.touch()
-    return [each.title for each in cold.values()]
+def cold_members(objective: str, members: Iterable[Member]) -> list[Member]:
+    """Those whose kernels are not compiled on this machine, the most useful first."""
+    by_marker = {_marker(objective, each): each for each in members}
+    cold = [member for marker, member in by_marker.items() if not marker.exists()]
+    return sorted(cold, key=_urgency)
+
+
+def warm_up(
+    objective: str,
+    members: Iterable[Member],
+    on_progress: Progress,
+    seconds: float = math.inf,
+    processes: int | None = None,
+) -> list[Member]:
+    """Have each of `members` plan once, but for those that have on this machine; who could not.
+
+    What a run begins with is compiled in any case, the rest until `seconds` are over. A process
+    beside this one for each core, unless there is little to do.
+    """
+    cold = deque(cold_members(objective, members))
+    cores = min(processes or os.cpu_count() or 1, len(cold))
+    deadline = time.monotonic() + seconds
+    if cores > 1:
+        return _in_processes(objective, cold, on_progress, deadline, cores)
+    count = len(cold)
+    while cold and (_is_needed(cold[0]) or time.monotonic() < deadline):
+        member = cold.popleft()
+        on_progress(_stage(member), 1.0 - (len(cold) + 1) / count)
+        _compile(objective, member)
+    return list(cold)
+
+
+def _in_processes(
+    objective: str, cold: deque[Member], on_progress: Progress, deadline: float, cores: int
+) -> list[Member]:
+    """A process that breaks down costs its member, which is then compiled when it is used."""
+    count, busy = len(cold), dict[Connection, Member]()
+    workers = []
+    try:
+        for _ in range(cores):
+            connection, theirs = Pipe()
+            workers.append(start_worker(_serve, theirs, objective))
+            theirs.close()
+            _hand_out(cold, connection, busy)
+        while busy and (any(map(_is_needed, busy.values())) or time.monotonic() < deadline):
+            share = 1.0 - (len(cold) + len(busy)) / count
+            on_progress(_stage(next(iter(busy.values()))), share)
+            ended = wait(list(busy), timeout=LISTENING)
+            for connection in [each for each in busy if each in ended]:
+                del busy[connection]
+                with suppress(EOFError, OSError):
+                    connection.recv()
+                    _hand_out(cold, connection, busy)
+        return [*busy.values(), *cold]
+    finally:
+        for worker in workers:
+            worker.kill()
+        for worker in workers:
+            worker.join()
+
+
+def _hand_out(cold: deque[Member], to: Connection, busy: dict[Connection, Member]) -> None:
+    if cold:
+        busy[to] = cold.popleft()
+        to.send(busy[to])
+
+
+def _serve(connection: Connection, objective: str) -> None:
+    """In a worker: compile for one member after another."""
+    while True:
+        _compile(objective, connection.recv())
+        connection.send(True)
+
+
+def _compile(objective: str, member: Member) -> None:
+    options = dict(member.options) | dict(member.effort or {})
+    task = Task(0, member, options, SECONDS, 0, None, math.inf)
+    _rehearse(member, _tiny(objective))
+    lower_bound(_tiny(objective))
+    perform(_tiny(objective), task, _silence)
+    marker = _marker(objective, member)
+    with suppress(OSError):  # then it is done again the next time, in a moment
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+
+
+def _stage(member: Member) -> str:
+    return f"compiling {member.title} (once on this machine)"
+
+
+def _is_needed(member: Member) -> bool:
+    """Nothing is worth beginning without a first plan and somebody to make it better."""
+    return member.name in INSTANT or member.name == SEARCH
+
+
+def _urgency(member: Member) -> int:
+    """The first plan, then what makes it better, then what proves how good it is."""
+    if _is_needed(member):
+        return 0
+    return {"search": 1, "prove": 2, "construct": 3}[member.role]
 
 
 def everybody(objective: str) -> list[Member]:

@@ -1,0 +1,50 @@
+"""Rows of numbers by loops: array expressions take many times as long to compile."""
+
+from __future__ import annotations
+
+import math
+
+from placewright.kernels.compiled import inner
+
+
+@inner
+def copy_into(target, source):
+    """What `target[:] = source` does, for rows of one length."""
+    for i in range(len(target)):
+        target[i] = source[i]
+
+
+@inner
+def copy_table(target, source):
+    """The same for tables ``[row, column]``."""
+    for row in range(len(target)):
+        copy_into(target[row], source[row])
+
+
+@inner
+def largest_of(values):
+    """What `values.max()` does, for a row that is not empty."""
+    largest = values[0]
+    for value in values[1:]:
+        largest = max(largest, value)
+    return largest
+
+
+@inner
+def total_of(values):
+    """What `values.sum()` does."""
+    total = 0.0
+    for value in values:
+        total += value
+    return total
+
+
+@inner
+def tilt(weight, gains, largest, pace):
+    """A step of multiplicative weights, to a sum of 1: more for what gains more than the mean."""
+    mean = total_of(gains) / len(gains)
+    for i in range(len(weight)):
+        weight[i] *= math.exp(pace * (gains[i] - mean) / largest)
+    total = total_of(weight)
+    for i in range(len(weight)):
+        weight[i] /= total
