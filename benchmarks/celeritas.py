@@ -26,11 +26,11 @@ from rich.console import Console
 from rich.table import Table
 
 from placewright import planners
+from placewright.analysis.orders import mean_edge_time
+from placewright.budget import Budget, no_progress
 from placewright.coarsen.contraction import contract
-from placewright.coarsen.orders import mean_edge_time
 from placewright.coarsen.sequential import ccr, sequential_groups
 from placewright.errors import InfeasibleError, MissingExtraError
-from placewright.planners.base import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve

@@ -20,11 +20,11 @@ import numpy as np
 
 from placewright import planners
 from placewright.bounds import lower_bound
+from placewright.budget import Budget, no_progress
 from placewright.coarsen import coarsen
 from placewright.errors import PlacewrightError
 from placewright.plan import Plan
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.milp.one_node import repeated_on_hosts
+from placewright.planners.latency.exact.one_node import repeated_on_hosts
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate import evaluate

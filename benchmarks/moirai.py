@@ -35,12 +35,13 @@ from rich.table import Table
 
 from placewright import planners
 from placewright.bounds import Bound, lower_bound
+from placewright.budget import Budget, Progress
 from placewright.coarsen.contraction import Contraction, contract
 from placewright.coarsen.fusion import fusion_groups
 from placewright.coarsen.sequential import sequential_groups
 from placewright.errors import PlacewrightError
 from placewright.graph import Ints
-from placewright.planners.base import Budget, NoRoomError, Planner, Progress, Proposal
+from placewright.planners.base import NoRoomError, Planner, Proposal
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement

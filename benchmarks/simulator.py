@@ -17,14 +17,14 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.importers import load
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.timing import repeat_timing
+from placewright.kernels.latency.timing import repeat_timing
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners import create
-from placewright.planners.base import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement

@@ -11,7 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 import placewright as pw
-from placewright.planners.base import Budget, LatencyPlanner, MemoryAccount, Progress, Proposal
+from placewright.budget import Budget, Progress
+from placewright.planners.base import LatencyPlanner, MemoryAccount, Proposal
 from placewright.simulate.latency import time_placement
 
 

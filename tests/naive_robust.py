@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from placewright.kernels import robust as kernel
+from placewright.kernels.latency import robust as kernel
 from tests import naive
 from tests.naive_search import Searcher, edges_of, tensors_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from placewright.kernels import mutations
+from placewright.kernels.latency import mutations
 from tests import naive
 
 

@@ -15,9 +15,9 @@ from random import Random
 import numpy as np
 
 from placewright.errors import PlacewrightError
-from placewright.formats import ProblemEntry
+from placewright.formats.problems import read_problem
+from placewright.formats.schema import ProblemEntry
 from placewright.plan import Placement
-from placewright.problem_files import read_problem
 from placewright.simulate import evaluate
 
 NOT_THERE = (

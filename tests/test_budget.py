@@ -3,8 +3,8 @@
 import math
 import time
 
+from placewright.budget import Budget, Silence
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Silence
 
 
 class Recorder:

@@ -20,9 +20,10 @@ from placewright import planners
 from placewright.cli.app import app
 from placewright.cluster import Cluster
 from placewright.coarsen import COARSENINGS
-from placewright.costs.catalog import complete, presets
+from placewright.costs.catalog import complete
+from placewright.costs.clusters import presets
 from placewright.errors import PlacewrightError
-from placewright.formats import FORMATS, json_schema
+from placewright.formats.schema import FORMATS, json_schema
 from placewright.graph import Graph
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -233,13 +234,20 @@ def test_the_judge_shares_no_code_with_what_it_judges():
     assert judges == {"errors", "outcome", "plan", "problem", "units", "verify"}
 
 
-DATA = ["graph", "cluster", "options", "problem", "problem_files", "route_files", "outcome", "plan"]
+DATA = ["graph", "cluster", "options", "problem", "outcome", "plan"]
 
 
 @pytest.mark.parametrize("name", DATA)
 def test_data_modules_know_only_data(name):
-    known = {*DATA, "errors", "units", "files", "formats", "__version__"}
-    assert imports(SOURCE / f"{name}.py") <= known
+    assert imports(SOURCE / f"{name}.py") <= {*DATA, "errors", "units", "stored"}
+
+
+def test_the_design_page_draws_every_room():
+    text = (DOCS / "design.md").read_text("utf-8")
+    folders = [each.parent.relative_to(SOURCE).as_posix() for each in SOURCE.rglob("__init__.py")]
+    files = [each.name for each in SOURCE.glob("*.py") if not each.name.startswith("__")]
+    rooms = [*files, *(f"{each}/" for each in folders if each != ".")]
+    assert [each for each in rooms if f"`{each}`" not in text] == []
 
 
 def test_nothing_imports_the_command_line():

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright import formats
 from placewright.errors import FormatError, GraphError
+from placewright.formats import schema as formats
 from placewright.graph import DTYPES, Graph, GraphBuilder, frozen, topological_order
 from tests.strategies import graphs
 

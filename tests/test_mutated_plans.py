@@ -25,13 +25,13 @@ from hypothesis import HealthCheck, Phase, assume, given, seed, settings
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 
+from placewright.analysis.slots import placement_of, slot_of
 from placewright.bounds import lower_bound
 from placewright.errors import GraphError, InfeasibleError, InputError, VerificationError
-from placewright.formats import ProblemEntry
+from placewright.formats.problems import read_problem
+from placewright.formats.schema import ProblemEntry
 from placewright.outcome import BatchSchedule, Schedule
 from placewright.plan import Placement, Plan
-from placewright.planners.invocation.base import placement_of, slot_of
-from placewright.problem_files import read_problem
 from placewright.simulate import evaluate
 from placewright.solving import quick_planners, solve
 from placewright.verify import verify

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.errors import GraphError, InfeasibleError, OptionError
-from placewright.formats import ProblemEntry
+from placewright.formats.problems import problem_document, read_problem
+from placewright.formats.schema import ProblemEntry
 from placewright.options import Options, chosen_options
 from placewright.problem import Problem
-from placewright.problem_files import problem_document, read_problem
 from tests.strategies import problems
 
 INF = math.inf

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright import route_files
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import GraphError
-from placewright.formats import ProblemEntry
+from placewright.formats import routes as route_files
+from placewright.formats.problems import problem_document, read_problem
+from placewright.formats.schema import ProblemEntry
 from placewright.planning import make_problem
 from placewright.problem import Problem
-from placewright.problem_files import problem_document, read_problem
 from tests.strategies import problems
 from tests.test_problem import small
 
@@ -186,7 +186,7 @@ def test_a_large_cluster_is_written_once_for_all_alike(large, monkeypatch):
     assert len(document["ops"]["time"][0]) == len(set(large.device_kinds))
     assert_same_bits(reread(document), large)
     monkeypatch.setattr(route_files, "WORTH", large.device_count**3)
-    monkeypatch.setattr("placewright.problem_files.WORTH", large.device_count**3)
+    monkeypatch.setattr("placewright.formats.problems.WORTH", large.device_count**3)
     plain = problem_document(large)
     assert plain["routes"].keys() == {"latency", "seconds_per_byte", "channels", "channel_names"}
     assert len(json.dumps(plain)) > 4 * len(json.dumps(document))
@@ -194,7 +194,7 @@ def test_a_large_cluster_is_written_once_for_all_alike(large, monkeypatch):
 
 def test_plain_tables_of_a_large_cluster_are_read(large, monkeypatch):
     monkeypatch.setattr(route_files, "WORTH", large.device_count**3)
-    monkeypatch.setattr("placewright.problem_files.WORTH", large.device_count**3)
+    monkeypatch.setattr("placewright.formats.problems.WORTH", large.device_count**3)
     document = problem_document(large)
     assert "time_column" not in document["devices"]
     assert_same_bits(reread(document), large)

@@ -16,14 +16,15 @@ from hypothesis import assume, given
 
 from placewright import planners
 from placewright.bounds import Bound
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
 from placewright.graph import Graph, GraphBuilder
 from placewright.kernels import compiling
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, LatencyPlanner, NoRoomError, Proposal, no_progress
-from placewright.planners.list_scheduling import Heft
+from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal
+from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.problem import Problem
 from placewright.solving import best_of, compare, no_plan, quick_planners, solve
@@ -112,7 +113,9 @@ def test_a_proved_bound_worse_than_ours_is_not():
 
 
 def test_a_bound_given_is_not_computed_again(monkeypatch):
-    monkeypatch.setattr("placewright.bounds.latency.lower_bound", lambda _: pytest.fail("it was"))
+    monkeypatch.setattr(
+        "placewright.bounds.latency.paths.lower_bound", lambda _: pytest.fail("it was")
+    )
     found = solve(chain([1, 1], [9, 9]), "heft", bound=Bound(1.5, "given"))
     assert (found.lower_bound, found.bound_source) == (1.5, "given")
 
@@ -331,7 +334,7 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     def plan(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placewright.planners.simple.MTopo.plan", plan)
+    monkeypatch.setattr("placewright.planners.latency.construct.simple.MTopo.plan", plan)
 
 
 def test_an_interruption_keeps_the_plans_there_are_and_starts_no_other(interrupted):
@@ -368,7 +371,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     class Counted(Budget):
         left = property(lambda budget: budget.seconds - now[0])
 
-    monkeypatch.setattr("placewright.planners.base.Budget", Counted)
+    monkeypatch.setattr("placewright.budget.Budget", Counted)
     return now
 
 

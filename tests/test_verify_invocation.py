@@ -9,12 +9,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.slots import placement_of, slot_of
 from placewright.graph import GraphBuilder
-from placewright.kernels.invocation import latency
+from placewright.kernels.invocation.timing import latency
 from placewright.options import Options
 from placewright.outcome import Invocations
 from placewright.plan import Placement, Plan
-from placewright.planners.invocation.base import placement_of, slot_of
 from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
 from placewright.verify import verify

@@ -6,15 +6,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from placewright.analysis.warm_start import starting_placement
 from placewright.cli.app import app
 from placewright.errors import InputError, OptionError, VerificationError
-from placewright.improving import improve
 from placewright.plan import Plan
-from placewright.planning import make_problem, plan
+from placewright.planning import improve, make_problem, plan
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
-from placewright.warm_start import starting_placement
 from tests.test_solving import chain
 from tests.test_verify_invocation import chain as invocation_chain
 from tests.test_verify_invocation import plan_of as subgraphs_of

@@ -8,8 +8,9 @@
 Everything imported here is light; kernels, frameworks and file formats load when first used.
 """
 
+import placewright.formats  # noqa: F401 - it tells the data how they are kept
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import (
     ClusterError,
@@ -27,17 +28,15 @@ from placewright.errors import (
 )
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers import Imported, load
-from placewright.improving import improve
 from placewright.options import Options
 from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Schedule, Transfers
 from placewright.plan import Placement, Plan
-from placewright.planning import plan
+from placewright.planning import improve, plan
 from placewright.problem import Problem
-from placewright.remarks import remarks
+from placewright.report.remarks import remarks
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
-
-__version__ = "0.1.0"
+from placewright.version import __version__
 
 __all__ = [
     "BatchSchedule",

@@ -14,15 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
-from placewright import files
 from placewright.errors import ClusterError
-
-FORMAT = "placewright.cluster/1"
-UNLIMITED = "unlimited"
+from placewright.stored import Stored
 
 
 @dataclass(frozen=True)
@@ -102,7 +98,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(Stored):
     """Devices, optional switches (endpoints that compute nothing), and links between them.
 
     `routing` says how two devices reach each other: ``widest`` takes the path with the largest
@@ -149,104 +145,3 @@ class Cluster:
     @property
     def device_count(self) -> int:
         return len(self.devices)
-
-    def to_document(self) -> dict[str, Any]:
-        """The cluster as a ``placewright.cluster/1`` object (bytes, B/s, seconds)."""
-        document: dict[str, Any] = {"format": FORMAT, "name": self.name}
-        if self.description:
-            document["description"] = self.description
-        if self.routing != "widest":
-            document["routing"] = self.routing
-        if self.host_memory:
-            document["host_memory"] = self.host_memory
-        document["devices"] = [_device_entry(device) for device in self.devices]
-        if self.switches:
-            document["switches"] = list(self.switches)
-        document["links"] = [_link_entry(link) for link in self.links]
-        return document
-
-    def save(self, path: str | Path) -> None:
-        """Write the cluster as YAML (``.yaml``, ``.yml``) or JSON."""
-        if Path(path).suffix.lower() in (".yaml", ".yml"):
-            import yaml
-
-            text = yaml.safe_dump(self.to_document(), sort_keys=False, allow_unicode=True)
-            files.write_text(path, text)
-        else:
-            files.write_json(path, self.to_document())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Cluster:
-        """Read a cluster file, YAML or JSON; FormatError or ClusterError name the fault."""
-        return cls.from_document(files.read_document(path), path)
-
-    @classmethod
-    def from_document(cls, document: Any, path: str | Path = "cluster") -> Cluster:
-        """Read a ``placewright.cluster/1`` object; FormatError or ClusterError name the fault."""
-        from placewright.formats import ClusterFile  # pydantic is slow to import
-
-        files.check_format(document, FORMAT, path)
-        content = files.validate(ClusterFile, document, path)
-        try:
-            devices = tuple(
-                Device(**entry.model_dump() | {"memory": _number(entry.memory)})
-                for entry in content.devices
-            )
-            links = tuple(
-                Link(
-                    entry.between[0],
-                    entry.between[1],
-                    bandwidth=_number(entry.bandwidth) or math.inf,
-                    reverse_bandwidth=_number(entry.reverse_bandwidth),
-                    latency=entry.latency,
-                    duplex=entry.duplex,
-                    channel=entry.channel,
-                )
-                for entry in content.links
-            )
-            return cls(
-                content.name,
-                devices,
-                links,
-                tuple(content.switches),
-                content.routing,
-                content.host_memory,
-                content.description,
-            )
-        except ClusterError as error:
-            raise ClusterError(f"{path}: {error}") from None
-
-
-def _number(value: float | str | None) -> float | None:
-    return math.inf if isinstance(value, str) else value
-
-
-def _amount(value: float) -> float | str:
-    return UNLIMITED if math.isinf(value) else value
-
-
-def _device_entry(device: Device) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": device.name, "kind": device.kind, "host": device.host}
-    if device.memory is not None:
-        entry["memory"] = _amount(device.memory)
-    if device.peak_flops is not None:
-        entry["peak_flops"] = dict(device.peak_flops)
-    for what in ("memory_bandwidth", "launch_overhead", "compute_efficiency", "memory_efficiency"):
-        if getattr(device, what) is not None:
-            entry[what] = getattr(device, what)
-    if device.batch_sizes is not None:
-        entry["batch_sizes"] = list(device.batch_sizes)
-    return entry
-
-
-def _link_entry(link: Link) -> dict[str, Any]:
-    entry: dict[str, Any] = {"between": [link.a, link.b], "bandwidth": _amount(link.bandwidth)}
-    if link.reverse_bandwidth is not None:
-        entry["reverse_bandwidth"] = _amount(link.reverse_bandwidth)
-    if link.latency:
-        entry["latency"] = link.latency
-    if link.duplex != "full":
-        entry["duplex"] = link.duplex
-    if link.channel is not None:
-        entry["channel"] = link.channel
-    return entry

@@ -18,17 +18,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright import files
 from placewright.errors import GraphError
+from placewright.stored import Stored
 
-FORMAT = "placewright.graph/1"
 WHOLE_MEMORY = "whole_memory"
 """The attribute of a training graph whose parameter bytes have gradients and all else in them."""
 
@@ -74,7 +72,7 @@ def given_up(array: NDArray[Any]) -> NDArray[Any]:
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Graph(Stored):
     """A directed acyclic graph of ops and tensors.
 
     Per op (index order is the op's number everywhere):
@@ -183,104 +181,6 @@ class Graph:
         return int(level.max())
 
     # -- files ---------------------------------------------------------------------------------
-
-    def to_document(self) -> dict[str, Any]:
-        """The graph as a ``placewright.graph/1`` object; columns that say nothing are left out."""
-        ops: dict[str, Any] = {"name": list(self.op_names), "type": list(self.op_types)}
-        if any(self.op_modules):
-            ops["module"] = list(self.op_modules)
-        if any(dtype != "fp32" for dtype in self.op_dtypes):
-            ops["dtype"] = list(self.op_dtypes)
-        for column in ("flops", "bytes_read", "bytes_written", "parameter_bytes", "state_bytes"):
-            values = getattr(self, f"op_{column}")
-            if values.any():
-                ops[column] = values.tolist()
-        if self.is_training:
-            ops["backward"] = self.is_backward.tolist()
-        for column, values in (("twin", self.forward_twin), ("colocation", self.colocation)):
-            if (values >= 0).any():
-                ops[column] = values.tolist()
-        document: dict[str, Any] = {"format": FORMAT, "name": self.name, "ops": ops}
-        tensors: dict[str, Any] = {
-            "producer": self.tensor_producer.tolist(),
-            "bytes": self.tensor_bytes.tolist(),
-            "consumers": [self.consumers_of(t).tolist() for t in range(self.tensor_count)],
-        }
-        if any(self.tensor_names):
-            tensors["name"] = list(self.tensor_names)
-        document["tensors"] = tensors
-        if self.times:
-            document["times"] = {
-                kind: [None if np.isinf(value) else value for value in values.tolist()]
-                for kind, values in self.times.items()
-            }
-        if self.attributes:
-            document["attributes"] = dict(self.attributes)
-        if self.input_samples is not None:
-            document["input_samples"] = self.input_samples
-        return document
-
-    def save(self, path: str | Path) -> None:
-        files.write_json(path, self.to_document())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Graph:
-        return cls.from_document(files.read_document(path), path)
-
-    @classmethod
-    def from_document(cls, document: Any, path: str | Path = "graph") -> Graph:
-        """Read a ``placewright.graph/1`` object; FormatError or GraphError name the fault."""
-        files.check_format(document, FORMAT, path)
-        from placewright.formats import GraphFile  # pydantic is slow to import
-
-        content = files.validate(GraphFile, document, path)
-        ops, tensors = content.ops, content.tensors
-        n = len(ops.name)
-        producer_count = len(tensors.producer)
-
-        def column(name: str, default: Any, where: Any = ops, length: int = n) -> Any:
-            values = getattr(where, name)
-            if values is None:
-                return [default] * length
-            if len(values) != length:
-                raise GraphError(f"{name} has {len(values)} entries, expected {length}")
-            return values
-
-        def numbers(name: str, default: Any) -> NDArray[Any]:
-            return np.array(column(name, default))
-
-        try:
-            consumers = column("consumers", [], tensors, producer_count)
-            offsets = np.zeros(producer_count + 1, dtype=np.int64)
-            np.cumsum([len(each) for each in consumers], out=offsets[1:])
-            return cls(
-                name=content.name,
-                op_names=tuple(ops.name),
-                op_types=tuple(column("type", "op")),
-                op_modules=tuple(column("module", "")),
-                op_dtypes=tuple(column("dtype", "fp32")),
-                op_flops=numbers("flops", 0.0),
-                op_bytes_read=numbers("bytes_read", 0.0),
-                op_bytes_written=numbers("bytes_written", 0.0),
-                op_parameter_bytes=numbers("parameter_bytes", 0.0),
-                op_state_bytes=numbers("state_bytes", 0.0),
-                is_backward=numbers("backward", False),
-                forward_twin=numbers("twin", -1),
-                colocation=numbers("colocation", -1),
-                tensor_names=tuple(column("name", "", tensors, producer_count)),
-                tensor_producer=np.array(tensors.producer, dtype=np.int32),
-                tensor_bytes=np.array(column("bytes", 0.0, tensors, producer_count)),
-                consumer_offsets=offsets,
-                consumers=np.array([op for each in consumers for op in each], dtype=np.int32),
-                times={
-                    kind: np.array([np.inf if v is None else v for v in values], dtype=np.float64)
-                    for kind, values in (content.times or {}).items()
-                },
-                attributes=content.attributes or {},
-                input_samples=content.input_samples,
-            )
-        except GraphError as error:
-            raise GraphError(f"{path}: {error}") from None
 
 
 class GraphBuilder:

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 import numpy as np
 
-from placewright import files
-from placewright.errors import FormatError, GraphError, OptionError
 from placewright.graph import Floats, Ints, ReadOnly, frozen
-from placewright.outcome import KEYS, BatchSchedule, Loads, Outcome, Schedule, read_outcome
+from placewright.outcome import BatchSchedule, Loads, Outcome, Schedule
 from placewright.problem import Problem
-from placewright.problem_files import problem_document, read_problem
+from placewright.stored import Stored
 
-if TYPE_CHECKING:
-    from placewright.formats import PlanFile
-
-FORMAT = "placewright.plan/1"
 OPTIMAL_GAP = 1e-4
 Status = Literal["optimal", "feasible"]
 
@@ -68,7 +61,7 @@ def numbered(device: Ints, subgraph: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Stored):
     """A placement, what it comes to, its value and the proof of how good that is.
 
     `value` and `lower_bound` are seconds; `bound_source` says which argument proves the bound.
@@ -159,119 +152,3 @@ class Plan:
         names = self.problem.device_names
         first = self.placement.device.reshape(self.problem.op_count, -1)[:, 0]
         return {op: names[device] for op, device in zip(self.problem.op_names, first, strict=True)}
-
-    def save(self, path: str | Path) -> None:
-        """Write a plan file (``placewright.plan/1``), whole or not at all."""
-        files.write_json(path, self.to_document())
-
-    @classmethod
-    def load(cls, path: str | Path) -> Plan:
-        """Read a plan file. Whether the plan is right is for `verify` to say."""
-        return cls.from_document(files.read_document(path), path)
-
-    def to_document(self) -> dict[str, Any]:
-        """The plan as a ``placewright.plan/1`` object."""
-        from placewright import __version__
-
-        document = {
-            "format": FORMAT,
-            "version": __version__,
-            "source": self.source,
-            "planner": {
-                "name": self.planner,
-                "seed": self.seed,
-                "options": dict(self.planner_options),
-                "coarsening": self.coarsening,
-            },
-            "value": self.value,
-            "lower_bound": self.lower_bound,
-            "bound_source": self.bound_source,
-            "status": self.status,
-            "placement": self.placement.device.tolist(),
-        }
-        if self.placement.replicas:
-            document["replicas"] = [list(stage) for stage in self.placement.replicas]
-        if self.placement.subgraph is not None:
-            document["subgraph"] = self.placement.subgraph.tolist()
-        document[KEYS[self.problem.options.objective]] = self.outcome.to_document()
-        document["problem"] = problem_document(self.problem)
-        return document
-
-    @classmethod
-    def from_document(cls, document: Any, path: str | Path = "plan") -> Plan:
-        from placewright.formats import PlanFile  # pydantic is slow to import
-
-        files.check_format(document, FORMAT, path)
-        content = files.validate(PlanFile, document, path)
-        try:
-            problem = read_problem(content.problem)
-            key = KEYS[problem.options.objective]
-            entry = _only_outcome(content, key, problem.options.objective, path)
-            plan = cls(
-                problem=problem,
-                placement=Placement(
-                    _rectangle(content.placement, problem, path),
-                    replicas=tuple(tuple(stage) for stage in content.replicas or ()),
-                    subgraph=None if content.subgraph is None else np.array(content.subgraph),
-                ),
-                outcome=_outcome(key, entry, content.value, path),
-                value=content.value,
-                lower_bound=content.lower_bound,
-                bound_source=content.bound_source,
-                planner=content.planner.name,
-                seed=content.planner.seed,
-                planner_options=content.planner.options,
-                coarsening=content.planner.coarsening,
-                source=content.source,
-            )
-        except (GraphError, OptionError) as error:
-            raise FormatError(f"{path}: {error}") from None
-        object.__setattr__(plan, "stated_status", content.status)
-        return plan._checked(path)
-
-    def _checked(self, path: str | Path) -> Plan:
-        """FormatError if a column is not as long as there are ops."""
-        columns: dict[str, Any] = {"placement": self.placement.device}
-        if self.placement.subgraph is not None:
-            columns["subgraph"] = self.placement.subgraph
-        key = KEYS[self.problem.options.objective]
-        for name in ("op_start", "op_finish"):
-            if hasattr(self.outcome, name):
-                columns[f"{key}.{name}"] = getattr(self.outcome, name)
-        for what, column in columns.items():
-            if len(column) != self.problem.op_count:
-                raise FormatError(
-                    f"{path}: {what} has {len(column)} entries for {self.problem.op_count} ops"
-                )
-        return self
-
-
-def _only_outcome(content: PlanFile, key: str, objective: str, path: str | Path) -> Any:
-    """The entry of the objective's outcome; FormatError without it, or with another's besides."""
-    if (entry := getattr(content, key)) is None:
-        raise FormatError(f"{path}: field {key}: missing; a plan for {objective} has it")
-    for other in KEYS.values():
-        if other != key and getattr(content, other) is not None:
-            raise FormatError(
-                f"{path}: field {other}: belongs to another objective; a plan for {objective} has "
-                f"{key} in its place, so leave it out"
-            )
-    return entry
-
-
-def _outcome(key: str, entry: Any, value: float, path: str | Path) -> Outcome:
-    try:
-        return read_outcome(key, entry, value)
-    except ValueError:
-        raise FormatError(f"{path}: field {key}: a table has rows that differ in length") from None
-
-
-def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:
-    """The placement column: a device per op, or per op and input of a batch."""
-    width = problem.options.batch if problem.options.objective == "batch-throughput" else None
-    for op, row in enumerate(rows):
-        got = len(row) if isinstance(row, list) else None
-        if got != width:
-            wanted = "one device" if width is None else f"{width} devices, one per input"
-            raise FormatError(f"{path}: field placement.{op}: give {wanted}")
-    return np.array(rows, dtype=np.int32)

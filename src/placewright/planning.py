@@ -1,14 +1,15 @@
-"""`plan`: from a source and a cluster to one verified plan."""
+"""From a source and a cluster to one verified plan, and from a plan to a better one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright import planners
 from placewright.cluster import Cluster
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
@@ -17,9 +18,10 @@ from placewright.options import chosen_options
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
+from placewright.verify import verify
 
 if TYPE_CHECKING:
-    from placewright.planners.base import Progress
+    from placewright.budget import Progress
     from placewright.portfolio.events import Observer
 
 AUTO = "auto"
@@ -100,7 +102,7 @@ def plan_problem(
     on_progress: Progress | None = None,
 ) -> Plan:
     """`plan` for a problem that is made already."""
-    from placewright.planners.base import no_progress
+    from placewright.budget import no_progress
 
     start = None if warm_start is None else _start(warm_start, problem)
     if not asks_portfolio(planner, coarsening):
@@ -115,9 +117,9 @@ def plan_problem(
             source=source,
             on_progress=on_progress,
         )
-    from placewright.planners.auto import Auto
     from placewright.portfolio import Limits, best_plan
     from placewright.portfolio.events import warn_of_failures
+    from placewright.portfolio.planner import Auto
 
     asked = planners.create(AUTO, planner_options, problem.options.objective)
     assert isinstance(asked, Auto)
@@ -141,7 +143,7 @@ def asks_portfolio(planner: str, coarsening: str) -> bool:
 
 
 def _start(warm_start: Plan | str | Path, problem: Problem) -> Placement:
-    from placewright.warm_start import starting_placement
+    from placewright.analysis.warm_start import starting_placement
 
     if isinstance(warm_start, Plan):
         return starting_placement(warm_start, problem)
@@ -176,3 +178,41 @@ def make_problem(
         )
     chosen = chosen_options(source.options, options or {})
     return build_problem(source.graph, cluster, chosen, costs, pinned), source.source
+
+
+def improve(
+    plan: Plan | str | Path,
+    *,
+    planner: str = AUTO,
+    planner_options: Mapping[str, str] | None = None,
+    time_limit: float = float("inf"),
+    seed: int = 0,
+    checkpoint: str | Path | None = None,
+    on_event: Observer | None = None,
+    on_progress: Progress | None = None,
+) -> Plan:
+    """Plan the problem of `plan` again from where it stands; the better of the two plans.
+
+    With the better of the two bounds, unless the plan's own was above what is found now, and so
+    wrong. Raises VerificationError where `plan` does not hold.
+
+    >>> better = improve("plan.json", time_limit=60)        # doctest: +SKIP
+    """
+    old = plan if isinstance(plan, Plan) else Plan.load(plan)
+    verify(old).raise_if_failed()
+    new = plan_problem(
+        old.problem,
+        planner=planner,
+        planner_options=planner_options,
+        time_limit=time_limit,
+        seed=seed,
+        warm_start=old,
+        checkpoint=checkpoint,
+        source=old.source,
+        on_event=on_event,
+        on_progress=on_progress,
+    )
+    better = new if new.value < old.value else replace(old, seconds=new.seconds)
+    proofs = [new] + ([old] if old.lower_bound <= better.value else [])
+    proof = max(proofs, key=lambda plan: plan.lower_bound)
+    return replace(better, lower_bound=proof.lower_bound, bound_source=proof.bound_source)

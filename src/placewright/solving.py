@@ -31,8 +31,9 @@ from placewright.verify import verify
 
 if TYPE_CHECKING:
     from placewright.bounds import Bound
+    from placewright.budget import Budget, Listener, Progress
     from placewright.coarsen import Coarser
-    from placewright.planners.base import Budget, Listener, Planner, Progress, Proposal
+    from placewright.planners.base import Planner, Proposal
 
 MAX_RETRIES = 64
 STARTS_WITHIN_PEAK = ("heft", "memory-fill", "m-topo", "single-device")
@@ -69,7 +70,7 @@ def solve(
     can go on from one (`planners.base.Budget`).
     """
     from placewright.bounds import Bound, lower_bound
-    from placewright.planners.base import Budget, no_progress
+    from placewright.budget import Budget, no_progress
 
     started, budget = time.perf_counter(), Budget(time_limit, start)
     check_feasible(problem)
@@ -118,7 +119,7 @@ def check_feasible(problem: Problem) -> None:
     """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
     problem.check_feasible()
     if problem.options.objective == "throughput" and problem.options.contiguous:
-        from placewright.coarsen.ties import check_room
+        from placewright.analysis.ties import check_room
 
         check_room(problem)
 
@@ -142,8 +143,8 @@ def compare(
     best bound that any of them proved is that of every plan.
     """
     from placewright.bounds import lower_bound
+    from placewright.budget import Budget, no_progress
     from placewright.kernels import compiling
-    from placewright.planners.base import Budget, no_progress
 
     report, budget = on_progress or no_progress, Budget(time_limit)
     chosen = list(names) if names is not None else quick_planners(problem)
@@ -341,7 +342,8 @@ class _Asking:
 
         What is proved with all of it holds: what ops keep is part of every peak.
         """
-        from placewright.planners.base import Proposal, Silence
+        from placewright.budget import Silence
+        from placewright.planners.base import Proposal
 
         resident = replace(self.asked, options=replace(self.asked.options, memory="resident"))
         capacity = self.problem.device_memory
@@ -373,7 +375,7 @@ class _Asking:
 
 def plan_within_peak(problem: Problem, seed: int) -> Placement | None:
     """The plan of the first constructive planner whose peak memory fits, with its sequence."""
-    from placewright.planners.base import Budget, no_progress
+    from placewright.budget import Budget, no_progress
     from placewright.simulate.latency import schedule_placement
 
     for name in STARTS_WITHIN_PEAK:
@@ -446,8 +448,9 @@ def _with_room(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""
-    from placewright.planners.base import Proposal, Silence
-    from placewright.planners.fit import FirstPlaced
+    from placewright.budget import Silence
+    from placewright.planners.base import Proposal
+    from placewright.planners.first_placed import FirstPlaced
 
     first = FirstPlaced(problem, budget)
     while True:

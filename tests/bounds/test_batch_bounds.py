@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placewright.bounds import batch
 from placewright.bounds import lower_bound as bound_of_objective
-from placewright.kernels.batch import batches_of
+from placewright.kernels.batch.timing import batches_of
 from placewright.planning import make_problem
 from tests import naive_batch
 from tests.planners.test_batch import shortest

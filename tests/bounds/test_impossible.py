@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.bounds import latency, lower_bound
-from placewright.bounds.invocation_path import path_bound
+from placewright.bounds import lower_bound
+from placewright.bounds.invocation.path import path_bound
+from placewright.bounds.latency import paths as latency
 from tests.strategies import problems
 from tests.strategies_batch import batch_problems
 from tests.strategies_invocation import tight_invocation_problems

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.bounds import lower_bound
-from placewright.bounds.invocation_path import path_bound, prove
+from placewright.bounds.invocation.path import path_bound, prove
+from placewright.budget import Budget
 from placewright.options import Options
-from placewright.planners.base import Budget
 from tests.naive_invocation import least_latency
 from tests.strategies_invocation import invocation_problems
 from tests.test_verify_invocation import chain

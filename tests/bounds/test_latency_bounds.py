@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 
-from placewright.bounds.latency import critical_path, lower_bound, work
+from placewright.bounds.latency.paths import critical_path, lower_bound, work
 from placewright.errors import InfeasibleError
 from placewright.solving import solve
 from tests import naive

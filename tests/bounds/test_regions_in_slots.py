@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.relaxation import hubs, slots
-from placewright.bounds.relaxation.forest import forest_of
-from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies
-from placewright.bounds.relaxation.network import network_of
-from placewright.bounds.relaxation.regions import Regions
-from placewright.bounds.relaxation.slots import bound_in_slots
-from placewright.kernels.bound_hub import heads_and_tails
-from placewright.kernels.bound_slots import SURE, Copies, slots_bound
-from placewright.planners.base import Budget
+from placewright.bounds.latency.relaxation import hubs, slots
+from placewright.bounds.latency.relaxation.forest import forest_of
+from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies
+from placewright.bounds.latency.relaxation.network import network_of
+from placewright.bounds.latency.relaxation.regions import Regions
+from placewright.bounds.latency.relaxation.slots import bound_in_slots
+from placewright.budget import Budget
+from placewright.kernels.latency.bound_hub import heads_and_tails
+from placewright.kernels.latency.bound_slots import SURE, Copies, slots_bound
 from tests import naive, naive_copies, naive_slots
 from tests.bounds.test_relaxation import EXACT
 from tests.bounds.test_repeated_regions import (

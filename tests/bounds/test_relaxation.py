@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency import lower_bound
-from placewright.bounds.relaxation import prove
-from placewright.bounds.relaxation.cases import Cases
-from placewright.bounds.relaxation.lagrangian import Chain, Prices, Pricing
-from placewright.bounds.relaxation.network import network_of
-from placewright.bounds.relaxation.paths import settle
-from placewright.bounds.relaxation.regions import BOUNDED, Regions
-from placewright.bounds.relaxation.solving import Solver
+from placewright.bounds.latency.paths import lower_bound
+from placewright.bounds.latency.relaxation import prove
+from placewright.bounds.latency.relaxation.cases import Cases
+from placewright.bounds.latency.relaxation.lagrangian import Chain, Prices, Pricing
+from placewright.bounds.latency.relaxation.network import network_of
+from placewright.bounds.latency.relaxation.paths import settle
+from placewright.bounds.latency.relaxation.regions import BOUNDED, Regions
+from placewright.bounds.latency.relaxation.solving import Solver
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError
 from placewright.graph import GraphBuilder
 from placewright.options import Options
-from placewright.planners.base import Budget
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve

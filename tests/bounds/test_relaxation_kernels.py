@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.relaxation.network import network_of
-from placewright.bounds.relaxation.regions import Regions
+from placewright.bounds.latency.relaxation.network import network_of
+from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.errors import InfeasibleError
-from placewright.kernels.bound_chain import cheapest_chain, pair_energies
-from placewright.kernels.bound_energy import add_loads, pair_prices, sweep, window_bound
-from placewright.kernels.bound_paths import (
+from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energies
+from placewright.kernels.latency.bound_energy import add_loads, pair_prices, sweep, window_bound
+from placewright.kernels.latency.bound_paths import (
     arrivals,
     mark_between,
     meeting_points,

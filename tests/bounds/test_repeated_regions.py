@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.relaxation import hubs, lagrangian, prove, rehearse, slots
-from placewright.bounds.relaxation.candidates import candidates
-from placewright.bounds.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
-from placewright.bounds.relaxation.lagrangian import Chain, Prices, Pricing
-from placewright.bounds.relaxation.network import network_of
-from placewright.bounds.relaxation.paths import settle
-from placewright.bounds.relaxation.regions import BOUNDED, Regions, _pairs_like
-from placewright.bounds.relaxation.twins import by_first
-from placewright.kernels.bound_hub import case_bound, heads_and_tails
-from placewright.kernels.bound_paths import mark_cuts
-from placewright.planners.base import Budget
+from placewright.bounds.latency.relaxation import hubs, lagrangian, prove, rehearse, slots
+from placewright.bounds.latency.relaxation.candidates import candidates
+from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.lagrangian import Chain, Prices, Pricing
+from placewright.bounds.latency.relaxation.network import network_of
+from placewright.bounds.latency.relaxation.paths import settle
+from placewright.bounds.latency.relaxation.regions import BOUNDED, Regions, _pairs_like
+from placewright.bounds.latency.relaxation.twins import by_first
+from placewright.budget import Budget
+from placewright.kernels.latency.bound_hub import case_bound, heads_and_tails
+from placewright.kernels.latency.bound_paths import mark_cuts
 from tests import naive, naive_copies
 from tests.bounds.test_relaxation import (
     EXACT,
@@ -86,7 +86,7 @@ def looking_closely():
     names = ("regions.LARGE", "solving.MOST_SEARCHED", "paths.MOST_SEARCHED", "hubs.FEWEST_READERS")
     values = (2, 0, 0, 2)
     return [
-        mock.patch(f"placewright.bounds.relaxation.{name}", value)
+        mock.patch(f"placewright.bounds.latency.relaxation.{name}", value)
         for name, value in zip(names, values, strict=True)
     ]
 

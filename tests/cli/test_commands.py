@@ -440,7 +440,7 @@ def test_compare_keeps_what_it_has_when_interrupted(here, monkeypatch):
     def interrupted(*args: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("placewright.planners.simple.MTopo.plan", interrupted)
+    monkeypatch.setattr("placewright.planners.latency.construct.simple.MTopo.plan", interrupted)
     result = run("compare", "graph.json", "-c", "pair.yaml", "--planners", "met,m-topo,heft",
                  "-o", "best.json")  # fmt: skip
     assert result.code == 0

@@ -17,9 +17,9 @@ from placewright import options, planners
 from placewright.cli.app import app
 from placewright.cli.bash import DONE, mend_words
 from placewright.coarsen import COARSENINGS, check_name
-from placewright.costs.catalog import preset_names, presets
+from placewright.costs.clusters import preset_names, presets
 from placewright.costs.roofline import Optimizer
-from placewright.formats import FORMATS
+from placewright.formats.schema import FORMATS
 from placewright.importers import zoo
 from tests.cli.running import run
 
@@ -287,7 +287,7 @@ def test_completing_loads_nothing_heavy():
         "        except SystemExit as stop: assert not stop.code\n"
         "    assert out.getvalue().strip(), last\n"
         "heavy = ('numba', 'torch', 'onnx', 'transformers', 'yaml', 'ortools', 'rustworkx',\n"
-        "         'scipy', 'placewright.formats')\n"
+        "         'scipy', 'placewright.formats.schema')\n"
         "print(*(name for name in heavy if name in sys.modules))\n"
     )
     done = subprocess.run(

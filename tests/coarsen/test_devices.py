@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright import bounds
-from placewright.coarsen.devices import alike, restricted
+from placewright.analysis.devices import alike, restricted
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
 from placewright.simulate.latency import schedule_placement, time_placement

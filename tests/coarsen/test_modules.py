@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.analysis.modules import cut_ops, module_groups, split_modules
 from placewright.coarsen.contraction import contract
-from placewright.coarsen.modules import cut_ops, module_groups, split_modules
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
 from placewright.planning import make_problem

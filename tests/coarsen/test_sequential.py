@@ -7,8 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placewright.coarsen.contraction import contract
-from placewright.coarsen.orders import (
+from placewright.analysis.orders import (
     ORDERS,
     by_label,
     dfs_topo,
@@ -17,11 +16,12 @@ from placewright.coarsen.orders import (
     order_named,
     path_lengths,
 )
+from placewright.coarsen.contraction import contract
 from placewright.coarsen.sequential import ccr, sequential_groups
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder, frozen
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.sequential import cheapest_cuts, top_levels
+from placewright.kernels.latency.sequential import cheapest_cuts, top_levels
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.planning import make_problem
 from tests import naive, naive_celeritas
 from tests.strategies import BYTES, problems

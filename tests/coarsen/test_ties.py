@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placewright.coarsen.ties import check_room, largest_tie
+from placewright.analysis.ties import check_room, largest_tie
 from placewright.errors import InfeasibleError
 from placewright.options import Options
 from placewright.planning import make_problem

@@ -11,17 +11,9 @@ from pathlib import Path
 import pytest
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.catalog import (
-    THIS_MACHINE,
-    WIDER,
-    complete,
-    defaults,
-    find_kind,
-    kinds,
-    load_cluster,
-    peak_flops,
-    presets,
-)
+from placewright.costs.catalog import WIDER, complete, defaults, find_kind, kinds, peak_flops
+from placewright.costs.clusters import load_cluster, presets
+from placewright.costs.detect import THIS_MACHINE
 from placewright.costs.links import routes
 from placewright.errors import ClusterError, FormatError
 from placewright.graph import DTYPES

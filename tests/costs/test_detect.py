@@ -11,7 +11,8 @@ import pytest
 from placewright.cluster import Cluster, Link
 from placewright.costs import detect as detection
 from placewright.costs import machine as facts
-from placewright.costs.catalog import kinds, load_cluster
+from placewright.costs.catalog import kinds
+from placewright.costs.clusters import load_cluster
 from placewright.costs.detect import cluster_of, cpu_peaks, detect, fp32_per_cycle
 from placewright.costs.links import routes
 from placewright.costs.machine import (

@@ -22,9 +22,9 @@ from placewright.errors import (
 )
 from placewright.graph import Graph
 from placewright.importers import load
-from placewright.importers.onnx_branches import take_branches
-from placewright.importers.onnx_costs import _FORMULAS, _FREE
-from placewright.importers.onnx_model import is_onnx, read_onnx
+from placewright.importers.onnx.branches import take_branches
+from placewright.importers.onnx.costs import _FORMULAS, _FREE
+from placewright.importers.onnx.model import is_onnx, read_onnx
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, onnx.numpy_helper

@@ -20,7 +20,9 @@ pytest.importorskip("transformers")
 
 from placewright.errors import FormatError, GraphError, MissingExtraError, OptionError  # noqa: E402
 from placewright.graph import Graph  # noqa: E402
-from placewright.importers import torch_costs, torch_export, torch_sources  # noqa: E402
+from placewright.importers.torch import costs as torch_costs  # noqa: E402
+from placewright.importers.torch import export as torch_export  # noqa: E402
+from placewright.importers.torch import sources as torch_sources  # noqa: E402
 from tests.importers.tiny_models import CONFIGS, make  # noqa: E402
 
 ALL = sorted(CONFIGS)

@@ -13,7 +13,9 @@ pytest.importorskip("transformers")
 
 from placewright.errors import ExecutionError, GraphError, OptionError  # noqa: E402
 from placewright.graph import Graph  # noqa: E402
-from placewright.importers import torch_export, torch_sources, torch_training  # noqa: E402
+from placewright.importers.torch import export as torch_export  # noqa: E402
+from placewright.importers.torch import sources as torch_sources  # noqa: E402
+from placewright.importers.torch import training as torch_training  # noqa: E402
 from tests.importers.tiny_models import NO_DROPOUT, make  # noqa: E402
 
 CHANGES: dict[str, dict[str, Any]] = {

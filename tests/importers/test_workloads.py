@@ -14,10 +14,10 @@ import pytest
 
 from placewright.costs.links import routes
 from placewright.errors import FormatError, GraphError, InputError
-from placewright.files import parse_json
+from placewright.formats.files import parse_json
+from placewright.formats.placements import read_expert
 from placewright.importers.workloads import Workload, is_workload, read_workload
 from placewright.options import Options
-from placewright.placement_files import read_expert
 
 WORKLOADS = Path(__file__).parents[2].parent / "shared" / "workloads"
 MOIRAI = sorted((WORKLOADS / "moirai").glob("*.json"))

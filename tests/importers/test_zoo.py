@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.errors import OptionError
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers import zoo

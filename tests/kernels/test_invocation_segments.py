@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.kernels.invocation import latency, network_of
-from placewright.kernels.invocation_segments import best_segments, random_order, shift_atom
-from placewright.planners.invocation.base import accelerators, atoms_of, loosenings
+from placewright.analysis.slots import accelerators
+from placewright.kernels.invocation.segments import best_segments, random_order, shift_atom
+from placewright.kernels.invocation.timing import latency, network_of
+from placewright.planners.invocation.base import atoms_of, loosenings
 from tests.naive_invocation import cheapest_split
 from tests.strategies_invocation import invocation_problems
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.kernels import max_load as kernel
+from placewright.analysis.nets import pipeline_of
+from placewright.kernels.throughput import max_load as kernel
 from placewright.plan import Placement
-from placewright.planners.pipeline.nets import pipeline_of
 from placewright.simulate import evaluate
 from tests.naive_max_load import pipelines
 

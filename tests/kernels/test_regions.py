@@ -4,13 +4,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.kernels import jumps
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.dominators import dominator_tree
-from placewright.planners.base import Budget, NoRoomError
-from placewright.planners.search import OnePlusOneEA
-from placewright.planners.seeds import list_jumps, regions_of
-from placewright.planners.walk import Walk
+from placewright.budget import Budget
+from placewright.kernels.latency import jumps
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.kernels.shared.dominators import dominator_tree
+from placewright.planners.base import NoRoomError
+from placewright.planners.latency.search.seeds import list_jumps, regions_of
+from placewright.planners.latency.search.strings import OnePlusOneEA
+from placewright.planners.latency.search.walk import Walk
 from tests import naive, naive_regions
 from tests.strategies import problems
 

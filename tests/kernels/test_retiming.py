@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.kernels import rearranging, refining, retiming
-from placewright.kernels.within_memory import value_within_memory
+from placewright.kernels.latency import rearranging, refining, retiming
+from placewright.kernels.latency.within_memory import value_within_memory
 from placewright.planners.base import NoRoomError
-from placewright.planners.refining import Refinement
-from placewright.planners.search import OnePlusOneEA
+from placewright.planners.latency.search.refining import Refinement
+from placewright.planners.latency.search.strings import OnePlusOneEA
 from placewright.simulate.latency import schedule_placement
 from tests import naive
 from tests.strategies import problems

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.coarsen.orders import m_topo
+from placewright.analysis.orders import m_topo
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels import batch_search as kernel
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.batch import batches_of, finish_time, scratch_of
+from placewright.kernels.batch import search as kernel
+from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.options import Options
-from placewright.planners.base import Budget
 from placewright.planners.batch import splits as splitting
 from placewright.planners.batch.lists import (
     Greedy,

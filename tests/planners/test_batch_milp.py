@@ -8,26 +8,26 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.modules import split_modules
+from placewright.analysis.symmetry import Symmetry, equal_devices, equal_hosts
 from placewright.bounds import lower_bound
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
-from placewright.coarsen.modules import split_modules
 from placewright.costs.batches import default_sizes
 from placewright.errors import OptionError
-from placewright.graph import GraphBuilder
-from placewright.options import Options
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.milp.batch_bound import by_cp_sat, module_bound
-from placewright.planners.milp.batch_instance import (
+from placewright.formulations.batch.instance import (
     BatchInstance,
     chunk_devices,
     chunk_size,
     chunks_lose_nothing,
 )
-from placewright.planners.milp.batch_milp import BatchMilp
-from placewright.planners.milp.batch_split import BatchSplit
-from placewright.planners.milp.batch_start import first_plans, one_after_another, whole_inputs
-from placewright.planners.milp.one_node import repeated_on_hosts
-from placewright.planners.milp.symmetry import Symmetry, equal_devices, equal_hosts
+from placewright.graph import GraphBuilder
+from placewright.options import Options
+from placewright.planners.batch.diviml import BatchMilp
+from placewright.planners.batch.module_bound import by_cp_sat, module_bound
+from placewright.planners.batch.split import BatchSplit
+from placewright.planners.batch.starts import first_plans, one_after_another, whole_inputs
+from placewright.planners.latency.exact.one_node import repeated_on_hosts
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve

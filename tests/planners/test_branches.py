@@ -6,12 +6,12 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.planners.milp.incumbent import timed
-from placewright.planners.modular.arc import Turn
-from placewright.planners.modular.branches import shared_start
-from placewright.planners.modular.line import lines_of
-from placewright.planners.modular.sharing import ENOUGH, SPREAD, WEIGHT, shared_out
-from placewright.planners.modular.twins import Twins, twins_of
+from placewright.formulations.latency.incumbent import timed
+from placewright.planners.latency.modules.arc import Turn
+from placewright.planners.latency.modules.branches import shared_start
+from placewright.planners.latency.modules.line import lines_of
+from placewright.planners.latency.modules.sharing import ENOUGH, SPREAD, WEIGHT, shared_out
+from placewright.planners.latency.modules.twins import Twins, twins_of
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

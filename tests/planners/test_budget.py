@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from placewright.planners.base import Budget
+from placewright.budget import Budget
 
 HOUR, DEFAULT = 3600.0, 600.0
 

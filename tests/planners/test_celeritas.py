@@ -7,13 +7,18 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placewright.coarsen.orders import ORDERS, order_named
+from placewright.analysis.orders import ORDERS, order_named
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
-from placewright.kernels.adjusting import adjusting_schedule
-from placewright.kernels.arrays import arrays_of
-from placewright.planners.base import Budget, NoRoomError, no_progress
-from placewright.planners.celeritas import Celeritas, OrderPlace, busy_with_transfers
+from placewright.kernels.latency.adjusting import adjusting_schedule
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.planners.base import NoRoomError
+from placewright.planners.latency.construct.celeritas import (
+    Celeritas,
+    OrderPlace,
+    busy_with_transfers,
+)
 from placewright.planning import make_problem
 from placewright.solving import solve
 from placewright.verify import verify

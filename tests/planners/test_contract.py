@@ -18,10 +18,11 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from placewright import planners
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, MissingExtraError
 from placewright.options import Options
 from placewright.plan import Placement, Plan
-from placewright.planners.base import Budget, Planner, no_progress
+from placewright.planners.base import Planner
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate import evaluate

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
+from placewright.formulations.latency.cp_frame import whole
+from placewright.formulations.latency.cp_model import Effort, Model
 from placewright.options import Options
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.cp import planner as cp_planner
-from placewright.planners.cp.frame import whole
-from placewright.planners.cp.model import Effort, Model
-from placewright.planners.cp.planner import CpSat, Lns
-from placewright.planners.milp.diviml import DivimlMilp
-from placewright.planners.milp.incumbent import first_incumbent
-from placewright.planners.milp.moirai import MoiraiMilp
+from placewright.planners.latency.exact import cp_sat as cp_planner
+from placewright.planners.latency.exact.cp_sat import CpSat, Lns
+from placewright.planners.latency.exact.diviml import DivimlMilp
+from placewright.planners.latency.exact.moirai import MoiraiMilp
+from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

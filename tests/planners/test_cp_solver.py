@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 import placewright
-from placewright.planners.cp_solver import cp_solver
+from placewright.solvers.cp_sat import cp_solver
 
 SOURCE = Path(placewright.__file__).parent
 HOME = SOURCE / "planners" / "cp_solver.py"

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
+from placewright.formulations.latency.cp_model import Effort
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.cp.model import Effort
-from placewright.planners.cp.neighbourhood import KINDS, Kind, Search
-from placewright.planners.cp.planner import Lns
-from placewright.planners.cp.state import State
-from placewright.planners.cp.window import Window
-from placewright.planners.milp.incumbent import first_incumbent
+from placewright.planners.latency.exact.cp_sat import Lns
+from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.state import State
+from placewright.planners.latency.search.window import Window
+from placewright.planners.latency.search.windows import KINDS, Kind, Search
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

@@ -11,7 +11,7 @@ from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.importers.workloads import read_workload
 from placewright.options import Options
-from placewright.planners.expert import Expert
+from placewright.planners.latency.construct.expert import Expert
 from placewright.planning import make_problem
 from placewright.solving import solve
 from placewright.verify import verify

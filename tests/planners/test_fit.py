@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given
 
 from placewright import planners
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError
-from placewright.planners.base import Budget, NoRoomError
-from placewright.planners.fit import FirstPlaced, fit, unit_fit
+from placewright.formulations.fit import fit, unit_fit
+from placewright.planners.base import NoRoomError
+from placewright.planners.first_placed import FirstPlaced
 from tests.naive_fit import anything_fits
 from tests.planners.judging import judged
 from tests.strategies import problems, tight

@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels.getf import assignment_descent, dual_value
+from placewright.kernels.latency.getf import assignment_descent, dual_value
 from placewright.options import Options
-from placewright.planners.favourite_child import OpPairs
-from placewright.planners.getf import (
+from placewright.planners.latency.construct.favourite_child import OpPairs
+from placewright.planners.latency.construct.getf import (
     Getf,
     Kinds,
     assign_groups,

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.pieces import contracted, directions, pieces_of
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels.stage_loads import chain_rows
+from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.options import Options
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.pipeline.ideal_dp import MOST_IDEALS, IdealDP, Search
-from placewright.planners.pipeline.linear_dp import LinearDP
-from placewright.planners.pipeline.pieces import contracted, directions, pieces_of
-from placewright.planners.pipeline.splits import best_of_lines, evaluated, linear_orders
-from placewright.planners.pipeline.stages import stage_tables
+from placewright.planners.throughput.ideal_dp import MOST_IDEALS, IdealDP, Search
+from placewright.planners.throughput.linear_dp import LinearDP
+from placewright.planners.throughput.splits import best_of_lines, evaluated, linear_orders
+from placewright.planners.throughput.stages import stage_tables
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.throughput import loads

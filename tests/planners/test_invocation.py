@@ -12,11 +12,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.slots import slot_of
 from placewright.bounds import Bound
+from placewright.budget import Budget, no_progress
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.options import Options
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.invocation.base import atoms_of, slot_of
+from placewright.planners.invocation.base import atoms_of
 from placewright.planners.invocation.baselines import (
     Expert,
     Greedy,

@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.errors import OptionError
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.favourite_child import favourite_child_placement, favourite_descent
-from placewright.kernels.getf import soft_longest_path
-from placewright.planners import favourite_child
-from placewright.planners.favourite_child import (
+from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
+from placewright.kernels.latency.getf import soft_longest_path
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.planners.latency.construct import favourite_child
+from placewright.planners.latency.construct.favourite_child import (
     MSct,
     OpPairs,
     Symmetry,
@@ -18,7 +18,7 @@ from placewright.planners.favourite_child import (
     _solve_exactly,
     favourite_children,
 )
-from placewright.planners.list_scheduling import mean_op_time
+from placewright.planners.latency.construct.list_scheduling import mean_op_time
 from placewright.planning import make_problem
 from placewright.solving import solve
 from tests import naive_lp_planners as naive

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.nets import pipeline_of
 from placewright.bounds import throughput as bounds
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.pipeline.local_search import LocalSearch
-from placewright.planners.pipeline.max_load_ip import MaxLoadIp
-from placewright.planners.pipeline.multilevel import MultilevelAnnealing
-from placewright.planners.pipeline.nets import pipeline_of
-from placewright.planners.pipeline.one_set import (
+from placewright.planners.throughput.local_search import LocalSearch
+from placewright.planners.throughput.max_load_ip import MaxLoadIp
+from placewright.planners.throughput.multilevel import MultilevelAnnealing
+from placewright.planners.throughput.one_set import (
     count_question,
     device_classes,
     one_set_bound,
@@ -49,7 +49,7 @@ def planned(problem, planner, seconds=20.0):
 
 def program_alone(monkeypatch):
     """Leave the planner its program: no plan to start from, no bounds, no search."""
-    from placewright.planners.pipeline import max_load_ip as home
+    from placewright.planners.throughput import max_load_ip as home
 
     def nothing(*_):
         raise InfeasibleError("no start")

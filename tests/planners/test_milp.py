@@ -11,22 +11,24 @@ import pytest
 from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.precedence import END, START, Precedence
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError, PlacewrightError
+from placewright.formulations.latency.incumbent import twin_devices
+from placewright.formulations.latency.instance import Instance
+from placewright.formulations.latency.sequence import sequence_by_time
 from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Proposal, no_progress
-from placewright.planners.milp import planner as milp_planner
-from placewright.planners.milp import solver as milp_solver
-from placewright.planners.milp.diviml import DivimlMilp
-from placewright.planners.milp.incumbent import first_incumbent, twin_devices
-from placewright.planners.milp.instance import Instance
-from placewright.planners.milp.moirai import MoiraiMilp
-from placewright.planners.milp.precedence import END, START, Precedence
-from placewright.planners.milp.sequence import sequence_by_time
-from placewright.planners.milp.solver import Program, solve_program
+from placewright.planners.base import Proposal
+from placewright.planners.latency.exact import outline as milp_planner
+from placewright.planners.latency.exact.diviml import DivimlMilp
+from placewright.planners.latency.exact.moirai import MoiraiMilp
+from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planning import make_problem
 from placewright.problem import Problem
+from placewright.solvers import mathopt as milp_solver
+from placewright.solvers.mathopt import Program, solve_program
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan

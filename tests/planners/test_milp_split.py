@@ -10,23 +10,23 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.coarsen.modules import _modules, split_modules
+from placewright.analysis.modules import _modules, split_modules
+from placewright.analysis.parts import parts_of
+from placewright.analysis.subproblem import subproblem
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
+from placewright.formulations.latency.incumbent import timed
 from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget
-from placewright.planners.cp.state import State
-from placewright.planners.milp import parallel, split
-from placewright.planners.milp.diviml import DivimlMilp
-from placewright.planners.milp.incumbent import timed
-from placewright.planners.milp.parts import parts_of
-from placewright.planners.milp.split import MilpSplit, is_chain
-from placewright.planners.milp.split_bound import channel_bounds
-from placewright.planners.milp.split_channels import polished
-from placewright.planners.milp.split_exact import Chain
-from placewright.planners.milp.subproblem import subproblem
-from placewright.planners.simple import MinimumExecutionTime
+from placewright.planners.latency.construct.simple import MinimumExecutionTime
+from placewright.planners.latency.exact import parallel, split
+from placewright.planners.latency.exact.diviml import DivimlMilp
+from placewright.planners.latency.exact.split import MilpSplit, is_chain
+from placewright.planners.latency.exact.split_bound import channel_bounds
+from placewright.planners.latency.exact.split_channels import polished
+from placewright.planners.latency.exact.split_exact import Chain
+from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
@@ -470,8 +470,8 @@ class Log:
 
 @pytest.mark.parametrize("channels", ["1", "2"])
 def test_it_tells_of_plans_and_bounds_on_the_way(channels, monkeypatch):
-    monkeypatch.setattr("placewright.planners.pace.TELL_SECONDS", 0.0)
-    monkeypatch.setattr("placewright.planners.milp.telling.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("placewright.budget.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("placewright.solvers.bound_callback.TELL_SECONDS", 0.0)
     problem = rwnn(f"modules=3&ops=6&channels={channels}")
     log = Log(problem)
     proposal = MilpSplit(channels=channels).plan(problem, Budget(20, listener=log), 0, _mute)

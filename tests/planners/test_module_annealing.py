@@ -10,14 +10,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.coarsen.modules import split_modules
+from placewright.analysis.modules import split_modules
+from placewright.analysis.parts import parts_of
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.milp.parts import parts_of
-from placewright.planners.modular.arc import Turn
-from placewright.planners.modular.fitting import fitted, prices_of
-from placewright.planners.modular.line import MOST_LINES, lines_of, part_sizes
-from placewright.planners.modular.planner import ModuleAnnealing
+from placewright.planners.latency.modules.arc import Turn
+from placewright.planners.latency.modules.fitting import fitted, prices_of
+from placewright.planners.latency.modules.line import MOST_LINES, lines_of, part_sizes
+from placewright.planners.latency.modules.planner import ModuleAnnealing
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.coarsen.contraction import contract
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels import multilevel_matching, multilevel_timing
+from placewright.kernels.latency import multilevel_matching, multilevel_timing
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.list_scheduling import Heft
-from placewright.planners.multilevel import Multilevel, levels
-from placewright.planners.multilevel.clusters import clusters_of
-from placewright.planners.multilevel.contracting import contracted
-from placewright.planners.multilevel.search import Search
-from placewright.planners.walk import breadth_first_sequence
+from placewright.planners.latency.construct.list_scheduling import Heft
+from placewright.planners.latency.search.multilevel import Multilevel, levels
+from placewright.planners.latency.search.multilevel.clusters import clusters_of
+from placewright.planners.latency.search.multilevel.contracting import contracted
+from placewright.planners.latency.search.multilevel.search import Search
+from placewright.planners.latency.search.walk import breadth_first_sequence
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement

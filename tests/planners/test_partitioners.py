@@ -18,8 +18,8 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import GraphBuilder
-from placewright.planners import partitioners
-from placewright.planners.partitioners import Metis, Scotch
+from placewright.planners.latency.construct import partitioners
+from placewright.planners.latency.construct.partitioners import Metis, Scotch
 from placewright.planning import make_problem
 from placewright.solving import solve
 from placewright.verify import verify

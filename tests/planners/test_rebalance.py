@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.nets import pipeline_of
+from placewright.budget import Budget
 from placewright.plan import Placement
-from placewright.planners.base import Budget
-from placewright.planners.pipeline import rebalance
-from placewright.planners.pipeline.hybrid import Hybrid
-from placewright.planners.pipeline.multilevel import Found
-from placewright.planners.pipeline.nets import pipeline_of
-from placewright.planners.pipeline.rebalance import Rebalancing
+from placewright.planners.throughput import rebalance
+from placewright.planners.throughput.hybrid import Hybrid
+from placewright.planners.throughput.multilevel import Found
+from placewright.planners.throughput.rebalance import Rebalancing
 from placewright.simulate import evaluate
 from tests.kernels.test_max_load import random_devices
 from tests.naive_max_load import least_max_load, pipelines

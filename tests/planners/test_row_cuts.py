@@ -9,18 +9,18 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels import sparse_loads
-from placewright.kernels.block_moves import anneal_blocks
-from placewright.kernels.row_cuts import copies_sent, crossing, cut_row
+from placewright.kernels.throughput import sparse_loads
+from placewright.kernels.throughput.block_moves import anneal_blocks
+from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.pipeline.block_moves import BlockMoves
-from placewright.planners.pipeline.row import in_a_row
-from placewright.planners.pipeline.row_cuts import RowCuts
-from placewright.planners.pipeline.rows import rows
-from placewright.planners.pipeline.sparse import boards
+from placewright.planners.throughput.block_moves import BlockMoves
+from placewright.planners.throughput.row import in_a_row
+from placewright.planners.throughput.row_cuts import RowCuts
+from placewright.planners.throughput.rows import rows
+from placewright.planners.throughput.sparse import boards
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve

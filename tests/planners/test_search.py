@@ -7,15 +7,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
-from placewright.kernels import mutations
-from placewright.kernels import search as kernel
+from placewright.kernels.latency import mutations
+from placewright.kernels.latency import search as kernel
 from placewright.options import Options
-from placewright.planners.base import Budget, MemoryAccount, NoRoomError, no_progress
-from placewright.planners.search import Annealing, LocalSearch, OnePlusOneEA
-from placewright.planners.walk import Walk
+from placewright.planners.base import MemoryAccount, NoRoomError
+from placewright.planners.latency.search.strings import Annealing, LocalSearch, OnePlusOneEA
+from placewright.planners.latency.search.walk import Walk
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.simulate.peak import peak_excess

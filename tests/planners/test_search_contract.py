@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.cp.planner import CpSat, Lns
-from placewright.planners.list_scheduling import Heft
-from placewright.planners.search import Annealing, LocalSearch, OnePlusOneEA
-from placewright.planners.seeds import Seeds
+from placewright.budget import Budget, no_progress
+from placewright.planners.latency.construct.list_scheduling import Heft
+from placewright.planners.latency.exact.cp_sat import CpSat, Lns
+from placewright.planners.latency.search.seeds import Seeds
+from placewright.planners.latency.search.strings import Annealing, LocalSearch, OnePlusOneEA
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
 

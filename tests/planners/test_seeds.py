@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
-from placewright.planners.base import Budget, no_progress
-from placewright.planners.milp.incumbent import first_incumbent
-from placewright.planners.seeds import Seeds
+from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.seeds import Seeds
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

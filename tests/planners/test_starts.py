@@ -5,8 +5,8 @@ import time
 import pytest
 
 from placewright import planners
-from placewright.coarsen.modules import split_modules
-from placewright.planners.base import Budget, no_progress
+from placewright.analysis.modules import split_modules
+from placewright.budget import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 
@@ -89,7 +89,7 @@ def test_with_no_time_it_hands_its_start_back(objective, name, options):
 
 @pytest.mark.parametrize(("objective", "name", "options"), CASES)
 def test_what_it_tells_of_is_true_and_ever_better(objective, name, options, monkeypatch):
-    monkeypatch.setattr("placewright.planners.pace.TELL_SECONDS", 0.0)
+    monkeypatch.setattr("placewright.budget.TELL_SECONDS", 0.0)
     problem = problem_of(objective)
     proposal, value, log = run(problem, objective, name, options, 1.0)
     assert log.placements

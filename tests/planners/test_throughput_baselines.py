@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 
 from placewright import planners
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve

@@ -194,7 +194,7 @@ def test_large_modules_are_annealed_a_second_time_when_nothing_is_left_to_prove(
     rota = Rota(members_for(problem, False), 0, False)
     names = [each.prover or each.name for each in rota.provers]
     assert names[0] == names[-1] == "module-annealing"
-    assert "relaxation:prove" in names[1:-1]
+    assert "latency.relaxation:prove" in names[1:-1]
 
 
 def test_even_a_graph_of_one_module_is_annealed_with_its_ends_held_elsewhere():

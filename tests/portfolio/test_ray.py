@@ -14,24 +14,24 @@ import time
 import psutil
 import pytest
 
-from placewright.bounds.latency import lower_bound
+from placewright.bounds.latency.paths import lower_bound
+from placewright.budget import Budget
 from placewright.errors import MissingExtraError, OptionError
 from placewright.plan import Plan
-from placewright.planners.base import Budget
-from placewright.planners.milp.parallel import Method, solve_exactly
+from placewright.planners.latency.exact.cases import Method, solve_exactly
 from placewright.planning import make_problem
 from placewright.portfolio import Limits, best_plan
 from placewright.portfolio.members import Member
 from placewright.portfolio.work import Ended, Found, Task
-from placewright.ray_connection import check_version, connected
+from placewright.system.ray_connection import check_version, connected
 from placewright.verify import verify
 from tests.portfolio.test_run import wait_for
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-from placewright.planners.milp.ray_pool import Call, RayPool  # noqa: E402
+from placewright.planners.latency.exact.ray_pool import Call, RayPool  # noqa: E402
 from placewright.portfolio.ray_crew import RayCrew  # noqa: E402
-from placewright.ray_worker import LOST  # noqa: E402
+from placewright.system.ray_worker import LOST  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +177,7 @@ def test_workers_beyond_the_cpus_wait_and_where_all_do_it_is_an_error(
 
 def test_a_worker_of_another_version_is_refused(cluster, problem, monkeypatch):
     here = sys.modules["placewright"].__version__
-    for module in ("placewright", "placewright.ray_worker"):
+    for module in ("placewright", "placewright.system.ray_worker"):
         monkeypatch.setattr(sys.modules[module], "__version__", "99.0")
     crew = RayCrew(problem, 1)
     try:
@@ -295,7 +295,7 @@ def test_what_is_no_address_is_refused(address, monkeypatch):
 @pytest.mark.parametrize("prefix", ["", "ray://"])
 def test_what_does_not_speak_as_ray_does_is_refused(prefix, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
-    monkeypatch.setattr("placewright.ray_connection.ANSWERING", 0.5)
+    monkeypatch.setattr("placewright.system.ray_connection.ANSWERING", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"{prefix}127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(OptionError, match="no Ray cluster answers"), connected(address):

@@ -18,8 +18,8 @@ from placewright.errors import (
     ProvedInfeasibleError,
     VerificationError,
 )
+from placewright.formulations import fit
 from placewright.plan import Placement, Plan
-from placewright.planners import fit
 from placewright.planning import make_problem, plan, plan_problem
 from placewright.portfolio import Limits, best_plan, run
 from placewright.portfolio.crew import Processes

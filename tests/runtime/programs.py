@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from placewright.importers.torch_export import export_inference, op_of_node
+from placewright.importers.torch.export import export_inference, op_of_node
 from placewright.runtime.distributed import Assignment
 from placewright.runtime.local import Values, bind, run_single
 from tests.runtime import models

@@ -324,7 +324,7 @@ def test_inputs_of_another_structure_are_refused() -> None:
 
 
 def test_a_module_without_values_is_refused() -> None:
-    from placewright.importers.torch_export import export_inference
+    from placewright.importers.torch.export import export_inference
 
     with torch.device("meta"):
         module, inputs = torch.nn.Linear(4, 4), (torch.ones(2, 4),)

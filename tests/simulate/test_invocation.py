@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.slots import placement_of, slot_of
 from placewright.errors import GraphError
-from placewright.kernels.invocation import latency
+from placewright.kernels.invocation.timing import latency
 from placewright.plan import Placement
-from placewright.planners.invocation.base import placement_of, slot_of
 from placewright.simulate.invocation import invoke
 from tests import naive_invocation
 from tests.strategies_invocation import invocation_problems, invocation_slots

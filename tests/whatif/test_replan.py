@@ -17,7 +17,7 @@ from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.planners.base import LatencyPlanner, Proposal
-from placewright.planners.list_scheduling import Greedy
+from placewright.planners.latency.construct.list_scheduling import Greedy
 from placewright.planning import plan
 from placewright.problem import Problem
 from placewright.report.whatif import replan_record

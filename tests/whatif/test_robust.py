@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 
 from placewright.errors import OptionError, VerificationError
 from placewright.graph import GraphBuilder
-from placewright.kernels import robust as kernel
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.search import keep
+from placewright.kernels.latency import robust as kernel
+from placewright.kernels.latency.search import keep
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.options import Options
 from placewright.plan import Placement, Plan
-from placewright.planners.list_scheduling import Heft
+from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planning import make_problem, plan
 from placewright.simulate import evaluate
 from placewright.simulate.latency import schedule_sequence
@@ -283,8 +283,8 @@ def test_the_same_seed_gives_the_same_plan_and_another_need_not():
 def test_how_often_it_looks_at_the_clock_changes_nothing(monkeypatch, memory):
     start = plan("zoo:rwnn?modules=1&ops=10", "4090+3060", planner="m-topo", memory=memory)
     one = robust_plan(start, 0.2, iterations=300)
-    monkeypatch.setattr("placewright.planners.pace.FIRST_CHUNK", 1)
-    monkeypatch.setattr("placewright.planners.pace.CHUNK_SECONDS", 0.0)
+    monkeypatch.setattr("placewright.budget.FIRST_CHUNK", 1)
+    monkeypatch.setattr("placewright.budget.CHUNK_SECONDS", 0.0)
     two = robust_plan(start, 0.2, iterations=300)
     assert one.plan.to_document() == two.plan.to_document()
 

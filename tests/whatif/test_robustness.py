@@ -15,7 +15,7 @@ from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.outcome import Schedule, Transfers
 from placewright.plan import Placement, Plan
-from placewright.planners.list_scheduling import Greedy, Heft
+from placewright.planners.latency.construct.list_scheduling import Greedy, Heft
 from placewright.planning import plan
 from placewright.simulate.latency import schedule_sequence, time_placement
 from placewright.solving import solve

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.errors import (
     ClusterError,
     FormatError,
@@ -22,7 +22,7 @@ from placewright.errors import (
 )
 from placewright.graph import GraphBuilder
 from placewright.importers import load
-from placewright.planners.simple import SingleDevice
+from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planning import plan
 from placewright.report import whatif as report
 from placewright.verify import verify

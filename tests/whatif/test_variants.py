@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.catalog import load_cluster
+from placewright.costs.clusters import load_cluster
 from placewright.costs.links import routes
 from placewright.errors import OptionError
 from placewright.whatif.variants import (

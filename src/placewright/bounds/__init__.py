@@ -21,7 +21,7 @@ def lower_bound(problem: Problem) -> Bound:
         return none
     objective = problem.options.objective
     if objective == "latency":
-        from placewright.bounds import latency
+        from placewright.bounds.latency import paths as latency
 
         return latency.lower_bound(problem)
     if objective == "throughput":
@@ -29,7 +29,7 @@ def lower_bound(problem: Problem) -> Bound:
 
         return throughput.lower_bound(problem)
     if objective == "invocation-latency":
-        from placewright.bounds import invocation
+        from placewright.bounds.invocation import best as invocation
 
         return invocation.lower_bound(problem)
     from placewright.bounds import batch

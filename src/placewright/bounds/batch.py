@@ -18,11 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.bounds.bound import Bound
-from placewright.bounds.latency import ROUNDING, longest_path
+from placewright.bounds.latency.paths import ROUNDING, longest_path
 from placewright.graph import Floats, Ints
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.batch import batches_of
-from placewright.kernels.ranks import upward_ranks
+from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.kernels.shared.ranks import upward_ranks
 from placewright.problem import Problem
 
 STEPS = 80

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.analysis.kinds import kinds
 from placewright.bounds.bound import Bound
-from placewright.bounds.kinds import kinds
 from placewright.graph import Floats
 
 if TYPE_CHECKING:

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.bounds import latency
+from placewright.analysis.kinds import kinds
 from placewright.bounds.bound import Bound
 from placewright.bounds.even_share import even_share
-from placewright.bounds.kinds import kinds
+from placewright.bounds.latency import paths as latency
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
 
 if TYPE_CHECKING:
-    from placewright.planners.pipeline.pieces import Pieces
+    from placewright.analysis.pieces import Pieces
 
 FLOW_ENTRIES, FEWEST_FLOWS = 400_000, 6  # units × flows, on graphs of thousands of units
 LONGEST = 4  # units looked at first
@@ -76,7 +76,7 @@ def least_load(problem: Problem) -> Bound:
     what it takes where it is cheapest for one of them. Where flows run out, a bound is of those
     units that were looked at: the longest and those with most load when alone.
     """
-    from placewright.planners.pipeline.pieces import pieces_of
+    from placewright.analysis.pieces import pieces_of
 
     best = 0.0
     pieces = pieces_of(problem, contiguous=False, by_links=False)

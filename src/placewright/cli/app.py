@@ -48,7 +48,7 @@ app.command("warm-up")(warm_up.command)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from placewright import __version__
+        from placewright.version import __version__
 
         typer.echo(__version__)
         raise typer.Exit

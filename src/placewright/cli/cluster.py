@@ -22,7 +22,7 @@ app = typer.Typer(
 def list_presets(json: o.Json = False) -> None:
     """List the presets."""
     from placewright.cli.output import console, print_json
-    from placewright.costs.catalog import presets
+    from placewright.costs.clusters import presets
 
     if json:
         print_json(
@@ -50,7 +50,7 @@ def show(
     json: o.Json = False,
 ) -> None:
     """Show a cluster with every figure filled in from the catalog."""
-    from placewright.costs.catalog import load_cluster
+    from placewright.costs.clusters import load_cluster
 
     _print(load_cluster(cluster), json)
 

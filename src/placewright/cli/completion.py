@@ -45,7 +45,7 @@ def several_of(names: Mapping[str, str], separator: str, alone: str) -> Complete
 
 
 def formats(ctx: typer.Context, incomplete: str) -> list[Offer]:
-    from placewright.formats import FORMATS
+    from placewright.formats.schema import FORMATS
 
     return _offered(dict.fromkeys(FORMATS, ""), incomplete)
 
@@ -89,7 +89,7 @@ def clusters_in_a_row(ctx: typer.Context, incomplete: str) -> list[Offer]:
 
 
 def _presets() -> dict[str, str]:
-    from placewright.costs.catalog import preset_names
+    from placewright.costs.clusters import preset_names
 
     return dict.fromkeys(preset_names(), "")
 

@@ -31,7 +31,7 @@ def command(
     """
     from placewright.cli.observing import observed
     from placewright.cli.output import announce_compilation, print_plan, progress
-    from placewright.improving import improve
+    from placewright.planning import improve
 
     announce_compilation()
     target = output or plan

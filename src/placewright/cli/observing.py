@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright import files
 from placewright.cli.output import remark
 from placewright.errors import OptionError
+from placewright.formats import files
 from placewright.planning import asks_portfolio
 
 if TYPE_CHECKING:

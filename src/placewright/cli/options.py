@@ -8,11 +8,11 @@ from typing import Annotated, Any, get_args
 
 import typer
 
-from placewright import files
 from placewright.cli import completion
 from placewright.coarsen import COARSENINGS
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
+from placewright.formats import files
 from placewright.options import CHOICES, OBJECTIVES
 
 Source = Annotated[

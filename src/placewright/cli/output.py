@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from placewright.budget import Progress
     from placewright.plan import Plan
-    from placewright.planners.base import Progress
     from placewright.whatif.robustness import Percentiles
 
 
@@ -37,7 +37,7 @@ def remark(text: str) -> None:
 
 def print_remarks(plans: Iterable[Plan]) -> None:
     """What limits the plans and can be chosen otherwise, each thing once."""
-    from placewright.remarks import remarks
+    from placewright.report.remarks import remarks
 
     for text in dict.fromkeys(text for plan in plans for text in remarks(plan)):
         remark(f"placewright: {text}")

@@ -19,6 +19,6 @@ def command(
 ) -> None:
     """Print the JSON Schema of a file format."""
     from placewright.cli.output import print_json
-    from placewright.formats import json_schema
+    from placewright.formats.schema import json_schema
 
     print_json(json_schema(name))

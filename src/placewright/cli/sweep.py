@@ -154,7 +154,8 @@ def _variants(
     bandwidth: list[str] | None,
     batches: str | None,
 ) -> list[Variant]:
-    from placewright.costs.catalog import complete, load_cluster
+    from placewright.costs.catalog import complete
+    from placewright.costs.clusters import load_cluster
     from placewright.whatif import variants as v
     from placewright.whatif.sweep import own_cluster
 

@@ -106,6 +106,6 @@ def _groups(problem: Problem, name: str) -> Ints:
         from placewright.coarsen.layers import layer_groups
 
         return layer_groups(problem)
-    from placewright.coarsen.modules import module_groups
+    from placewright.analysis.modules import module_groups
 
     return module_groups(problem)

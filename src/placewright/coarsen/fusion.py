@@ -30,8 +30,8 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.analysis.room import Room
 from placewright.coarsen.fusion_rules import Item, Rules, load_rules, rule_names
-from placewright.coarsen.room import Room
 from placewright.graph import Ints, frozen
 from placewright.problem import Problem
 

@@ -21,8 +21,8 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright import files
 from placewright.errors import FormatError, OptionError
+from placewright.formats import files
 
 if TYPE_CHECKING:
     from placewright.coarsen.fusion_schema import RulesFile

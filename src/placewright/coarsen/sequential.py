@@ -13,10 +13,10 @@ from typing import Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.coarsen.orders import by_label, mean_edge_time, mean_op_time, order_named
+from placewright.analysis.orders import by_label, mean_edge_time, mean_op_time, order_named
 from placewright.errors import OptionError
 from placewright.graph import Flags, Floats, Ints, frozen
-from placewright.kernels.sequential import ALONE, cheapest_cuts
+from placewright.kernels.latency.sequential import ALONE, cheapest_cuts
 from placewright.problem import Problem
 
 REACH = 200

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.catalog import THIS_MACHINE, complete, defaults, find_kind
+from placewright.costs.catalog import complete, defaults, find_kind
 from placewright.costs.machine import Gpu, Machine, Processor, examine, measure_bandwidth
 
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}  # B/s each way
@@ -30,6 +30,8 @@ APPLE_CLOCK = 3.2e9  # of an M1's fast cores, the slowest; Apple does not report
 ASSUMED_BANDWIDTH = 20e9  # one channel of DDR4
 # Ops reach 0.6 of a CPU's nominal memory bandwidth and a plain copy about 0.8.
 MEASURED_EFFICIENCY = 0.75
+
+THIS_MACHINE = "this-machine"
 
 
 def detect() -> Cluster:

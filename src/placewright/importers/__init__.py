@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from placewright import files
 from placewright.cluster import Cluster
 from placewright.errors import FormatError, OptionError
-from placewright.graph import FORMAT, Graph
+from placewright.formats import files
+from placewright.formats.graphs import FORMAT
+from placewright.graph import Graph
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
         return Imported(zoo.build(rest, training=training), source=text)
     if separator and scheme == "torch":
-        from placewright.importers.torch_sources import from_factory
+        from placewright.importers.torch.sources import from_factory
 
         return Imported(from_factory(rest, training=training), source=text)
     if separator and scheme == "hf":
-        from placewright.importers.torch_sources import from_hf
+        from placewright.importers.torch.sources import from_hf
 
         return Imported(from_hf(rest, training=training), source=text)
     if training:
@@ -85,11 +86,11 @@ def _load_file(path: Path, query: str) -> Imported:
     if kind == "json":
         return _from_json(files.parse_json(files.decode_text(content, path), path), path)
     if kind == "pt2":
-        from placewright.importers.torch_sources import read_pt2
+        from placewright.importers.torch.sources import read_pt2
 
         return Imported(read_pt2(path), source=str(path))
-    from placewright.importers.onnx_dimensions import read_sizes
-    from placewright.importers.onnx_model import read_onnx
+    from placewright.importers.onnx.dimensions import read_sizes
+    from placewright.importers.onnx.model import read_onnx
 
     graph = read_onnx(path, dimensions=read_sizes(query, path))
     return Imported(graph, source=f"{path}?{query}" if query else str(path))

@@ -12,7 +12,7 @@ their own devices, so a file is a graph and a cluster in one:
 Times are milliseconds in the files and seconds here. Neither format knows bytes on a link, only
 times, so a time becomes bytes over a nominal link of `NOMINAL_BANDWIDTH` and back again.
 
->>> from placewright.files import read_document
+>>> from placewright.formats.files import read_document
 >>> workload = read_workload(read_document("googlenet.json"), "googlenet.json")  # doctest: +SKIP
 >>> workload.graph.op_count, workload.cluster.device_names  # doctest: +SKIP
 (141, ('gpu0', 'gpu1', 'gpu2', 'gpu3'))
@@ -28,9 +28,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from placewright import files
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import FormatError, GraphError
+from placewright.formats import files
 from placewright.graph import WHOLE_MEMORY, Graph, GraphBuilder
 
 NOMINAL_BANDWIDTH = 1e9  # bytes per second that stand for a transfer rate of 1

@@ -52,6 +52,6 @@ def create(
             known = ", ".join(row.options) or "none"
             raise OptionError(f"planner '{name}' has no option '{option}'; it has: {known}")
     module, _, class_name = row.home.partition(":")
-    planner_class = getattr(importlib.import_module(f"{__name__}.{module}"), class_name)
+    planner_class = getattr(importlib.import_module(f"placewright.{module}"), class_name)
     planner: Planner = planner_class(**(options or {}))
     return planner

@@ -3,76 +3,17 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 import numpy as np
 
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import ROUNDING, Problem
 from placewright.units import format_bytes
-
-Progress = Callable[[str, float], None]
-"""Called with what is being done and the share of it that is done (0 … 1)."""
-
-
-def no_progress(what: str, done: float) -> None:
-    pass
-
-
-class Listener(Protocol):
-    """Who hears, while a planner runs, of what it has found and proved so far.
-
-    What is told must hold for the problem that the planner was asked about: a placement fits
-    its memory and pins, and a bound is below the value of every plan.
-    """
-
-    def found(self, placement: Placement) -> None:
-        """A placement better than those this planner told of before."""
-
-    def proved(self, lower_bound: float, source: str) -> None:
-        """Seconds that no plan can beat, and which argument says so."""
-
-
-class Silence:
-    """A `Listener` that does not care."""
-
-    def found(self, placement: Placement) -> None:
-        pass
-
-    def proved(self, lower_bound: float, source: str) -> None:
-        pass
-
-
-@dataclass
-class Budget:
-    """How long a planner may take, what it may start from, and who wants to hear on the way.
-
-    A planner that cannot stop early ignores the time; one that does not search ignores `start`,
-    a placement that fits (with its sequence, if it has one), which a planner that searches
-    never returns worse than. Telling the `listener` is up to the planner too.
-    """
-
-    seconds: float = float("inf")
-    start: Placement | None = None
-    listener: Listener = field(default_factory=Silence)
-    _started: float = field(default_factory=time.monotonic)
-
-    @property
-    def left(self) -> float:
-        return self.seconds - (time.monotonic() - self._started)
-
-    def part(self, seconds: float) -> Budget:
-        """At most `seconds` of what is left, with the same start and listener."""
-        return Budget(min(seconds, self.left), self.start, self.listener)
-
-    def or_at_most(self, seconds: float) -> Budget:
-        """What is left; `seconds` if there is no limit."""
-        return self.part(seconds if math.isinf(self.seconds) else math.inf)
 
 
 @dataclass(frozen=True)

@@ -12,16 +12,17 @@ import os
 from contextlib import nullcontext
 from pathlib import Path
 
-from placewright.interrupts import noticed_interrupts
+from placewright.budget import Progress, no_progress
 from placewright.plan import Placement, Plan
-from placewright.planners.base import Progress, Proposal, no_progress
+from placewright.planners.base import Proposal
 from placewright.portfolio.events import Event, Observer, warn_of_failures
 from placewright.portfolio.limits import DEFAULT_SECONDS, Limits
 from placewright.portfolio.run import Run
 from placewright.portfolio.standing import Origin
 from placewright.problem import Problem
-from placewright.ray_connection import connected
 from placewright.solving import check_feasible
+from placewright.system.interrupts import noticed_interrupts
+from placewright.system.ray_connection import connected
 
 __all__ = ["DEFAULT_SECONDS", "Event", "Limits", "best_plan", "best_proposal"]
 

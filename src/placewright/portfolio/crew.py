@@ -11,7 +11,7 @@ from typing import Protocol
 
 from placewright.portfolio.work import Ended, Message, Task, perform
 from placewright.problem import Problem
-from placewright.processes import start_worker
+from placewright.system.processes import start_worker
 
 READY = "ready"
 

@@ -80,8 +80,8 @@ class Member:
 
 def shape_of(problem: Problem) -> Shape:
     """Whether it is a chain of small modules, falls apart into large ones, or does not."""
-    from placewright.planners.milp.split import is_chain
-    from placewright.planners.modular.line import part_sizes
+    from placewright.planners.latency.exact.split import is_chain
+    from placewright.planners.latency.modules.line import part_sizes
 
     if is_chain(problem):
         return CHAIN
@@ -91,6 +91,7 @@ def shape_of(problem: Problem) -> Shape:
 STEPS = {"iterations": "20000"}
 FREE = {"order": "free"}
 WINDOWS = {"iterations": "20"}
+RELAXATION = "latency.relaxation:prove"
 NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
@@ -152,8 +153,10 @@ LATENCY = (
         shapes=[MODULES, WHOLE],
         most_ops=3_000,
     ),
-    Member("relaxation", "prove", share=0.6, prover="relaxation:prove", shapes=[MODULES]),
-    Member("relaxation", "prove", share=0.4, prover="relaxation:prove", shapes=[CHAIN, WHOLE]),
+    Member("relaxation", "prove", share=0.6, prover=RELAXATION, shapes=[MODULES]),
+    Member(
+        "relaxation", "prove", share=0.4, prover="latency.relaxation:prove", shapes=[CHAIN, WHOLE]
+    ),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300, decides=True),
     # Which modules it finds is partly luck, and others find nothing beside it: again, from there.
     Member("module-annealing", "prove", {"processes": "1"}, shapes=[MODULES]),
@@ -173,7 +176,7 @@ INVOCATION = (
     # The best plan has deep valleys around it: hotter out of them, or from somewhere else.
     Member("annealing", "search", {"temperature": "0.03"}, STEPS),
     Member("annealing", "search", {}, STEPS, afresh=True, most_ops=3_000),
-    Member("path", "prove", share=0.4, prover="invocation_path:prove"),
+    Member("path", "prove", share=0.4, prover="invocation.path:prove"),
     Member("invocation-ip", "prove", {"cuts": "0"}, share=0.45, most_ops=500),
     # Asked once and for all the rest: what cools slowly finds what no turn is long enough for.
     Member("annealing", "prove"),

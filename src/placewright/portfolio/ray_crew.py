@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from placewright.portfolio.crew import READY, serve
 from placewright.portfolio.work import Ended, Message, Task
 from placewright.problem import Problem
-from placewright.ray_connection import import_ray
-from placewright.ray_worker import RayWorker, wait_for_answers
+from placewright.system.ray_connection import import_ray
+from placewright.system.ray_worker import RayWorker, wait_for_answers
 
 STARTING = 60.0  # seconds by which at least one worker must have begun
 

@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
+from placewright.budget import Progress
 from placewright.errors import ProvedInfeasibleError, VerificationError
-from placewright.interrupts import Interrupts
 from placewright.kernels import compiling
 from placewright.plan import Placement, Plan
-from placewright.planners.base import Progress
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.crew import Alone, Crew, Processes
 from placewright.portfolio.events import Event, Kind, Observer
@@ -25,8 +24,9 @@ from placewright.portfolio.standing import Origin, Standing
 from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
 from placewright.problem import Problem
-from placewright.ray_connection import RayCluster
 from placewright.solving import no_plan
+from placewright.system.interrupts import Interrupts
+from placewright.system.ray_connection import RayCluster
 
 ROUND = 2
 """Tasks of one iteration. A constant: the number of workers must not change the plan."""

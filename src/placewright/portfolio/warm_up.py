@@ -24,11 +24,15 @@ from pathlib import Path
 
 from placewright import planners
 from placewright.bounds import lower_bound
-from placewright.planners.base import Progress
-from placewright.portfolio.members import INSTANT, MEMBERS, Member
+from placewright.budget import Progress
+from placewright.costs.clusters import load_cluster
+from placewright.costs.roofline import CostOptions, build_problem
+from placewright.importers import load
+from placewright.options import Options
+from placewright.portfolio.members import INSTANT, MEMBERS, RELAXATION, Member
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
-from placewright.processes import start_worker
+from placewright.system.processes import start_worker
 
 SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
@@ -146,8 +150,8 @@ def everybody(objective: str) -> list[Member]:
 
 def _rehearse(member: Member, problem: Problem) -> None:
     """What compiles for longer than the task lasts."""
-    if member.prover == "relaxation:prove":
-        from placewright.bounds.relaxation import rehearse
+    if member.prover == RELAXATION:
+        from placewright.bounds.latency.relaxation import rehearse
 
         rehearse(problem)
 
@@ -158,9 +162,8 @@ def _silence(message: object) -> None:
 
 @cache
 def _tiny(objective: str) -> Problem:
-    from placewright.planning import make_problem
-
-    return make_problem(SOURCE, CLUSTER, {"objective": objective})[0]
+    graph, cluster = load(SOURCE).graph, load_cluster(CLUSTER)
+    return build_problem(graph, cluster, Options(objective=objective), CostOptions())
 
 
 def _marker(objective: str, member: Member) -> Path:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from placewright import planners
+from placewright.budget import Budget, no_progress
 from placewright.coarsen import Coarser, coarsen
 from placewright.errors import (
     InfeasibleError,
@@ -16,7 +17,6 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.plan import Placement
-from placewright.planners.base import Budget, no_progress
 from placewright.portfolio.members import Member
 from placewright.problem import Problem
 from placewright.solving import propose

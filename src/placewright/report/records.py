@@ -9,7 +9,7 @@ from typing import Any
 
 from placewright.outcome import BatchSchedule, Invocations, Outcome, Schedule
 from placewright.plan import Plan
-from placewright.remarks import remarks
+from placewright.report.remarks import remarks
 from placewright.solving import Comparison
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
-from placewright import files
 from placewright.errors import MissingExtraError, OptionError
+from placewright.formats import files
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.report.words import rate_words, value_title

@@ -160,8 +160,9 @@ def execute(
     or order that does not fit, and ExecutionError, all ranks being ended, if a rank fails, or if no
     rank reports anything for `timeout` seconds.
     """
-    from placewright.importers.torch_export import export_inference, import_torch
-    from placewright.importers.torch_sources import load_factory
+    from placewright.importers.torch.export import export_inference
+    from placewright.importers.torch.sources import load_factory
+    from placewright.importers.torch.tracing import import_torch
 
     import_torch("running a plan")
     from placewright.runtime.local import bind

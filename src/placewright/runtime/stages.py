@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
-from placewright.importers.torch_export import op_of_node
+from placewright.importers.torch.export import op_of_node
 from placewright.runtime.channels import transfer_of
 from placewright.runtime.code import Call, Code, Post, Send, Step, Transfer, Wait, references
 from placewright.runtime.targets import argument, call_of
@@ -74,7 +74,7 @@ def cut(
     or one that is not topological.
 
     >>> import torch
-    >>> from placewright.importers.torch_export import export_inference
+    >>> from placewright.importers.torch.export import export_inference
     >>> layers = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
     >>> program = export_inference(layers, (torch.zeros(3, 4),))
     >>> first, second = cut(program, {"linear": 0, "relu": 1})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Floats, Ints
-from placewright.kernels.within_memory import ROUNDING
+from placewright.kernels.latency.within_memory import ROUNDING
 from placewright.outcome import Schedule
 from placewright.plan import Placement
 from placewright.problem import Problem

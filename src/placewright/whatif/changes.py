@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.analysis.devices import device_columns
 from placewright.cluster import Cluster
-from placewright.coarsen.devices import device_columns
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Ints
 from placewright.plan import Plan

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.coarsen.orders import cpd_topo
+from placewright.analysis.orders import cpd_topo
+from placewright.budget import Budget
 from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.timing import time_sequence
+from placewright.kernels.latency.timing import time_sequence
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement
 

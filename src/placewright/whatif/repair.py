@@ -8,11 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.coarsen.orders import mean_edge_time, mean_op_time
+from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
-from placewright.planners.base import Budget, LatencyPlanner, Progress, Proposal, no_room
+from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
 from placewright.simulate.latency import insert_in_order, rank_order
 from placewright.whatif.moves import Judge, descend

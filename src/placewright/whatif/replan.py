@@ -25,19 +25,15 @@ from typing import Literal
 import numpy as np
 
 from placewright.bounds import Bound, lower_bound
+from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Flags, Floats, Ints
-from placewright.interrupts import noticed_interrupts
 from placewright.plan import Plan
-from placewright.planners.base import (
-    Budget,
-    Progress,
-    no_progress,
-)
 from placewright.planning import AUTO
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
 from placewright.solving import solve
+from placewright.system.interrupts import noticed_interrupts
 from placewright.units import format_bytes
 from placewright.verify import verify
 from placewright.whatif.changes import home_devices

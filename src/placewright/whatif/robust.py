@@ -19,9 +19,9 @@ import math
 import time
 from dataclasses import dataclass, replace
 
+from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import OptionError
 from placewright.plan import Placement, Plan
-from placewright.planners.base import Budget, Progress, no_progress
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_sequence, time_placement
 from placewright.verify import verify

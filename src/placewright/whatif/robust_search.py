@@ -8,15 +8,14 @@ import time
 
 import numpy as np
 
+from placewright.budget import Budget, Pace, Progress
 from placewright.graph import Floats, Ints
-from placewright.kernels import mutations
-from placewright.kernels import robust as kernel
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.search import BEST, keep
+from placewright.kernels.latency import mutations
+from placewright.kernels.latency import robust as kernel
+from placewright.kernels.latency.search import BEST, keep
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress
-from placewright.planners.pace import Pace
-from placewright.planners.walk import space_of
+from placewright.planners.latency.search.walk import space_of
 from placewright.problem import Problem
 from placewright.simulate.latency import time_placement
 from placewright.simulate.peak import peak_memory

@@ -21,18 +21,18 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
-from placewright.interrupts import noticed_interrupts
 from placewright.plan import Plan
 from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
 from placewright.solving import in_common
+from placewright.system.interrupts import noticed_interrupts
 from placewright.whatif.variants import Variant, same_kind
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from placewright.planners.base import Progress
+    from placewright.budget import Progress
 
 INTERRUPTED = "interrupted"
 AUTO_SECONDS = 2.0  # of planner auto for a variant: a sweep is to be looked at, then repeated

@@ -1,9 +1,8 @@
-"""Kinds of device and ready-made clusters, kept as data files beside this module.
+"""Kinds of device, kept as data files beside this module.
 
 >>> find_kind("nvidia geforce rtx 3090").memory
 24000000000.0
->>> cluster = load_cluster("2x3090")
->>> peak_flops(cluster.devices[0], "fp16")
+>>> peak_flops(complete(Cluster("one", (Device("a", "RTX 3090"),), ())).devices[0], "fp16")
 71000000000000.0
 """
 
@@ -11,20 +10,16 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from types import MappingProxyType
 
-from placewright import files
 from placewright.cluster import Cluster, Device
 from placewright.errors import ClusterError, FormatError
+from placewright.formats import files
 from placewright.graph import DTYPES
-
-THIS_MACHINE = "this-machine"
 
 WIDER: Mapping[str, str] = MappingProxyType(
     {
@@ -67,15 +62,6 @@ class Defaults:
     launch_overhead: float
     compute_efficiency: float
     memory_efficiency: float
-
-
-@dataclass(frozen=True)
-class PresetEntry:
-    """A ready-made cluster: what `load_cluster` takes, what it is, and its devices in short."""
-
-    name: str
-    description: str
-    devices: str
 
 
 # -- kinds -----------------------------------------------------------------------------------
@@ -227,75 +213,3 @@ def _plain(name: str) -> str:
     words = re.sub(r"\((r|tm)\)", " ", name.casefold())
     words = re.sub(r"\b(nvidia|geforce|tesla|intel|amd|apple)\b", " ", words)
     return re.sub(r"[^a-z0-9.]", "", words)
-
-
-# -- clusters --------------------------------------------------------------------------------
-
-
-def load_cluster(name_or_path: str | Path) -> Cluster:
-    """The cluster of a preset or of a YAML or JSON file, with every figure filled in.
-
-    ``this-machine`` is detected. ClusterError if there is no such preset or file; FormatError
-    and ClusterError for a file at fault.
-    """
-    name = str(name_or_path)
-    if name.casefold() == THIS_MACHINE:
-        from placewright.costs.detect import detect
-
-        return detect()
-    for preset in _files_of_presets():
-        if preset.casefold() == name.casefold():
-            return complete(_preset(preset))
-    if not _exists(name):
-        raise ClusterError(_no_such_cluster(name))
-    return complete(Cluster.load(name))
-
-
-def presets() -> tuple[PresetEntry, ...]:
-    """The ready-made clusters, by name; ``this-machine`` comes last and is not detected here."""
-    entries = []
-    for name in _files_of_presets():
-        cluster = _preset(name)
-        entries.append(PresetEntry(name, cluster.description, device_summary(cluster)))
-    what = "The CPU and GPUs of the machine that placewright runs on."
-    return (*entries, PresetEntry(THIS_MACHINE, what, "detected when asked for"))
-
-
-def device_summary(cluster: Cluster) -> str:
-    """The devices of `cluster` in short, such as ``2 × V100 32GB, 2 × P100``."""
-    counts = Counter(device.kind for device in cluster.devices)
-    return ", ".join(f"{count} × {kind}" if count > 1 else kind for kind, count in counts.items())
-
-
-def preset_names() -> tuple[str, ...]:
-    """The names of `presets`, without reading them."""
-    return (*_files_of_presets(), THIS_MACHINE)
-
-
-def _files_of_presets() -> tuple[str, ...]:
-    folder = resources.files(__name__).joinpath("clusters")
-    names = (entry.name for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-    return tuple(sorted(name.removesuffix(".yaml") for name in names))
-
-
-@cache
-def _preset(name: str) -> Cluster:
-    file = f"{name}.yaml"
-    text = resources.files(__name__).joinpath("clusters", file).read_text("utf-8")
-    return Cluster.from_document(files.parse_yaml(text, file), file)
-
-
-def _no_such_cluster(name: str) -> str:
-    names = preset_names()
-    close = difflib.get_close_matches(name.casefold(), [each.casefold() for each in names], n=2)
-    if close:
-        meant = " or ".join(f"'{each}'" for each in names if each.casefold() in close)
-        return f"no cluster file or preset '{name}'; did you mean {meant}?"
-    return f"no cluster file or preset '{name}'; the presets are {', '.join(names)}"
-
-
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # a name too long to be one
-        return False

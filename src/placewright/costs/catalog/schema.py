@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from placewright.formats import Bandwidth, Bytes, Positive, Seconds, Strict
+from placewright.formats.schema import Bandwidth, Bytes, Positive, Seconds, Strict
 from placewright.graph import DTYPES
 
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -6,13 +6,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.coarsen.orders import m_topo, mean_edge_time
+from placewright.analysis.orders import m_topo, mean_edge_time
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.batch import batches_of
-from placewright.kernels.batch_lists import list_batches
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.kernels.batch.lists import list_batches
+from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.planners.base import Proposal
 from placewright.planners.batch.rows import Draft, fill, placement_of
 from placewright.planners.batch.splits import split_seconds
 from placewright.problem import Problem

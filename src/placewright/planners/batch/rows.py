@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
-from placewright.kernels.batch import batches_of
-from placewright.kernels.batch_lists import UNPLACED
+from placewright.kernels.batch.lists import UNPLACED
+from placewright.kernels.batch.timing import batches_of
 from placewright.plan import Placement
 from placewright.planners.base import no_room
 from placewright.planners.batch.splits import Splits, splits_of

@@ -15,15 +15,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
-from placewright.kernels import batch_search as kernel
-from placewright.kernels.search import COLDEST
-from placewright.planners import search
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.kernels.batch import search as kernel
+from placewright.kernels.latency.search import COLDEST
+from placewright.planners.base import Proposal
 from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
 from placewright.planners.batch.rows import fill, rows_of
 from placewright.planners.batch.walk import Walk
+from placewright.planners.latency.search import strings as search
 from placewright.problem import Problem
 
 SHARE_OF_ORDER_MOVES = 0.4

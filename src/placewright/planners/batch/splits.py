@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.batch import batches_of
+from placewright.kernels.batch.timing import batches_of
 from placewright.problem import Problem
 
 MOST_SPLITS = 2000  # of one kind of unit

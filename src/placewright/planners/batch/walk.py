@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from placewright.coarsen.orders import m_topo
+from placewright.analysis.orders import m_topo
+from placewright.budget import Budget, Herald, Pace
 from placewright.graph import Ints
-from placewright.kernels import batch_search as kernel
-from placewright.kernels.arrays import arrays_of
-from placewright.kernels.batch import batches_of, finish_time, scratch_of
-from placewright.kernels.search import BEST, CURRENT
+from placewright.kernels.batch import search as kernel
+from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.latency.search import BEST, CURRENT
+from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Proposal
+from placewright.planners.base import Proposal
 from placewright.planners.batch.rows import never_worse, placement_of
 from placewright.planners.batch.splits import Splits, splits_of
-from placewright.planners.pace import Herald, Pace
 from placewright.problem import Problem
 from placewright.simulate.batch import run_batches
 

@@ -9,24 +9,18 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.analysis.slots import accelerators, device_of, placement_of, slot_of
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
-from placewright.kernels.invocation import Whole, latency
-from placewright.kernels.invocation_segments import Atoms
+from placewright.kernels.invocation.segments import Atoms
+from placewright.kernels.invocation.timing import Whole, latency
 from placewright.options import Options
-from placewright.planners import expert, partitioners
-from placewright.planners.base import Budget, Progress, Proposal
-from placewright.planners.invocation.base import (
-    InvocationPlanner,
-    accelerators,
-    atoms_of,
-    device_of,
-    nothing_fits,
-    placement_of,
-    slot_of,
-)
+from placewright.planners.base import Proposal
+from placewright.planners.invocation.base import InvocationPlanner, atoms_of, nothing_fits
 from placewright.planners.invocation.search import first_slots
 from placewright.planners.invocation.starts import LinearSearch, filled
 from placewright.planners.invocation.subgraphs import subgraph_slots, with_subgraphs
+from placewright.planners.latency.construct import expert, partitioners
 from placewright.problem import Problem
 from placewright.units import format_bytes
 
@@ -83,12 +77,12 @@ class MaxLoadDp(InvocationPlanner):
     name: ClassVar[str] = "max-load-dp"
 
     def supports(self, problem: Problem) -> str | None:
-        from placewright.planners.pipeline.ideal_dp import IdealDP
+        from placewright.planners.throughput.ideal_dp import IdealDP
 
         return IdealDP().supports(_pipelined(problem))
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        from placewright.planners.pipeline.ideal_dp import IdealDP
+        from placewright.planners.throughput.ideal_dp import IdealDP
 
         try:
             found = IdealDP().plan(_pipelined(problem), budget, seed, on_progress)

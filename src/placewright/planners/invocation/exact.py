@@ -6,18 +6,18 @@ import math
 
 import numpy as np
 
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError
+from placewright.formulations.invocation.program import InvocationProgram, binaries, value_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget
-from placewright.planners.invocation.program import InvocationProgram, binaries, value_of
-from placewright.planners.milp.solver import (
+from placewright.problem import Problem
+from placewright.solvers.mathopt import (
     RELATIVE_GAP,
     Answer,
     OutOfTimeError,
     safe_bound,
     solve_program,
 )
-from placewright.problem import Problem
 
 ANY_GAP = 1e9  # relative: the first plan ends the search
 ANY_SECONDS = 10.0

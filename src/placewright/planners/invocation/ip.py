@@ -6,12 +6,13 @@ import math
 from typing import ClassVar
 
 from placewright.bounds.bound import Bound
+from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
+from placewright.formulations.invocation.program import binaries, value_of
 from placewright.plan import Placement
-from placewright.planners.base import Budget, Progress, Proposal
+from placewright.planners.base import Proposal
 from placewright.planners.invocation.base import InvocationPlanner
 from placewright.planners.invocation.exact import best_split, proved_infeasible
-from placewright.planners.invocation.program import binaries, value_of
 from placewright.planners.invocation.search import (
     MOST_CUTS,
     PROVED,
@@ -19,8 +20,8 @@ from placewright.planners.invocation.search import (
     count_option,
     searched_bound,
 )
-from placewright.planners.milp.solver import SOLVERS, OutOfTimeError
 from placewright.problem import Problem
+from placewright.solvers.mathopt import SOLVERS, OutOfTimeError
 
 DEFAULT_SECONDS = 600.0
 MAX_BINARIES = 200_000

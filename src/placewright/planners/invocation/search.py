@@ -13,18 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.analysis.slots import accelerators, slots_of
 from placewright.bounds.bound import Bound
+from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
-from placewright.kernels.invocation import Whole, latency
-from placewright.kernels.invocation_search import COLDEST
-from placewright.kernels.invocation_segments import Atoms, random_order
-from placewright.planners.base import Budget, NoRoomError, Progress, Proposal
-from placewright.planners.invocation.base import (
-    InvocationPlanner,
-    accelerators,
-    nothing_fits,
-    slots_of,
-)
+from placewright.kernels.invocation.search import COLDEST
+from placewright.kernels.invocation.segments import Atoms, random_order
+from placewright.kernels.invocation.timing import Whole, latency
+from placewright.planners.base import NoRoomError, Proposal
+from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
 from placewright.planners.invocation.exact import any_split
 from placewright.planners.invocation.starts import (
     MOST_STOPS,
@@ -222,7 +219,7 @@ def searched_bound(problem: Problem, budget: Budget, value: float, cuts: int = M
 
     The budget's listener hears of it on the way.
     """
-    from placewright.bounds.invocation_path import path_bound
+    from placewright.bounds.invocation.path import path_bound
 
     listener = budget.listener
     return path_bound(

@@ -7,26 +7,21 @@ from itertools import pairwise
 
 import numpy as np
 
+from placewright.analysis.slots import accelerators, placement_of, slot_of
+from placewright.budget import Budget, Herald
 from placewright.graph import Flags, Floats
-from placewright.kernels import invocation as kernel
-from placewright.kernels.invocation import Whole, network_of, work_for
-from placewright.kernels.invocation_segments import (
+from placewright.kernels.invocation import timing as kernel
+from placewright.kernels.invocation.segments import (
     Atoms,
     best_segments,
     random_order,
     shift_atom,
 )
+from placewright.kernels.invocation.timing import Whole, network_of, work_for
 from placewright.plan import Placement
-from placewright.planners.base import Budget, MemoryAccount
-from placewright.planners.invocation.base import (
-    accelerators,
-    atoms_of,
-    loosenings,
-    placement_of,
-    slot_of,
-)
+from placewright.planners.base import MemoryAccount
+from placewright.planners.invocation.base import atoms_of, loosenings
 from placewright.planners.invocation.subgraphs import subgraph_slots
-from placewright.planners.pace import Herald
 from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
 

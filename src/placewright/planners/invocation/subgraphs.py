@@ -8,10 +8,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from placewright.analysis.slots import placement_of, slot_of
 from placewright.errors import InfeasibleError
-from placewright.kernels.invocation import Whole, latency
+from placewright.kernels.invocation.timing import Whole, latency
 from placewright.plan import Placement
-from placewright.planners.invocation.base import placement_of, slot_of
 from placewright.problem import Problem
 
 

@@ -7,18 +7,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placewright.kernels import invocation_search as kernel
-from placewright.kernels.invocation import Whole, latency, network_of, work_for
+from placewright.analysis.slots import accelerators, cpu_choices, placement_of, slots_of
+from placewright.budget import Pace, Progress
+from placewright.kernels.invocation import search as kernel
+from placewright.kernels.invocation.timing import Whole, latency, network_of, work_for
 from placewright.plan import Placement
-from placewright.planners.base import Progress
-from placewright.planners.invocation.base import (
-    accelerators,
-    cpu_choices,
-    placement_of,
-    slots_of,
-)
 from placewright.planners.invocation.starts import LinearSearch
-from placewright.planners.pace import Pace
 
 FIRST_PACE = 1e-4  # seconds per evaluation, until it is known
 

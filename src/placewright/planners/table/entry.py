@@ -15,7 +15,7 @@ class PlannerEntry:
     summary: str
     paper: str
     home: str
-    """``module:Class`` inside `planners`."""
+    """``module:Class`` inside `placewright`."""
     options: Mapping[str, str] = field(default_factory=dict)
     quick: bool = True
     """Done in seconds on any graph: what `compare` asks if none is named, and `auto` first."""

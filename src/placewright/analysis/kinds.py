@@ -1,0 +1,30 @@
+"""Kinds of devices: those that are alike count as one with a number of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from placewright.analysis.devices import alike, restricted
+from placewright.graph import Floats, Ints
+
+if TYPE_CHECKING:
+    from placewright.problem import Problem
+
+
+def kinds(problem: Problem) -> tuple[Ints, Ints]:
+    """`coarsen.devices.alike`, cached on the problem: it looks at all times of all devices."""
+    cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
+    if cached is None:
+        cached = problem.__dict__["_kinds"] = alike(problem)
+    return cached
+
+
+def one_of_each(problem: Problem) -> tuple[Problem, Floats]:
+    """The problem on the first device of each kind, and `[kind]` how many there are of it."""
+    first, class_of = kinds(problem)
+    count = np.bincount(class_of).astype(np.float64)
+    if len(first) == problem.device_count:
+        return problem, count
+    return restricted(problem, first).problem, count  # kinds are numbered by their first device

@@ -1,0 +1,151 @@
+"""Lower bounds on the latency of a single run.
+
+Both arguments hold under every transfer unit, contention and memory option, for they count
+computing alone and only the bytes that ops keep (which ``peak`` needs too).
+
+Memory enters by Lagrangian relaxation. For any prices μ[device] ≥ 0 (seconds per byte), any
+feasible placement and any set S of ops,
+
+    Σ_{o in S} t[o, d(o)]  ≥  Σ_{o in S} min_d (t[o, d] + μ_d m_o)  −  Σ_d μ_d M_d,
+
+because the placement pays Σ_{o in S} μ_{d(o)} m_o ≤ Σ_d μ_d M_d. Good prices are sought by
+subgradient steps; every price vector gives a valid bound, so the best seen counts.
+
+Devices that are alike (`coarsen.devices.alike`) have one price: the bound is concave in the
+prices and does not change when alike devices change theirs, so equal ones are as good as any. A
+class of them is one column with a `count`, and a cluster of a thousand devices costs no more than
+one of its kinds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.analysis.kinds import one_of_each
+from placewright.bounds.bound import Bound, nowhere
+from placewright.graph import Floats, Ints
+from placewright.kernels.shared.arrays import arrays_of
+from placewright.kernels.shared.ranks import upward_ranks
+from placewright.problem import Problem
+
+STEPS = 60
+# Sums of many floats are rounded; a bound is lowered by more than the error can be.
+ROUNDING = 1e-12
+
+
+def lower_bound(problem: Problem) -> Bound:
+    """The best of the bounds below."""
+    if none := nowhere(problem):
+        return none
+    problem, count = one_of_each(problem)
+    bounds = _critical_path(problem, count), _work(problem, count)
+    return max(bounds, key=lambda bound: bound.value)
+
+
+def critical_path(problem: Problem) -> Bound:
+    """The longest path with each op on its fastest device, memory priced."""
+    return nowhere(problem) or _critical_path(*one_of_each(problem))
+
+
+def work(problem: Problem) -> Bound:
+    """All work, shared out over the devices in the best proportion, memory priced."""
+    return nowhere(problem) or _work(*one_of_each(problem))
+
+
+def _critical_path(problem: Problem, count: Floats) -> Bound:
+    """The longest path with each op on its fastest device, memory priced.
+
+    Ops on a path run one after another, so their times add up, on whatever devices; the path
+    and the placement inequality above give the bound for S = the path.
+    """
+    times = _allowed_times(problem)
+    fastest = times.min(axis=1)
+    plain = longest_path(problem, fastest)[0]
+    best = plain
+    limited = np.isfinite(problem.device_memory)
+    capacity = np.where(limited & (problem.device_memory > 0), problem.device_memory, np.inf)
+    if limited.any():
+        price = np.zeros(problem.device_count)  # μ_d M_d: seconds for all of a device's memory
+        share = problem.op_memory[:, None] / capacity[None, :]
+        for step in range(STEPS):
+            priced = times + share * price[None, :]
+            choice = priced.argmin(axis=1)
+            length, path = longest_path(problem, priced[np.arange(len(choice)), choice])
+            best = max(best, length - (count * price).sum())
+            used = np.bincount(choice[path], share[path, choice[path]], len(count)) / count
+            excess = np.where(limited, used - 1.0, 0.0)
+            if not (excess > 0).any() and not price.any():
+                break  # the fastest devices have room: memory does not bind on this path
+            price = np.maximum(price + plain * excess / (1.0 + step), 0.0)
+    return Bound(best * (1 - ROUNDING), _named("critical path", best, plain))
+
+
+def _work(problem: Problem, count: Floats) -> Bound:
+    """All work, shared out over the devices in the best proportion, memory priced.
+
+    Each device's load is at most the makespan T, so for weights λ ≥ 0 with Σ λ = 1,
+    T ≥ Σ_d λ_d load_d ≥ Σ_o min_d (λ_d t[o, d] + μ_d m_o) − Σ_d μ_d M_d. This is the dual of
+    the linear program "fractions of ops on devices, largest load least".
+    """
+    times = _allowed_times(problem)
+    limited = np.isfinite(problem.device_memory)
+    capacity = np.where(limited & (problem.device_memory > 0), problem.device_memory, np.inf)
+    share = problem.op_memory[:, None] / capacity[None, :]
+    weight = np.full(problem.device_count, 1.0 / count.sum())
+    price = np.zeros(problem.device_count)
+    rows = np.arange(problem.op_count)
+    plain = best = 0.0
+    for step in range(STEPS):
+        cost = _weighted(times, weight) + share * price[None, :]
+        choice = cost.argmin(axis=1)
+        value = float(cost[rows, choice].sum() - (count * price).sum())
+        best = max(best, value)
+        if not price.any():
+            plain = max(plain, value)
+        load = np.bincount(choice, times[rows, choice], problem.device_count) / count
+        used = np.bincount(choice, share[rows, choice], problem.device_count) / count
+        scale = load.max()
+        if scale == 0:
+            break
+        weight = weight * np.exp(2.0 / np.sqrt(1.0 + step) * (load - load.mean()) / scale)
+        weight /= (count * weight).sum()
+        if step >= STEPS // 3:  # first the weights alone, then the prices too
+            excess = np.where(limited, used - 1.0, 0.0)
+            price = np.maximum(price + best * excess / (1.0 + step), 0.0)
+    return Bound(best * (1 - ROUNDING), _named("work over speeds", best, plain))
+
+
+def _allowed_times(problem: Problem) -> Floats:
+    """`[op, device]` seconds, `inf` where the op's whole unit cannot be."""
+    return np.where(problem.unit_allowed[problem.op_unit], problem.op_time, np.inf)
+
+
+def _weighted(times: Floats, weight: Floats) -> Floats:
+    """λ_d t[o, d], with 0 · inf taken as inf: an op cannot go where it is not allowed."""
+    return np.where(np.isinf(times), np.inf, np.where(np.isinf(times), 0.0, times) * weight)
+
+
+def longest_path(problem: Problem, op_weight: Floats) -> tuple[float, Ints]:
+    """Length of the heaviest path, and its ops."""
+    arrays = arrays_of(problem)
+    order = problem.topological_order
+    rank = upward_ranks(op_weight, np.zeros(problem.edge_count), order, arrays)
+    offsets, tensors = problem.op_outputs
+    op = int(rank.argmax())
+    path = [op]
+    while True:
+        followers = [
+            int(consumer)
+            for tensor in tensors[offsets[op] : offsets[op + 1]]
+            for consumer in problem.consumers[
+                problem.consumer_offsets[tensor] : problem.consumer_offsets[tensor + 1]
+            ]
+        ]
+        if not followers:
+            return float(rank.max()), np.array(path, dtype=np.int32)
+        op = max(followers, key=lambda follower: rank[follower])
+        path.append(op)
+
+
+def _named(argument: str, best: float, plain: float) -> str:
+    return f"{argument} with memory" if best > plain else argument

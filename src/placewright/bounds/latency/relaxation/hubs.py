@@ -1,0 +1,108 @@
+"""Regions that begin with a tensor which many of their ops read: who gets a copy of it, and when.
+
+What a tensor sent once to each device costs is shared out over its readers elsewhere, so that few
+readers on a device pay a small part of it. Here cases say which devices get a copy; each is
+bounded by `kernels.bound_hub`, and the least of all cases holds. The case with the least bound is
+split by one more device, until it says all or enough cases have been looked at. From there
+`slots` goes on, which looks at when copies arrive and all else is done, but leaves out some edges.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from itertools import count as counter
+
+import numpy as np
+
+from placewright.bounds.latency.relaxation.network import Indices, Network
+from placewright.bounds.latency.relaxation.slots import bound_in_slots
+from placewright.budget import Budget
+from placewright.graph import Flags, Floats
+from placewright.kernels.latency.bound_energy import Part
+from placewright.kernels.latency.bound_hub import case_bound
+
+FEWEST_READERS = 3
+STEPS = 150
+MOST_WORK = 200_000_000  # cases · steps · edges · pairs of devices
+ENOUGH = 1e-3
+
+
+@dataclass(frozen=True, eq=False)
+class Hub:
+    """`part` without the charge for the tensor's edges; who reads it; its bytes."""
+
+    part: Part
+    reader: Flags
+    size: float
+
+
+def hub_of(network: Network, ops: Indices, part: Part) -> Hub | None:
+    """The largest tensor of the first op with several readers in the region, if sent but once."""
+    if network.problem.options.transfer_unit == "edge" or network.order[ops[0]] < 0:
+        return None
+    tensor = network.tensor[network.edges_between(ops)[0]]
+    best: tuple[float, int] | None = None
+    own = (part.tail == 0) & (part.head < len(ops) - 1)
+    for name in np.unique(tensor[own]).tolist():
+        edges = np.flatnonzero(own & (tensor == name))
+        if len(edges) >= FEWEST_READERS and (tensor == name).sum() == len(edges):
+            best = max(best or (0.0, name), (float(part.size[edges[0]]), name))
+    if best is None:
+        return None
+    edges = own & (tensor == best[1])
+    reader = np.zeros(len(ops), dtype=np.bool_)
+    reader[part.head[edges]] = True
+    return Hub(part._replace(weight=np.where(edges, 0.0, part.weight)), reader, best[0])
+
+
+def bound_by_copies(
+    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+) -> float:
+    """A bound on what the region takes with its ends on these devices; `known` holds already.
+
+    The least of all cases of devices with a copy.
+    """
+    send, order = _copies(hub, network, first)
+    routes, devices = network.routes, network.device_count
+    rows = 1 + 3 * devices + 2 * routes.channel_count
+    weight = np.full(rows, 1.0 / rows)
+    number = counter()
+    cases: list[tuple[float, int, tuple[int, ...], Floats]] = [(known, next(number), (), weight)]
+    most = MOST_WORK // (STEPS * max(len(hub.part.tail), 1) * devices**2)
+    looked_at = 0
+    while looked_at < most and budget.left > 0:
+        value, _, said, weight = cases[0]
+        if len(said) == len(order):
+            break
+        heapq.heappop(cases)
+        looked_at += 2
+        goal = min((case[0] for case in cases if len(case[2]) == len(order)), default=np.inf)
+        for choice in (0, 1):
+            copy = np.full(devices, -1)
+            copy[order[: len(said) + 1]] = (*said, choice)
+            own = weight.copy()
+            bound = case_bound(
+                hub.part, routes, first, last, hub.reader, send, copy, own, STEPS, goal, ENOUGH
+            )
+            heapq.heappush(cases, (max(value, bound), next(number), (*said, choice), own))
+    return cases[0][0]
+
+
+def bound_by_arrivals(
+    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+) -> float:
+    """One by when copies arrive as well, which takes some hundred times as long."""
+    send, order = _copies(hub, network, first)
+    return bound_in_slots(
+        hub.part, hub.reader, send, order, network.routes, first, last, known, budget
+    )
+
+
+def _copies(hub: Hub, network: Network, first: int) -> tuple[Floats, list[int]]:
+    """Seconds to send one to each device; the other devices, in the order that cases ask them."""
+    routes = network.routes
+    send = routes.latency[first] + hub.size * routes.per_byte[first]
+    send[first] = 0.0
+    most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
+    return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]

@@ -1,0 +1,130 @@
+"""Plans in files: ``placewright.plan/1``, the problem included."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placewright.errors import FormatError, GraphError, OptionError
+from placewright.formats import files
+from placewright.formats.problems import problem_document, read_problem
+from placewright.graph import Ints
+from placewright.outcome import KEYS, Outcome, read_outcome
+from placewright.plan import Placement, Plan
+from placewright.problem import Problem
+from placewright.version import __version__
+
+if TYPE_CHECKING:
+    from placewright.formats.schema import PlanFile
+
+FORMAT = "placewright.plan/1"
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The plan as a ``placewright.plan/1`` object."""
+    document = {
+        "format": FORMAT,
+        "version": __version__,
+        "source": plan.source,
+        "planner": {
+            "name": plan.planner,
+            "seed": plan.seed,
+            "options": dict(plan.planner_options),
+            "coarsening": plan.coarsening,
+        },
+        "value": plan.value,
+        "lower_bound": plan.lower_bound,
+        "bound_source": plan.bound_source,
+        "status": plan.status,
+        "placement": plan.placement.device.tolist(),
+    }
+    if plan.placement.replicas:
+        document["replicas"] = [list(stage) for stage in plan.placement.replicas]
+    if plan.placement.subgraph is not None:
+        document["subgraph"] = plan.placement.subgraph.tolist()
+    document[KEYS[plan.problem.options.objective]] = plan.outcome.to_document()
+    document["problem"] = problem_document(plan.problem)
+    return document
+
+
+def read_plan(document: Any, path: str | Path = "plan") -> Plan:
+    """Read a ``placewright.plan/1`` object; FormatError names the fault."""
+    from placewright.formats.schema import PlanFile  # pydantic is slow to import
+
+    files.check_format(document, FORMAT, path)
+    content = files.validate(PlanFile, document, path)
+    try:
+        problem = read_problem(content.problem)
+        key = KEYS[problem.options.objective]
+        entry = _only_outcome(content, key, problem.options.objective, path)
+        plan = Plan(
+            problem=problem,
+            placement=Placement(
+                _rectangle(content.placement, problem, path),
+                replicas=tuple(tuple(stage) for stage in content.replicas or ()),
+                subgraph=None if content.subgraph is None else np.array(content.subgraph),
+            ),
+            outcome=_outcome(key, entry, content.value, path),
+            value=content.value,
+            lower_bound=content.lower_bound,
+            bound_source=content.bound_source,
+            planner=content.planner.name,
+            seed=content.planner.seed,
+            planner_options=content.planner.options,
+            coarsening=content.planner.coarsening,
+            source=content.source,
+        )
+    except (GraphError, OptionError) as error:
+        raise FormatError(f"{path}: {error}") from None
+    object.__setattr__(plan, "stated_status", content.status)
+    _check_lengths(plan, path)
+    return plan
+
+
+def _check_lengths(plan: Plan, path: str | Path) -> None:
+    """FormatError if a column is not as long as there are ops."""
+    columns: dict[str, Any] = {"placement": plan.placement.device}
+    if plan.placement.subgraph is not None:
+        columns["subgraph"] = plan.placement.subgraph
+    key = KEYS[plan.problem.options.objective]
+    for name in ("op_start", "op_finish"):
+        if hasattr(plan.outcome, name):
+            columns[f"{key}.{name}"] = getattr(plan.outcome, name)
+    for what, column in columns.items():
+        if len(column) != plan.problem.op_count:
+            raise FormatError(
+                f"{path}: {what} has {len(column)} entries for {plan.problem.op_count} ops"
+            )
+
+
+def _only_outcome(content: PlanFile, key: str, objective: str, path: str | Path) -> Any:
+    """The entry of the objective's outcome; FormatError without it, or with another's besides."""
+    if (entry := getattr(content, key)) is None:
+        raise FormatError(f"{path}: field {key}: missing; a plan for {objective} has it")
+    for other in KEYS.values():
+        if other != key and getattr(content, other) is not None:
+            raise FormatError(
+                f"{path}: field {other}: belongs to another objective; a plan for {objective} has "
+                f"{key} in its place, so leave it out"
+            )
+    return entry
+
+
+def _outcome(key: str, entry: Any, value: float, path: str | Path) -> Outcome:
+    try:
+        return read_outcome(key, entry, value)
+    except ValueError:
+        raise FormatError(f"{path}: field {key}: a table has rows that differ in length") from None
+
+
+def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:
+    """The placement column: a device per op, or per op and input of a batch."""
+    width = problem.options.batch if problem.options.objective == "batch-throughput" else None
+    for op, row in enumerate(rows):
+        got = len(row) if isinstance(row, list) else None
+        if got != width:
+            wanted = "one device" if width is None else f"{width} devices, one per input"
+            raise FormatError(f"{path}: field placement.{op}: give {wanted}")
+    return np.array(rows, dtype=np.int32)

@@ -1,0 +1,1 @@
+"""The mathematical programs themselves, which planners solve and bounds relax."""

@@ -1,0 +1,1 @@
+"""Programs for a batch of inputs: DiviML's, and a model for CP-SAT."""

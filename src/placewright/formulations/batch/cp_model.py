@@ -1,0 +1,335 @@
+"""The same problem as `batch_program`, as a constraint program for CP-SAT.
+
+CP-SAT knows that a device runs one batch at a time (`no overlap` of optional intervals) and needs
+no big constants for it. It counts in whole ticks: durations and transfers are rounded down, so
+that what it proves holds for the true ones, and plans are timed anew.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.analysis.symmetry import Symmetry
+from placewright.budget import Budget
+from placewright.formulations.batch.diviml_program import new_names, placement_of
+from placewright.formulations.batch.instance import Batch, BatchIncumbent, BatchInstance
+from placewright.formulations.batch.instance import chunk_devices as chunks_of
+from placewright.formulations.latency.cp_model import run
+from placewright.graph import Floats, Ints
+from placewright.plan import Placement
+from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.mathopt import HORIZON, OutOfTimeError
+
+CP_SAT = "cp-sat"
+TICKS = 1_000_000  # of the horizon
+PER_UNIT = TICKS / HORIZON
+
+
+class BatchModel:
+    """The model, built by its constructor; `solve` gives a placement and what is proved.
+
+    Variables as of `BatchProgram`, without order variables. What is known of a chunk or a size is
+    no variable: a literal is True, False or CP-SAT's.
+    """
+
+    def __init__(
+        self, instance: BatchInstance, symmetry: Symmetry, limit: Budget | None = None
+    ) -> None:
+        """OutOfTimeError if `limit` passes while it is written."""
+        from ortools.sat.python import cp_model
+
+        self.limit = limit or Budget()
+        self.instance = instance
+        self.problem = instance.problem
+        self.symmetry = symmetry
+        self.model: Any = cp_model.CpModel()
+        self._variables()
+        self._assignment()
+        self._memory()
+        self._latency()
+        self._dependencies()
+        self._no_overlap()
+        self._alike()
+        self.model.minimize(self.latency)
+
+    def _look(self) -> None:
+        """At the clock."""
+        if self.limit.left <= 0:
+            raise OutOfTimeError
+
+    # -- variables -------------------------------------------------------------------------------
+
+    def _variables(self) -> None:
+        instance, model = self.instance, self.model
+        self.latency = model.new_int_var(0, TICKS, "")
+        self.on: list[dict[int, list[Any]]] = []
+        self.size: list[dict[int, dict[int, Any]]] = []
+        for unit, known in enumerate(instance.known.tolist()):
+            self._look()
+            devices = instance.devices(unit)
+            free = known[0] < 0
+            self.on.append(
+                {
+                    u: [model.new_bool_var("") if free else where == u for where in known]
+                    for u in devices
+                }
+            )
+            self.size.append(
+                {
+                    u: {
+                        k: model.new_bool_var("") if free else True
+                        for k in instance.sizes_on(unit, u)
+                    }
+                    for u in devices
+                }
+            )
+        self.time: Floats = np.floor(np.where(np.isinf(instance.time), 0, instance.time) * PER_UNIT)
+        self.start: dict[Batch, Any] = {}
+        for op, unit in enumerate(self.problem.op_unit.tolist()):
+            for u in self.size[unit]:
+                first = _ticks(instance.head[op, u])
+                last = max(first, _ticks(instance.latest_start[op, u]) + 1)
+                if first + 1 >= last and instance.latest_start[op, u] == instance.head[op, u]:
+                    last = first
+                self.start[op, u] = model.new_int_var(first, last, "")
+
+    def _sizes(self, op: int, device: int) -> dict[int, Any]:
+        return self.size[int(self.problem.op_unit[op])][device]
+
+    def _is_free(self, op: int) -> bool:
+        return bool(self.instance.known[self.problem.op_unit[op], 0] < 0)
+
+    def _duration(self, op: int, device: int) -> Any:
+        times = self.time[op, device]
+        return sum(int(times[k]) * b for k, b in self._sizes(op, device).items())
+
+    # -- constraints -----------------------------------------------------------------------------
+
+    def _assignment(self) -> None:
+        instance, model = self.instance, self.model
+        for unit, known in enumerate(instance.known.tolist()):
+            if known[0] >= 0:
+                continue
+            on, size = self.on[unit], self.size[unit]
+            for chunk in range(instance.chunks):
+                model.add_exactly_one(x[chunk] for x in on.values())
+            for u, x in on.items():
+                model.add(sum(x) == sum(instance.sizes[k] * b for k, b in size[u].items()))
+                model.add_at_most_one(size[u].values())
+
+    def _memory(self) -> None:
+        problem = self.problem
+        for device, capacity in enumerate(problem.device_memory.tolist()):
+            here = [unit for unit, size in enumerate(self.size) if device in size]
+            if problem.unit_memory[here].sum() > capacity:
+                share = np.ceil(problem.unit_memory / capacity * TICKS).astype(int)
+                used = [
+                    int(share[unit]) * b for unit in here for b in self.size[unit][device].values()
+                ]
+                self.model.add(sum(used) <= TICKS + len(here))
+
+    def _latency(self) -> None:
+        instance, model = self.instance, self.model
+        work: dict[int, list[int]] = {}
+        for (op, u), start in self.start.items():
+            tail = _ticks(instance.tail[op, u])
+            end = [(int(self.time[op, u, k]) + tail) * b for k, b in self._sizes(op, u).items()]
+            model.add(self.latency >= start + sum(end))
+            work.setdefault(u, []).append(op)
+        for u, ops in work.items():
+            outside = _ticks(instance.head[ops, u].min()) + _ticks(instance.tail[ops, u].min())
+            model.add(self.latency >= outside + sum(self._duration(op, u) for op in ops))
+
+    def _dependencies(self) -> None:
+        for (i, j), move in self.instance.moves.items():
+            self._look()
+            for u in self.instance.devices(int(self.problem.op_unit[i])):
+                for v in self.instance.devices(int(self.problem.op_unit[j])):
+                    self._dependency(i, j, u, v, _ticks(move[u, v]))
+
+    def _dependency(self, i: int, j: int, u: int, v: int, move: int) -> None:
+        unit = self.problem.op_unit
+        if unit[i] == unit[j]:
+            sharing = list(self._sizes(i, u).values()) if u == v else []
+        else:
+            sharing = self._sharing(int(unit[i]), int(unit[j]), u, v)
+        if not sharing:
+            return
+        waits = self.model.add(self.start[j, v] >= self.start[i, u] + self._duration(i, u) + move)
+        if not any(each is True for each in sharing):
+            y = sharing[0]
+            if len(sharing) > 1:
+                y = self.model.new_bool_var("")
+                for each in sharing:
+                    self.model.add_implication(each, y)
+            waits.only_enforce_if(y)
+
+    def _sharing(self, one: int, two: int, u: int, v: int) -> list[Any]:
+        """Literals of which one holds if the units share a chunk on devices u and v."""
+        found = []
+        for x, y in zip(self.on[one][u], self.on[two][v], strict=True):
+            if x is False or y is False:
+                continue
+            if x is True or y is True:
+                found.append(y if x is True else x)
+            else:
+                both = self.model.new_bool_var("")
+                self.model.add_bool_or(x.negated(), y.negated(), both)
+                found.append(both)
+        return found
+
+    def _no_overlap(self) -> None:
+        instance, model = self.instance, self.model
+        for one, two, u in instance.orders():
+            self._look()
+            row = model.add(self.start[two, u] >= self.start[one, u] + self._duration(one, u))
+            if self._is_free(one):
+                row.only_enforce_if(self._used(one, u))
+        meeting: dict[int, set[int]] = {}
+        for one, two, u in instance.rivals():
+            meeting.setdefault(u, set()).update((one, two))
+        for u, ops in meeting.items():
+            model.add_no_overlap([each for op in sorted(ops) for each in self._intervals(op, u)])
+
+    def _used(self, op: int, device: int) -> Any:
+        sizes = self._sizes(op, device)
+        if len(sizes) == 1:
+            return next(iter(sizes.values()))
+        used = self.model.new_bool_var("")
+        self.model.add(sum(sizes.values()) == used)
+        return used
+
+    def _intervals(self, op: int, device: int) -> list[Any]:
+        start = self.start[op, device]
+        intervals = []
+        for k, b in self._sizes(op, device).items():
+            length = int(self.time[op, device, k])
+            if b is True:
+                intervals.append(self.model.new_fixed_size_interval_var(start, length, ""))
+            else:
+                intervals.append(
+                    self.model.new_optional_fixed_size_interval_var(start, length, b, "")
+                )
+        return intervals
+
+    def _alike(self) -> None:
+        """As `BatchProgram._alike`."""
+        instance, model = self.instance, self.model
+        base = self.problem.device_count
+        units = dict.fromkeys(self.problem.op_unit[instance.precedence.order].tolist())
+        free = [unit for unit in units if instance.known[unit, 0] < 0 and len(self.on[unit]) > 1]
+        free = free[:4]
+        for one, two in instance.alike():
+            keys: dict[int, Any] = {1: 0, 2: 0}
+            for place, unit in enumerate(free):
+                weight = base ** (len(free) - 1 - place)
+                for u, x in self.on[unit].items():
+                    keys[1] += u * weight * x[one]
+                    keys[2] += u * weight * x[two]
+            if free:
+                model.add(keys[1] <= keys[2])
+        for weights in self.symmetry.rows(instance.time, instance.sizes):
+            terms = [
+                round(weight * PER_UNIT) * self.size[unit][device][k]
+                for (unit, device, k), weight in weights.items()
+                if k in self.size[unit].get(device, {})
+            ]
+            # Rounded, equal uses may differ by half a tick a term.
+            model.add(sum(terms) >= -len(terms))
+
+    # -- solving ---------------------------------------------------------------------------------
+
+    def hint(self, incumbent: BatchIncumbent) -> None:
+        """Start from the incumbent, if its chunks stay together."""
+        device = chunks_of(incumbent.placement.device, self.instance.chunk)
+        if device is None:
+            return
+        renamed = new_names(self.instance, self.symmetry, device)
+        self._hint_at(self.instance.arranged(renamed[device]), incumbent, renamed)
+
+    def _hint_at(self, device: Ints, incumbent: BatchIncumbent, renamed: Ints) -> None:
+        batches, model = incumbent.schedule.batches, self.model
+        for unit, ops in enumerate(self.instance.units):
+            if self.instance.known[unit, 0] >= 0:
+                continue
+            for u, x in self.on[unit].items():
+                there = device[ops[0]] == u
+                for literal, is_there in zip(x, there.tolist(), strict=True):
+                    model.add_hint(literal, is_there)
+                count = int(there.sum())
+                for k, b in self.size[unit][u].items():
+                    model.add_hint(b, self.instance.sizes[k] == count)
+        for op, u, start in zip(
+            batches.op.tolist(), batches.device.tolist(), batches.start, strict=True
+        ):
+            variable = self.start.get((op, int(renamed[u])))
+            if variable is not None:
+                model.add_hint(variable, _ticks(start / self.instance.scale))
+        model.add_hint(self.latency, min(TICKS, _ticks(incumbent.value / self.instance.scale)))
+
+    def solve(
+        self,
+        seconds: float,
+        seed: int,
+        deterministic: float = math.inf,
+        found: Callable[[Placement], None] | None = None,
+    ) -> ModelAnswer:
+        """What is found in `seconds`; `found` hears of it on the way, in CP-SAT's thread.
+
+        With `deterministic` units of CP-SAT's own time the result does not depend on the clock.
+        """
+        from ortools.sat.python import cp_model
+
+        workers = (os.cpu_count() or 2) if math.isinf(deterministic) else 1
+        solver = cp_solver(workers=workers, seed=seed, seconds=seconds, effort=deterministic)
+        status, interrupted = run(solver, self.model, self._callback(found))
+        if interrupted:
+            raise KeyboardInterrupt
+        if status == cp_model.INFEASIBLE:
+            return ModelAnswer(None, 0.0, complete=True)
+        bound = solver.best_objective_bound / PER_UNIT
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return ModelAnswer(None, bound, complete=False)
+        return ModelAnswer(self._decode(solver), bound, status == cp_model.OPTIMAL)
+
+    def _callback(self, found: Callable[[Placement], None] | None) -> Any:
+        from ortools.sat.python import cp_model
+
+        if found is None:
+            return None
+        model, heard = self, found
+
+        class Solutions(cp_model.CpSolverSolutionCallback):
+            def on_solution_callback(self) -> None:
+                heard(model._decode(self))
+
+        return Solutions()
+
+    def _decode(self, solver: Any) -> Placement:
+        device = np.empty((self.problem.op_count, self.instance.chunks), dtype=np.int32)
+        for unit, ops in enumerate(self.instance.units):
+            for u, x in self.on[unit].items():
+                for chunk, literal in enumerate(x):
+                    if literal is True or (literal is not False and solver.value(literal)):
+                        device[ops, chunk] = u
+        starts = {batch: solver.value(start) / PER_UNIT for batch, start in self.start.items()}
+        return placement_of(self.problem, self.instance.chunk, device, starts, self.instance.scale)
+
+
+@dataclass(frozen=True)
+class ModelAnswer:
+    """The placement found or None, the bound proved (scaled time), whether nothing is left."""
+
+    placement: Placement | None
+    bound: float
+    complete: bool
+
+
+def _ticks(time: float) -> int:
+    return int(np.floor(time * PER_UNIT))

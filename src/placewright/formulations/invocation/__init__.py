@@ -1,0 +1,1 @@
+"""The integer program for invocation latency."""

@@ -1,0 +1,1 @@
+"""Programs for objective ``latency``: Moirai's, DiviML's, and a model for CP-SAT."""

@@ -1,0 +1,168 @@
+"""What a formulation starts from: how long things take, and when they can be.
+
+Times are scaled so that the horizon is `solver.HORIZON`: the solver's tolerances are absolute.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.analysis.precedence import Precedence
+from placewright.budget import Budget
+from placewright.formulations.latency.incumbent import Incumbent, longest
+from placewright.graph import Floats, Ints
+from placewright.problem import Problem
+from placewright.solvers.mathopt import HORIZON, OutOfTimeError
+
+# The horizon is a little above the incumbent's makespan, so that rounding keeps the incumbent.
+SLACK = 1e-7
+
+Flags = NDArray[np.bool_]
+
+
+class Instance:
+    """A problem with a horizon: schedules longer than it are of no interest.
+
+    - `allowed[unit, device]`: some schedule within the horizon may have the unit there;
+    - `op_time[op, device]` (`inf` where not allowed);
+    - `head[op, device]`: the op cannot start sooner there; `tail[op, device]`: from its finish
+      there to the end it is no less; both follow single paths, transfers paid (`inf` where the
+      op is not allowed).
+    """
+
+    def __init__(
+        self, problem: Problem, incumbent: Incumbent | None, limit: Budget | None = None
+    ) -> None:
+        """OutOfTimeError if `limit` passes, here or while `rival_pairs` are listed."""
+        self.problem = problem
+        self.incumbent = incumbent
+        self.limit = limit or Budget()
+        self.precedence = Precedence(problem)
+        self.input_edges, self.output_edges = _edges_by_op(problem)
+        self.scale = self._longest_of_interest() * (1 + SLACK) / HORIZON
+        self.allowed: Flags = problem.unit_allowed.copy()  # to be narrowed
+        self._narrow()
+
+    def _longest_of_interest(self) -> float:
+        """The incumbent's makespan, or all ops and transfers in a row, each at its slowest."""
+        if self.incumbent:
+            return self.incumbent.value
+        return longest(self.problem)
+
+    def _narrow(self) -> None:
+        """Windows from the devices allowed, devices from the windows, until nothing changes."""
+        unit = self.problem.op_unit
+        while True:
+            self._look()
+            times = np.where(self.allowed[unit], self.problem.op_time, np.inf) / self.scale
+            self.op_time: Floats = times
+            self.head, self.tail = self._heads(), self._tails()
+            fits = self.head + times + self.tail <= HORIZON
+            narrowed = self.allowed.copy()
+            np.logical_and.at(narrowed, unit, fits)
+            if (narrowed == self.allowed).all():
+                return
+            self.allowed = narrowed
+
+    def _look(self) -> None:
+        """At the clock."""
+        if self.limit.left <= 0:
+            raise OutOfTimeError
+
+    def _heads(self) -> Floats:
+        head = np.where(np.isfinite(self.op_time), 0.0, np.inf)
+        for op in self.precedence.order:
+            for edge in self.input_edges[op]:
+                producer = int(self.problem.edge_producer[edge])
+                done = head[producer] + self.op_time[producer]
+                there = (done[:, None] + self.route_time(edge)).min(axis=0)
+                head[op] = np.maximum(head[op], there)
+        return np.asarray(head)
+
+    def _tails(self) -> Floats:
+        tail = np.where(np.isfinite(self.op_time), 0.0, np.inf)
+        for op in reversed(self.precedence.order):
+            for edge in self.output_edges[op]:
+                consumer = int(self.problem.consumers[edge])
+                rest = self.op_time[consumer] + tail[consumer]
+                needed = (self.route_time(edge) + rest[None, :]).min(axis=1)
+                tail[op] = np.maximum(tail[op], needed)
+        return np.asarray(tail)
+
+    def route_time(self, edge: int) -> Floats:
+        """`[source, target]` of the edge's transfer; 0 on one device, `inf` within a unit."""
+        problem = self.problem
+        size = problem.tensor_bytes[problem.edge_tensor[edge]]
+        time: Floats = (problem.link_latency + size * problem.link_seconds_per_byte) / self.scale
+        if self.within_unit(edge):
+            time = np.full_like(time, np.inf)
+        np.fill_diagonal(time, 0.0)
+        return time
+
+    def within_unit(self, edge: int) -> bool:
+        unit = self.problem.op_unit
+        producer, consumer = self.problem.edge_producer[edge], self.problem.consumers[edge]
+        return bool(unit[producer] == unit[consumer])
+
+    def routes(self, edge: int) -> list[tuple[int, int]]:
+        """`(source, target)` pairs, one device twice included, that the horizon leaves open."""
+        producer, consumer = (
+            int(self.problem.edge_producer[edge]),
+            int(self.problem.consumers[edge]),
+        )
+        before = self.head[producer] + self.op_time[producer]
+        after = self.op_time[consumer] + self.tail[consumer]
+        length = before[:, None] + self.route_time(edge) + after[None, :]
+        return [(int(a), int(b)) for a, b in np.argwhere(length <= HORIZON)]
+
+    # Windows of ops on whatever device.
+
+    @cached_property
+    def earliest_start(self) -> Floats:
+        return np.asarray(self.head.min(axis=1))
+
+    @cached_property
+    def earliest_finish(self) -> Floats:
+        return np.asarray((self.head + self.op_time).min(axis=1))
+
+    @cached_property
+    def latest_start(self) -> Floats:
+        return np.asarray(HORIZON - (self.op_time + self.tail).min(axis=1))
+
+    @cached_property
+    def latest_finish(self) -> Floats:
+        return np.asarray(HORIZON - self.tail.min(axis=1))
+
+    @cached_property
+    def rival_pairs(self) -> list[tuple[int, int]]:
+        """Pairs of ops that may contend for a device: no path and no window orders them."""
+        order = np.array(self.precedence.order)
+        possible = self.allowed[self.problem.op_unit[order]]
+        start, finish = self.earliest_start[order], self.latest_finish[order]
+        pairs = []
+        for place, first in enumerate(order.tolist()):
+            self._look()
+            meets = (possible & possible[place]).any(axis=1)
+            meets &= (finish[place] > start) & (finish > start[place])
+            after = self.precedence.after[first]
+            pairs += [
+                (first, int(order[later]))
+                for later in np.flatnonzero(meets).tolist()
+                if later > place and not after >> later & 1
+            ]
+        return pairs
+
+
+def _edges_by_op(problem: Problem) -> tuple[list[list[int]], list[list[int]]]:
+    inputs: list[list[int]] = [[] for _ in range(problem.op_count)]
+    outputs: list[list[int]] = [[] for _ in range(problem.op_count)]
+    ends: tuple[Ints, Ints] = (problem.edge_producer, problem.consumers)
+    for edge, (producer, consumer) in enumerate(
+        zip(ends[0].tolist(), ends[1].tolist(), strict=True)
+    ):
+        outputs[producer].append(edge)
+        inputs[consumer].append(edge)
+    return inputs, outputs

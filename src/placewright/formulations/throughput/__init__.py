@@ -1,0 +1,1 @@
+"""The program for the least largest load."""

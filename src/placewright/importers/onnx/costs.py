@@ -1,0 +1,306 @@
+"""What an ONNX operator computes and moves: FLOPs, bytes read, bytes written.
+
+A multiplication and an addition are two FLOPs; a bias fused into a convolution or product is not
+counted. FLOPs follow the operator's definition, not a library's algorithm (no Winograd, no FFT).
+Operators come by name: those of ONNX by ``Conv``, those of ONNX Runtime by
+``com.microsoft.Attention``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placewright.importers.onnx.files import TensorType
+
+CONTRIB = "com.microsoft."
+
+
+@dataclass(frozen=True)
+class Call:
+    """An operator with the types of what it reads and writes; None where left out or unknown."""
+
+    operator: str
+    attributes: Mapping[str, Any]
+    inputs: tuple[TensorType | None, ...]
+    outputs: tuple[TensorType | None, ...]
+
+    def input(self, index: int) -> TensorType:
+        """The input that the operator cannot do without; ValueError where it is missing."""
+        found = self.optional_input(index)
+        if found is None:
+            raise ValueError(f"input {index} is missing")
+        return found
+
+    def optional_input(self, index: int) -> TensorType | None:
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    @property
+    def output(self) -> TensorType:
+        if not self.outputs or self.outputs[0] is None:
+            raise ValueError("output 0 is missing")
+        return self.outputs[0]
+
+    @property
+    def largest_output(self) -> int:
+        return max((each.elements for each in self.outputs if each), default=0)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """FLOPs and bytes; `uncounted` are operators whose FLOPs have no formula here."""
+
+    flops: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    uncounted: frozenset[str] = frozenset()
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(
+            self.flops + other.flops,
+            self.bytes_read + other.bytes_read,
+            self.bytes_written + other.bytes_written,
+            self.uncounted | other.uncounted,
+        )
+
+    def times(self, count: float) -> Cost:
+        return Cost(
+            self.flops * count,
+            self.bytes_read * count,
+            self.bytes_written * count,
+            self.uncounted,
+        )
+
+    def at_least(self, other: Cost) -> Cost:
+        """The larger of the two, quantity by quantity."""
+        return Cost(
+            max(self.flops, other.flops),
+            max(self.bytes_read, other.bytes_read),
+            max(self.bytes_written, other.bytes_written),
+            self.uncounted | other.uncounted,
+        )
+
+
+def cost_of(call: Call) -> Cost:
+    """The cost of one call; ValueError, IndexError or KeyError where its types do not fit it.
+
+    >>> matrix = TensorType(1, (64, 64))
+    >>> cost_of(Call("MatMul", {}, (matrix, matrix), (matrix,)))
+    Cost(flops=524288.0, bytes_read=32768.0, bytes_written=16384.0, uncounted=frozenset())
+    """
+    if is_free(call):
+        return Cost()
+    read = _bytes_read(call)
+    written = sum(each.bytes for each in call.outputs if each)
+    formula = _FORMULAS.get(call.operator)
+    if formula is None:
+        return Cost(0.0, read, written, frozenset([call.operator]))
+    return Cost(float(formula(call)), read, written)
+
+
+def is_free(call: Call) -> bool:
+    """Whether an operator makes a view of its input, or looks at its shape only."""
+    if call.operator == "Dropout":
+        return call.optional_input(2) is None  # without training_mode it passes data on
+    return call.operator in _FREE
+
+
+_FREE = {
+    "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Shape", "Size", "Optional",
+    "OptionalGetElement", "OptionalHasElement", "SequenceAt", "SequenceConstruct",
+    "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
+}  # fmt: skip
+_READS_WHAT_IT_WRITES = {"Slice", "Split"}
+
+
+def _bytes_read(call: Call) -> float:
+    """All inputs, but only the rows that are picked from a table."""
+    written = sum(each.bytes for each in call.outputs if each)
+    if call.operator in _READS_WHAT_IT_WRITES:
+        return written
+    if call.operator in ("Gather", "GatherElements", "GatherND"):
+        return written + call.input(1).bytes
+    if call.operator == CONTRIB + "EmbedLayerNormalization":
+        return 3 * call.output.bytes
+    return sum(each.bytes for each in call.inputs if each)
+
+
+# -- formulas ------------------------------------------------------------------------------------
+
+
+def _nothing(call: Call) -> float:
+    return 0.0
+
+
+def _per_output(flops: float) -> Callable[[Call], float]:
+    return lambda call: flops * call.largest_output
+
+
+def _per_input(flops: float) -> Callable[[Call], float]:
+    return lambda call: flops * call.input(0).elements
+
+
+def _variadic(call: Call) -> float:
+    """Sum, Max, …: one FLOP for each input beyond the first."""
+    return call.largest_output * max(1, len(call.inputs) - 1)
+
+
+def _convolution(weight: int) -> Callable[[Call], float]:
+    """Each output element: the channels of a group times the kernel. Weight [M, C/group, k…]."""
+    return lambda call: 2 * call.output.elements * math.prod(call.input(weight).shape[1:])
+
+
+def _transposed_convolution(call: Call) -> float:
+    """Each input element goes to M/group channels times the kernel. Weight [C, M/group, k…]."""
+    return 2 * call.input(0).elements * math.prod(call.input(1).shape[1:])
+
+
+def _matmul(call: Call) -> float:
+    depth = call.input(0).shape[-2 if call.attributes.get("transA") else -1]
+    return 2 * call.output.elements * depth
+
+
+def _gemm(call: Call) -> float:
+    depth = call.input(0).shape[0 if call.attributes.get("transA") else 1]
+    return 2 * call.output.elements * depth
+
+
+def _recurrent(call: Call) -> float:
+    """Both products of every step. X [sequence, batch, …] or batch first, W and R per gate."""
+    steps = call.input(0).shape[0] * call.input(0).shape[1]
+    return 2 * steps * (call.input(1).elements + call.input(2).elements)
+
+
+def _pooling(call: Call) -> float:
+    window: Sequence[int] = call.attributes["kernel_shape"]
+    return call.output.elements * math.prod(window)
+
+
+def _fourier(call: Call) -> float:
+    """5 n log₂ n for a transform of n points (the usual count of an FFT)."""
+    *_, points, parts = call.output.shape  # real and imaginary
+    return 5 * call.output.elements / parts * math.log2(max(points, 2))
+
+
+def _attention_products(query: TensorType, output: TensorType, keys: int) -> float:
+    """Scores and weighted sum: every query feature and output feature once per key."""
+    return 2.0 * keys * (query.elements + output.elements)
+
+
+def _attention(past: int) -> Callable[[Call], float]:
+    """Attention of a query over keys, [batch, heads, keys, size] or [batch, keys, features]."""
+
+    def formula(call: Call) -> float:
+        query, key, before = call.input(0), call.optional_input(1), call.optional_input(past)
+        keys = _length(key if key is not None else query)
+        return _attention_products(query, call.output, keys + (before.shape[2] if before else 0))
+
+    return formula
+
+
+def _length(tensor: TensorType) -> int:
+    return tensor.shape[2 if len(tensor.shape) == 4 else 1]
+
+
+def _packed_attention(call: Call) -> float:
+    """Attention whose Q, K, V come of one product with a weight [in, width]; past [2, …, P, D]."""
+    source, weight, before = call.input(0), call.input(1), call.optional_input(4)
+    tokens = math.prod(source.shape[:-1])
+    keys = source.shape[1] + (before.shape[3] if before else 0)
+    query = (weight.shape[1] - call.output.shape[-1]) // 2
+    scores = 2.0 * keys * (tokens * query + call.output.elements)
+    return 2.0 * tokens * weight.elements + scores
+
+
+def _einsum(call: Call) -> float:
+    """Operands are contracted from left to right; labels no longer needed are summed at once."""
+    operands = [each for each in call.inputs if each is not None]
+    terms, result = _labels(call.attributes["equation"], [len(each.shape) for each in operands])
+    sizes: Counter[str] = Counter()
+    for term, operand in zip(terms, operands, strict=True):
+        for label, size in zip(term, operand.shape, strict=True):
+            sizes[label] = max(sizes[label], size)
+    if len(operands) == 1:
+        return operands[0].elements
+    flops, kept = 0.0, set(terms[0])
+    for number, term in enumerate(terms[1:], start=1):
+        flops += 2.0 * math.prod(sizes[label] for label in kept | set(term))
+        needed = set(result).union(*terms[number + 1 :])
+        kept = (kept | set(term)) & needed
+    return flops
+
+
+def _labels(equation: str, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """The labels of each operand and of the result; an ellipsis becomes labels of its own."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    written = left.split(",")
+    terms = []
+    for term, rank in zip(written, ranks, strict=True):
+        hidden = rank - len(term.replace("...", ""))
+        dots = [f"…{number}" for number in range(hidden, 0, -1)]  # aligned at the last axis
+        before, ellipsis, after = term.partition("...")
+        terms.append([*before, *(dots if ellipsis else []), *after])
+    every = [label for term in terms for label in term]
+    if not arrow:
+        return terms, [label for label in every if every.count(label) == 1 or label[0] == "…"]
+    return terms, [*right.replace("...", ""), *(label for label in every if label[0] == "…")]
+
+
+def _table() -> dict[str, Callable[[Call], float]]:
+    groups: list[tuple[Callable[[Call], float], str]] = [
+        (_nothing, _MOVING),
+        (_per_output(1), _ELEMENTWISE),
+        (_per_output(4), "Gelu FastGelu QuickGelu BiasGelu Mish Softsign Celu Swish SwiGLU"),
+        (_variadic, "Sum Max Min Mean"),
+        (_per_input(1), _REDUCING),
+        (_per_input(2), "BatchNormalization"),
+        (_per_input(3), "RotaryEmbedding LpNormalization DynamicQuantizeLinear"),
+        (_per_input(5), "Softmax LogSoftmax Hardmax RMSNormalization BiasSoftmax LRN "
+         "SimplifiedLayerNormalization SkipSimplifiedLayerNormalization "
+         "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss QLinearSoftmax"),
+        (_per_input(8), "LayerNormalization InstanceNormalization GroupNormalization GroupNorm "
+         "MeanVarianceNormalization SkipLayerNormalization SkipGroupNorm"),
+        (_per_output(8), "Resize GridSample RoiAlign AffineGrid EmbedLayerNormalization"),
+        (_convolution(1), "Conv ConvInteger DeformConv FusedConv NhwcConv"),
+        (_convolution(3), "QLinearConv"),
+        (_transposed_convolution, "ConvTranspose"),
+        (_gemm, "Gemm FusedGemm"),
+        (_matmul, "MatMul MatMulInteger QLinearMatMul FusedMatMul MatMulNBits "
+         "DynamicQuantizeMatMul MatMulIntegerToFloat"),
+        (_einsum, "Einsum"),
+        (_recurrent, "LSTM GRU RNN"),
+        (_pooling, "MaxPool AveragePool LpPool"),
+        (_fourier, "DFT STFT"),
+        (_attention(4), "Attention"),
+        (_attention(6), "MultiHeadAttention"),
+        (_attention(3), "GroupQueryAttention"),
+    ]  # fmt: skip
+    table = {name: formula for formula, names in groups for name in names.split()}
+    contrib = {CONTRIB + name: formula for name, formula in table.items()}
+    return table | contrib | {CONTRIB + "Attention": _packed_attention}
+
+
+_MOVING = """
+    Cast CastLike BitCast CenterCropPad Compress Concat ConcatFromSequence ConstantOfShape
+    DepthToSpace Expand EyeLike Gather GatherElements GatherND MaxUnpool NonZero OneHot Pad Range
+    ReverseSequence ScatterElements ScatterND Slice SpaceToDepth Split SplitToSequence
+    TensorScatter Tile Transpose Trilu Unique Upsample Col2Im QLinearConcat Scatter
+"""
+_ELEMENTWISE = """
+    Abs Acos Acosh Add And Asin Asinh Atan Atanh Bernoulli BiasAdd BitShift BitwiseAnd BitwiseNot
+    BitwiseOr BitwiseXor Ceil Clip Cos Cosh CumProd CumSum DequantizeLinear Div Dropout Elu Equal
+    Erf Exp Floor Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less
+    LessOrEqual Log Mod Mul Multinomial Neg Not Or PRelu Pow QuantizeLinear RandomNormal
+    RandomNormalLike RandomUniform RandomUniformLike Reciprocal Relu Round Selu Shrink Sigmoid Sign
+    Sin Sinh Softplus Sqrt Sub Tan Tanh ThresholdedRelu Where Xor BlackmanWindow HammingWindow
+    HannWindow MelWeightMatrix QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu
+"""
+_REDUCING = """
+    ArgMax ArgMin Det GlobalAveragePool GlobalLpPool GlobalMaxPool MaxRoiPool ReduceL1 ReduceL2
+    ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum
+    ReduceSumSquare TopK QLinearGlobalAveragePool
+"""
+_FORMULAS = _table()

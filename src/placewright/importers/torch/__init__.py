@@ -1,0 +1,1 @@
+"""PyTorch: exported programs, also with a step of training, as graphs."""

@@ -1,0 +1,132 @@
+"""PyTorch programs as graphs: `torch.export` in, `Graph` out.
+
+>>> import torch
+>>> layer = torch.nn.Linear(4, 2)
+>>> graph = graph_from_module(layer, (torch.zeros(3, 4),), name="layer")
+>>> graph.op_names, graph.op_types, float(graph.op_flops[0]), float(graph.op_parameter_bytes[0])
+(('linear',), ('aten.linear',), 48.0, 40.0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from placewright.graph import Graph
+from placewright.importers.torch import costs as torch_costs
+from placewright.importers.torch import graph as torch_graph
+from placewright.importers.torch.graph import Program, Shared, Weight
+from placewright.importers.torch.tracing import (
+    facts,
+    import_torch,
+    input_shape,
+    mode_of,
+    tracing,
+    without_meta,
+)
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+def export_inference(
+    module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> ExportedProgram:
+    """`module` in eval mode as a functional ATen program, without running it.
+
+    The same module and inputs give the same node names. A module on the meta device (or with
+    meta inputs) is exported as one on the CPU whose tensors have no memory, so its program is
+    the one that the real module gives; `module` itself is left as it was. GraphError where
+    torch.export cannot follow the module.
+    """
+    import_torch("exporting a torch module")
+    import torch
+
+    module, args, kwargs = without_meta(module, args, kwargs or {})
+    with mode_of(module, training=False), torch.no_grad(), tracing(type(module).__name__):
+        # Without no_grad rotary embeddings would bring a sub-program that only sets the mode.
+        program = torch.export.export(module, args, kwargs, strict=False)
+        functional: ExportedProgram = program.run_decompositions({})
+    return functional
+
+
+def op_of_node(program: ExportedProgram) -> dict[str, str | None]:
+    """For every FX node but the output, the graph's op it is part of; None for the inputs.
+
+    An op has the name of its node; `getitem`, assertions and size queries belong to the op whose
+    output they look at. Who cuts a program by a placement cuts it along this map.
+    """
+    return torch_graph.fold(program.graph)
+
+
+def graph_from_program(
+    program: ExportedProgram, name: str, *, shared: Shared = "colocate"
+) -> Graph:
+    """The `Graph` of a functional program (see `export_inference`).
+
+    Views cost nothing; parameters, buffers and constants are counted (bytes) at the first op
+    that reads them, and keep all ops that read the same one together (tied embeddings). With
+    `shared="copy"` each such op has its own copy instead: an inference may then split the model
+    between them. GraphError for a program that writes into its inputs.
+    """
+    weights = _weights(program)
+    return torch_graph.build(
+        Program(name, program.graph, weights, attributes=_attributes(program, weights)), shared
+    )
+
+
+def graph_from_module(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    training: bool = False,
+    name: str | None = None,
+    shared: Shared = "colocate",
+) -> Graph:
+    """The `Graph` of a module: one inference, or with `training` forward and backward.
+
+    For training the module must return a scalar loss, or an object with a `.loss`.
+    """
+    name = name or type(module).__name__
+    if training:
+        from placewright.importers.torch.training import export_training, graph_from_training
+
+        return graph_from_training(export_training(module, args, kwargs), name)
+    return graph_from_program(export_inference(module, args, kwargs), name, shared=shared)
+
+
+# -- an exported program's weights and facts -------------------------------------------------
+
+
+def _weights(program: ExportedProgram) -> dict[str, Weight]:
+    signature = program.graph_signature
+    names = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    tensors = {**program.constants, **program.state_dict}
+    return {
+        placeholder: Weight(
+            name, torch_graph.same_memory(tensors[name]), torch_costs.size_of(tensors[name])
+        )
+        for placeholder, name in names.items()
+    }
+
+
+def _attributes(program: ExportedProgram, weights: Mapping[str, Weight]) -> dict[str, Any]:
+    import torch
+
+    parameters = {
+        weights[placeholder].key: program.state_dict[name].numel()
+        for placeholder, name in program.graph_signature.inputs_to_parameters.items()
+    }
+    users = set(program.graph_signature.user_inputs)
+    inputs = {
+        node.name: input_shape(node.meta["val"])
+        for node in program.graph.find_nodes(op="placeholder")
+        if node.name in users and torch_costs.tensors_in(node.meta.get("val"))
+    }
+    return facts(sum(parameters.values()), inputs, f"torch {torch.__version__}")

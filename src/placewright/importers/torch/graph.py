@@ -1,0 +1,249 @@
+"""From an FX graph of ATen calls to a `Graph`: what forward programs and joint programs share.
+
+One op per call that makes tensors, under the call's own name. Everything else is folded into an
+op: `getitem` into the op whose output it picks (each output is a tensor of that op), size
+queries and assertions into the op whose output they look at.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from placewright.errors import GraphError
+from placewright.graph import Graph, GraphBuilder
+from placewright.importers.torch import costs as torch_costs
+
+if TYPE_CHECKING:
+    from torch.fx import Graph as FxGraph
+    from torch.fx import Node
+
+Shared = Literal["colocate", "copy"]
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A parameter, buffer or constant: `key` is equal for all names of one memory."""
+
+    name: str
+    key: Any
+    bytes: float
+
+
+@dataclass
+class Program:
+    """An FX graph with what its metadata means.
+
+    `weights` maps placeholder names; `twins` maps each backward call to a forward call (or None
+    where there is none); `together` holds sets of calls to keep on one device.
+    """
+
+    name: str
+    graph: FxGraph
+    weights: Mapping[str, Weight]
+    twins: Mapping[str, str | None] = field(default_factory=dict)
+    together: Iterable[Iterable[str]] = ()
+    module_prefix: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def fold(graph: FxGraph) -> dict[str, str | None]:
+    """For every node but the output, the op it is part of; None for inputs and weights."""
+    owner: dict[str, str | None] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and _makes_tensors(node):
+            owner[node.name] = node.name
+        elif node.op != "output":
+            owners = (owner[source.name] for source in node.all_input_nodes)
+            owner[node.name] = next((each for each in owners if each is not None), None)
+    return owner
+
+
+def same_memory(tensor: Any) -> Any:
+    """A key that two tensors share exactly when they are the same values in the same memory."""
+    storage = tensor.untyped_storage()._cdata
+    return storage, tensor.storage_offset(), tuple(tensor.shape), tuple(tensor.stride())
+
+
+def build(program: Program, shared: Shared = "colocate") -> Graph:
+    """The program's `Graph`.
+
+    A weight that several ops read is counted at the first and keeps them all on one device
+    (`shared="colocate"`), or is counted at each, which may then be anywhere (`"copy"`).
+    """
+    uses = _weight_uses(program)
+    builder = GraphBuilder(program.name)
+    ops, unknown = _add_ops(program, builder, _resident(uses, shared))
+    if not ops:
+        raise GraphError(f"{program.name}: the program computes nothing; export a model with ops")
+    for op, group in _groups(program, uses, shared).items():
+        builder.colocate(ops[op], group)
+    for backward, forward in program.twins.items():
+        if forward is not None:
+            builder.set_twin(ops[backward], ops[forward])
+    builder.attributes |= dict(program.attributes)
+    if unknown:
+        builder.attributes["flops_unknown"] = sorted(unknown)
+    return builder.build()
+
+
+def module_path(node: Node, prefix: str = "") -> str:
+    """Dotted path of the module a call came from, such as ``transformer.h.3.attn``."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
+    entries = [entry[0] if isinstance(entry, tuple) else entry for entry in stack.values()]
+    path = re.sub(r"@\d+", "", str(entries[-1])) if entries else ""
+    return f"{path}.".removeprefix(prefix).rstrip(".")
+
+
+def _makes_tensors(node: Node) -> bool:
+    if node.target is operator.getitem:
+        return False
+    return bool(torch_costs.tensors_in(node.meta.get("val")))
+
+
+def _add_ops(
+    program: Program, builder: GraphBuilder, resident: Mapping[str, float]
+) -> tuple[dict[str, int], set[str]]:
+    """The ops by name, and the types of those whose FLOPs nobody can count."""
+    counter = torch_costs.Counter()
+    ops: dict[str, int] = {}
+    outputs: dict[str, list[int]] = {}
+    unknown: set[str] = set()
+    for node in program.graph.nodes:
+        if node.op == "output" or node.name in outputs:
+            continue
+        sources = [tensor for each in node.all_input_nodes for tensor in outputs[each.name]]
+        if node.op != "call_function" or not _makes_tensors(node):
+            outputs[node.name] = sources
+            continue
+        _refuse_mutation(node, program.name)
+        cost = counter.cost(node)
+        if not cost.known:
+            unknown.add(_type(node))
+        ops[node.name] = builder.add_op(
+            node.name,
+            _type(node),
+            sources,
+            flops=cost.flops,
+            bytes_read=cost.bytes_read,
+            bytes_written=cost.bytes_written,
+            parameter_bytes=resident.get(node.name, 0.0),
+            dtype=cost.dtype,
+            module=module_path(node, program.module_prefix),
+            backward=node.name in program.twins,
+        )
+        _add_tensors(builder, node, ops[node.name], outputs)
+    return ops, unknown
+
+
+def _add_tensors(builder: GraphBuilder, node: Node, op: int, outputs: dict[str, list[int]]) -> None:
+    """One tensor for a single output; one per picked output where there are several."""
+    value = node.meta["val"]
+    if not isinstance(value, (list, tuple)):
+        outputs[node.name] = [builder.add_tensor(op, torch_costs.size_of(value), node.name)]
+        return
+    by_position: dict[int, int] = {}
+    for user in node.users:
+        if user.target is operator.getitem:
+            position = user.args[1]
+            assert isinstance(position, int)
+            position %= len(value)
+            if position not in by_position:
+                amount = torch_costs.size_of(value[position])
+                by_position[position] = builder.add_tensor(op, amount, user.name)
+            outputs[user.name] = [by_position[position]]
+    if any(user.target is not operator.getitem for user in node.users):
+        for position, each in enumerate(value):
+            if position not in by_position and torch_costs.tensors_in(each):
+                name = f"{node.name}.{position}"
+                amount = torch_costs.size_of(each)
+                by_position[position] = builder.add_tensor(op, amount, name)
+    outputs[node.name] = list(by_position.values())
+
+
+def _refuse_mutation(node: Node, name: str) -> None:
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None and schema.is_mutable:
+        raise GraphError(
+            f"{name}: op '{node.name}' ({_type(node)}) writes into its input; "
+            "make the program functional with program.run_decompositions({})"
+        )
+
+
+def _type(node: Node) -> str:
+    """``aten.linear`` for aten.linear.default; the overload matters to nobody who plans."""
+    schema = getattr(node.target, "_schema", None)
+    return schema.name.replace("::", ".") if schema is not None else str(node.target)
+
+
+@dataclass
+class _Use:
+    """Who reads one weight: `holders[op]` is op itself and, if op is a view, the view's readers.
+
+    Readers of a view (a transposed weight) read the weight's memory just as well.
+    """
+
+    bytes: float
+    holders: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, holder: str, reader: str) -> None:
+        readers = self.holders.setdefault(holder, [])
+        if reader not in readers:
+            readers.append(reader)
+
+
+def _weight_uses(program: Program) -> dict[Any, _Use]:
+    uses: dict[Any, _Use] = {}
+    owner = fold(program.graph)
+    held: dict[str, list[tuple[_Use, str]]] = {}  # view of a weight → (the weight's use, holder)
+    for node in program.graph.nodes:
+        reader = owner.get(node.name)
+        if reader is None:
+            continue
+        found: list[tuple[_Use, str]] = []
+        for source in node.all_input_nodes:
+            weight = program.weights.get(source.name)
+            if weight is not None:
+                found.append((uses.setdefault(weight.key, _Use(weight.bytes)), reader))
+            found += held.get(source.name, [])
+        for use, holder in found:
+            use.add(holder, reader)
+        if node.target is operator.getitem or torch_costs.is_view(node):
+            held[node.name] = found
+    return uses
+
+
+def _resident(uses: Mapping[Any, _Use], shared: Shared) -> dict[str, float]:
+    """Bytes of weights kept for each op."""
+    resident: dict[str, float] = {}
+    for use in uses.values():
+        for holder in list(use.holders)[: None if shared == "copy" else 1]:
+            resident[holder] = resident.get(holder, 0.0) + use.bytes
+    return resident
+
+
+def _groups(program: Program, uses: Mapping[Any, _Use], shared: Shared) -> dict[str, str]:
+    """`op → group` for the ops that must share a device; overlapping sets become one."""
+    parent: dict[str, str] = {}
+
+    def root(op: str) -> str:
+        while (above := parent.setdefault(op, op)) != op:
+            op = parent[op] = parent[above]
+        return op
+
+    def join(ops: list[str]) -> None:
+        for op in ops[1:]:
+            first, other = root(ops[0]), root(op)
+            parent[other] = first
+
+    for use in uses.values():
+        for readers in use.holders.values():
+            join(readers)
+        if shared == "colocate":
+            join(list(use.holders))
+    for ops in program.together:
+        join(list(ops))
+    return {op: root(op) for op in parent}

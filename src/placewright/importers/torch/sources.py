@@ -1,0 +1,306 @@
+"""Models named on the command line: ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG``, ``.pt2``."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import importlib
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from placewright.errors import FormatError, MissingExtraError, OptionError
+from placewright.formats import files
+from placewright.graph import Graph
+from placewright.importers.torch import export as torch_export
+from placewright.importers.torch.archive import load_pt2, read_pt2
+from placewright.importers.torch.tracing import import_torch
+
+if TYPE_CHECKING:
+    import torch
+
+    Loaded = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
+
+_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
+
+__all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
+
+
+def from_factory(spec: str, training: bool = False) -> Graph:
+    """The `Graph` of what ``PACKAGE.MODULE:FACTORY`` returns (see `load_factory`)."""
+    module, args, kwargs = load_factory(spec)
+    return torch_export.graph_from_module(
+        module, args, kwargs, training=training, name=spec.rpartition(":")[2]
+    )
+
+
+def load_factory(spec: str) -> Loaded:
+    """Import the module, call the factory, and return its ``(module, args, kwargs)``.
+
+    The factory takes nothing and returns ``(module, args)`` or ``(module, args, kwargs)``. The
+    working directory is searched first, as `python -m` does. OptionError names what is wrong.
+    """
+    import_torch("importing a torch module")
+    place, separator, name = spec.partition(":")
+    if not (separator and place and name):
+        raise OptionError(f"torch:{spec} names no factory; write torch:PACKAGE.MODULE:FACTORY")
+    _refuse_file(place, name, spec)
+    factory: Any = _import(place, spec)
+    for part in name.split("."):
+        if not hasattr(factory, part):
+            known = [each for each in vars(factory) if not each.startswith("_")]
+            hint = difflib.get_close_matches(part, known, 1)
+            raise OptionError(
+                f"torch:{spec}: '{place}' has no '{part}'"
+                + (f"; did you mean '{hint[0]}'?" if hint else "; name a function in it")
+            )
+        factory = getattr(factory, part)
+    if not callable(factory):
+        raise OptionError(f"torch:{spec}: '{name}' is a {type(factory).__name__}, not a function")
+    try:
+        made = factory()
+    except Exception as error:
+        raise OptionError(f"torch:{spec} raised {type(error).__name__}: {error}") from error
+    return _checked(made, spec)
+
+
+def _refuse_file(place: str, name: str, spec: str) -> None:
+    """Refuse the path of a file where a module belongs, and say how the module is written."""
+    path = Path(place)
+    if path.suffix != ".py" and "/" not in place:
+        return
+    module, folder = path.name.removesuffix(".py"), path.parent
+    here = f"torch:{module}:{name}"
+    if folder == Path():
+        advice = f"write {here}"
+    elif folder.is_absolute() or any("." in part for part in folder.parts):
+        advice = f"run from {folder} and write {here}"
+    else:
+        dotted = ".".join((*folder.parts, module))
+        advice = f"write torch:{dotted}:{name}, or run from {folder} and write {here}"
+    raise OptionError(f"torch:{spec}: '{place}' is a file, not a module; {advice}")
+
+
+def _import(place: str, spec: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        missing = error.name or place
+        if place == missing or place.startswith(f"{missing}."):
+            raise OptionError(
+                f"torch:{spec}: there is no module '{missing}'; run from the directory that "
+                "holds it, or install it"
+            ) from None
+        raise OptionError(
+            f"torch:{spec}: '{place}' imports '{missing}', which is not installed"
+        ) from error
+    except Exception as error:
+        raise OptionError(
+            f"torch:{spec}: importing '{place}' raised {type(error).__name__}: {error}"
+        ) from error
+
+
+def _checked(made: Any, spec: str) -> Loaded:
+    import torch
+
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise OptionError(
+            f"torch:{spec} returned a {type(made).__name__}; "
+            "return (module, args) or (module, args, kwargs)"
+        )
+    module, args, kwargs = (*made, {})[:3]
+    if not isinstance(module, torch.nn.Module):
+        raise OptionError(
+            f"torch:{spec}: the first of what it returned is a {type(module).__name__}; "
+            "it must be a torch.nn.Module"
+        )
+    if not isinstance(args, (tuple, list)) or not isinstance(kwargs, Mapping):
+        raise OptionError(
+            f"torch:{spec}: args must be a tuple and kwargs a dict, "
+            f"not {type(args).__name__} and {type(kwargs).__name__}"
+        )
+    return module, tuple(args), dict(kwargs)
+
+
+# -- Transformers ------------------------------------------------------------------------------
+
+
+def from_hf(config: str, training: bool = False) -> Graph:
+    """The `Graph` of a Transformers model, from its configuration alone (see `load_hf`).
+
+    >>> from_hf("gpt2?n_layer=1&sequence=16").attributes["parameters"]  # doctest: +SKIP
+    46472448
+    """
+    module, args, kwargs = load_hf(config, training)
+    settings: Any = module.config
+    name = Path(config.partition("?")[0]).name.removesuffix(".json")
+    name = settings.model_type if name in ("", "config") else name
+    graph = torch_export.graph_from_module(module, args, kwargs, training=training, name=name)
+    return replace(graph, input_samples=len(next(iter(kwargs.values()))))
+
+
+def load_hf(config: str, training: bool = False) -> Loaded:
+    """Build a Transformers model on the meta device, with example inputs.
+
+    `config` is a ``config.json``, a directory with one, or a model type such as ``gpt2`` (then
+    with that type's defaults); ``?batch=…&sequence=…`` gives the example inputs' size (default
+    1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
+    sequence-to-sequence, masked or causal language, or image classification, as the type has
+    it. Nothing is looked up on the network and no code from the configuration is run.
+    """
+    try:
+        import torch
+        import transformers
+    except ImportError:
+        raise MissingExtraError("hf", "importing a Transformers configuration") from None
+    source, _, query = config.partition("?")
+    parameters = dict(parse_qsl(query, keep_blank_values=True))
+    sizes = {
+        key: _positive(parameters.pop(key, str(default)), key, config)
+        for key, default in (("batch", 1), ("sequence", 128))
+    }
+    with _offline():
+        settings = _override(_configuration(source), parameters, config)
+        kind = _kind(settings, config)
+        factory = getattr(transformers, f"AutoModelFor{kind}")
+        try:
+            with torch.device("meta"):
+                module = factory.from_config(settings)
+        except Exception as error:
+            reason = str(error).partition("\n")[0]
+            raise OptionError(f"hf:{config}: Transformers cannot build it ({reason})") from error
+    return module, (), _example_inputs(settings, kind, training=training, source=config, **sizes)
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _positive(text: str, key: str, config: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) == 0:
+        raise OptionError(f"hf:{config}: {key} is {text!r}; give a whole number from 1")
+    return int(text)
+
+
+def _configuration(source: str) -> Any:
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    path = Path(source)
+    if path.is_dir():
+        path = path / "config.json"
+    if path.suffix == ".json" or path.is_file():
+        document = files.read_document(path)
+        if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
+            raise FormatError(f"{path}: not a Transformers configuration: it has no model_type")
+        settings, kind = document, document["model_type"]
+    else:
+        settings, kind = {}, source
+    if kind not in CONFIG_MAPPING:
+        if source == kind and _HUB_NAME.fullmatch(source):
+            raise OptionError(
+                f"hf:{source} looks like a model of a hub, and nothing is looked up on the "
+                f"network; download its config.json (hf download {source} config.json prints "
+                "where it is) and give that path, as in hf:PATH/config.json"
+            )
+        hint = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 1)
+        raise OptionError(
+            f"hf:{source}: no Transformers model type '{kind}'"
+            + (f"; did you mean '{hint[0]}'?" if hint else " and no such file")
+        )
+    try:
+        return CONFIG_MAPPING[kind].from_dict(settings)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise FormatError(f"{source}: not a valid {kind} configuration ({reason})") from error
+
+
+def _override(settings: Any, parameters: Mapping[str, str], config: str) -> Any:
+    """The configuration with `parameters` set; read as JSON where they are, else as text."""
+    known = settings.to_dict()
+    for key, text in parameters.items():
+        if key not in known:
+            hint = difflib.get_close_matches(key, ["batch", "sequence", *known], 1)
+            raise OptionError(
+                f"hf:{config}: a {settings.model_type} configuration has no '{key}'"
+                + (f"; did you mean '{hint[0]}'?" if hint else "")
+            )
+        try:
+            known[key] = json.loads(text)
+        except ValueError:
+            known[key] = text
+    if not parameters:
+        return settings
+    try:
+        return type(settings).from_dict(known)
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise OptionError(f"hf:{config}: {reason}") from error
+
+
+def _kind(settings: Any, config: str) -> str:
+    """Which of the AutoModelFor… classes builds the model."""
+    from transformers.models.auto import modeling_auto as auto
+
+    def has(mapping: str) -> bool:
+        return type(settings) in getattr(auto, f"MODEL_FOR_{mapping}_MAPPING")
+
+    if not has("SPEECH_SEQ_2_SEQ"):
+        if has("SEQ_TO_SEQ_CAUSAL_LM"):
+            return "Seq2SeqLM"
+        if has("MASKED_LM") and not getattr(settings, "is_decoder", False):
+            return "MaskedLM"
+        if has("CAUSAL_LM"):
+            return "CausalLM"
+        if has("IMAGE_CLASSIFICATION"):
+            return "ImageClassification"
+    raise OptionError(
+        f"hf:{config}: '{settings.model_type}' is no language model or image classifier; "
+        "write a factory and use torch:PACKAGE.MODULE:FACTORY"
+    )
+
+
+def _example_inputs(
+    settings: Any, kind: str, *, batch: int, sequence: int, training: bool, source: str
+) -> dict[str, Any]:
+    import torch
+
+    if kind == "ImageClassification":
+        image = _image_shape(settings)
+        inputs = {"pixel_values": torch.empty(batch, *image, device="meta", dtype=settings.dtype)}
+        labels = torch.empty(batch, dtype=torch.long, device="meta")
+        return {**inputs, "labels": labels} if training else inputs
+    longest = getattr(settings, "max_position_embeddings", None)
+    if isinstance(longest, int) and 0 < longest < sequence:
+        raise OptionError(
+            f"hf:{source}: sequence is {sequence}, but the model has {longest} positions"
+        )
+    ids = torch.empty(batch, sequence, dtype=torch.long, device="meta")
+    inputs = {"input_ids": ids}
+    if training:
+        inputs["labels"] = ids.clone()
+    elif kind == "Seq2SeqLM":
+        inputs["decoder_input_ids"] = ids.clone()
+    return inputs if kind == "MaskedLM" else {**inputs, "use_cache": False}
+
+
+def _image_shape(settings: Any) -> tuple[int, int, int]:
+    size = getattr(settings, "image_size", None) or 224
+    height, width = (size, size) if isinstance(size, int) else (size[-2], size[-1])
+    return int(getattr(settings, "num_channels", 3)), math.ceil(height), math.ceil(width)

@@ -1,0 +1,1 @@
+"""Kernels of objective ``batch-throughput``: inputs of a batch shared out."""

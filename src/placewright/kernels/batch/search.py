@@ -1,0 +1,366 @@
+"""Search on strings of devices, one per unit and chunk of inputs (DiviML §V-A, batched).
+
+As `kernels.search`: kernels work on a `State` in place, stop after so many evaluations and go on
+where they stopped; random numbers are drawn one by one from the caller's generator. Only rows
+whose counts are allowed batch sizes ever arise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from placewright.kernels.batch.timing import finish_time
+from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.latency.mutations import MEAN_SHIFT, below, geometric
+from placewright.kernels.latency.search import BEST, COLDEST, CURRENT
+from placewright.kernels.shared.rows import copy_into, copy_table
+
+# Annealing's changes of rows, each up to its share of the draws.
+CHUNK = 0.25  # one chunk of a unit to any device
+SPLIT = 0.35  # a unit split in another way
+BESIDE = 0.55  # a unit split like one it exchanges a tensor with
+SWAP = 0.6  # two chunks of a unit change places
+COLUMN = 0.8  # one chunk of several units to one device
+ROW = 0.95  # several units split like one of them
+# beyond: two chunks of several units change places
+
+
+class Space(NamedTuple):
+    """What a search may do. Only `movable` units, those with a choice, are touched."""
+
+    unit_offsets: Any  # CSR [unit] → its ops in unit_ops
+    unit_ops: Any
+    movable: Any  # units, by the breadth-first rank of their first op
+    unit_kind: Any  # see planners.batch.splits
+    split_offsets: Any
+    splits: Any
+
+
+class State(NamedTuple):
+    """Where a search is: written by the kernels."""
+
+    rows: Any  # [unit, chunk] device
+    count: Any  # [unit, device] chunks
+    free: Any  # [device] bytes
+    op_at: Any  # [rank]
+    op_rank: Any  # [op]
+    value: Any  # [CURRENT], [BEST] seconds
+    best_rows: Any
+    best_op_at: Any
+
+
+class Borrowed(NamedTuple):
+    """What is needed to take a mutation back, and room for a row."""
+
+    row: Any  # [chunk] the row to come
+    count: Any  # [device] its chunks
+    undo_unit: Any
+    undo_row: Any  # [change, chunk]
+    moved: Any  # the ranks from and to which an op was moved
+
+
+@kernel
+def keep(state, value):
+    """Take the current string, whose value is `value`, for the current and perhaps the best."""
+    state.value[CURRENT] = value
+    if value < state.value[BEST]:
+        state.value[BEST] = value
+        copy_table(state.best_rows, state.rows)
+        copy_into(state.best_op_at, state.op_at)
+
+
+# -- changes ---------------------------------------------------------------------------------
+
+
+@kernel
+def assign(b, state, unit, row):
+    """Split `unit` as in `row`, whether that is allowed and there is room or not."""
+    chunks = state.rows.shape[1]
+    for c in range(chunks):
+        state.count[unit, state.rows[unit, c]] -= 1
+        if state.count[unit, state.rows[unit, c]] == 0:
+            state.free[state.rows[unit, c]] += b.unit_memory[unit]
+    for c in range(chunks):
+        if state.count[unit, row[c]] == 0:
+            state.free[row[c]] -= b.unit_memory[unit]
+        state.count[unit, row[c]] += 1
+        state.rows[unit, c] = row[c]
+
+
+@kernel
+def allowed(b, lent, unit):
+    """Whether the row to come has allowed batch sizes on all devices; counts its chunks."""
+    lent.count[:] = 0
+    for c in range(len(lent.row)):
+        lent.count[lent.row[c]] += 1
+    fine = True
+    for d in range(len(lent.count)):
+        fine &= b.allowed[unit, d, lent.count[d]]
+    return fine
+
+
+@kernel
+def change(b, state, lent, made, unit):
+    """Give `unit` the row to come, as change number `made`, if that is another and allowed.
+
+    Returns the number of changes.
+    """
+    same = True
+    for c in range(len(lent.row)):
+        same &= lent.row[c] == state.rows[unit, c]
+    if same or not allowed(b, lent, unit):
+        return made
+    lent.undo_unit[made] = unit
+    for c in range(len(lent.row)):
+        lent.undo_row[made, c] = state.rows[unit, c]
+    assign(b, state, unit, lent.row)
+    return made + 1
+
+
+@kernel
+def take_back(b, state, lent, made):
+    for k in range(made - 1, -1, -1):
+        assign(b, state, lent.undo_unit[k], lent.undo_row[k])
+
+
+@kernel
+def has_room(state):
+    fits = True
+    for d in range(len(state.free)):
+        fits &= state.free[d] >= 0.0
+    return fits
+
+
+@inlined
+def _load(state, lent, unit):
+    for c in range(len(lent.row)):
+        lent.row[c] = state.rows[unit, c]
+
+
+@inner
+def draw_split(space, state, lent, rng, unit):
+    """The row to come: a random split of `unit`, chunks staying where they are if they can."""
+    kind = space.unit_kind[unit]
+    first, last = space.split_offsets[kind], space.split_offsets[kind + 1]
+    split = first + below(rng, last - first)
+    for d in range(len(lent.count)):
+        lent.count[d] = space.splits[split, d]
+    for c in range(len(lent.row)):
+        d = state.rows[unit, c]
+        lent.row[c] = -1
+        if lent.count[d] > 0:
+            lent.count[d] -= 1
+            lent.row[c] = d
+    d = 0
+    for c in range(len(lent.row)):
+        if lent.row[c] < 0:
+            while lent.count[d] == 0:
+                d += 1
+            lent.count[d] -= 1
+            lent.row[c] = d
+
+
+@inner
+def reassign(p, b, space, state, lent, rng):
+    """Split a few units in other ways; returns the number of changes."""
+    kind = rng.random()
+    place = below(rng, len(space.movable))
+    unit = space.movable[place]
+    chunks = len(lent.row)
+    made = np.int64(0)  # for a literal 0 `change` would be compiled once more
+    if kind < CHUNK:
+        _load(state, lent, unit)
+        lent.row[below(rng, chunks)] = below(rng, len(state.free))
+        if not allowed(b, lent, unit):
+            draw_split(space, state, lent, rng, unit)
+        return change(b, state, lent, made, unit)
+    if kind < SPLIT:
+        draw_split(space, state, lent, rng, unit)
+        return change(b, state, lent, made, unit)
+    if kind < BESIDE:
+        _load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
+        return change(b, state, lent, made, unit)
+    one, other = below(rng, chunks), below(rng, chunks)
+    if kind < SWAP:
+        _swap(state, lent, unit, one, other)
+        return change(b, state, lent, made, unit)
+    device = below(rng, len(state.free))
+    length = _length(rng, len(space.movable))
+    along_path = rng.random() < 0.5
+    op = _random_op(space, rng, unit)
+    model = unit
+    for k in range(length):
+        if COLUMN <= kind < ROW:
+            _load(state, lent, model)
+        elif kind < COLUMN:
+            _load(state, lent, unit)
+            lent.row[one] = device
+        else:
+            _swap(state, lent, unit, one, other)
+        made = change(b, state, lent, made, unit)
+        if along_path and kind < ROW:  # a path may come by a unit again: a swap would be undone
+            op = _random_reader(p, rng, op)
+            unit = b.op_unit[op]
+        elif place + k + 1 < len(space.movable):
+            unit = space.movable[place + k + 1]
+        else:
+            break
+    return made
+
+
+@inlined
+def _length(rng, most):
+    """How many units to change: every order of magnitude up to `most` is as likely."""
+    return int(math.exp(rng.random() * math.log(most + 1.0)))
+
+
+@inlined
+def _swap(state, lent, unit, one, other):
+    _load(state, lent, unit)
+    lent.row[one], lent.row[other] = state.rows[unit, other], state.rows[unit, one]
+
+
+@inlined
+def _random_op(space, rng, unit):
+    first, last = space.unit_offsets[unit], space.unit_offsets[unit + 1]
+    return space.unit_ops[first + below(rng, last - first)]
+
+
+@inner
+def _random_reader(p, rng, op):
+    """A consumer of a tensor of the op; the op itself if there is none."""
+    outputs = p.output_offsets[op + 1] - p.output_offsets[op]
+    if outputs == 0:
+        return op
+    tensor = p.outputs[p.output_offsets[op] + below(rng, outputs)]
+    first, last = p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]
+    if first == last:
+        return op
+    return p.consumers[first + below(rng, last - first)]
+
+
+@inner
+def _neighbour(p, b, rng, op):
+    """A producer of an input of the op, or a consumer of what it produces."""
+    inputs = p.input_offsets[op + 1] - p.input_offsets[op]
+    if inputs > 0 and rng.random() < 0.5:
+        return b.producer[p.input_offsets[op] + below(rng, inputs)]
+    return _random_reader(p, rng, op)
+
+
+# -- order -----------------------------------------------------------------------------------
+
+
+@inner
+def reorder(p, b, state, lent, rng):
+    """Move one op in the order, as far as its producers and consumers let it."""
+    op = below(rng, len(state.op_rank))
+    rank = state.op_rank[op]
+    first, last = 0, len(state.op_at) - 1
+    for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
+        first = max(first, state.op_rank[b.producer[k]] + 1)
+    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
+        tensor = p.outputs[k]
+        for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
+            last = min(last, state.op_rank[p.consumers[edge]] - 1)
+    shift = geometric(rng, MEAN_SHIFT)
+    target = rank + shift if rng.random() < 0.5 else rank - shift
+    move(state, rank, min(max(target, first), last))
+    lent.moved[0], lent.moved[1] = rank, state.op_rank[op]
+
+
+@kernel
+def move(state, source, target):
+    """Take the op of rank `source` out of the order and put it in at `target`."""
+    op = state.op_at[source]
+    step = 1 if target > source else -1
+    for rank in range(source, target, step):
+        state.op_at[rank] = state.op_at[rank + step]
+        state.op_rank[state.op_at[rank]] = rank
+    state.op_at[target] = op
+    state.op_rank[op] = target
+
+
+# -- walks -----------------------------------------------------------------------------------
+
+
+@kernel
+def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, order_share):
+    """Simulated annealing; returns the temperature (seconds) it ends with (`search.anneal`)."""
+    for _ in range(evaluations):
+        temperature = max(temperature * cooling, COLDEST)
+        made = 0
+        lent.moved[:] = 0
+        if order_share > 0.0 and rng.random() < order_share:
+            reorder(p, b, state, lent, rng)
+        else:
+            made = reassign(p, b, space, state, lent, rng)
+        if made == 0 and lent.moved[0] == lent.moved[1]:
+            continue
+        if has_room(state):
+            value = finish_time(p, b, state.rows, state.op_at, s)
+            worse = value - state.value[CURRENT]
+            if worse <= 0.0 or rng.random() < math.exp(-worse / temperature):
+                keep(state, value)
+                continue
+        take_back(b, state, lent, made)
+        move(state, lent.moved[1], lent.moved[0])
+    return temperature
+
+
+@kernel
+def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
+    """Mean seconds by which those of so many mutations that are worse are; 0 if none is."""
+    total, found = 0.0, 0
+    for _ in range(evaluations):
+        made = reassign(p, b, space, state, lent, rng)
+        if made > 0 and has_room(state):
+            worse = finish_time(p, b, state.rows, state.op_at, s) - state.value[CURRENT]
+            if worse > 0.0:
+                total += worse
+                found += 1
+        take_back(b, state, lent, made)
+    return total / found if found > 0 else 0.0
+
+
+@kernel
+def evolve(p, b, space, state, lent, s, rng, evaluations):
+    """(1+1) EA: each chunk of each unit gets another device with probability 1 / their number.
+
+    A unit whose chunks then make sizes that are not allowed gets a random split instead. A child
+    equal to its parent or without room counts as evaluated.
+    """
+    chunks = len(lent.row)
+    genes = len(space.movable) * chunks
+    log_stay = math.log(1.0 - 1.0 / genes) if genes > 1 else -math.inf
+    for _ in range(evaluations):
+        made = np.int64(0)
+        unit = np.int32(-1)  # as `movable` has them: for literals all below is compiled again
+        gene = -1
+        while True:
+            # How many genes stay as they are until the next one that changes.
+            gene += 1 + int(min(math.log(1.0 - rng.random()) / log_stay, float(genes)))
+            if unit >= 0 and (gene >= genes or space.movable[gene // chunks] != unit):
+                if not allowed(b, lent, unit):
+                    draw_split(space, state, lent, rng, unit)
+                made = change(b, state, lent, made, unit)
+                unit = np.int32(-1)
+            if gene >= genes:
+                break
+            if unit < 0:
+                unit = space.movable[gene // chunks]
+                _load(state, lent, unit)
+            other = below(rng, len(state.free) - 1)
+            here = lent.row[gene % chunks]
+            lent.row[gene % chunks] = other if other < here else other + 1
+        if made == 0:
+            continue
+        if has_room(state):
+            value = finish_time(p, b, state.rows, state.op_at, s)
+            if value <= state.value[CURRENT]:
+                keep(state, value)
+                continue
+        take_back(b, state, lent, made)

@@ -1,0 +1,1 @@
+"""Kernels of objective ``invocation-latency``: subgraphs on accelerators."""

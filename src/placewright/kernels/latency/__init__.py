@@ -1,0 +1,1 @@
+"""Kernels of objective ``latency``: schedules, searches, bounds."""

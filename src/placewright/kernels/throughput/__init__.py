@@ -1,0 +1,1 @@
+"""Kernels of objective ``throughput``: loads, cuts of orders, ideals."""

@@ -1,0 +1,217 @@
+"""Annealing of a pipeline by moves of blocks: a piece with pieces that hang on it, or alone.
+
+Where stages stand in a row, what follows a moved piece goes along if it has to.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.net_costs import random_neighbour
+from placewright.kernels.throughput.sparse_loads import (
+    busiest,
+    load_now,
+    move,
+    restore,
+    settle,
+    value,
+)
+
+ROUNDING = 1e-12
+BUSIEST_SHARE = 0.3  # of the moves, off the device with the largest load
+NEIGHBOUR_SHARE = 0.8  # of the moves, to the device of a piece that shares a net
+SINGLE_SHARE = 0.85  # of the moves, of one piece
+DOUBLINGS = 5  # of the most pieces that a block begins with
+MOST_DRAWN = 256  # pieces that go with one move at most
+STROLL = 16  # pieces of a device passed to choose one
+MANY_NETS = 64  # of a piece: it moves the more rarely the more it has
+
+
+@kernel(allocates=True)
+def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squarings):
+    """Simulated annealing; the best placement seen goes to `state.best`.
+
+    `rank[device]` is the place of each device in the row that stages keep to, or nothing where
+    they need not. The temperature falls geometrically from `first` to `last` (seconds) over the
+    steps; `scale` is about the value, in seconds. The energy is the 2^squarings-norm of the loads.
+    Placements always fit. Ends on the last one, not on the best.
+    """
+    devices = len(state.used)
+    row = np.empty(len(rank), dtype=np.int32)
+    for device in range(len(rank)):
+        row[rank[device]] = device
+    block = np.empty(MOST_DRAWN, dtype=np.int32)
+    origins = np.empty(MOST_DRAWN, dtype=np.int32)
+    mark = np.zeros(len(state.piece_device), dtype=np.int64)
+    powers = _all_powers(p, state, scale, squarings)
+    current = _norm(powers, scale, squarings)
+    cooling = (last / first) ** (1.0 / max(steps, 1))
+    temperature = first
+    changed = np.zeros(2)
+    for step in range(steps):
+        temperature *= cooling
+        piece = _any_piece(p, state, movable, rng)
+        nets = p.piece_offsets[piece + 1] - p.piece_offsets[piece]
+        if nets > MANY_NETS and rng.random() * nets > MANY_NETS:
+            continue
+        if rng.random() < NEIGHBOUR_SHARE:
+            target = state.piece_device[
+                random_neighbour(p, p.piece_offsets, p.piece_nets, piece, rng)
+            ]
+        elif len(rank) > 0:
+            low, high = _range(p, state, rank, piece, devices)
+            target = row[low + int(rng.random() * (high - low + 1))]
+        else:
+            target = np.int32(rng.random() * devices)
+        if target == state.piece_device[piece]:
+            continue
+        wanted = 1
+        if rng.random() >= SINGLE_SHARE:
+            wanted = 1 << (1 + int(rng.random() * DOUBLINGS))
+        size = _gather(p, state, piece, wanted, block, mark, step + 1, rng)
+        if len(rank) > 0:
+            size = _draw_along(p, state, rank, target, block, size, mark, step + 1)
+        if size == 0 or not _has_room(p, state, block, size, target):
+            continue
+        for k in range(size):
+            origins[k] = state.piece_device[block[k]]
+            move(p, state, block[k], target)
+        changed[:] = powers
+        for k in range(state.touched_count[0]):
+            device = state.touched[k]
+            for way in range(p.ways):
+                changed[way] += _power(load_now(p, state, way, device), scale, squarings)
+                changed[way] -= _power(state.load[way, device], scale, squarings)
+        then = _norm(changed, scale, squarings)
+        if then <= current or rng.random() < math.exp((current - then) / temperature):
+            settle(p, state)
+            powers[:] = changed
+            current = then
+            found = value(state)
+            if found < state.best_value[0] * (1.0 - ROUNDING):
+                state.best_value[0] = found
+                state.best[:] = state.piece_device
+        else:
+            for k in range(size - 1, -1, -1):
+                move(p, state, block[k], origins[k])
+            restore(state)
+
+
+@inner
+def _any_piece(p, state, movable, rng):
+    if rng.random() < BUSIEST_SHARE:
+        device = busiest(state, int(rng.random() * p.ways))
+        piece = state.first_on[device]
+        if piece >= 0:
+            for _ in range(int(rng.random() * STROLL)):
+                piece = state.next_on[piece]
+            state.first_on[device] = piece
+            return piece
+    return movable[int(rng.random() * len(movable))]
+
+
+@inner
+def _range(p, state, rank, piece, devices):
+    """The first and the last place in the row where the piece may be, all others where they are."""
+    low, high = 0, devices - 1
+    for k in range(p.leader_offsets[piece], p.leader_offsets[piece + 1]):
+        low = max(low, rank[state.piece_device[p.leaders[k]]])
+    for k in range(p.follower_offsets[piece], p.follower_offsets[piece + 1]):
+        high = min(high, rank[state.piece_device[p.followers[k]]])
+    return low, high
+
+
+@inner
+def _gather(p, state, piece, wanted, block, mark, tick, rng):
+    """Up to `wanted` pieces of one device that hang together by nets, `piece` first; how many."""
+    device = state.piece_device[piece]
+    block[0] = piece
+    mark[piece] = tick
+    size, looked = 1, 0
+    while size < wanted and looked < size:
+        here = block[looked]
+        looked += 1
+        first, count = p.piece_offsets[here], p.piece_offsets[here + 1] - p.piece_offsets[here]
+        shift = int(rng.random() * count) if count > 0 else 0
+        for k in range(count):
+            net = p.piece_nets[first + (k + shift) % count]
+            low, high = p.reader_offsets[net] - 1, p.reader_offsets[net + 1]
+            for at in range(low, min(high, low + MOST_DRAWN)):
+                other = p.net_source[net] if at == low else p.readers[at]
+                nets = p.piece_offsets[other + 1] - p.piece_offsets[other]
+                if (
+                    size < wanted
+                    and mark[other] != tick
+                    and nets <= MANY_NETS
+                    and state.piece_device[other] == device
+                ):
+                    mark[other] = tick
+                    block[size] = other
+                    size += 1
+    return size
+
+
+@inner
+def _draw_along(p, state, rank, target, block, size, mark, tick):
+    """The block with all that would stand on the wrong side of it; 0 if that is too much."""
+    looked = 0
+    goal = rank[target]
+    while looked < size:
+        here = block[looked]
+        looked += 1
+        up = rank[state.piece_device[here]] < goal
+        offsets = p.follower_offsets if up else p.leader_offsets
+        others = p.followers if up else p.leaders
+        for k in range(offsets[here], offsets[here + 1]):
+            other = others[k]
+            place = rank[state.piece_device[other]]
+            behind = place < goal if up else place > goal
+            if behind and mark[other] != tick:
+                if size == len(block):
+                    return 0
+                mark[other] = tick
+                block[size] = other
+                size += 1
+    return size
+
+
+@inner
+def _has_room(p, state, block, size, target):
+    kind = p.device_class[target]
+    needed = state.used[target]
+    for k in range(size):
+        if not p.allowed[block[k], kind]:
+            return False
+        needed += p.memory[block[k]]
+    return needed <= p.device_memory[target] * (1.0 + ROUNDING)
+
+
+@inner(allocates=True)
+def _all_powers(p, state, scale, squarings):
+    powers = np.zeros(2)
+    for way in range(p.ways):
+        for device in range(len(state.used)):
+            powers[way] += _power(state.load[way, device], scale, squarings)
+    return powers
+
+
+@inner
+def _power(seconds, scale, squarings):
+    share = max(seconds, 0.0) / scale
+    for _ in range(squarings):
+        share *= share
+    return share
+
+
+@inner
+def _norm(powers, scale, squarings):
+    total = 0.0
+    for way in range(2):
+        root = max(powers[way], 0.0)
+        for _ in range(squarings):
+            root = math.sqrt(root)
+        total += root * scale
+    return total

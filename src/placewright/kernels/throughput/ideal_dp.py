@@ -1,0 +1,441 @@
+"""Is there a chain of ideals whose stages all stay below a limit? (Tarnawski et al. §5.1.1)
+
+The paper's table holds the least load per ideal and numbers of devices, filled from pairs of
+ideals. Asked only whether a load below a limit can be had, it shrinks to the fewest devices per
+ideal, and windows on what devices can do at all leave few ideals and fewer pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.ideals import NEVER, least_lead
+from placewright.kernels.throughput.stage_loads import UNPLACED, chain_rows, charges
+
+BLOCK = 16
+DEAR = 9  # of counting the transfers of a pair, beside looking at it
+FOUND, NONE, GAVE_UP = 1, 0, -1
+
+
+@kernel(allocates=True)
+def survivors(ideals, windows):
+    """`(alive, least[ideal, code], most[ideal, code])` under tighter windows.
+
+    Of the leading class, the pieces outside an ideal need `least` devices when those of `code`
+    are left beside, and may have `most`.
+    """
+    count, codes = ideals.bits.shape[0], windows.room.shape[1]
+    alive = np.empty(count, dtype=np.int64)
+    least = np.empty((count, codes), dtype=np.int32)
+    most = np.empty((count, codes), dtype=np.int32)
+    kept = 0
+    for ideal in range(count):
+        any_code = ideal in (0, count - 1)
+        for code in range(codes):
+            few = least_lead(windows, ideals.above[ideal], code)
+            many = windows.lead_count - least_lead(windows, ideals.below[ideal], codes - 1 - code)
+            least[kept, code] = few
+            most[kept, code] = many
+            any_code |= few <= many
+        if any_code:
+            alive[kept] = ideal
+            kept += 1
+    return alive[:kept], least[:kept], most[:kept]
+
+
+@kernel(allocates=True)
+def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
+    """`(finished, need[place, code])`: fewest devices of the leading class for what is left over.
+
+    What an ideal leaves over goes to so many, beside the devices of `code`, each stage within
+    ``limits[kind, row]``; `NEVER` if there is no way. `place` is that of the ideal in `alive`.
+    Each ideal is gone from once, when what it leaves over is known, to the smaller ones that one
+    stage more could reach: those on the list for that many devices, `least` to `most`, which no
+    other has reached yet. Not finished when more than `most_work` blocks and pairs had to be
+    looked at; a pair whose transfers are counted is as many as `DEAR` more.
+    """
+    # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
+    # rest of it.
+    bits, added = ideals.bits, ideals.added
+    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
+    move_before, move_after = costs.move_before, costs.move_after
+    count, codes = least.shape
+    rows = costs.added.shape[2]
+    lead_count = most[0, codes - 1]
+    need = np.full((count, codes), NEVER, dtype=np.int32)
+    need[count - 1] = 0
+    lists = _targets(bits, added, alive, least, most, lead_count)
+    list_start, list_places, list_open, block_common, block_most, block_open = lists
+    total = np.zeros((costs.coefficient.shape[2], 2))
+    floor = np.empty(rows)
+    work = 0
+    for place in range(count - 1, 0, -1):
+        larger = alive[place]
+        outside = ~bits[larger]
+        for move in range(len(move_kind)):
+            after = move_after[move]
+            if need[place, after] > most[place, after]:
+                continue
+            want = need[place, after] + move_lead[move]
+            if want > lead_count:
+                continue
+            before, kind = move_before[move], move_kind[move]
+            which = before * (lead_count + 1) + want
+            if list_open[which] == 0:
+                continue
+            first, end = list_start[which], list_start[which + 1]
+            for row in range(rows):
+                floor[row] = added[larger, kind * rows + row] - limits[kind, row]
+            for block in range(first // BLOCK, (end + BLOCK - 1) // BLOCK):
+                if block_open[block] == 0:
+                    continue
+                if list_places[block * BLOCK] >= place:
+                    break
+                work += 1
+                if not _may_hold(block_common, block_most, block, outside, floor, kind * rows):
+                    continue
+                for i in range(block * BLOCK, min(end, (block + 1) * BLOCK)):
+                    lower = list_places[i]
+                    if lower >= place:
+                        break
+                    if need[lower, before] <= want:
+                        continue
+                    work += 1
+                    smaller = alive[lower]
+                    if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
+                        continue
+                    work += DEAR
+                    count_transfers(ideals, smaller, larger, nets, costs, total)
+                    if within(
+                        ideals, smaller, larger, costs, limits, kind, move_variant[move], total
+                    ):
+                        need[lower, before] = want
+                        block_open[block] -= 1
+                        list_open[which] -= 1
+        if need[0, codes - 1] <= lead_count:
+            break
+        if work > most_work:
+            return False, need
+    return True, need
+
+
+@kernel(allocates=True)
+def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
+    """`(value, ideals, kinds)`: the chain whose largest load is least, of those below `upper`.
+
+    Loads below `lower` need not be told apart: no chain keeps that limit. `value` is infinite if
+    there is no chain. As `fewest`, but the table holds the least load for each number of devices;
+    what has come down to `lower` is passed over. For one limit on all loads, and transfers known
+    from the stage alone.
+    """
+    bits, added = ideals.bits, ideals.added
+    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
+    move_before, move_after = costs.move_before, costs.move_after
+    coefficient, time_rows = costs.coefficient, costs.time_rows
+    count, codes = least.shape
+    rows = costs.added.shape[2]
+    lead_count = most[0, codes - 1]
+    levels = lead_count + 1
+    value = np.full((count, codes, levels), np.inf)
+    value[count - 1] = lower
+    next_place = np.zeros((count, codes, levels), dtype=np.int32)
+    next_move = np.zeros((count, codes, levels), dtype=np.int32)
+    lists = _targets(bits, added, alive, least, most, lead_count)
+    list_start, list_places, list_open, block_common, block_most, block_open = lists
+    total = np.zeros((coefficient.shape[2], 2))
+    floor = np.empty(rows)
+    for place in range(count - 1, 0, -1):
+        larger = alive[place]
+        outside = ~bits[larger]
+        for code in range(codes):
+            for level in range(1, levels):
+                if value[place, code, level - 1] <= value[place, code, level]:
+                    value[place, code, level] = value[place, code, level - 1]
+                    next_place[place, code, level] = next_place[place, code, level - 1]
+                    next_move[place, code, level] = next_move[place, code, level - 1]
+        for move in range(len(move_kind)):
+            before, after, kind = move_before[move], move_after[move], move_kind[move]
+            for row in range(rows):
+                limit = upper if row < time_rows else limits[kind, row]
+                floor[row] = added[larger, kind * rows + row] - limit
+            for level in range(max(least[place, after], 0), levels - move_lead[move]):
+                so_far = value[place, after, level]
+                if so_far >= upper or level > most[place, after]:
+                    continue
+                if level > 0 and value[place, after, level - 1] == so_far:
+                    continue  # as good with fewer
+                want = level + move_lead[move]
+                which = before * levels + want
+                if list_open[which] == 0:
+                    continue
+                first, end = list_start[which], list_start[which + 1]
+                for block in range(first // BLOCK, end // BLOCK):
+                    if block_open[block] == 0:
+                        continue
+                    if list_places[block * BLOCK] >= place:
+                        break
+                    if not _may_hold(
+                        block_common, block_most, block, outside, floor, kind * rows):  # fmt: skip
+                        continue
+                    for i in range(block * BLOCK, (block + 1) * BLOCK):
+                        low = list_places[i]
+                        if low >= place:
+                            break
+                        if value[low, before, want] <= so_far:
+                            continue
+                        smaller = alive[low]
+                        if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
+                            continue
+                        count_transfers(ideals, smaller, larger, nets, costs, total)
+                        load = so_far
+                        for row in range(time_rows):
+                            column = kind * rows + row
+                            seconds = added[larger, column] - added[smaller, column]
+                            for g in range(total.shape[0]):
+                                per = coefficient[move_variant[move], row, g]
+                                seconds += per[0] * total[g, 0] + per[1] * total[g, 1]
+                            load = max(load, seconds)
+                        if load < upper and load < value[low, before, want]:
+                            value[low, before, want] = load
+                            next_place[low, before, want] = place
+                            next_move[low, before, want] = move
+                            if load <= lower:
+                                block_open[block] -= 1
+                                list_open[which] -= 1
+    reached = np.empty(count, dtype=np.int64)
+    kinds = np.empty(count, dtype=np.int64)
+    best, level, code = np.inf, lead_count, codes - 1
+    for number in range(levels):
+        if value[0, code, number] < best:
+            best, level = value[0, code, number], number
+    size = place = 0
+    while best < np.inf and place < count - 1:
+        move = next_move[place, code, level]
+        place = next_place[place, code, level]
+        reached[size], kinds[size] = alive[place], move_kind[move]
+        code, level = move_after[move], level - move_lead[move]
+        size += 1
+    return best, reached[:size], kinds[:size]
+
+
+@inner
+def _may_hold(block_common, block_most, block, outside, floor, column):
+    """Whether a block may have an ideal with nothing `outside`, its sums not below `floor`."""
+    for row in range(len(floor)):
+        if block_most[block, column + row] < floor[row]:
+            return False
+    word = 0
+    while word < len(outside) and not block_common[block, word] & outside[word]:
+        word += 1
+    return word == len(outside)
+
+
+@inner
+def _may_follow(bits, smaller, outside, added, floor, column):
+    """Whether an ideal has nothing `outside` the larger, and no row of sums below `floor`."""
+    for row in range(len(floor)):
+        if added[smaller, column + row] < floor[row]:
+            return False
+    word = 0
+    while word < len(outside) and not bits[smaller, word] & outside[word]:
+        word += 1
+    return word == len(outside)
+
+
+@inner(allocates=True)
+def _targets(bits, added, alive, least, most, lead_count):
+    """Lists of places by (code, devices of the leading class needed), in blocks.
+
+    Each list begins at a whole block: `(start, places, open per list, and per block: what all
+    its ideals hold, the most they add up to, how many are not reached)`.
+    """
+    count, codes = least.shape
+    levels = lead_count + 1
+    size = np.zeros(codes * levels, dtype=np.int64)
+    for place in range(count):
+        for code in range(codes):
+            for level in range(max(least[place, code], 0), min(most[place, code], lead_count) + 1):
+                size[code * levels + level] += 1
+    start = np.zeros(codes * levels + 1, dtype=np.int64)
+    for which in range(codes * levels):
+        start[which + 1] = start[which] + (size[which] + BLOCK - 1) // BLOCK * BLOCK
+    places = np.full(start[-1], count, dtype=np.int64)
+    blocks = start[-1] // BLOCK
+    common = np.full((blocks, bits.shape[1]), ~np.uint64(0))
+    most_added = np.full((blocks, added.shape[1]), -np.inf)
+    block_open = np.zeros(blocks, dtype=np.int64)
+    filled = start[:-1].copy()
+    for place in range(count):
+        ideal = alive[place]
+        for code in range(codes):
+            for level in range(max(least[place, code], 0), min(most[place, code], lead_count) + 1):
+                which = code * levels + level
+                block = filled[which] // BLOCK
+                places[filled[which]] = place
+                filled[which] += 1
+                block_open[block] += 1
+                for word in range(bits.shape[1]):
+                    common[block, word] &= bits[ideal, word]
+                for column in range(added.shape[1]):
+                    most_added[block, column] = max(most_added[block, column], added[ideal, column])
+    return start, places, size, common, most_added, block_open
+
+
+@inner
+def count_transfers(ideals, smaller, larger, nets, costs, total):
+    """``total[group]``: tensors and bytes of the stage between two ideals."""
+    total[:] = 0.0
+    bits, cut_offsets, cut = ideals.bits, ideals.net_offsets, ideals.nets
+    producer, way, offsets, readers = nets.producer, nets.way, nets.offsets, nets.readers
+    reader_ways, tensors, nbytes = nets.reader_ways, nets.tensors, nets.bytes
+    group, once = costs.group, costs.once
+    for side in range(2):
+        ideal = smaller if side == 0 else larger
+        for i in range(cut_offsets[ideal], cut_offsets[ideal + 1]):
+            net = cut[i]
+            home = side_of(bits, smaller, larger, producer[net])
+            if side == 1 and home < 0:
+                continue  # cut by the smaller ideal too, and so counted
+            low_reads = high_reads = reads = forward = False
+            for k in range(offsets[net], offsets[net + 1]):
+                where = side_of(bits, smaller, larger, readers[k])
+                if where < 0:
+                    low_reads = True
+                    if side == 1:
+                        break
+                elif where > 0:
+                    high_reads = True
+                else:
+                    reads = True
+                    forward |= (reader_ways[k] & 1) != 0
+            if side == 1 and low_reads:
+                continue
+            charged = charges(
+                way[net], once, home == 0, low_reads, high_reads, reads, forward, home < 0
+            )
+            for bit in range(8):
+                if charged >> bit & 1:
+                    total[group[bit], 0] += tensors[net]
+                    total[group[bit], 1] += nbytes[net]
+
+
+@inner
+def side_of(bits, smaller, larger, piece):
+    """-1 if a piece is in the smaller ideal, 0 in the stage, 1 outside the larger."""
+    word, shift = piece >> 6, np.uint64(piece & 63)
+    if bits[smaller, word] >> shift & np.uint64(1):
+        return -1
+    return 0 if bits[larger, word] >> shift & np.uint64(1) else 1
+
+
+@kernel
+def within(ideals, smaller, larger, costs, limits, kind, variant, total):
+    """Whether the stage between two ideals keeps every limit of seconds of its kind."""
+    added, coefficient, time_rows = ideals.added, costs.coefficient, costs.time_rows
+    column = kind * costs.added.shape[2]
+    for row in range(time_rows):
+        seconds = added[larger, column + row] - added[smaller, column + row]
+        for g in range(total.shape[0]):
+            seconds += coefficient[variant, row, g, 0] * total[g, 0]
+            seconds += coefficient[variant, row, g, 1] * total[g, 1]
+        if seconds > limits[kind, row]:
+            return False
+    return True
+
+
+@kernel(allocates=True)
+def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, most_steps):
+    """`(answer, ideals, kinds, length)`: a chain of stages within the limits, from the bottom.
+
+    `need` (from `fewest`) says what cannot be completed. Where a stage's transfers are only known
+    when all stages are (`exact`), it is a necessary condition only: then every chain it allows is
+    tried depth first, stages charged as `chain_rows` does, until one keeps the limits, none is
+    left, or `most_steps` are made.
+    """
+    count, codes = need.shape
+    pieces = costs.added.shape[0]
+    rows = costs.added.shape[2]
+    moves = len(costs.move_kind)
+    depth_most = min(count, pieces) + 1
+    at = np.zeros(depth_most + 1, dtype=np.int64)  # place of the ideal reached
+    code = np.zeros(depth_most + 1, dtype=np.int64)
+    lead = np.zeros(depth_most + 1, dtype=np.int64)
+    next_place = np.zeros(depth_most + 1, dtype=np.int64)
+    next_move = np.zeros(depth_most + 1, dtype=np.int64)
+    kind_of = np.zeros(depth_most + 1, dtype=np.int64)
+    stage = np.full(pieces, UNPLACED, dtype=np.int64)
+    floor = np.empty(rows)
+    total = np.zeros((costs.coefficient.shape[2], 2))
+    code[0] = codes - 1
+    lead[0] = most[0, codes - 1]
+    if need[0, codes - 1] > lead[0]:
+        return NONE, at[:1], kind_of[:0]
+    next_place[0] = count - 1
+    depth = steps = 0
+    while depth >= 0:
+        if at[depth] == count - 1:
+            return FOUND, alive[at[1 : depth + 1]], kind_of[:depth]
+        if next_move[depth] == moves:
+            next_move[depth] = 0
+            next_place[depth] -= 1
+        if next_place[depth] <= at[depth]:
+            depth -= 1
+            if depth >= 0:
+                clear(stage, depth)
+            continue
+        place, move = next_place[depth], next_move[depth]
+        next_move[depth] += 1
+        kind = costs.move_kind[move]
+        left = lead[depth] - costs.move_lead[move]
+        if (
+            costs.move_before[move] != code[depth]
+            or left < 0
+            or need[place, costs.move_after[move]] > left
+        ):
+            continue
+        smaller, larger = alive[at[depth]], alive[place]
+        outside = ~ideals.bits[larger]
+        for row in range(rows):
+            floor[row] = ideals.added[larger, kind * rows + row] - limits[kind, row]
+        if not _may_follow(ideals.bits, smaller, outside, ideals.added, floor, kind * rows):
+            continue
+        count_transfers(ideals, smaller, larger, nets, costs, total)
+        if not within(
+            ideals, smaller, larger, costs, limits, kind, costs.move_variant[move], total
+        ):
+            continue
+        kind_of[depth] = kind
+        if exact:
+            steps += 1
+            if steps > most_steps:
+                return GAVE_UP, at[:1], kind_of[:0]
+            fill(stage, ideals.bits, smaller, larger, depth)
+            charged = chain_rows(nets, costs, chain, stage, kind_of, depth + 1)
+            fits = True
+            for s in range(depth + 1):
+                for row in range(costs.time_rows):
+                    fits &= charged[s, row] <= limits[kind_of[s], row]
+            if not fits:
+                clear(stage, depth)
+                continue
+        depth += 1
+        at[depth], code[depth], lead[depth] = place, costs.move_after[move], left
+        next_place[depth], next_move[depth] = count - 1, 0
+    return NONE, at[:1], kind_of[:0]
+
+
+@kernel
+def fill(stage, bits, smaller, larger, number):
+    """Note the pieces between two ideals as those of a stage."""
+    for piece in range(len(stage)):
+        if side_of(bits, smaller, larger, piece) == 0:
+            stage[piece] = number
+
+
+@kernel
+def clear(stage, number):
+    """Take the pieces of a stage off again."""
+    for piece in range(len(stage)):
+        if stage[piece] == number:
+            stage[piece] = UNPLACED

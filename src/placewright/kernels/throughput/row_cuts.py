@@ -1,0 +1,229 @@
+"""Cuts of a linear order over a row of devices: can every load stay within a limit?
+
+Stages are runs of neighbours in an order of the pieces; they go to the devices of a row in turn,
+of which any may be left out. A beam of positions is carried along the row: how far the first
+devices can get. What a stage pays is exact where transfers cost the same wherever they come from
+or go to; otherwise what was before is taken to be on the device before in the row, and what
+follows on the next.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.net_costs import (
+    combined,
+    direct_seconds,
+    host_seconds,
+    reads_forward,
+)
+from placewright.kernels.throughput.piece_arrays import IN, OUT
+from placewright.kernels.throughput.stage_loads import charges
+
+TOLERANCE = 1e-12  # of a device's memory
+LOW, HIGH = 0, 1
+
+
+@kernel(allocates=True)
+def cut_row(p, order, row, limit, width, score, copies, taken, busy):
+    """`[piece]` device of a split whose loads are at most `limit` seconds, all -1 if none is found.
+
+    - `score[position]`: how much it is worth to have cut there; the `width` best positions are
+      kept at each device (with as many as there are positions nothing is lost);
+    - `copies[net, 0 or 1]`: to how many of the lower and of the higher stages a net is sent;
+    - `taken[device]` bytes and `busy[device]` seconds are set aside. Pieces that are not in
+      `order` do not count.
+    """
+    count, steps = len(order), len(row)
+    device_of = np.full(len(p.memory), -1, dtype=np.int32)
+    position = np.full(len(p.memory), -1, dtype=np.int64)
+    for place in range(count):
+        position[order[place]] = place
+    home, first, last = _ends(p, position)
+    inside = np.zeros(len(home), dtype=np.int64)  # its readers there: 1 some, 2 forward ones
+    charged = np.zeros(len(home), dtype=np.int64)
+    reached = np.zeros((steps + 1, width), dtype=np.int64)
+    origin = np.full((steps + 1, width), -1, dtype=np.int64)
+    sizes = np.zeros(steps + 1, dtype=np.int64)
+    sizes[0] = 1
+    for step in range(steps):
+        low, high = row[max(step - 1, 0)], row[min(step + 1, steps - 1)]
+        for k in range(sizes[step]):
+            here = reached[step, k]
+            _keep(reached[step + 1], origin[step + 1], sizes, step + 1, here, k, score)
+            _stage(
+                p, order, here, row[step], low, high, limit, home, first, last, inside, charged,
+                copies, taken, busy, reached[step + 1], origin[step + 1], sizes, step + 1, k, score,
+            )  # fmt: skip
+        for k in range(sizes[step + 1]):
+            if reached[step + 1, k] == count:
+                _walk_back(order, row, reached, origin, step + 1, k, device_of)
+                return device_of
+    return device_of
+
+
+@inner(allocates=True)
+def _stage(
+    p, order, start, device, low, high, limit, home, first, last, inside, charged, copies,
+    taken, busy, reached, origin, sizes, step, parent, score,
+):  # fmt: skip
+    """Keep every end of a stage from `start` on `device` whose load is within the limit."""
+    kind = p.device_class[device]
+    room = p.device_memory[device] * (1.0 + TOLERANCE) - taken[device]
+    compute = np.zeros(2)
+    paid = np.zeros((2, 2, 2))  # [in or out, way, low or high]
+    compute[0] = busy[device]
+    end = start
+    while end < len(order):
+        piece = order[end]
+        end += 1
+        room -= p.memory[piece]
+        if room < 0.0 or not p.allowed[piece, kind]:
+            break
+        for way in range(p.ways):
+            compute[way] += p.time[way, piece, kind]
+        for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
+            net = p.piece_nets[k]
+            if home[net] < 0:
+                continue
+            if p.net_source[net] != piece:
+                inside[net] |= 1 + 2 * int(reads_forward(p, net, piece))
+            bits = charges(
+                p.net_way[net], p.through_host, start <= home[net] < end, first[net] < start,
+                last[net] >= end, inside[net] > 0, inside[net] > 1, home[net] < start,
+            )  # fmt: skip
+            changed = bits ^ charged[net]
+            charged[net] = bits
+            for bit in range(8):
+                if changed >> bit & 1:
+                    sign = 1.0 if bits >> bit & 1 else -1.0
+                    way, side = bit >> 1 & 1, bit & 1
+                    if bit >> 2:
+                        seconds = _received(p, net, device, low if side == LOW else high)
+                        paid[IN, way, side] += sign * seconds
+                    else:
+                        seconds = _sent(p, net, device, low if side == LOW else high)
+                        paid[OUT, way, side] += sign * seconds * copies[net, side]
+        load = least = 0.0
+        for way in range(p.ways):
+            load += combined(
+                p.load, compute[way], paid[IN, way, LOW] + paid[IN, way, HIGH],
+                paid[OUT, way, LOW] + paid[OUT, way, HIGH],
+            )  # fmt: skip
+            # What comes from or goes to lower stages only grows with the stage (in one pass).
+            alone = p.ways == 1
+            least += combined(
+                p.load, compute[way], paid[IN, way, LOW] if alone else 0.0,
+                paid[OUT, way, LOW] if alone else 0.0,
+            )  # fmt: skip
+        if least > limit:
+            break
+        if load <= limit:
+            _keep(reached, origin, sizes, step, end, parent, score)
+    for place in range(start, end):
+        piece = order[place]
+        for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
+            inside[p.piece_nets[k]] = 0
+            charged[p.piece_nets[k]] = 0
+
+
+@inner
+def _keep(reached, origin, sizes, step, position, parent, score):
+    """Enter a position among those kept, best scores first, each once."""
+    size = sizes[step]
+    place = size
+    while place > 0 and score[reached[place - 1]] < score[position]:
+        place -= 1
+    for k in range(place - 1, -1, -1):
+        if reached[k] == position:
+            return
+        if score[reached[k]] > score[position]:
+            break
+    for k in range(place, size):
+        if reached[k] == position:
+            return
+    if place == len(reached):
+        return
+    for k in range(min(size, len(reached) - 1), place, -1):
+        reached[k] = reached[k - 1]
+        origin[k] = origin[k - 1]
+    reached[place] = position
+    origin[place] = parent
+    sizes[step] = min(size + 1, len(reached))
+
+
+@inner
+def _walk_back(order, row, reached, origin, step, k, device_of):
+    while step > 0:
+        before = origin[step, k]
+        for place in range(reached[step - 1, before], reached[step, k]):
+            device_of[order[place]] = row[step - 1]
+        step, k = step - 1, before
+
+
+@inner
+def _sent(p, net, device, other):
+    if p.through_host:
+        return host_seconds(p, net, device, 0)
+    return direct_seconds(p, net, device, other)
+
+
+@inner
+def _received(p, net, device, other):
+    if p.through_host:
+        return host_seconds(p, net, device, 1)
+    return direct_seconds(p, net, other, device)
+
+
+@inner(allocates=True)
+def _ends(p, position):
+    """Per net, positions of its producer and of its first and last reader; -1 if not in the order.
+
+    A net without a producer or without readers there is left out: its producer's is -1.
+    """
+    nets = len(p.net_source)
+    home = np.empty(nets, dtype=np.int64)
+    first = np.full(nets, len(position), dtype=np.int64)
+    last = np.full(nets, -1, dtype=np.int64)
+    for net in range(nets):
+        home[net] = position[p.net_source[net]]
+        for k in range(p.reader_offsets[net], p.reader_offsets[net + 1]):
+            place = position[p.readers[k]]
+            if place >= 0:
+                first[net] = min(first[net], place)
+                last[net] = max(last[net], place)
+        if last[net] < 0:
+            home[net] = -1
+    return home, first, last
+
+
+@kernel(allocates=True)
+def crossing(p, order, latency, seconds_per_byte):
+    """`[position]` seconds that the nets take which a cut before the position goes through."""
+    position = np.full(len(p.memory), -1, dtype=np.int64)
+    for place in range(len(order)):
+        position[order[place]] = place
+    home, first, last = _ends(p, position)
+    total = np.zeros(len(order) + 2)
+    for net in range(len(home)):
+        if home[net] >= 0:
+            seconds = p.net_count[net] * latency + p.net_bytes[net] * seconds_per_byte
+            total[min(home[net], first[net]) + 1] += seconds
+            total[max(home[net], last[net]) + 1] -= seconds
+    return np.cumsum(total)[: len(order) + 1]
+
+
+@kernel(allocates=True)
+def copies_sent(p, piece_stage):
+    """`[net, 0 or 1]` to how many lower and higher stages each net is sent, 1 at the least."""
+    copies = np.zeros((len(p.net_source), 2))
+    seen = np.full(piece_stage.max() + 1, -1, dtype=np.int64)
+    for net in range(len(p.net_source)):
+        home = piece_stage[p.net_source[net]]
+        for k in range(p.reader_offsets[net], p.reader_offsets[net + 1]):
+            stage = piece_stage[p.readers[k]]
+            if stage != home and seen[stage] != net:
+                seen[stage] = net
+                copies[net, HIGH if stage > home else LOW] += 1.0
+    return np.maximum(copies, 1.0)

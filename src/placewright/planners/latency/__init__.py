@@ -1,0 +1,1 @@
+"""Planners for objective ``latency``."""

@@ -1,0 +1,1 @@
+"""Planners that build one plan and are done: list schedulers, linear programs, partitioners."""

@@ -1,0 +1,115 @@
+"""Many small problems solved exactly, in several threads.
+
+Every problem is solved by itself in one thread, so what comes out does not depend on how many
+threads there are, unless time runs out.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from placewright.budget import Budget
+
+if TYPE_CHECKING:
+    from placewright.planners.latency.exact.ray_pool import RayPool
+
+from placewright.planners.latency.exact.cases import NOTHING, Answer, Case, Job, Method, later
+
+POLL_SECONDS = 0.05
+MOST_THREADS = 8
+
+
+class Solvers:
+    """Solves parts of a problem, equal ones once, and remembers what is known of each."""
+
+    def __init__(
+        self, method: Method, workers: int | None = None, pool: RayPool | None = None
+    ) -> None:
+        self.method, self.pool = method, pool
+        self.workers = workers or min(MOST_THREADS, os.cpu_count() or 1)
+        if method.solver != "cp-sat":  # MILP solvers share threads among themselves
+            self.workers = 1
+        self.at_once = pool.workers if pool else self.workers
+        self.known: dict[tuple[bytes, ...], Answer] = {}
+
+    def solve(self, jobs: Sequence[Job], limit: Budget) -> list[Answer]:
+        """What is known of each job after its turns, or when time is up."""
+        keys = [job.sub.key() for job in jobs]
+        asked: dict[tuple[bytes, ...], Job] = {}
+        for key, job in zip(keys, jobs, strict=True):
+            if key in asked:  # the same for the most that is asked of it
+                other = asked[key]
+                job = replace(
+                    job, cutoff=max(job.cutoff, other.cutoff), low=max(job.low, other.low),
+                    until=later(job.until, other.until),
+                )  # fmt: skip
+            asked[key] = job
+        cases = {
+            key: Case(job.sub.problem, self.method, self.known.get(key, NOTHING))
+            for key, job in asked.items()
+        }
+        try:
+            self._run(cases, asked, limit)
+        finally:  # after Ctrl-C too
+            for key, case in cases.items():
+                self.known[key] = case.known
+        return [self.known[key] for key in keys]
+
+    def _run(
+        self,
+        cases: dict[tuple[bytes, ...], Case],
+        asked: dict[tuple[bytes, ...], Job],
+        limit: Budget,
+    ) -> None:
+        def solve(key: tuple[bytes, ...]) -> None:
+            job = asked[key]
+            cases[key].solve(limit, job.cutoff, job.until, job.first, job.low)
+
+        if self.pool is not None and len(cases) > 1:
+            self._run_on_ray(self.pool, cases, asked, limit)
+            return
+        if self.workers == 1 or len(cases) <= 1:
+            for key in cases:
+                solve(key)
+            return
+        stopped = threading.Event()
+        with ThreadPoolExecutor(min(self.workers, len(cases))) as pool:
+            waiting = {pool.submit(solve, key) for key in cases}
+            futures = list(waiting)
+            while waiting:
+                try:
+                    waiting = wait(waiting, timeout=POLL_SECONDS).not_done
+                except KeyboardInterrupt:
+                    stopped.set()
+                if stopped.is_set():
+                    for case in cases.values():
+                        case.stop()
+        if stopped.is_set():
+            raise KeyboardInterrupt
+        for future in futures:
+            future.result()
+
+    def _run_on_ray(
+        self,
+        pool: RayPool,
+        cases: dict[tuple[bytes, ...], Case],
+        asked: dict[tuple[bytes, ...], Job],
+        limit: Budget,
+    ) -> None:
+        from placewright.planners.latency.exact.ray_pool import Call
+
+        waiting = list(cases.values())
+        calls = [
+            Call(
+                case.problem, self.method, None if case.known is NOTHING else case.known,
+                job.cutoff, job.until, job.first, job.low,
+            )
+            for case, job in zip(waiting, asked.values(), strict=True)
+        ]  # fmt: skip
+        for number, answer in pool.run(calls, limit):
+            waiting[number].known = answer

@@ -1,0 +1,151 @@
+"""Modules solved on the machines of a Ray cluster."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+
+from placewright.budget import Budget
+from placewright.planners.latency.exact.cases import NOTHING, Answer, Case, Method
+from placewright.problem import Problem
+from placewright.system.ray_connection import connected, import_ray
+from placewright.system.ray_worker import RayWorker, wait_for_answers
+
+TRIES = 2  # with a problem whose worker is lost
+GRACE = 0.5  # seconds for solvers that should have ended by themselves
+LONGEST_WAIT = 60.0  # seconds; Ray knows no wait without an end
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A problem, what is known of it (None: nothing), and what is asked, as of `cases.Job`."""
+
+    problem: Problem
+    method: Method
+    known: Answer | None
+    cutoff: float
+    until: int | None
+    first: int
+    low: float = 0.0
+
+    @property
+    def unanswered(self) -> Answer:
+        """What is known after a turn that came to nothing."""
+        known = self.known or NOTHING
+        return replace(known, turns=max(known.turns, self.first) + 1)
+
+
+@contextmanager
+def ray_pool(address: str, workers: int | None = None) -> Iterator[RayPool]:
+    """A pool at the address of a Ray cluster, as many `workers` as that has CPUs."""
+    with connected(address) as cluster:
+        pool = RayPool(workers or cluster.cpus)
+        try:
+            yield pool
+        finally:
+            pool.end()
+
+
+class RayPool:
+    """Solves problems on Ray, `workers` at a time, each on a CPU.
+
+    This process must be connected to Ray. Workers start when they are needed first, and stay.
+    Machines may come and go: a problem whose worker is lost is solved once more elsewhere, and
+    then left, with a warning.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._ray = import_ray()
+        self._started: list[RayWorker] = []
+        self._busy: dict[RayWorker, tuple[int, int]] = {}  # → number of the call, which try
+
+    def run(self, calls: Sequence[Call], limit: Budget) -> Iterator[tuple[int, Answer]]:
+        """The numbers of calls and what is known after them, as they come, until time is up.
+
+        No worker is at work when it ends, in whatever way.
+        """
+        while len(self._started) < min(self.workers, len(calls)):
+            self._start()
+        waiting = deque((number, 1) for number in range(len(calls)))
+        try:
+            while (waiting or self._busy) and self._started and limit.left > -GRACE:
+                for worker in self._idle():
+                    if waiting:
+                        self._busy[worker] = number, _ = waiting.popleft()
+                        worker.give((calls[number], max(limit.left, 0.0)))
+                for number, attempt, answer in self._hear(limit.left + GRACE):
+                    if answer is not None:
+                        yield number, answer
+                    elif attempt < TRIES:
+                        waiting.append((number, attempt + 1))
+                    else:
+                        yield number, _given_up(calls[number])
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Stop what is running."""
+        for worker in self._busy:
+            worker.kill()
+            self._started.remove(worker)
+        self._busy.clear()
+
+    def end(self) -> None:
+        """Stop all workers."""
+        for worker in self._started:
+            worker.kill()
+        self._started.clear()
+        self._busy.clear()
+
+    def _start(self) -> None:
+        self._started.append(RayWorker(self._ray, solve_calls))
+
+    def _idle(self) -> list[RayWorker]:
+        return [each for each in self._started if each.has_begun and each not in self._busy]
+
+    def _hear(self, seconds: float) -> Iterator[tuple[int, int, Answer | None]]:
+        """What workers say to which call at which try; None of one that is lost."""
+        asked = {answer: worker for worker in self._started for answer in worker.asked}
+        for ref in wait_for_answers(self._ray, list(asked), min(seconds, LONGEST_WAIT)):
+            worker = asked[ref]
+            told = worker.hear(ref)
+            if not worker.is_alive and worker in self._started:
+                self._lose(worker)
+            if worker in self._busy and (told or not worker.is_alive):
+                yield *self._busy.pop(worker), told[0] if told else None
+
+    def _lose(self, worker: RayWorker) -> None:
+        """Another takes its place, unless it has never been of use."""
+        self._started.remove(worker)
+        if worker.has_begun:
+            self._start()
+        elif not self._started:
+            warnings.warn(
+                f"modules were left unsolved: no Ray worker starts: {worker.fault}",
+                RuntimeWarning,
+                stacklevel=4,
+            )
+
+
+def solve_calls(connection: Connection) -> None:
+    """In a worker: solve one problem after another."""
+    while True:
+        call, seconds = connection.recv()
+        case = Case(call.problem, call.method, call.known or NOTHING)
+        answer = case.solve(Budget(seconds), call.cutoff, call.until, call.first, call.low)
+        connection.send(answer)
+
+
+def _given_up(call: Call) -> Answer:
+    warnings.warn(
+        f"a module of {call.problem.op_count} ops was left unsolved: {TRIES} Ray workers were "
+        "lost with it (out of memory?)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+    return call.unanswered

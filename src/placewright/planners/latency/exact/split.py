@@ -1,0 +1,314 @@
+"""The planner `milp-split`: DiviML's MILP-SPLIT (Ghannane and Abdelfattah 2023, §IV-B)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from placewright.analysis.modules import MOST_CHANNELS, Modules, split_modules
+from placewright.analysis.parts import parts_of
+from placewright.budget import Budget, Progress
+from placewright.errors import InfeasibleError, OptionError
+from placewright.formulations.latency.incumbent import Incumbent, timed
+from placewright.graph import Floats
+from placewright.plan import Placement
+from placewright.planners.base import LatencyPlanner, Proposal, no_room, positive_number
+from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
+from placewright.planners.latency.exact.outline import DEFAULT_SECONDS
+from placewright.planners.latency.exact.parallel import Solvers
+from placewright.planners.latency.exact.split_bound import channel_bounds
+from placewright.planners.latency.exact.split_channels import polished, searched, solve_in_order
+from placewright.planners.latency.exact.split_exact import Chain
+from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.state import State
+from placewright.problem import Problem
+from placewright.solvers.bound_callback import Teller
+from placewright.solvers.mathopt import SOLVERS
+
+if TYPE_CHECKING:
+    from placewright.planners.latency.exact.ray_pool import RayPool
+
+MODULE_SOLVERS = ("cp-sat", *SOLVERS)
+SOLVABLE_OPS = 40
+"""Modules up to this size are solved in seconds; larger ones are cut at more channels."""
+
+JOINED_OPS = 20  # neighbouring modules of several channels: solved in a tenth of a second
+MODULE_SECONDS = 60.0
+SPLIT_SECONDS = 10.0  # a graph of 5,000 ops takes a tenth of one
+IN_VAIN, MOST_IN_VAIN = 20, 200
+"""Windows in a row that bring nothing before the solver goes on, or the search is over."""
+
+LARGEST_MODULE = 3_000
+"""Ops; no solver gets past reading a model of a larger one."""
+
+# Of the time that is left when each begins.
+CHAIN_SHARE = 0.8
+ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
+
+
+class MilpSplit(LatencyPlanner):
+    """Solve modules exactly and put their schedules together.
+
+    With one channel (`split_exact`) the plan is optimal if every module was solved to the end and
+    memory does not bind; its bound holds in any case, for a module alone has all the memory.
+    With more (`split_channels`) modules are solved in order and then placed anew two at a time;
+    what is proved comes from `split_bound`. It begins with the best of the budget's start, HEFT and
+    simpler rules, so there is a plan even if no module was solved in time, or the modules together
+    overflow a device. Time that is left then goes to windows of the plan as of planner `lns`,
+    unless there is a start and one core: then it is one of several that work on the same plan.
+
+    Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
+    `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
+    module, CP-SAT or one of `diviml-milp`; `nodes`, a limit on the solver's branch-and-bound
+    nodes (CP-SAT: thousandths of its own time) for each module, which unlike a time limit gives
+    the same plan on every machine; `module_seconds` for one module and pair of devices;
+    `processes`, how many modules are solved at the same time, each on a core of its own. The time
+    limit is the budget's, and `DEFAULT_SECONDS` if that has none.
+    """
+
+    name: ClassVar[str] = "milp-split"
+
+    def __init__(
+        self,
+        channels: str = "auto",
+        max_ops: str = "",
+        solver: str = MODULE_SOLVERS[0],
+        nodes: str = "",
+        module_seconds: str = "",
+        processes: str = "",
+        ray: str = "",
+    ) -> None:
+        if channels not in ("auto", *(str(n) for n in range(1, MOST_CHANNELS + 1))):
+            raise OptionError(
+                f"planner 'milp-split': channels is '{channels}'; give auto or 1 to {MOST_CHANNELS}"
+            )
+        if solver not in MODULE_SOLVERS:
+            raise OptionError(
+                f"planner 'milp-split': solver is '{solver}'; choose {', '.join(MODULE_SOLVERS)}"
+            )
+        self.channels = int(channels) if channels != "auto" else None
+        self.max_ops = _count("max_ops", max_ops)
+        self.solver = solver
+        self.nodes = _count("nodes", nodes)
+        self.module_seconds = (
+            positive_number(self.name, "module_seconds", module_seconds)
+            if module_seconds
+            else MODULE_SECONDS
+        )
+        self.processes = _count("processes", processes)
+        self.ray = ray
+
+    def supports(self, problem: Problem) -> str | None:
+        if problem.op_count <= LARGEST_MODULE:
+            return None
+        largest = _largest(self.modules(problem, Budget(SPLIT_SECONDS)))
+        if largest <= LARGEST_MODULE:
+            return None
+        return (
+            f"its largest module has {largest:,} ops, more than the {LARGEST_MODULE:,} that can be "
+            "solved together; coarsen the graph or take a heuristic planner"
+        )
+
+    def modules(self, problem: Problem, limit: Budget | None = None) -> Modules:
+        """The modules that are solved one by one; no more channels are tried after the limit."""
+        if self.channels is not None:
+            return self._split(problem, self.channels)
+        fewest: Modules | None = None
+        for channels in range(1, MOST_CHANNELS + 1):
+            modules = self._split(problem, channels)
+            if _largest(modules) <= SOLVABLE_OPS:
+                return modules
+            if fewest is None or _largest(modules) < _largest(fewest):
+                fewest = modules
+            if limit is not None and limit.left <= 0:
+                break
+        assert fewest is not None
+        return fewest
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        limit = budget.or_at_most(DEFAULT_SECONDS)
+        first, reason = first_incumbent(problem, seed, None, limit)
+        modules = self.modules(problem, limit.part(SPLIT_SECONDS))
+        method = Method(self.solver, self.nodes, seed, self.module_seconds)
+        with self._pool() as pool:
+            solvers = Solvers(method, self.processes, pool)
+            search = _Search(modules, first, solvers, limit, on_progress)
+            may_search = self.nodes is None and (budget.start is None or self.processes != 1)
+            search.run(may_search)
+        if search.best is None:
+            if search.too_full is not None:
+                reason = reason or no_room(problem, *search.too_full, self.name)
+            raise reason or InfeasibleError(
+                f"planner '{self.name}' found no plan; give it more time or the devices more memory"
+            )
+        best = search.best
+        return Proposal(best.placement, min(search.bound, best.value), self.name)
+
+    def _pool(self) -> AbstractContextManager[RayPool | None]:
+        if not self.ray:
+            return nullcontext()
+        from placewright.planners.latency.exact.ray_pool import ray_pool
+
+        return ray_pool(self.ray, self.processes)
+
+    # -- modules ---------------------------------------------------------------------------------
+
+    def _split(self, problem: Problem, channels: int) -> Modules:
+        joined = self.max_ops or (JOINED_OPS if channels > 1 else None)
+        return split_modules(problem, channels, joined)
+
+
+class _Search:
+    """The best plan and bound so far: what is left of them after Ctrl-C.
+
+    `too_full`, a unit and what is free on each device, if the modules' plans together have too
+    much on one.
+    """
+
+    def __init__(
+        self,
+        modules: Modules,
+        best: Incumbent | None,
+        solvers: Solvers,
+        limit: Budget,
+        on_progress: Progress,
+    ) -> None:
+        self.modules, self.problem = modules, modules.problem
+        self.best, self.bound = best, 0.0
+        self.solvers, self.limit, self.on_progress = solvers, limit, on_progress
+        self.teller = Teller(limit, MilpSplit.name, _known(self.problem, limit.start))
+        self.too_full: tuple[int, Floats] | None = None
+        if best is not None:
+            self._keep(best)
+
+    def run(self, may_search: bool) -> None:
+        """Modules first; then, if it `may_search`, windows of the plan too."""
+        with suppress(KeyboardInterrupt):
+            if self.modules.is_exact:
+                self._one_channel(may_search)
+            else:
+                self._channels(may_search)
+
+    def _one_channel(self, may_search: bool) -> None:
+        """The chain; if that is hard, first quickly, then a better plan, which cuts off more."""
+        chain = Chain(self.problem, parts_of(self.modules), self.solvers)
+        self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
+        if may_search:
+            self._search_between_turns(chain)
+        else:
+            self._improve(polished, self.modules, self._part(POLISH_SHARE))
+            self._chain(chain, self.limit)
+
+    def _search_between_turns(self, chain: Chain) -> None:
+        """Windows anywhere, on all cores: that gains more than modules one after another."""
+        turns = BOUND_TURN + 1
+        while not (chain.is_finished or self._is_proved() or self.limit.left <= 0):
+            self._improve(searched, self._part(SEARCH_SHARE), IN_VAIN)
+            self._chain(chain, self._part(CHAIN_SHARE), turns)
+            turns += 1
+        self._improve(searched, self.limit, MOST_IN_VAIN)
+
+    def _channels(self, may_search: bool) -> None:
+        if self.limit.start is None:
+            part = self._part(ORDER_SHARE)
+            self._offer(solve_in_order(self.modules, self.solvers, part, self.on_progress))
+        self._improve(polished, self.modules, self._part(POLISH_SHARE))
+        self._bound(self._part(BOUND_SHARE if may_search else 1.0))
+        if may_search:
+            self._improve(searched, self.limit, MOST_IN_VAIN)
+
+    def _part(self, share: float) -> Budget:
+        return self.limit.part(self.limit.left * share)
+
+    def _chain(self, chain: Chain, limit: Budget, turns: float = math.inf) -> None:
+        if self.best is not None:
+            chain.learn(self.best.placement)
+        try:
+            for done in chain.steps(limit, turns):
+                self.on_progress("modules solved", done)
+                self._take(chain)
+        finally:
+            self._take(chain)
+
+    def _take(self, chain: Chain) -> None:
+        result = chain.result()
+        self._prove(result.lower_bound)
+        self._offer(result.placement)
+
+    def _improve(self, improve: Callable[..., Iterator[State]], *given: Any) -> None:
+        if self.best is None or self._is_proved() or self.limit.left <= 0:
+            return
+        state = State(self.problem, self.best.placement)
+        for found in improve(state, *given, self.solvers, self.on_progress):
+            if found.value < self.best.value:
+                self._keep(timed(self.problem, found.placement))
+
+    def _bound(self, limit: Budget) -> None:
+        if not self._is_proved() and limit.left > 0:
+            for bound in channel_bounds(self.modules, self.solvers, limit, self.on_progress):
+                self._prove(bound)
+
+    def _offer(self, found: Placement | None) -> None:
+        if found is None:
+            return
+        self.too_full = _overfull(self.problem, found)
+        if self.too_full is None:
+            self._keep(shortest(self.problem, self.best, found))
+
+    def _keep(self, best: Incumbent) -> None:
+        self.best = best
+        self.teller.tell(best.value, lambda: best.placement)
+
+    def _prove(self, bound: float) -> None:
+        self.bound = max(self.bound, bound)
+        self.teller.prove(self.bound)
+
+    def _is_proved(self) -> bool:
+        return self.best is not None and self.best.value - self.bound <= PROVED * self.best.value
+
+
+def is_chain(problem: Problem) -> bool:
+    """Whether it falls apart into several modules of one channel that can be solved.
+
+    And every device could hold all of it. Then what is found and proved of the modules holds for
+    the whole (`split_exact`). O(V + E).
+    """
+    if problem.op_memory.sum() > problem.device_memory.min():
+        return False
+    parts = parts_of(split_modules(problem))
+    return len(parts) > 1 and max(len(part.ops) for part in parts) <= SOLVABLE_OPS
+
+
+def _known(problem: Problem, start: Placement | None) -> float:
+    return timed(problem, start).value if start is not None else math.inf
+
+
+def _largest(modules: Modules) -> int:
+    return int(np.bincount(modules.op_module).max())
+
+
+def _count(option: str, text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isdecimal() and int(text) > 0):
+        raise OptionError(
+            f"planner 'milp-split': {option} is '{text}'; give a whole number above 0"
+        )
+    return int(text)
+
+
+def _overfull(problem: Problem, placement: Placement) -> tuple[int, Floats] | None:
+    """The largest free unit on a device that has too much, and what is free everywhere."""
+    free = problem.device_memory - np.bincount(
+        placement.device, problem.op_memory, problem.device_count
+    )
+    over = np.flatnonzero(free < 0)
+    if not len(over):
+        return None
+    unit_device = problem.unit_device(placement.device)
+    movable = (unit_device == over[0]) & (problem.unit_pinned < 0)
+    return int(np.where(movable, problem.unit_memory, -1.0).argmax()), free

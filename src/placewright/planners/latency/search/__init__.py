@@ -1,0 +1,1 @@
+"""Planners that change a plan as long as that makes it better."""

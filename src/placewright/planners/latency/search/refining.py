@@ -1,0 +1,202 @@
+"""Annealing over placements and orders together: what `annealing` with a free order and `lns` use.
+
+A schedule is a sequence of all ops and transfers with a device per op (`kernels.retiming`). It
+starts from a plan and improves it; how hot it starts decides how far from that plan it goes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.budget import Budget, Herald, Pace, Progress
+from placewright.graph import Ints
+from placewright.kernels.latency import refining as kernel
+from placewright.kernels.latency.rearranging import Structure
+from placewright.kernels.latency.retiming import BEST, CURRENT, STRIDE, Timeline, begin
+from placewright.kernels.shared.arrays import Arrays, arrays_with_memory
+from placewright.kernels.shared.dominators import dominator_tree
+from placewright.plan import Placement
+from placewright.planners.latency.search.walk import space_of
+from placewright.problem import Problem
+from placewright.simulate.latency import (
+    schedule_placement,
+    sequence_of,
+    time_items,
+    time_placement,
+)
+
+# The first temperature, in makespans per op (what one op more or less costs); the last, in first
+# ones.
+HOT, COLD = 0.5, 0.02
+ORDER_SHARE = 0.5  # of the changes: order rather than devices
+EDGE_SHARE = 0.5  # of the changes of order: transfers, where they contend
+ROUND = 20_000  # evaluations between two sortings of the sequence by time
+
+
+def refined(
+    problem: Problem,
+    start: Placement,
+    budget: Budget,
+    limit: float,
+    seed: int,
+    on_progress: Progress,
+    hot: float | None = None,
+    cooling: float | None = None,
+) -> tuple[Placement, bool]:
+    """`start` annealed for `limit` evaluations or the budget's time, and whether Ctrl-C came.
+
+    Never worse than `start`. `hot`: the first temperature in seconds, by default `HOT`; `cooling`:
+    the factor on it per evaluation, by default such that it ends at `COLD`.
+    """
+    refinement = Refinement(problem, seed, start)
+    pace = Pace(budget, limit)
+    herald = Herald(budget, refinement.best_value)
+    if hot is None:
+        hot = HOT * makespan_per_op(problem, start)
+    if refinement.value == 0.0:
+        return refinement.placement(), False
+    try:
+        refinement.anneal(hot, pace, herald, on_progress, cooling)
+    except KeyboardInterrupt:
+        return refinement.placement(), True
+    return refinement.placement(), False
+
+
+def makespan_per_op(problem: Problem, placement: Placement) -> float:
+    return time_placement(problem, placement).makespan / problem.op_count
+
+
+class Refinement:
+    """A schedule under annealing, and the best one so far."""
+
+    def __init__(self, problem: Problem, seed: int, start: Placement) -> None:
+        """`start` fits; without a sequence it is scheduled first."""
+        self.problem = problem
+        self.rng = np.random.default_rng(seed)
+        self.arrays = arrays_with_memory(problem)
+        self.space = space_of(problem, problem.topological_order)
+        self.structure = structure_of(problem)
+        self.critical = np.zeros(problem.op_count + 1, dtype=np.int32)
+        self.timeline = _timeline(problem, self.arrays, start)
+        self._until_sorting = ROUND
+        self.restart_from(start)
+
+    @property
+    def value(self) -> float:
+        """Seconds: the makespan of the present schedule."""
+        return float(self.timeline.value[CURRENT])
+
+    @property
+    def best_value(self) -> float:
+        return float(self.timeline.value[BEST])
+
+    def placement(self) -> Placement:
+        """The best so far."""
+        timeline = self.timeline
+        device = timeline.best_unit_device[self.problem.op_unit]
+        return Placement(device, timeline.best_sequence.copy())
+
+    def restart_from(self, placement: Placement) -> None:
+        """From this plan; the best so far stays the best unless this one is better."""
+        if placement.sequence is None:
+            placement = schedule_placement(self.problem, placement.device)
+        assert placement.sequence is not None
+        unit_device = self.problem.unit_device(placement.device)
+        begin(self.arrays, self.space, self.timeline, unit_device, placement.sequence.copy())
+        self.sort()
+
+    def anneal(
+        self,
+        hot: float,
+        pace: Pace,
+        herald: Herald,
+        on_progress: Progress,
+        cooling: float | None = None,
+    ) -> None:
+        """From the temperature `hot` (seconds) down as `pace` goes by, or by `cooling`."""
+        temperature = hot
+        for count in pace.chunks("annealing", on_progress):
+            factor = pace.cooling(temperature, hot, hot * COLD) if cooling is None else cooling
+            while count > 0:
+                step = min(count, self._until_sorting)
+                temperature = kernel.refine(
+                    self.arrays, self.space, self.structure, self.timeline, self.critical,
+                    self.rng, step, temperature, factor, ORDER_SHARE,
+                )  # fmt: skip
+                count -= step
+                self._until_sorting -= step
+                if not self._until_sorting:
+                    self.sort()
+            herald.tell(self.best_value, self.placement)
+
+    def sort(self) -> None:
+        """Put the sequence in the order of starts, so that what is near in it is near in time.
+
+        Nothing ends later for it.
+        """
+        timeline = self.timeline
+        times = time_items(self.problem, Placement(timeline.device, timeline.sequence))
+        sequence = sequence_of(self.problem, *times)
+        unit_device = timeline.unit_device.copy()
+        begin(self.arrays, self.space, timeline, unit_device, sequence)
+        self._until_sorting = ROUND
+
+
+def structure_of(problem: Problem) -> Structure:
+    """Dominators and post-dominators, and what changes of order there are."""
+    order = problem.topological_order.copy()  # writable like its reverse: one kernel for both
+    offsets, edges = (each.copy() for each in problem.op_inputs)
+    everything = np.ones(problem.op_count, dtype=bool)
+    forwards = dominator_tree(order, offsets, problem.edge_producer[edges], everything)
+    backwards = dominator_tree(order[::-1].copy(), *_consumers(problem), everything)
+    parent, at, first, size = (np.stack(pair) for pair in zip(forwards, backwards, strict=True))
+    contends = problem.options.contention != "none" and problem.edge_count > 0
+    return Structure(at, first, size, parent, EDGE_SHARE if contends else 0.0)
+
+
+def _consumers(problem: Problem) -> tuple[NDArray[np.int64], Ints]:
+    """CSR [op] → the ops that read what it produces."""
+    by_producer = np.argsort(problem.edge_producer, kind="stable")
+    offsets = np.searchsorted(problem.edge_producer[by_producer], np.arange(problem.op_count + 1))
+    return offsets.astype(np.int64), problem.consumers[by_producer]
+
+
+def _timeline(problem: Problem, arrays: Arrays, start: Placement) -> Timeline:
+    n, edges, devices = problem.op_count, problem.edge_count, problem.device_count
+    items = n + edges
+    resources = devices + arrays.channel_count
+    slots = problem.tensor_count * devices if arrays.by_tensor else edges
+    blocks = -(-items // STRIDE)
+    unit_device = problem.unit_device(start.device)
+    return Timeline(
+        device=start.device.astype(np.int32),
+        unit_device=unit_device,
+        free=problem.free_memory(unit_device),
+        sequence=np.empty(items, dtype=np.int32),
+        position=np.empty(items, dtype=np.int32),
+        op_finish=np.empty(n),
+        arrival=np.empty(slots),
+        carrier=np.empty(slots, dtype=np.int32),
+        clock=np.empty(resources),
+        marks=np.empty((blocks, resources)),
+        block_end=np.empty(blocks),
+        tail=np.empty(items),
+        after=np.empty(n + slots + resources),
+        trial_marks=np.empty((blocks, resources)),
+        trial_end=np.empty(blocks),
+        logged_op=np.empty(n, dtype=np.int32),
+        logged_finish=np.empty(n),
+        logged_slot=np.empty(edges, dtype=np.int64),
+        logged_arrival=np.empty(edges),
+        logged_carrier=np.empty(edges, dtype=np.int32),
+        undo_unit=np.empty(problem.unit_count, dtype=np.int32),
+        undo_device=np.empty(problem.unit_count, dtype=np.int32),
+        undo_sequence=np.empty(items, dtype=np.int32),
+        mark=np.zeros(problem.unit_count, dtype=np.int64),
+        kept=np.empty(edges, dtype=np.int32),
+        counts=np.zeros(9, dtype=np.int64),
+        value=np.full(2, np.inf),
+        best_unit_device=unit_device.copy(),
+        best_sequence=np.empty(items, dtype=np.int32),
+    )

@@ -1,0 +1,315 @@
+"""Large-neighbourhood search: windows of a schedule placed and ordered anew, one after another.
+
+A window is a set of free units around a random critical op; for ops that lie on no longest path
+alone cannot make the makespan shorter. Its kind and its size follow from what has helped: a kind is
+drawn the more often the more of its windows were improved, and its windows grow while CP-SAT gets
+to the end of them, and shrink while it does not. Both are counted in windows and in CP-SAT's own
+time, so that the same seed and number of windows give the same plan on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placewright.budget import Budget, Herald, Progress
+from placewright.formulations.latency.cp_model import Answer, Effort, Model
+from placewright.graph import Flags, Ints
+from placewright.plan import Placement
+from placewright.planners.latency.search.state import State
+from placewright.planners.latency.search.window import Window
+
+WINDOW_UNITS = 0.03  # at first, of CP-SAT's deterministic time: a tenth of a second
+MOST_UNITS = 2.0
+MORE_EFFORT = 1.2  # after a window in vain that was not solved to the end
+FIRST_SIZE = 18.0
+LEAST_SIZE, MOST_SIZE = 6.0, 400.0
+GROWTH, SHRINKAGE = 1.15, 0.9
+MEMORY = 0.9  # of the success of a kind, each time it is drawn
+LEAST_WEIGHT = 0.1
+DRAWS = 4  # for a window that lies apart from the others solved at the same time
+POLL_SECONDS = 0.02
+
+# -- kinds of windows ------------------------------------------------------------------------------
+
+Chooser = Callable[[State, np.random.Generator, int, int], list[int]]
+"""From a state, a critical op and a size: the ops that are to be free."""
+
+
+def stretch(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """Consecutive in time, on whatever devices."""
+    order = state.op_order
+    place = int(np.flatnonzero(order == op)[0])
+    first = max(0, min(place - int(rng.integers(size)), len(order) - size))
+    chosen: list[int] = order[first : first + size].tolist()
+    return chosen
+
+
+def module(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """A stretch that begins and ends where few tensors wait to be read."""
+    order, width = state.op_order, state.width
+    place = int(np.flatnonzero(order == op)[0])
+    first = max(0, min(place - int(rng.integers(size)), len(order) - size))
+    slack = size // 2
+    first = min(_narrowest(width, first, slack), len(order) - 1)
+    last = max(first + 1, _narrowest(width, first + size, slack))
+    chosen: list[int] = order[first:last].tolist()
+    return chosen
+
+
+def _narrowest(width: Ints, place: int, slack: int) -> int:
+    """Where the fewest tensors cross within `slack` of a place between ops."""
+    place = min(place, len(width) - 1)
+    low = max(0, place - slack)
+    return low + int(width[low : place + slack + 1].argmin())
+
+
+def pair(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """Consecutive in time on two devices, that of the op and another."""
+    order = state.op_order
+    other = int(rng.integers(state.problem.device_count))
+    on = state.device[order]
+    order = order[(on == state.device[op]) | (on == other)]
+    place = int(np.flatnonzero(order == op)[0])
+    first = max(0, min(place - int(rng.integers(size)), len(order) - size))
+    chosen: list[int] = order[first : first + size].tolist()
+    return chosen
+
+
+def ball(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """The ops nearest to the op in the graph."""
+    return _grown(state, op, size, lambda waiting: 0, rng)
+
+
+def cluster(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """Connected, grown at random."""
+    return _grown(state, op, size, lambda waiting: int(rng.integers(waiting)), rng)
+
+
+def path(state: State, rng: np.random.Generator, op: int, size: int) -> list[int]:
+    """Critical ops in a row, and their neighbours."""
+    order = state.op_order
+    critical = order[state.is_critical[order]]
+    place = int(np.flatnonzero(critical == op)[0])
+    seen: dict[int, None] = {}
+    for near in range(len(critical)):
+        for at in {place + near, place - near}:
+            if 0 <= at < len(critical):
+                one = int(critical[at])
+                seen |= dict.fromkeys([one, *state.neighbours(one)])
+        if len(seen) >= size:
+            break
+    return list(seen)[:size]
+
+
+def _grown(
+    state: State, op: int, size: int, pick: Callable[[int], int], rng: np.random.Generator
+) -> list[int]:
+    seen, waiting = {op: None}, [op]
+    while waiting and len(seen) < size:
+        for other in rng.permutation(state.neighbours(waiting.pop(pick(len(waiting))))).tolist():
+            if other not in seen and len(seen) < size:
+                seen[other] = None
+                waiting.append(other)
+    return list(seen)
+
+
+KINDS: Mapping[str, Chooser] = {
+    "stretch": stretch, "module": module, "pair": pair,
+    "ball": ball, "cluster": cluster, "path": path,
+}  # fmt: skip
+
+# -- which, and how large --------------------------------------------------------------------------
+
+
+@dataclass
+class Kind:
+    """How the windows of a kind have done."""
+
+    name: str
+    units: float = WINDOW_UNITS
+    size: float = FIRST_SIZE
+    success: float = 1.0
+
+    def learn(self, gain: float, complete: bool) -> None:
+        """Of a window: by how much, relatively, it made the makespan shorter; whether solved."""
+        self.success = MEMORY * self.success + (1 - MEMORY) * (1.0 if gain > 0 else 0.0)
+        if complete:
+            self.size = min(MOST_SIZE, self.size * GROWTH)
+        elif gain <= 0:
+            self.size = max(LEAST_SIZE, self.size * SHRINKAGE)
+            self.units = min(MOST_UNITS, self.units * MORE_EFFORT)
+
+
+@dataclass
+class _Try:
+    kind: Kind
+    window: Window
+    model: Model | None
+    answer: Answer = field(default_factory=lambda: Answer(None, 0.0, complete=True))
+
+
+class Search:
+    """Windows of the best schedule so far, `workers` of them at a time.
+
+    >>> best = Search(state, seed=0).run(Budget(30.0)).value
+    """
+
+    def __init__(
+        self, state: State, seed: int = 0, workers: int = 1, units: float = WINDOW_UNITS
+    ) -> None:
+        self.best = state
+        self.rng = np.random.default_rng(seed)
+        self.workers = workers
+        self.kinds = [Kind(name, units) for name in KINDS]
+        self.done = 0
+        self.interrupted = False
+        self._failed: set[bytes] = set()
+
+    def run(
+        self, budget: Budget, windows: float = math.inf, on_progress: Progress | None = None
+    ) -> State:
+        """The best schedule when time or `windows` are used up, or after Ctrl-C."""
+        herald = Herald(budget, self.best.value if budget.start is not None else math.inf)
+        while not self.interrupted and budget.left > 0 and self.done < windows:
+            if self.best.value <= 0.0:
+                break
+            count = int(min(self.workers, windows - self.done))
+            self._round(count, budget)
+            herald.tell(self.best.value, lambda: self.best.placement)
+            if on_progress:
+                share = self.done / windows
+                if 0 < budget.seconds < math.inf:
+                    share = max(share, 1.0 - budget.left / budget.seconds)
+                on_progress(f"windows, {self.best.value:.6g} s", min(1.0, share))
+        return self.best
+
+    def _round(self, count: int, budget: Budget) -> None:
+        tries = []
+        for each in self._drawn(count):
+            tries.append(each)
+            self.done += 1
+        self._solve([each for each in tries if each.model is not None], budget)
+        present = self.best
+        applied: list[Window] = []
+        for each in tries:
+            before = self.best.value
+            if each.answer.times is not None:
+                self._offer(each, present, applied)
+            gain = (before - self.best.value) / before
+            each.kind.learn(gain, each.answer.complete)
+            if gain > 0:
+                applied.append(each.window)
+                self._failed.clear()
+        if not applied:
+            self._failed |= {each.window.free.tobytes() for each in tries}
+
+    def _offer(self, found: _Try, present: State, applied: list[Window]) -> None:
+        """Take a solution for the best, alone or with those of the same round."""
+        assert found.answer.times is not None
+        alone = found.window.put_back(found.answer.times)
+        candidates = [alone]
+        if len(applied) == 1:
+            joined = _joined(present, applied[0], self.best, found.window, alone)
+            candidates += [joined] if joined else []
+        for state in candidates:
+            if state.value < self.best.value and _fits(state):
+                self.best = state
+
+    # -- drawing ---------------------------------------------------------------------------------
+
+    def _drawn(self, count: int) -> Iterator[_Try]:
+        taken: list[Window] = []
+        for _ in range(count):
+            window, kind = self._window()
+            for _ in range(DRAWS):
+                if not any(_overlap(window, other) for other in taken):
+                    break
+                window, kind = self._window()
+            taken.append(window)
+            known = window.free.tobytes() in self._failed
+            yield _Try(kind, window, None if known else window.model())
+
+    def _window(self) -> tuple[Window, Kind]:
+        weights = np.array([LEAST_WEIGHT + kind.success for kind in self.kinds])
+        kind = self.kinds[int(self.rng.choice(len(weights), p=weights / weights.sum()))]
+        critical = np.flatnonzero(self.best.is_critical)
+        op = int(self.rng.choice(critical))
+        size = max(1, int(kind.size * self.rng.uniform(0.7, 1.3)))
+        ops = KINDS[kind.name](self.best, self.rng, op, size)
+        return Window(self.best, self._units(ops)), kind
+
+    def _units(self, ops: list[int]) -> Flags:
+        free = np.zeros(self.best.problem.unit_count, dtype=bool)
+        free[self.best.problem.op_unit[ops]] = True
+        return free
+
+    # -- solving ---------------------------------------------------------------------------------
+
+    def _effort(self, units: float, budget: Budget) -> Effort:
+        seed = int(self.rng.integers(1 << 30))
+        return Effort(max(budget.left, 0.01), units, level=0, seed=seed)
+
+    def _solve(self, tries: list[_Try], budget: Budget) -> None:
+        efforts = [self._effort(each.kind.units, budget) for each in tries]
+        if len(tries) == 1:
+            assert tries[0].model is not None
+            tries[0].answer = tries[0].model.solve(efforts[0])
+            self.interrupted |= tries[0].answer.interrupted
+            return
+        with ThreadPoolExecutor(max(1, len(tries))) as pool:
+            futures = [
+                pool.submit(each.model.solve, effort)
+                for each, effort in zip(tries, efforts, strict=True)
+                if each.model is not None
+            ]
+            self._await(futures, tries)
+        for each, future in zip(tries, futures, strict=True):
+            each.answer = future.result()
+
+    def _await(self, futures: list[Future[Answer]], tries: list[_Try]) -> None:
+        waiting = set(futures)
+        while waiting:
+            try:
+                waiting = wait(waiting, timeout=POLL_SECONDS).not_done
+            except KeyboardInterrupt:
+                self.interrupted = True
+            if self.interrupted:
+                for each in tries:
+                    if each.model is not None:
+                        each.model.stop()
+
+
+def _overlap(one: Window, two: Window) -> bool:
+    return one.first <= two.last and two.first <= one.last
+
+
+def _fits(state: State) -> bool:
+    problem = state.problem
+    used = np.bincount(state.device, problem.op_memory, problem.device_count)
+    return bool((used <= problem.device_memory * (1 + 1e-12)).all())
+
+
+def _joined(
+    present: State, one: Window, one_state: State, two: Window, two_state: State
+) -> State | None:
+    """Both windows of the same state, if they lie apart: up to the end of the first, then the rest.
+
+    What is done by the end of the earlier stretch is closed under precedence in the order of the
+    earlier one's solution; the rest follows in the order of the later one's.
+    """
+    if _overlap(one, two):
+        return None
+    if one.first > two.first:
+        one, one_state, two, two_state = two, two_state, one, one_state
+    device = np.where(one.inside, one_state.device, two_state.device).astype(np.int32)
+    early = one_state.sequence[: one.last + 1]
+    offset = present.problem.edge_count
+    done = np.zeros(present.problem.op_count + offset, dtype=bool)
+    done[early + offset] = True
+    rest = two_state.sequence[~done[two_state.sequence + offset]]
+    return State(present.problem, Placement(device, np.concatenate([early, rest])))

@@ -1,5 +1,0 @@
-"""Multilevel search: plans for graphs of tens of thousands of ops and hundreds of devices."""
-
-from placewright.planners.multilevel.planner import Multilevel
-
-__all__ = ["Multilevel"]

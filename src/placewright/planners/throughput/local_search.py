@@ -1,0 +1,111 @@
+"""Local search with restarts (baseline of Tarnawski et al. 2020, §6)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.analysis.nets import Pipeline, pipeline_of
+from placewright.budget import Budget, Progress
+from placewright.errors import OptionError
+from placewright.graph import Ints
+from placewright.kernels.throughput.max_load import State, new_state, value
+from placewright.kernels.throughput.max_load_descent import descend
+from placewright.planners.base import MemoryAccount, NoRoomError, Proposal
+from placewright.planners.throughput.baselines import NOT_CONTIGUOUS
+from placewright.planners.throughput.telling import Teller, start_units
+from placewright.problem import Problem
+
+CHUNK = 2_000_000  # moves tried between two looks at the clock
+
+
+class LocalSearch:
+    """From a random split, the best move of one unit to another device until none helps.
+
+    Ten restarts, and the best of all; the first from the budget's start, if it has one. Its splits
+    are hardly ever contiguous.
+
+    Options: `restarts`; `iterations`, moves tried in all.
+    """
+
+    name: ClassVar[str] = "local-search"
+    objective: ClassVar[str] = "throughput"
+
+    def __init__(self, restarts: str | int = 10, iterations: str | int | None = None) -> None:
+        self.restarts = _count("restarts", restarts)
+        self.iterations = None if iterations is None else _count("iterations", iterations)
+
+    def supports(self, problem: Problem) -> str | None:
+        return NOT_CONTIGUOUS if problem.options.contiguous else None
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        pipeline = pipeline_of(problem)
+        movable = np.flatnonzero(pipeline.allowed.sum(axis=1) > 1).astype(np.int32)
+        rng = np.random.default_rng(seed)
+        left: float = float("inf") if self.iterations is None else self.iterations
+        best = start_units(problem, budget)
+        teller = Teller(problem, budget)
+        least = teller.value
+        with contextlib.suppress(KeyboardInterrupt):  # the best so far is the answer
+            for restart in range(self.restarts):
+                on_progress("local search", restart / self.restarts)
+                if best is not None and (budget.left <= 0 or left <= 0):
+                    break
+                first = restart == 0 and best is not None
+                start = best if first else random_units(problem, rng, self.name)
+                state = new_state(pipeline.arrays, problem.device_memory, start)
+                left -= _descended(pipeline, state, movable, left, budget)
+                if value(pipeline.arrays, state) < least:
+                    least = float(value(pipeline.arrays, state))
+                    best = state.unit_device.copy()
+                    teller.found(best, least)
+        if best is None:
+            raise KeyboardInterrupt
+        return Proposal(teller.answer(best, least))
+
+
+def random_units(problem: Problem, rng: np.random.Generator, planner: str) -> Ints:
+    """`[unit]` a random accelerator with room, else a CPU; the units with most memory first."""
+    account = MemoryAccount(problem, planner)
+    order = rng.permutation(problem.unit_count)
+    order = order[np.argsort(-problem.unit_memory[order], kind="stable")]
+    for unit in order.tolist():
+        try:
+            devices = rng.permutation(problem.device_count)
+            devices = devices[np.argsort(problem.is_cpu[devices], kind="stable")]
+            account.place_first(unit, devices.astype(np.int32))
+        except NoRoomError:
+            return _tightly(problem, planner)
+    return account.unit_device
+
+
+def _tightly(problem: Problem, planner: str) -> Ints:
+    """Where chance leaves no room: the largest unit first, where most is free."""
+    account = MemoryAccount(problem, planner)
+    for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
+        account.place_first(unit, np.argsort(-account.free, kind="stable").astype(np.int32))
+    return account.unit_device
+
+
+def _descended(pipeline: Pipeline, state: State, movable: Ints, most: float, budget: Budget) -> int:
+    """Descend in `state`; how many moves were tried."""
+    total = 0
+    while True:
+        tried = int(descend(pipeline.arrays, state, movable, min(CHUNK, most - total)))
+        total += tried if tried >= 0 else -1 - tried
+        if tried >= 0 or budget.left <= 0 or total >= most:
+            return total
+
+
+def _count(option: str, text: str | int) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise OptionError(
+            f"planner 'local-search': {option} is {text}; give a whole number of at least 1"
+        )
+    return number

@@ -1,0 +1,170 @@
+"""Contiguous splits: what one comes to, and the best over linear orders of the pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.analysis.pieces import Pieces, Wide
+from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
+from placewright.kernels.shared.pieces import adjacency
+from placewright.kernels.throughput.line_dp import best_cuts
+from placewright.kernels.throughput.stage_loads import chain_rows
+from placewright.plan import Placement
+from placewright.planners.throughput.stages import StageTables
+
+ROOM = 1.3  # the first cutoff of a search over lines, in shares of the least load there can be
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Pieces on stages: `piece_stage[piece]`, `stage_kind[stage]` (`StageTables.kinds`).
+
+    `thresholds` are the largest loads of a stage, of both passes or of each under ``gpipe``;
+    `value` seconds, their sum.
+    """
+
+    tables: StageTables
+    piece_stage: Wide
+    stage_kind: Wide
+    thresholds: tuple[float, ...]
+    value: float
+
+    def placement(self) -> Placement:
+        """Devices for the stages: of each class in order."""
+        pieces = self.tables.pieces
+        left = [list(devices) for devices in pieces.class_devices]
+        first: list[int] = []
+        replicas: list[tuple[int, ...]] = []
+        for kind in self.stage_kind.tolist():
+            members = [
+                left[each].pop(0)
+                for each, number in enumerate(self.tables.kinds[kind])
+                for _ in range(number)
+            ]
+            first.append(members[0])
+            if len(members) > 1:
+                replicas.append(tuple(members))
+        stage_device = np.array(first, dtype=np.int32)
+        return Placement(stage_device[self.piece_stage[pieces.op_piece]], replicas=tuple(replicas))
+
+
+def evaluated(tables: StageTables, piece_stage: Wide, stage_kind: Wide) -> Split:
+    """The split with what it comes to."""
+    rows = chain_rows(
+        tables.nets, tables.costs, tables.chain, piece_stage, stage_kind, len(stage_kind)
+    )[:, : len(tables.rows)].max(axis=0)
+    thresholds = tuple(float(rows[tables.threshold == each].max()) for each in range(tables.passes))
+    return Split(tables, piece_stage, stage_kind, thresholds, sum(thresholds))
+
+
+def best_of_lines(tables: StageTables, orders: Sequence[Wide], cutoff: float) -> Split | None:
+    """The best split into neighbours of one of the orders, if one is below `cutoff`.
+
+    Exact for each order where nothing but the union of the other stages matters to a stage and
+    passes count together (see `StageTables.approximate`); a good start elsewhere.
+    """
+    best: Split | None = None
+    limits = tables.limits([np.inf, np.inf])
+    for order in orders:
+        bound = cutoff if best is None else min(cutoff, best.value)
+        for tried in _cutoffs(tables, bound) if best is None else [bound]:
+            value, starts, kinds = best_cuts(
+                order, tables.nets, tables.costs, limits, tables.threshold, tables.lead_count,
+                len(tables.states), tried,
+            )  # fmt: skip
+            if value < np.inf:
+                split = _cut(tables, order, starts, kinds)
+                if split.value < bound:
+                    best = split
+                break
+    return best
+
+
+def _cutoffs(tables: StageTables, bound: float) -> list[float]:
+    """Rising cutoffs up to `bound`: low ones are looked through faster."""
+    least = least_load(tables)
+    cutoffs = [least * ROOM, least * ROOM**2, least * ROOM**4, least * ROOM**8]
+    return [each for each in cutoffs if 0 < each < bound] + [bound]
+
+
+def least_load(tables: StageTables) -> float:
+    """Computing shared out in fractions over the fastest devices: no split is below."""
+    pieces = tables.pieces
+    seconds = np.where(pieces.piece_allowed, pieces.piece_time.sum(axis=0), np.inf).min(axis=1)
+    return float(seconds.sum()) / pieces.problem.device_count
+
+
+def most_load(tables: StageTables) -> float:
+    """Above every load: all pieces on one stage that pays all transfers, doubled."""
+    costs, pieces = tables.costs, tables.pieces
+    worst = np.abs(costs.coefficient).max(axis=(0, 1, 2)) if costs.coefficient.size else np.zeros(2)
+    between = np.maximum(worst, tables.chain.between.max(axis=(0, 1, 2)))
+    readers = np.diff(pieces.net_offsets) + 1
+    transfers = ((between[0] * pieces.net_tensors + between[1] * pieces.net_bytes) * readers).sum()
+    seconds = tables.added[:, :, : len(tables.rows)].sum(axis=(0, 2)).max(initial=0.0)
+    return 2.0 * float(seconds + 2.0 * transfers) or 1.0
+
+
+def _cut(tables: StageTables, order: Wide, starts: Wide, kinds: Wide) -> Split:
+    position_stage = np.zeros(len(order), dtype=np.int64)
+    position_stage[starts[1:]] = 1
+    piece_stage = np.empty(len(order), dtype=np.int64)
+    piece_stage[order] = np.cumsum(position_stage)
+    return evaluated(tables, piece_stage, kinds)
+
+
+def linear_orders(pieces: Pieces, number: int, seed: int = 0) -> list[Wide]:
+    """`number` depth-first linear orders of the pieces, different ones first."""
+    return depth_first_orders(
+        pieces.piece_count, pieces.edge_source, pieces.edge_target, number, seed
+    )
+
+
+def depth_first_orders(
+    count: int, edge_source: Wide, edge_target: Wide, number: int, seed: int = 0
+) -> list[Wide]:
+    """`number` linear orders of what is numbered in one; edges go up.
+
+    As numbered; depth first from the start and from the end, neighbours in the order of their
+    numbers and in the reverse; then neighbours shuffled.
+    """
+    random = np.random.default_rng(seed)
+    found = [np.arange(count)][:number]
+    step = 0
+    while len(found) < number:
+        backwards, reverse = step % 2 == 0, step % 4 < 2
+        ends = (edge_source, edge_target)
+        source, target = ends[::-1] if backwards else ends
+        rank = np.arange(count) if step < 4 else random.permutation(count)
+        if reverse:
+            rank = rank[::-1]
+        found.append(_depth_first(count, source, target, rank, backwards))
+        step += 1
+    return found
+
+
+def _depth_first(count: int, source: Wide, target: Wide, rank: Wide, backwards: bool) -> Wide:
+    by_source = np.lexsort((rank[target], source))
+    offsets = np.searchsorted(source[by_source], np.arange(count + 1))
+    waiting = np.bincount(target, minlength=count)
+    roots = np.flatnonzero(waiting == 0)
+    roots = roots[np.argsort(rank[roots])].astype(np.int32)
+    order: Wide = depth_first_order(offsets, target[by_source], waiting, roots).astype(np.int64)
+    return order[::-1].copy() if backwards else order
+
+
+def by_layers(count: int, source: Wide, target: Wide) -> Wide:
+    """A linear order of what is numbered in one, in which each comes as it became ready."""
+    offsets, followers = adjacency(count, source, target)
+    waiting = np.bincount(target, minlength=count)
+    roots = np.flatnonzero(waiting == 0).astype(np.int32)
+    order: Wide = breadth_first_order(offsets, followers, waiting, roots).astype(np.int64)
+    return order
+
+
+def through_stages(order: Wide, split: Split) -> Wide:
+    """The order with the pieces of each stage together, stages in their order."""
+    return order[np.argsort(split.piece_stage[order], kind="stable")]

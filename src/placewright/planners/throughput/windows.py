@@ -1,0 +1,197 @@
+"""How many devices a set of pieces takes at least: prices that prune the ideals.
+
+For weights λ of the classes, the devices of a stage's classes can do no more than Σ λ_k · number ·
+limit, and whatever runs a piece charges at least min_k λ_k · its seconds (or bytes) for it. Every
+choice of λ gives a valid condition; here one for each row and set of classes, from a fractional
+knapsack: what the other classes do best is theirs, until they are full.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Floats
+from placewright.kernels.throughput.ideals import Windows
+from placewright.kernels.throughput.stage_loads import IN, OUT
+from placewright.planners.throughput.stages import TOLERANCE, StageTables
+
+TOO_MUCH = 10.0  # times all there is: the price of what no device of a window can run
+MOST_CLASSES = 3  # that do not lead, of which every subset has windows of its own
+
+
+class _Condition(NamedTuple):
+    """A row and a set of classes; `usable` are the states that use no class outside the set."""
+
+    row: int
+    members: list[int]
+    others: list[int]
+    usable: NDArray[np.bool_]
+    states: Floats
+    """`[usable state, class of others]` devices."""
+
+
+class _Knapsack(NamedTuple):
+    """The pieces that either of two classes runs, those first that the second does best."""
+
+    ratio: Floats
+    filled: Floats
+    """Seconds (or bytes) of the second class after each."""
+
+
+class WindowTables:
+    """What devices can do at most, for any thresholds: what does not depend on them, worked out."""
+
+    def __init__(self, tables: StageTables) -> None:
+        self.tables = tables
+        self._knapsacks: dict[tuple[int, int, int], _Knapsack] = {}
+        self._last: tuple[tuple[float, ...], Windows] | None = None
+
+    def within(self, thresholds: Sequence[float]) -> Windows:
+        """What devices can do at most within the thresholds; see `kernels.ideals.Windows`."""
+        asked = tuple(thresholds)  # a search asks several questions about the same ones
+        if self._last is None or self._last[0] != asked:
+            self._last = asked, self._windows(asked)
+        return self._last[1]
+
+    def _windows(self, thresholds: Sequence[float]) -> Windows:
+        tables, pieces = self.tables, self.tables.pieces
+        limits = [self._class_limits(row, thresholds) for row in range(len(tables.rows) + 1)]
+        found = [
+            each for each in self._conditions if not np.isinf(limits[each.row][each.members]).any()
+        ]
+        price = np.zeros((pieces.piece_count, len(found)))
+        out_price = np.zeros((pieces.net_count, len(found)))
+        in_price = np.zeros((pieces.net_count, len(found)))
+        lead = np.zeros(len(found))
+        room = np.full((len(found), len(tables.states)), np.inf)
+        for w, condition in enumerate(found):
+            limit = limits[condition.row]
+            class_price = self._class_prices(condition, limit)
+            price[:, w] = self._cheapest(condition, class_price, limit)
+            if condition.row < len(tables.rows):
+                out_price[:, w], in_price[:, w] = self._cheapest_cut(condition, class_price)
+            if tables.lead >= 0:
+                lead[w] = limit[tables.lead] * class_price[tables.lead]
+            capacity = class_price[condition.others] * limit[condition.others]
+            room[w, condition.usable] = condition.states @ capacity
+        return Windows(price, out_price, in_price, lead, room, tables.lead_count)
+
+    def _class_limits(self, row: int, thresholds: Sequence[float]) -> Floats:
+        if row < len(self.tables.rows):
+            limit = thresholds[self.tables.rows[row].threshold]
+            return np.full(len(self.tables.class_size), limit)
+        return self._memory
+
+    @cached_property
+    def _memory(self) -> Floats:
+        first = [devices[0] for devices in self.tables.pieces.class_devices]
+        memory = self.tables.pieces.problem.device_memory[first]
+        return np.asarray(memory * (1 + TOLERANCE))
+
+    @cached_property
+    def _added(self) -> list[Floats]:
+        """Per row `[class, piece]` what one device is charged for a piece, transfers aside."""
+        pieces = self.tables.pieces
+        charged = []
+        for row in self.tables.rows:
+            first, second = row.compute
+            added = first * pieces.piece_time[0] + second * pieces.piece_time[1]
+            charged.append(np.ascontiguousarray(added.T))
+        kept = np.repeat(pieces.piece_memory[None], len(self.tables.class_size), axis=0)
+        return [*charged, kept]
+
+    @cached_property
+    def _allowed(self) -> NDArray[np.bool_]:
+        """`[class, piece]`."""
+        return np.ascontiguousarray(self.tables.pieces.piece_allowed.T)
+
+    @cached_property
+    def _conditions(self) -> list[_Condition]:
+        tables = self.tables
+        sets: list[tuple[int, ...]] = [tuple(tables.others)]
+        if len(tables.others) <= MOST_CLASSES:
+            sizes = range(len(tables.others) + 1)
+            sets = [each for k in sizes for each in itertools.combinations(tables.others, k)]
+        rows = [number for number, row in enumerate(tables.rows) if any(row.compute)]
+        return [
+            self._condition(row, others)
+            for row, others in itertools.product([*rows, len(tables.rows)], sets)
+            if tables.lead >= 0 or others
+        ]
+
+    def _condition(self, row: int, others: Sequence[int]) -> _Condition:
+        tables = self.tables
+        states = np.array(tables.states, dtype=np.float64).reshape(len(tables.states), -1)
+        inside = np.array([each in others for each in tables.others], dtype=np.bool_)
+        usable = np.asarray(~(states[:, ~inside] > 0).any(axis=1))
+        members = [*others] if tables.lead < 0 else [tables.lead, *others]
+        return _Condition(row, members, [*others], usable, states[usable][:, inside])
+
+    def _class_prices(self, condition: _Condition, limit: Floats) -> Floats:
+        """The first class at 1; each other where a knapsack of what it does best fills up."""
+        size = self.tables.class_size
+        prices = np.ones(len(size))
+        if condition.row == len(self.tables.rows):
+            return prices
+        first, *rest = condition.members
+        for each in rest:
+            knapsack = self._knapsack(condition.row, first, each)
+            full = int(np.searchsorted(knapsack.filled, size[each] * limit[each]))
+            prices[each] = knapsack.ratio[full] if full < len(knapsack.ratio) else 0.0
+        return prices
+
+    def _knapsack(self, row: int, first: int, each: int) -> _Knapsack:
+        key = (row, first, each)
+        if key not in self._knapsacks:
+            added, allowed = self._added[row], self._allowed
+            both = allowed[first] & allowed[each] & (added[each] > 0)
+            ratio = added[first, both] / added[each, both]
+            order = np.argsort(-ratio, kind="stable")
+            only = added[each, allowed[each] & ~allowed[first]].sum()
+            filled = only + np.cumsum(added[each, both][order])
+            self._knapsacks[key] = _Knapsack(ratio[order], filled)
+        return self._knapsacks[key]
+
+    def _cheapest(self, condition: _Condition, class_price: Floats, limit: Floats) -> Floats:
+        """`[piece]` what any class of the condition charges for it at least."""
+        members = condition.members
+        added = self._added[condition.row][members] * class_price[members][:, None]
+        if condition.row < len(self.tables.rows):
+            room = limit * self.tables.class_size * class_price
+            worst = TOO_MUCH * (added.max(axis=0).sum() + room[members].sum())
+            added = np.where(self._allowed[members], added, worst)
+        return np.asarray(added.min(axis=0))
+
+    def _cheapest_cut(self, condition: _Condition, class_price: Floats) -> tuple[Floats, Floats]:
+        """`[net]` what the producer's side and the other pay at least for a net that is cut."""
+        pieces, parts = self.tables.pieces, self.tables.rows[condition.row]
+        least = np.zeros((2, 2))
+        members = [each for each in condition.members if each in self._alone]
+        if members:
+            shares = self._shares[:, members] * class_price[members][:, None]
+            least = shares.min(axis=1)
+        outgoing = least[OUT, 0] * pieces.net_tensors + least[OUT, 1] * pieces.net_bytes
+        incoming = least[IN, 0] * pieces.net_tensors + least[IN, 1] * pieces.net_bytes
+        outgoing = outgoing * np.array(parts.outgoing)[pieces.net_way]
+        return outgoing, incoming * min(parts.incoming)
+
+    @cached_property
+    def _alone(self) -> dict[int, int]:
+        """Class → the kind of stage that is one device of it, where there is one."""
+        kinds = enumerate(self.tables.kinds)
+        return {numbers.index(1): kind for kind, numbers in kinds if sum(numbers) == 1}
+
+    @cached_property
+    def _shares(self) -> Floats:
+        """`[direction, class, (tensor, byte)]` what a device alone pays at least."""
+        everything = range(len(self.tables.class_size))
+        shares = np.zeros((2, len(everything), 2))
+        for direction, (each, kind) in itertools.product((OUT, IN), self._alone.items()):
+            shares[direction, each] = self.tables.least_share(kind, direction, everything)
+        return shares

@@ -1,0 +1,37 @@
+"""What is worth saying of a plan besides its figures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from placewright.plan import Plan
+from placewright.problem import Problem
+
+NEARLY = 0.9  # of a plan's value: what a tie takes that limits it
+
+
+def remarks(plan: Plan) -> list[str]:
+    """A sentence for each thing that limits a plan and can be chosen otherwise; mostly none.
+
+    A pipeline of contiguous stages may be limited by ops that must be on one device, such as those
+    with tied weights: all between them is there too, whatever other devices there are.
+    """
+    found = [_tie(plan.problem, plan.value)]
+    return [each for each in found if each]
+
+
+def _tie(problem: Problem, value: float) -> str:
+    """Of ops that colocation and contiguity keep together, where these limit the plan."""
+    from placewright.analysis.ties import largest_tie
+    from placewright.bounds import lower_bound
+
+    options = problem.options
+    if options.objective != "throughput" or not options.contiguous:
+        return ""
+    tie = largest_tie(problem)
+    if tie is None or tie.seconds.min() < NEARLY * value:
+        return ""
+    free = replace(problem, options=replace(options, contiguous=False))
+    if lower_bound(free).value > NEARLY * tie.seconds.min():
+        return ""
+    return f"{tie}; --no-contiguous lets these run elsewhere"

@@ -1,0 +1,1 @@
+"""Solvers as this project uses them: MathOpt and CP-SAT."""

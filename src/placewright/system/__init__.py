@@ -1,0 +1,1 @@
+"""What the operating system gives: interrupts, worker processes, machines of a Ray cluster."""
