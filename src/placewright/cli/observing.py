@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 def observed(path: Path | None, planner: str, coarsening: str = "none") -> Iterator[Observer]:
     """An observer that writes every event to `path`, a JSON object per line, if there is one.
 
-    Members that failed are also named on stderr. OptionError if `planner` has no events to tell.
+    Members that failed or sit out are also named on stderr. OptionError if `planner` has no
+    events to tell.
     """
     if path is not None and not asks_portfolio(planner, coarsening):
         raise OptionError("--events is for planner auto without --coarsen; leave one of them out")
     if path is None:
-        yield _name_failures
+        yield _tell
         return
     with files.writing(path):
         file = path.open("w", encoding="utf-8")
@@ -35,11 +36,13 @@ def observed(path: Path | None, planner: str, coarsening: str = "none") -> Itera
         def write(event: Event) -> None:
             file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
             file.flush()
-            _name_failures(event)
+            _tell(event)
 
         yield write
 
 
-def _name_failures(event: Event) -> None:
+def _tell(event: Event) -> None:
     if event.kind == "failure":
         remark(f"placewright: planner '{event.source}' failed and was left out: {event.message}")
+    elif event.kind == "absence":
+        remark(f"placewright: {event.message}")

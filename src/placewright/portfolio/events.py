@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 from placewright.plan import gap_of
 
-Kind = Literal["plan", "bound", "failure", "end"]
+Kind = Literal["plan", "bound", "failure", "absence", "end"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """A better plan, a better bound, a member that failed, or the end.
+    """A better plan, a better bound, a member that failed, members that sit out, or the end.
 
     `seconds` since the start; `value` and `lower_bound` (seconds) as they stand then, None
     before there is one; `source`: which member it comes from, or why the run ends; `message`:
-    what a member that failed had to say.
+    what a member that failed had to say, or who sits out and why.
     """
 
     kind: Kind
@@ -43,6 +43,8 @@ Observer = Callable[[Event], None]
 
 
 def warn_of_failures(event: Event) -> None:
-    """What is told where nobody listens: that a member failed is nothing to keep quiet about."""
+    """What is told where nobody listens: who failed or sits out is nothing to keep quiet about."""
     if event.kind == "failure":
         warnings.warn(f"planner '{event.source}': {event.message}", RuntimeWarning, stacklevel=2)
+    elif event.kind == "absence":
+        warnings.warn(event.message, RuntimeWarning, stacklevel=2)

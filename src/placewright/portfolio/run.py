@@ -79,7 +79,7 @@ class Run:
         self.refusals: dict[str, str] = {}
         self.why_infeasible = ""
         if cold:
-            self._tell("failure", "auto", _left_out(cold))
+            self._tell("absence", "auto", _left_out(cold))
 
     # -- the outline -----------------------------------------------------------------------------
 
@@ -354,6 +354,6 @@ class _Turn:
 def _left_out(cold: list[Member]) -> str:
     names = ", ".join(dict.fromkeys(each.title for each in cold))
     return (
-        f"without {names} this time, whose kernels are not compiled yet: each run goes on with "
-        "that, 'placewright warm-up' does it at once"
+        f"planner 'auto' does without {names} this time: their kernels are not compiled yet. Each "
+        "run goes on compiling; 'placewright warm-up' does all of it at once"
     )

@@ -91,7 +91,9 @@ def soft_longest_path(
 @inner
 def _costs(unit_cost, op_unit, op_time, flow, weight, price, unit_fill):
     """`unit_cost[unit, kind]`: what the multipliers charge for the unit on a device kind."""
-    unit_cost[:] = unit_fill * price
+    for unit in range(unit_cost.shape[0]):
+        for k in range(unit_cost.shape[1]):
+            unit_cost[unit, k] = unit_fill[unit, k] * price[k]
     for op in range(len(op_unit)):
         for k in range(op_time.shape[1]):
             unit_cost[op_unit[op], k] += op_time[op, k] * (weight[k] + flow[op])

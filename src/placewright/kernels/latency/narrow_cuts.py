@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.shared.rows import copy_into
 
 
 class Network(NamedTuple):
@@ -129,7 +130,7 @@ def _search(net, work, search, tails, low, high, end):
     """The first op above `high` that the residual graph reaches, -1 if none; marks `reached`."""
     piece, reached, queue = work.piece, work.reached, work.queue
     size = len(tails) + 1
-    queue[: size - 1] = tails
+    copy_into(queue, tails)
     queue[size - 1] = low
     reached[low] = search
     at = 0

@@ -9,8 +9,8 @@ from placewright.kernels.compiled import inner
 
 @inner
 def copy_into(target, source):
-    """What `target[:] = source` does, for rows of one length."""
-    for i in range(len(target)):
+    """What `target[: len(source)] = source` does, for rows."""
+    for i in range(len(source)):
         target[i] = source[i]
 
 
