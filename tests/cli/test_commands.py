@@ -536,7 +536,12 @@ def test_cluster_detect_describes_this_machine_in_a_file_that_can_be_planned_on(
 # -- demo ----------------------------------------------------------------------------------------
 
 
-def test_demo_plans_compares_and_verifies_in_one_go(here):
+@pytest.fixture
+def short_demo(monkeypatch):
+    monkeypatch.setattr("placewright.cli.demo.SECONDS", 4.0)
+
+
+def test_demo_plans_compares_and_verifies_in_one_go(here, short_demo):
     result = run("demo")
     assert result.code == 0
     assert "verified, and written to placewright-demo.json" in result.out
@@ -544,8 +549,9 @@ def test_demo_plans_compares_and_verifies_in_one_go(here):
     assert run("verify", "placewright-demo.json").code == 0
 
 
-def test_demo_json_has_all_planners_and_the_best(here):
+def test_demo_json_has_all_planners_and_the_best(here, short_demo):
     document = run("demo", "--json", "-o", "best.json").json
+    assert [line["planner"] for line in document["planners"]] == [*QUICK, "auto"]
     values = [line["value"] for line in document["planners"] if line["value"] is not None]
     assert document["best"]["value"] == min(values)
     assert document["best"]["plan"] == "best.json"

@@ -109,9 +109,10 @@ def _hand_out(cold: deque[Member], to: Connection, busy: dict[Connection, Member
 
 def _serve(connection: Connection, objective: str) -> None:
     """In a worker: compile for one member after another."""
-    while True:
-        _compile(objective, connection.recv())
-        connection.send(True)
+    with suppress(EOFError, OSError):  # nothing is left to do
+        while True:
+            _compile(objective, connection.recv())
+            connection.send(True)
 
 
 def _compile(objective: str, member: Member) -> None:
