@@ -10,7 +10,7 @@ the table.
 
 Coarsenings: `none` and `fusion` are the paper's (its GCOF), and `exact` is for the exact planners:
 fusion, and then neighbours in Celeritas's order until at most --exact-ops are left. Fusion alone
-leaves a programme of hundreds of thousands to millions of order variables.
+leaves a program of hundreds of thousands to millions of order variables.
 
 Planners are names, or these words: `quick`, `partitioners`, `searches` (each for --time-limit
 seconds), `exact` (each for --milp-seconds), `all`. On two cores the default, all but the exact

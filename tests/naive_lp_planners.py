@@ -1,4 +1,4 @@
-"""Slow, obvious twins of the kernels of m-SCT and GETF, and their programmes by enumeration."""
+"""Slow, obvious twins of the kernels of m-SCT and GETF, and their programs by enumeration."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def favourite_descent(pairs, op_weight, unit, iterations):
 
 
 def best_favourites(pairs, op_time):
-    """The favourite-child programme in integers, by trying every choice of favourites."""
+    """The favourite-child program in integers, by trying every choice of favourites."""
     best = math.inf
     every = paths(pairs)
     for chosen in itertools.product((0, 1), repeat=len(pairs.producer)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from placewright.kernels.latency import mutations
+from placewright.kernels.latency import moves
 from tests import naive
 
 
@@ -120,19 +120,19 @@ class Searcher:
         kind = self.rng.random()
         place = self.below(len(self.movable))
         unit = self.movable[place]
-        if kind < mutations.ANYWHERE:
+        if kind < moves.ANYWHERE:
             return [(unit, self.below(self.problem.device_count))]
-        if kind < mutations.BESIDE:
+        if kind < moves.BESIDE:
             return [(unit, self.device_beside(unit))]
-        if kind < mutations.RUN:
+        if kind < moves.RUN:
             device = self.below(self.problem.device_count)
-            length = self.geometric(mutations.MEAN_RUN)
+            length = self.geometric(moves.MEAN_RUN)
             return [(u, device) for u in self.movable[place : place + length]]
-        if kind < mutations.PATH:
+        if kind < moves.PATH:
             device = self.below(self.problem.device_count)
             op = self.random_op(unit)
             pairs = []
-            for _ in range(self.geometric(mutations.MEAN_RUN)):
+            for _ in range(self.geometric(moves.MEAN_RUN)):
                 pairs.append((int(self.problem.op_unit[op]), device))
                 op = self.random_reader(op)
             return pairs

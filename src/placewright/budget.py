@@ -121,7 +121,7 @@ class Pace:
         return float(min(1.0, (cold / temperature) ** (1.0 / max(self.evaluations_left, 1.0))))
 
 
-class Herald:
+class Reporter:
     """Tells the budget's listener of better plans, but not too often."""
 
     def __init__(self, budget: Budget, value: float = math.inf) -> None:

@@ -84,7 +84,7 @@ def test_memory_is_priced():
 
 
 def test_no_weights_prove_more_than_the_linear_programme():
-    """On a real network: the dual of the same programme, solved by trying weights."""
+    """On a real network: the dual of the same program, solved by trying weights."""
     options = {"objective": "batch-throughput", "batch": 16, "contention": "none"}
     problem, _ = make_problem("zoo:rwnn?modules=2&ops=10", "diviml", options)
     table = batch._unit_table(problem)

@@ -8,13 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.bounds.latency.relaxation import hubs, slots
+from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies
 from placewright.bounds.latency.relaxation.forest import forest_of
-from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.bounds.latency.relaxation.slots import bound_in_slots
 from placewright.budget import Budget
-from placewright.kernels.latency.bound_hub import heads_and_tails
+from placewright.kernels.latency.bound_fan_out import heads_and_tails
 from placewright.kernels.latency.bound_slots import SURE, Copies, slots_bound
 from tests import naive, naive_copies, naive_slots
 from tests.bounds.test_relaxation import EXACT

@@ -10,13 +10,13 @@ from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.errors import InfeasibleError
 from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energies
-from placewright.kernels.latency.bound_energy import add_loads, pair_prices, sweep, window_bound
 from placewright.kernels.latency.bound_paths import (
     arrivals,
     mark_between,
     meeting_points,
     remainders,
 )
+from placewright.kernels.latency.dual_ascent import add_loads, pair_prices, sweep, window_bound
 from tests import naive, naive_relaxation
 from tests.strategies import problems
 

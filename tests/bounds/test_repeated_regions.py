@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import hubs, lagrangian, prove, rehearse, slots
+from placewright.bounds.latency.relaxation import hubs, lagrangian, prove, slots, warm_up_bounds
 from placewright.bounds.latency.relaxation.candidates import candidates
-from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.isomorphic import by_first
 from placewright.bounds.latency.relaxation.lagrangian import Chain, Prices, Pricing
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.paths import settle
 from placewright.bounds.latency.relaxation.regions import BOUNDED, Regions, _pairs_like
-from placewright.bounds.latency.relaxation.twins import by_first
 from placewright.budget import Budget
-from placewright.kernels.latency.bound_hub import case_bound, heads_and_tails
+from placewright.kernels.latency.bound_fan_out import case_bound, heads_and_tails
 from placewright.kernels.latency.bound_paths import mark_cuts
 from tests import naive, naive_copies
 from tests.bounds.test_relaxation import (
@@ -278,7 +278,7 @@ def test_a_rehearsal_runs_every_kernel(monkeypatch):
     monkeypatch.setattr(hubs, "case_bound", lambda *_: ran.append("case") or 1.0)
     monkeypatch.setattr(slots, "slots_bound", lambda *_: ran.append("slots") or (0.0, 1))
     monkeypatch.setattr(lagrangian, "pair_energies", lambda *_: ran.append("energies"))
-    rehearse(model(1))
+    warm_up_bounds(model(1))
     assert set(ran) == {"case", "slots", "energies"}
 
 

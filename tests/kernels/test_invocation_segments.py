@@ -1,4 +1,4 @@
-"""Segments of an order: the dynamic programme finds what trying every cut finds."""
+"""Segments of an order: the dynamic program finds what trying every cut finds."""
 
 from __future__ import annotations
 

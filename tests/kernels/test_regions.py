@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.budget import Budget
-from placewright.kernels.latency import jumps
+from placewright.kernels.latency import region_moves
 from placewright.kernels.shared.arrays import arrays_of
 from placewright.kernels.shared.dominators import dominator_tree
 from placewright.planners.base import NoRoomError
@@ -51,11 +51,11 @@ def test_regions_are_what_is_behind_before_and_beside(problem):
     found = np.empty(problem.op_count, dtype=np.int32)
     for op in np.arange(problem.op_count, dtype=np.int32):
         for kind, twin in (
-            (jumps.BEHIND, naive_regions.behind),
-            (jumps.BEFORE, naive_regions.before),
-            (jumps.BESIDE, naive_regions.beside),
+            (region_moves.BEHIND, naive_regions.behind),
+            (region_moves.BEFORE, naive_regions.before),
+            (region_moves.BESIDE, naive_regions.beside),
         ):
-            count = jumps.members(arrays, regions, kind, op, found)
+            count = region_moves.members(arrays, regions, kind, op, found)
             assert len(set(found[:count].tolist())) == count
             assert set(found[:count].tolist()) == twin(problem, op)
             assert not regions.met.any()
@@ -68,7 +68,7 @@ def test_no_two_listed_jumps_are_the_same(problem):
     found = np.empty(problem.op_count, dtype=np.int32)
     seen = set()
     for kind, op, device in zip(listed.kind, listed.op, listed.device, strict=True):
-        count = jumps.members(arrays, regions, kind, op, found)
+        count = region_moves.members(arrays, regions, kind, op, found)
         seen.add((frozenset(found[:count].tolist()), int(device)))
     assert len(seen) == len(listed)
     assert len(list_jumps(problem, regions, 1)) == problem.device_count
@@ -85,14 +85,14 @@ def test_a_jump_has_the_makespan_of_the_devices_it_leads_to(problem, seed):
     listed = list_jumps(problem, regions, 60)
     sequences = np.stack([walk.state.sequence])
     values = np.empty(len(listed))
-    jumps.jump_values(
+    region_moves.jump_values(
         walk.arrays, regions, walk.space, walk.state, walk.scratch, sequences,
         listed.kind, listed.op, listed.device, values,
     )  # fmt: skip
     assert walk.state.unit_device.tolist() == start.tolist()
     found = np.empty(problem.op_count, dtype=np.int32)
     for k, value in enumerate(values):
-        count = jumps.members(walk.arrays, regions, listed.kind[k], listed.op[k], found)
+        count = region_moves.members(walk.arrays, regions, listed.kind[k], listed.op[k], found)
         device, at = int(listed.device[k]), start.copy()
         for unit in {int(problem.op_unit[op]) for op in found[:count]}:
             if walk.space.allowed[unit, device]:

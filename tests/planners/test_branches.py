@@ -8,10 +8,15 @@ from hypothesis import strategies as st
 
 from placewright.formulations.latency.incumbent import timed
 from placewright.planners.latency.modules.arc import Turn
+from placewright.planners.latency.modules.branch_assignment import (
+    ENOUGH,
+    SPREAD,
+    WEIGHT,
+    shared_out,
+)
 from placewright.planners.latency.modules.branches import shared_start
+from placewright.planners.latency.modules.equal_branches import Twins, twins_of
 from placewright.planners.latency.modules.line import lines_of
-from placewright.planners.latency.modules.sharing import ENOUGH, SPREAD, WEIGHT, shared_out
-from placewright.planners.latency.modules.twins import Twins, twins_of
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve

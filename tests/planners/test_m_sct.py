@@ -1,4 +1,4 @@
-"""m-SCT: its programme against enumeration, its kernels against their twins, its plans judged."""
+"""m-SCT: its program against enumeration, its kernels against their twins, its plans judged."""
 
 import numpy as np
 import pytest

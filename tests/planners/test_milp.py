@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from placewright.analysis.precedence import END, START, Precedence
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError, PlacewrightError
-from placewright.formulations.latency.incumbent import twin_devices
+from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.sequence import sequence_by_time
 from placewright.graph import GraphBuilder
@@ -229,12 +229,14 @@ def test_a_region_has_no_op_that_a_path_goes_round():
 
 def test_like_devices_are_twins_unless_something_tells_them_apart():
     problem = diamond(devices=3)
-    assert twin_devices(problem) == [[0, 1, 2]]
-    assert twin_devices(problem.with_pins({1: 2})) == [[0, 1]]
+    assert interchangeable_devices(problem) == [[0, 1, 2]]
+    assert interchangeable_devices(problem.with_pins({1: 2})) == [[0, 1]]
     slow = problem.link_latency.copy()
     slow[0, 1] = 1.0
-    assert twin_devices(replace(problem, link_latency=slow)) == []
-    assert twin_devices(problem.with_device_memory(np.array([1.0, 2.0, 1.0]))) == [[0, 2]]
+    assert interchangeable_devices(replace(problem, link_latency=slow)) == []
+    assert interchangeable_devices(problem.with_device_memory(np.array([1.0, 2.0, 1.0]))) == [
+        [0, 2]
+    ]
 
 
 def test_a_channel_that_only_some_routes_share_tells_devices_apart():
@@ -246,8 +248,10 @@ def test_a_channel_that_only_some_routes_share_tells_devices_apart():
         channels=np.zeros(1, dtype=np.int32),
         channel_names=("cable",),
     )
-    assert twin_devices(problem) == []
-    assert twin_devices(replace(problem, options=Options(contention="port"))) == [[0, 1, 2]]
+    assert interchangeable_devices(problem) == []
+    assert interchangeable_devices(replace(problem, options=Options(contention="port"))) == [
+        [0, 1, 2]
+    ]
 
 
 def test_an_op_of_no_length_is_not_put_behind_the_one_it_precedes_by_a_hair():

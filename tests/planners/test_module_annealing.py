@@ -15,7 +15,7 @@ from placewright.analysis.parts import parts_of
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
 from placewright.planners.latency.modules.arc import Turn
-from placewright.planners.latency.modules.fitting import fitted, prices_of
+from placewright.planners.latency.modules.knapsack import fitted, prices_of
 from placewright.planners.latency.modules.line import MOST_LINES, lines_of, part_sizes
 from placewright.planners.latency.modules.planner import ModuleAnnealing
 from placewright.planning import make_problem

@@ -17,9 +17,9 @@ from placewright.kernels.throughput.block_moves import anneal_blocks
 from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
 from placewright.planners.throughput.block_moves import BlockMoves
+from placewright.planners.throughput.device_rows import rows
 from placewright.planners.throughput.row import in_a_row
 from placewright.planners.throughput.row_cuts import RowCuts
-from placewright.planners.throughput.rows import rows
 from placewright.planners.throughput.sparse import boards
 from placewright.planning import make_problem
 from placewright.simulate import evaluate

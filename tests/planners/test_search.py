@@ -11,7 +11,7 @@ from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
-from placewright.kernels.latency import mutations
+from placewright.kernels.latency import moves
 from placewright.kernels.latency import search as kernel
 from placewright.options import Options
 from placewright.planners.base import MemoryAccount, NoRoomError
@@ -133,7 +133,7 @@ def test_moving_a_block_keeps_the_order_whole(data, pair):
     ranks = st.integers(0, len(twin.blocks) - 1)
     for _ in range(4):
         source, target = data.draw(ranks), data.draw(ranks)
-        mutations.move_block(walk.space, walk.state, walk.scratch, source, target)
+        moves.move_block(walk.space, walk.state, walk.scratch, source, target)
         twin.blocks.insert(target, twin.blocks.pop(source))
     state = walk.state
     assert state.sequence.tolist() == twin.sequence()

@@ -1,4 +1,4 @@
-"""Standing, rota, crew and checkpoint, each by itself."""
+"""Incumbent, scheduler, workers and checkpoint, each by itself."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from placewright.errors import VerificationError
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.portfolio.checkpoint import Checkpoint
-from placewright.portfolio.crew import Alone, Processes
+from placewright.portfolio.incumbent import Incumbent, Origin
 from placewright.portfolio.members import (
     CHAIN,
     MODULES,
@@ -20,9 +20,9 @@ from placewright.portfolio.members import (
     members_for,
     shape_of,
 )
-from placewright.portfolio.rota import Rota
-from placewright.portfolio.standing import Origin, Standing
+from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.work import Ended, Found, Task, perform
+from placewright.portfolio.workers import Alone, Processes
 from placewright.verify import verify
 
 
@@ -40,41 +40,41 @@ def everything_on(problem, device: int) -> Placement:
     return Placement([device] * problem.op_count)
 
 
-# -- standing ------------------------------------------------------------------------------------
+# -- incumbent -----------------------------------------------------------------------------------
 
 
 def test_a_plan_counts_only_if_it_is_better(problem):
-    standing = Standing(problem, Origin())
-    assert standing.offer(everything_on(problem, 0), "one")
-    assert not standing.offer(everything_on(problem, 1), "other")
-    assert standing.found_by == "one"
-    assert verify(standing.plan()).ok
+    incumbent = Incumbent(problem, Origin())
+    assert incumbent.offer(everything_on(problem, 0), "one")
+    assert not incumbent.offer(everything_on(problem, 1), "other")
+    assert incumbent.found_by == "one"
+    assert verify(incumbent.plan()).ok
 
 
 def test_a_plan_that_does_not_hold_does_not_count(problem):
-    standing = Standing(problem.with_device_memory([0.0, 1e12]), Origin())
+    incumbent = Incumbent(problem.with_device_memory([0.0, 1e12]), Origin())
     with pytest.raises(VerificationError, match="the plan is wrong"):
-        standing.offer(everything_on(problem, 0), "one")
-    assert standing.plan() is None
+        incumbent.offer(everything_on(problem, 0), "one")
+    assert incumbent.plan() is None
 
 
 def test_a_bound_above_a_plan_is_a_wrong_proof(problem):
-    standing = Standing(problem, Origin())
-    standing.offer(everything_on(problem, 0), "one")
-    before = standing.bound
+    incumbent = Incumbent(problem, Origin())
+    incumbent.offer(everything_on(problem, 0), "one")
+    before = incumbent.bound
     with pytest.raises(VerificationError, match="above the plan"):
-        standing.prove(standing.value * 1.01, "nonsense")
-    assert standing.bound == before
+        incumbent.prove(incumbent.value * 1.01, "nonsense")
+    assert incumbent.bound == before
 
 
 def test_a_plan_below_a_bound_shows_a_wrong_proof(problem):
-    standing = Standing(problem, Origin())
-    standing.prove(1e9, "nonsense")
+    incumbent = Incumbent(problem, Origin())
+    incumbent.prove(1e9, "nonsense")
     with pytest.raises(VerificationError, match="'nonsense' has proved"):
-        standing.offer(everything_on(problem, 0), "one")
+        incumbent.offer(everything_on(problem, 0), "one")
 
 
-# -- rota ----------------------------------------------------------------------------------------
+# -- scheduler -----------------------------------------------------------------------------------
 
 
 def test_members_come_by_role_and_a_prover_beside_the_searches(problem):
@@ -82,75 +82,81 @@ def test_members_come_by_role_and_a_prover_beside_the_searches(problem):
         Member("a", "search"), Member("b", "search"), Member("c", "prove"),
         Member("d", "construct"),
     ]  # fmt: skip
-    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
-    names = [rota.next(standing, 100.0, workers=5).member.name for _ in range(5)]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    names = [scheduler.next(incumbent, 100.0, workers=5).member.name for _ in range(5)]
     assert names == ["d", "c", "a", "b", "a"]
 
 
 def test_constructive_members_go_on_until_there_is_a_plan(problem):
     members = [Member(name, "construct") for name in "abc"] + [Member("s", "search")]
-    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
     for expected in "ab":  # slow, and in vain
-        turn = rota.next(standing, 100.0, workers=1)
+        turn = scheduler.next(incumbent, 100.0, workers=1)
         assert turn.member.name == expected
-        rota.learn(turn, False, 20.0, useless=True)
-    standing.offer(everything_on(problem, 0), "b")
-    assert rota.next(standing, 100.0, workers=1).member.name == "s"
+        scheduler.learn(turn, False, 20.0, useless=True)
+    incumbent.offer(everything_on(problem, 0), "b")
+    assert scheduler.next(incumbent, 100.0, workers=1).member.name == "s"
 
 
 def test_who_made_plans_better_is_asked_more_often(problem):
-    rota = Rota([Member("a", "search"), Member("b", "search")], 0, False)
-    standing = Standing(problem, Origin())
+    scheduler = Scheduler([Member("a", "search"), Member("b", "search")], 0, False)
+    incumbent = Incumbent(problem, Origin())
     asked = []
     for _ in range(20):
-        turn = rota.next(standing, 100.0, workers=1)
+        turn = scheduler.next(incumbent, 100.0, workers=1)
         asked.append(turn.member.name)
-        rota.learn(turn, turn.member.name == "b", 1.0, useless=False)
+        scheduler.learn(turn, turn.member.name == "b", 1.0, useless=False)
     assert asked.count("b") > 2 * asked.count("a")
     assert asked.count("a") >= 1
 
 
 def test_who_is_useless_is_not_asked_again(problem):
-    rota, standing = Rota([Member("a", "search")], 0, False), Standing(problem, Origin())
-    rota.learn(rota.next(standing, 100.0, 1), False, 1.0, useless=True)
-    assert rota.next(standing, 100.0, 1) is None
+    scheduler, incumbent = (
+        Scheduler([Member("a", "search")], 0, False),
+        Incumbent(problem, Origin()),
+    )
+    scheduler.learn(scheduler.next(incumbent, 100.0, 1), False, 1.0, useless=True)
+    assert scheduler.next(incumbent, 100.0, 1) is None
 
 
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):
     members = [Member("a", "prove", cores="processes"), Member("b", "prove", decides=True)]
-    rota, standing = Rota(members, 0, False), Standing(problem, Origin())
-    task = rota.next(standing, 100.0, workers=2)
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    task = scheduler.next(incumbent, 100.0, workers=2)
     assert (task.member.name, task.seconds) == ("b", 100.0)
-    rota = Rota(members, 0, False)
-    standing.offer(everything_on(problem, 0), "b")
-    assert rota.next(standing, 100.0, workers=2).member.name == "a"
+    scheduler = Scheduler(members, 0, False)
+    incumbent.offer(everything_on(problem, 0), "b")
+    assert scheduler.next(incumbent, 100.0, workers=2).member.name == "a"
 
 
 def test_nobody_works_beside_a_member_that_uses_all_cores(problem):
-    rota = Rota([Member("a", "search"), Member("b", "prove", alone=True)], 0, False)
-    standing = Standing(problem, Origin())
-    turn = rota.next(standing, 100.0, workers=2)
+    scheduler = Scheduler([Member("a", "search"), Member("b", "prove", alone=True)], 0, False)
+    incumbent = Incumbent(problem, Origin())
+    turn = scheduler.next(incumbent, 100.0, workers=2)
     assert turn.member.name == "b"
-    assert rota.next(standing, 100.0, workers=2) is None
-    rota.learn(turn, False, 1.0, useless=False)
-    assert rota.next(standing, 100.0, workers=2).member.name == "a"
+    assert scheduler.next(incumbent, 100.0, workers=2) is None
+    scheduler.learn(turn, False, 1.0, useless=False)
+    assert scheduler.next(incumbent, 100.0, workers=2).member.name == "a"
 
 
 def test_a_member_for_several_cores_comes_first_and_has_them_to_itself(problem):
     wide = Member("a", "prove", cores="processes", most_cores=8)
-    rota = Rota([Member("b", "search"), Member("c", "construct"), wide], 0, False)
-    standing = Standing(problem, Origin())
-    turn = rota.next(standing, 100.0, workers=3)
+    scheduler = Scheduler([Member("b", "search"), Member("c", "construct"), wide], 0, False)
+    incumbent = Incumbent(problem, Origin())
+    turn = scheduler.next(incumbent, 100.0, workers=3)
     assert (turn.member.name, turn.options) == ("a", {"processes": "3"})
-    assert rota.next(standing, 100.0, workers=3) is None
-    rota.learn(turn, False, 1.0, useless=False)
-    assert rota.next(standing, 100.0, workers=3).member.name == "c"
+    assert scheduler.next(incumbent, 100.0, workers=3) is None
+    scheduler.learn(turn, False, 1.0, useless=False)
+    assert scheduler.next(incumbent, 100.0, workers=3).member.name == "c"
 
 
 def test_cores_that_such_a_member_does_not_use_go_to_others(problem):
     wide = Member("a", "prove", cores="processes", most_cores=2)
-    rota, standing = Rota([Member("b", "search"), wide], 0, False), Standing(problem, Origin())
-    turns = [rota.next(standing, 100.0, workers=3) for _ in range(3)]
+    scheduler, incumbent = (
+        Scheduler([Member("b", "search"), wide], 0, False),
+        Incumbent(problem, Origin()),
+    )
+    turns = [scheduler.next(incumbent, 100.0, workers=3) for _ in range(3)]
     assert turns[0].options == {"processes": "2"}
     assert turns[1].member.name == "b"
     assert turns[2] is None
@@ -159,8 +165,8 @@ def test_cores_that_such_a_member_does_not_use_go_to_others(problem):
 @pytest.mark.parametrize(("widest", "share"), [(1, 0.5), (2, 0.9)])
 def test_the_only_worker_keeps_time_for_the_others_unless_it_has_more_cores(problem, widest, share):
     wide = Member("a", "prove", share=0.9, cores="processes", most_cores=8)
-    rota, standing = Rota([wide], 0, False), Standing(problem, Origin())
-    turn = rota.next(standing, 100.0, workers=1, widest=widest)
+    scheduler, incumbent = Scheduler([wide], 0, False), Incumbent(problem, Origin())
+    turn = scheduler.next(incumbent, 100.0, workers=1, widest=widest)
     assert turn.options == {"processes": str(widest)}
     assert turn.seconds == pytest.approx(100.0 * share)
 
@@ -168,9 +174,9 @@ def test_the_only_worker_keeps_time_for_the_others_unless_it_has_more_cores(prob
 def test_a_member_for_half_of_the_cores_leaves_the_others_to_a_prover_and_searches(problem):
     wide = Member("a", "prove", cores="processes", most_cores=8, core_share=0.5)
     prover = Member("c", "prove")
-    rota = Rota([Member("b", "search"), wide, prover], 0, False)
-    standing = Standing(problem, Origin())
-    turns = [rota.next(standing, 100.0, workers=4) for _ in range(4)]
+    scheduler = Scheduler([Member("b", "search"), wide, prover], 0, False)
+    incumbent = Incumbent(problem, Origin())
+    turns = [scheduler.next(incumbent, 100.0, workers=4) for _ in range(4)]
     assert turns[0].options == {"processes": "2"}
     assert [turn.member.name for turn in turns[1:3]] == ["c", "b"]
     assert turns[3] is None
@@ -191,8 +197,8 @@ def test_what_shape_a_problem_is_of(source, cluster, shape):
 
 def test_large_modules_are_annealed_a_second_time_when_nothing_is_left_to_prove():
     problem = make_problem("zoo:gpt2?layers=6", "2x3090", {})[0]
-    rota = Rota(members_for(problem, False), 0, False)
-    names = [each.prover or each.name for each in rota.provers]
+    scheduler = Scheduler(members_for(problem, False), 0, False)
+    names = [each.prover or each.name for each in scheduler.provers]
     assert names[0] == names[-1] == "module-annealing"
     assert "latency.relaxation:prove" in names[1:-1]
 
@@ -212,21 +218,21 @@ def test_searches_have_time_before_a_member_that_uses_all_cores():
 
 def test_a_member_that_uses_all_cores_waits_for_those_that_construct(problem):
     members = [Member("a", "construct"), Member("b", "construct"), Member("s", "search")]
-    rota = Rota([*members, Member("p", "prove", alone=True)], 0, False)
-    standing = Standing(problem, Origin())
-    standing.offer(everything_on(problem, 0), "a start")
-    first, beside = (rota.next(standing, 100.0, workers=2) for _ in range(2))
+    scheduler = Scheduler([*members, Member("p", "prove", alone=True)], 0, False)
+    incumbent = Incumbent(problem, Origin())
+    incumbent.offer(everything_on(problem, 0), "a start")
+    first, beside = (scheduler.next(incumbent, 100.0, workers=2) for _ in range(2))
     assert [turn.member.name for turn in (first, beside)] == ["a", "s"]
-    rota.learn(first, False, 0.1, useless=False)
-    second = rota.next(standing, 100.0, workers=2)
+    scheduler.learn(first, False, 0.1, useless=False)
+    second = scheduler.next(incumbent, 100.0, workers=2)
     assert second.member.name == "b"
-    rota.learn(second, False, 0.1, useless=False)
-    assert rota.next(standing, 100.0, workers=2).member.name == "p"
+    scheduler.learn(second, False, 0.1, useless=False)
+    assert scheduler.next(incumbent, 100.0, workers=2).member.name == "p"
 
 
 def test_no_task_starts_when_time_is_up(problem):
-    rota = Rota([Member("a", "search")], 0, False)
-    assert rota.next(Standing(problem, Origin()), 0.01, 1) is None
+    scheduler = Scheduler([Member("a", "search")], 0, False)
+    assert scheduler.next(Incumbent(problem, Origin()), 0.01, 1) is None
 
 
 def test_a_run_in_iterations_has_only_members_that_count(problem):
@@ -244,7 +250,7 @@ def test_the_program_of_modules_comes_first_where_they_follow_one_another(query,
     assert [each.cores for each in split] == [cores]
 
 
-# -- work and crew -------------------------------------------------------------------------------
+# -- work and workers ----------------------------------------------------------------------------
 
 
 def test_a_member_that_does_not_take_the_problem_says_why(problem):
@@ -261,64 +267,64 @@ def test_what_should_not_happen_in_a_member_is_an_error_of_its_own(problem):
 
 
 def test_processes_do_tasks_and_say_when_they_are_idle(problem):
-    crew = Processes(problem, 1)
+    workers = Processes(problem, 1)
     try:
-        told = until(crew, lambda: crew.idle())
-        crew.give(0, task("heft"))
-        assert crew.idle() == []
-        told += until(crew, lambda: crew.idle())
+        told = until(workers, lambda: workers.idle())
+        workers.give(0, task("heft"))
+        assert workers.idle() == []
+        told += until(workers, lambda: workers.idle())
         assert isinstance(told[0][1], Found)
         assert told[-1] == (0, Ended())
     finally:
-        crew.end()
+        workers.end()
 
 
 def test_a_killed_process_ends_its_task_and_the_last_one_is_an_error(problem):
-    crew = Processes(problem, 2)
+    workers = Processes(problem, 2)
     try:
-        until(crew, lambda: len(crew.idle()) == 2)
-        crew.give(0, task("annealing"))
-        os.kill(crew._workers[0].process.pid, signal.SIGKILL)
-        told = until(crew, lambda: False, first=True)
+        until(workers, lambda: len(workers.idle()) == 2)
+        workers.give(0, task("annealing"))
+        os.kill(workers._workers[0].process.pid, signal.SIGKILL)
+        told = until(workers, lambda: False, first=True)
         assert told[0][0] == 0
         assert "was killed" in told[-1][1].error
-        assert crew.idle() == [1]
-        os.kill(crew._workers[1].process.pid, signal.SIGKILL)
-        until(crew, lambda: False, first=True)
+        assert workers.idle() == [1]
+        os.kill(workers._workers[1].process.pid, signal.SIGKILL)
+        until(workers, lambda: False, first=True)
         with pytest.raises(ChildProcessError, match="every worker process was killed"):
-            crew.hear(1.0)
+            workers.hear(1.0)
     finally:
-        crew.end()
+        workers.end()
 
 
-def until(crew, condition, first=False):
+def until(workers, condition, first=False):
     told, end = [], time.monotonic() + 60
     while not condition() and not (first and told):
         assert time.monotonic() < end
-        told += crew.hear(0.1)
+        told += workers.hear(0.1)
     return told
 
 
 def test_what_is_found_in_this_process_is_told_at_once_and_its_end_heard_afterwards(problem):
     told = []
-    crew = Alone(problem, told.append)
-    crew.give(0, task("annealing", options={"iterations": "200"}))
+    workers = Alone(problem, told.append)
+    workers.give(0, task("annealing", options={"iterations": "200"}))
     assert told and all(isinstance(message, Found) for message in told)
-    assert [type(message) for _, message in crew.hear(0.0)] == [Ended]
-    assert crew.hear(0.0) == []
+    assert [type(message) for _, message in workers.hear(0.0)] == [Ended]
+    assert workers.hear(0.0) == []
 
 
 # -- checkpoint ----------------------------------------------------------------------------------
 
 
 def test_the_best_plan_is_kept_in_a_file_and_not_written_twice(problem, tmp_path):
-    path, standing = tmp_path / "plan.json", Standing(problem, Origin())
+    path, incumbent = tmp_path / "plan.json", Incumbent(problem, Origin())
     checkpoint = Checkpoint(path)
-    checkpoint.tick(standing)
+    checkpoint.tick(incumbent)
     assert not path.exists()
-    standing.offer(everything_on(problem, 0), "one")
-    checkpoint.tick(standing)
-    assert Plan.load(path).value == standing.value
+    incumbent.offer(everything_on(problem, 0), "one")
+    checkpoint.tick(incumbent)
+    assert Plan.load(path).value == incumbent.value
     path.unlink()
-    checkpoint.tick(standing)
+    checkpoint.tick(incumbent)
     assert not path.exists()

@@ -1,4 +1,4 @@
-"""Planning on Ray: the plans of a local crew, whatever becomes of the workers."""
+"""Planning on Ray: the plans of a local workers, whatever becomes of the workers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.portfolio.test_run import wait_for
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
 from placewright.planners.latency.exact.ray_pool import Call, RayPool  # noqa: E402
-from placewright.portfolio.ray_crew import RayCrew  # noqa: E402
+from placewright.portfolio.ray_workers import RayWorkers  # noqa: E402
 from placewright.system.ray_worker import LOST  # noqa: E402
 
 
@@ -65,11 +65,11 @@ def task(name: str, seconds: float = 5.0) -> Task:
     return Task(1, Member(name, "search"), {}, seconds, 0, None, math.inf)
 
 
-def until(crew, condition):
+def until(workers, condition):
     told, end = [], time.monotonic() + 60
     while not condition(told):
         assert time.monotonic() < end
-        told += crew.hear(0.1)
+        told += workers.hear(0.1)
     return told
 
 
@@ -97,14 +97,14 @@ def test_a_counted_run_gives_the_file_that_this_machine_gives(cluster, problem, 
 def test_a_run_goes_on_without_a_worker_that_is_lost(cluster, problem, monkeypatch):
     given = []
 
-    def give(crew, worker, task):
-        usual(crew, worker, task)
+    def give(workers, worker, task):
+        usual(workers, worker, task)
         given.append(worker)
         if len(given) == 1:
-            ray.kill(crew._workers[worker]._actor)
+            ray.kill(workers._workers[worker]._actor)
 
-    usual = RayCrew.give
-    monkeypatch.setattr(RayCrew, "give", give)
+    usual = RayWorkers.give
+    monkeypatch.setattr(RayWorkers, "give", give)
     events: list = []
     limits = Limits(iterations=1, gap=0.0)
     found = best_plan(problem, limits, ray="auto", on_event=events.append)
@@ -124,67 +124,69 @@ def test_a_run_keeps_its_time_and_leaves_nobody_at_work(cluster):
     wait_until(lambda: has_free_cpus(2) and not processes())
 
 
-# -- the crew ------------------------------------------------------------------------------------
+# -- the workers ---------------------------------------------------------------------------------
 
 
 def test_workers_tell_on_the_way_and_are_stopped_whatever_they_do(cluster, problem):
-    crew = RayCrew(problem, 2)
+    workers = RayWorkers(problem, 2)
     try:
-        until(crew, lambda told: len(crew.idle()) == 2)
-        crew.give(0, task("heft"))
-        crew.give(1, task("annealing", seconds=1000.0))
-        assert crew.idle() == []
-        told = until(crew, lambda told: crew.idle() and any(number == 1 for number, _ in told))
+        until(workers, lambda told: len(workers.idle()) == 2)
+        workers.give(0, task("heft"))
+        workers.give(1, task("annealing", seconds=1000.0))
+        assert workers.idle() == []
+        told = until(
+            workers, lambda told: workers.idle() and any(number == 1 for number, _ in told)
+        )
         assert [type(message) for number, message in told if number == 0] == [Found, Ended]
         assert all(isinstance(message, Found) for number, message in told if number == 1)
     finally:
-        crew.end()
+        workers.end()
     wait_until(lambda: has_free_cpus(2) and not processes())
 
 
 def test_a_lost_worker_ends_its_task_and_the_last_one_is_an_error(cluster, problem):
-    crew = RayCrew(problem, 2)
+    workers = RayWorkers(problem, 2)
     try:
-        until(crew, lambda told: len(crew.idle()) == 2)
-        crew.give(0, task("annealing"))
-        ray.kill(crew._workers[0]._actor)
-        told = until(crew, lambda told: (0, Ended(error=LOST)) in told)
+        until(workers, lambda told: len(workers.idle()) == 2)
+        workers.give(0, task("annealing"))
+        ray.kill(workers._workers[0]._actor)
+        told = until(workers, lambda told: (0, Ended(error=LOST)) in told)
         assert told.count((0, Ended(error=LOST))) == 1
-        assert crew.idle() == [1]
-        ray.kill(crew._workers[1]._actor)
+        assert workers.idle() == [1]
+        ray.kill(workers._workers[1]._actor)
         with pytest.raises(ChildProcessError, match=r"no Ray worker is left: .* lost"):
-            until(crew, lambda told: False)
+            until(workers, lambda told: False)
     finally:
-        crew.end()
+        workers.end()
 
 
 @pytest.mark.slow
 def test_workers_beyond_the_cpus_wait_and_where_all_do_it_is_an_error(
     cluster, problem, monkeypatch
 ):
-    others = RayCrew(problem, 2)
-    crew = RayCrew(problem, 1)
+    others = RayWorkers(problem, 2)
+    workers = RayWorkers(problem, 1)
     try:
         until(others, lambda told: len(others.idle()) == 2)
-        assert crew.hear(0.5) == [] == crew.idle()
-        monkeypatch.setattr(crew, "_deadline", time.monotonic())
+        assert workers.hear(0.5) == [] == workers.idle()
+        monkeypatch.setattr(workers, "_deadline", time.monotonic())
         with pytest.raises(ChildProcessError, match="no Ray worker has started"):
-            crew.hear(0.1)
+            workers.hear(0.1)
     finally:
         others.end()
-        crew.end()
+        workers.end()
 
 
 def test_a_worker_of_another_version_is_refused(cluster, problem, monkeypatch):
     here = sys.modules["placewright"].__version__
     for module in ("placewright", "placewright.system.ray_worker"):
         monkeypatch.setattr(sys.modules[module], "__version__", "99.0")
-    crew = RayCrew(problem, 1)
+    workers = RayWorkers(problem, 1)
     try:
         with pytest.raises(OptionError, match=f"runs placewright {here}, this is 99.0; install"):
-            until(crew, lambda told: False)
+            until(workers, lambda told: False)
     finally:
-        crew.end()
+        workers.end()
 
 
 # -- modules -------------------------------------------------------------------------------------

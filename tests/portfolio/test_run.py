@@ -22,9 +22,9 @@ from placewright.formulations import fit
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem, plan, plan_problem
 from placewright.portfolio import Limits, best_plan, run
-from placewright.portfolio.crew import Processes
 from placewright.portfolio.members import Member
-from placewright.portfolio.rota import Rota
+from placewright.portfolio.scheduler import Scheduler
+from placewright.portfolio.workers import Processes
 from placewright.solving import compare
 from placewright.verify import verify
 from tests.naive import shortest_makespan
@@ -142,19 +142,19 @@ def test_worker_processes_keep_the_time_limit():
 
 def test_workers_that_are_lost_count_no_longer(monkeypatch):
     asked, events = [], []
-    given = Rota.next
+    given = Scheduler.next
 
     class OneDies(Processes):
         def __init__(self, problem, count):
             super().__init__(problem, count)
             self._workers[1].process.kill()
 
-    def noted(self, standing, left, workers, widest=None):
+    def noted(self, incumbent, left, workers, widest=None):
         asked.append(workers)
-        return given(self, standing, left, workers, widest)
+        return given(self, incumbent, left, workers, widest)
 
     monkeypatch.setattr(run, "Processes", OneDies)
-    monkeypatch.setattr(Rota, "next", noted)
+    monkeypatch.setattr(Scheduler, "next", noted)
     best_plan(gpt2(), Limits(4.0, gap=0.0), processes=2, on_event=events.append)
     assert "failure" not in {event.kind for event in events}  # it had no task to lose
     assert asked[-1] == 1

@@ -99,7 +99,7 @@ def test_the_command_compiles_what_is_not_there_yet(tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(module, "_folder", lambda: tmp_path)
     monkeypatch.setattr(module, "perform", lambda problem, task, tell: asked.append(task.member))
-    monkeypatch.setattr(module, "_rehearse", lambda member, problem: None)
+    monkeypatch.setattr(module, "_warm_up_bounds", lambda member, problem: None)
     monkeypatch.setattr(module.os, "cpu_count", lambda: 1)  # in this process
     command("zoo")  # the first command that a test runs compiles what all need
     asked.clear()

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.room import Room
+from placewright.analysis.capacity import Room
 from placewright.errors import OptionError
 from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem

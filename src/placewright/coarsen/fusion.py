@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.analysis.room import Room
+from placewright.analysis.capacity import Room
 from placewright.coarsen.fusion_rules import Item, Rules, load_rules, rule_names
 from placewright.graph import Ints, frozen
 from placewright.problem import Problem

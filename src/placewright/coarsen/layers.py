@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.analysis.room import Room
+from placewright.analysis.capacity import Room
 from placewright.coarsen.contraction import acyclic_groups
 from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem

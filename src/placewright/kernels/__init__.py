@@ -19,7 +19,7 @@ def before_compiling(tell: Callable[[], None]) -> None:
     """
     from numba.core import event
 
-    class Teller(event.Listener):
+    class Reporter(event.Listener):
         told = False
 
         def on_start(self, event: object) -> None:
@@ -30,7 +30,7 @@ def before_compiling(tell: Callable[[], None]) -> None:
         def on_end(self, event: object) -> None:
             pass
 
-    event.register("numba:compile", Teller())
+    event.register("numba:compile", Reporter())
 
 
 @contextmanager

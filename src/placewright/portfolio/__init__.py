@@ -1,8 +1,8 @@
 """The default planner ``auto``: quick planners, then searches and proofs in turns on all cores.
 
-- `members` says who takes part, `rota` whose turn it is, `work` what a turn is;
-- `crew` are the processes that do it, `ray_crew` those on a Ray cluster, `run` the outline;
-- `standing` keeps the best plan, judged, and the best bound; `checkpoint` keeps it in a file;
+- `members` says who takes part, `scheduler` whose turn it is, `work` what a turn is;
+- `workers` are the processes that do it, `ray_workers` those on a Ray cluster, `run` the outline;
+- `incumbent` keeps the best plan, judged, and the best bound; `checkpoint` keeps it in a file;
 - `events` is what is told on the way, `limits` when it ends; `warm_up` compiles first.
 """
 
@@ -16,9 +16,9 @@ from placewright.budget import Progress, no_progress
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Proposal
 from placewright.portfolio.events import Event, Observer, warn_of_failures
+from placewright.portfolio.incumbent import Origin
 from placewright.portfolio.limits import DEFAULT_SECONDS, Limits
 from placewright.portfolio.run import Run
-from placewright.portfolio.standing import Origin
 from placewright.problem import Problem
 from placewright.solving import check_feasible
 from placewright.system.interrupts import noticed_interrupts
@@ -70,8 +70,8 @@ def best_proposal(
     origin = Origin("", seed)
     run = _run(problem, limits, origin, processes, ray, start, None, warn_of_failures, on_progress)
     plan = run.plan()
-    assert run.standing.placement is not None  # or there would be no plan
-    return Proposal(run.standing.placement, plan.lower_bound, plan.bound_source)
+    assert run.incumbent.placement is not None  # or there would be no plan
+    return Proposal(run.incumbent.placement, plan.lower_bound, plan.bound_source)
 
 
 def _run(

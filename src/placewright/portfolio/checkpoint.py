@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from placewright.portfolio.standing import Standing
+from placewright.portfolio.incumbent import Incumbent
 
 SECONDS = 2.0
 MOST_SHARE = 0.1  # of the time, spent on writing
@@ -22,12 +22,12 @@ class Checkpoint:
         self._written: tuple[float, float] | None = None
         self._next = 0.0
 
-    def tick(self, standing: Standing) -> None:
+    def tick(self, incumbent: Incumbent) -> None:
         now = time.monotonic()
-        state = (standing.value, standing.bound.value)
+        state = (incumbent.value, incumbent.bound.value)
         if self.path is None or state == self._written or now < self._next:
             return
-        plan = standing.plan()
+        plan = incumbent.plan()
         if plan is None:
             return
         plan.save(self.path)

@@ -15,14 +15,14 @@ from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.kernels import compiling
 from placewright.plan import Placement, Plan
 from placewright.portfolio.checkpoint import Checkpoint
-from placewright.portfolio.crew import Alone, Crew, Processes
 from placewright.portfolio.events import Event, Kind, Observer
+from placewright.portfolio.incumbent import Incumbent, Origin
 from placewright.portfolio.limits import Limits
 from placewright.portfolio.members import SMALL, Member, members_for
-from placewright.portfolio.rota import Rota
-from placewright.portfolio.standing import Origin, Standing
+from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
+from placewright.portfolio.workers import Alone, Processes, Workers
 from placewright.problem import Problem
 from placewright.solving import no_plan
 from placewright.system.interrupts import Interrupts
@@ -68,10 +68,10 @@ class Run:
         on_progress("a first bound", 0.0)
         with compiling() as compiled:
             self.started = time.monotonic()
-            self.standing = Standing(problem, origin)
+            self.incumbent = Incumbent(problem, origin)
         self.started += compiled()
         ready = [each for each in members if each not in cold]
-        self.rota = Rota(ready, origin.seed, in_iterations)
+        self.scheduler = Scheduler(ready, origin.seed, in_iterations)
         self.seconds = math.nan
         self.running: dict[int, _Turn] = {}
         self.lost = 0  # workers
@@ -84,17 +84,17 @@ class Run:
     # -- the outline -----------------------------------------------------------------------------
 
     def go(self, start: Placement | None) -> None:
-        """Instant members, then all the others on a crew until a limit is reached."""
+        """Instant members, then all the others at work until a limit is reached."""
         try:
             if start is not None:
                 self._take(Found(start), "the plan to start from", fatal=True)
             self._instant_members()
             if not self._is_over:
-                with self._crew() as crew:
+                with self._at_work() as workers:
                     if self.limits.iterations is None:
-                        self._until_time_is_up(crew)
+                        self._until_time_is_up(workers)
                     else:
-                        self._in_rounds(crew, self.limits.iterations)
+                        self._in_rounds(workers, self.limits.iterations)
         except ChildProcessError as error:
             self._tell("failure", "auto", str(error))
         except KeyboardInterrupt:
@@ -107,7 +107,7 @@ class Run:
         """Without a plan all of them are asked, whatever the time limit: it takes a moment."""
         alone = Alone(self.problem)
         while not self._is_finished and (self.left > 0 or not self._has_plan):
-            task = self.rota.instant(self.standing, self.left)
+            task = self.scheduler.instant(self.incumbent, self.left)
             if task is None:
                 return
             with self._interruptible():
@@ -129,31 +129,31 @@ class Run:
             raise KeyboardInterrupt
         self.on_progress(stage, share)
 
-    def _until_time_is_up(self, crew: Crew) -> None:
-        alone = isinstance(crew, Alone)
+    def _until_time_is_up(self, workers: Workers) -> None:
+        alone = isinstance(workers, Alone)
         # Threads of this process have the cores that there are no workers for; on a cluster
         # the workers may all be on different machines.
         widest = self.processes if alone else 1 if self.cluster else None
         while not self._is_over:
-            idle = crew.idle()
+            idle = workers.idle()
             for worker in idle:
-                workers = 1 if alone else self.processes - self.lost
-                task = self.rota.next(self.standing, self.left, workers, widest)
+                count = 1 if alone else self.processes - self.lost
+                task = self.scheduler.next(self.incumbent, self.left, count, widest)
                 if task is not None:
                     with self._interruptible(alone):
-                        self._begin(crew, worker, task)
+                        self._begin(workers, worker, task)
             if idle and not self.running:  # nobody has anything to do, or time to begin it
                 return
-            self._listen(crew, min(LISTENING, self.left))
+            self._listen(workers, min(LISTENING, self.left))
         if self.running and not self._is_finished:
-            self._last_words(crew)
+            self._last_words(workers)
 
-    def _last_words(self, crew: Crew) -> None:
+    def _last_words(self, workers: Workers) -> None:
         deadline = time.monotonic() + LAST_WORDS
         while self.running and time.monotonic() < deadline and not self._is_finished:
-            self._listen(crew, deadline - time.monotonic())
+            self._listen(workers, deadline - time.monotonic())
 
-    def _in_rounds(self, crew: Crew, iterations: int) -> None:
+    def _in_rounds(self, workers: Workers, iterations: int) -> None:
         """Tasks in rounds; what comes of a round counts in the order of its tasks.
 
         The members that construct are a round of their own, which does not count.
@@ -163,31 +163,33 @@ class Run:
                 return
             tasks = deque(
                 task
-                for _ in range(ROUND if number else len(self.rota.constructive))
-                if (task := self.rota.next(self.standing, math.inf, ROUND))
+                for _ in range(ROUND if number else len(self.scheduler.constructive))
+                if (task := self.scheduler.next(self.incumbent, math.inf, ROUND))
             )
             if not tasks and number:
                 return
             heard: dict[int, list[Message]] = {task.number: [] for task in tasks}
-            self._do_round(crew, tasks, heard)
+            self._do_round(workers, tasks, heard)
             if self.interrupts.came or self.left <= 0:
                 return
             for turn in [self.running.pop(key) for key in sorted(self.running)]:
                 for message in heard[turn.task.number]:
                     self._hear(turn, message)
-            self.checkpoint.tick(self.standing)
+            self.checkpoint.tick(self.incumbent)
 
-    def _do_round(self, crew: Crew, tasks: deque[Task], heard: dict[int, list[Message]]) -> None:
+    def _do_round(
+        self, workers: Workers, tasks: deque[Task], heard: dict[int, list[Message]]
+    ) -> None:
         """`running` has the turns of the round by their tasks' numbers afterwards."""
         doing: dict[int, Task] = {}
         while (tasks or doing) and not self.interrupts.came and self.left > 0:
-            for worker in crew.idle():
+            for worker in workers.idle():
                 if tasks and worker not in doing:
                     doing[worker] = task = tasks.popleft()
                     self.running[task.number] = _Turn(task)
-                    with self._interruptible(isinstance(crew, Alone)):
-                        crew.give(worker, task)
-            for worker, message in crew.hear(LISTENING):
+                    with self._interruptible(isinstance(workers, Alone)):
+                        workers.give(worker, task)
+            for worker, message in workers.hear(LISTENING):
                 if worker in doing:
                     heard[doing[worker].number].append(message)
                     if isinstance(message, Ended):
@@ -196,12 +198,12 @@ class Run:
 
     # -- tasks and what is heard of them ---------------------------------------------------------
 
-    def _begin(self, crew: Crew, worker: int, task: Task) -> None:
+    def _begin(self, workers: Workers, worker: int, task: Task) -> None:
         self.running[worker] = _Turn(task)
-        crew.give(worker, task)
+        workers.give(worker, task)
 
-    def _listen(self, crew: Crew, seconds: float) -> None:
-        for worker, message in crew.hear(seconds):
+    def _listen(self, workers: Workers, seconds: float) -> None:
+        for worker, message in workers.hear(seconds):
             self.lost += isinstance(message, Ended) and message.lost
             turn = self.running.get(worker)
             if turn is None:  # the end of a worker that had no task
@@ -209,7 +211,7 @@ class Run:
             if isinstance(message, Ended):
                 del self.running[worker]
             self._hear(turn, message)
-        self.checkpoint.tick(self.standing)
+        self.checkpoint.tick(self.incumbent)
         self._tell_progress()
 
     def _hear(self, turn: _Turn, message: Message) -> None:
@@ -224,7 +226,7 @@ class Run:
         if message.infeasible:
             self.why_infeasible = message.refusal
         useless = bool(message.refusal or (message.error and not message.lost))
-        self.rota.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
+        self.scheduler.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
 
     def _hear_at_once(self, message: Message) -> None:
         """What a member that works in this process tells, perhaps from a thread of its own.
@@ -236,7 +238,7 @@ class Run:
             self.interrupts.raising &= not here
             (turn,) = self.running.values()
             self._hear(turn, message)
-            self.checkpoint.tick(self.standing)
+            self.checkpoint.tick(self.incumbent)
             self._tell_progress()
             self.interrupts.raising |= here
         if here and self.interrupts.came:
@@ -246,9 +248,9 @@ class Run:
         """Whether what is found or proved is news; what is wrong is said and left."""
         try:
             if isinstance(message, Found):
-                better = self.standing.offer(message.placement, source)
+                better = self.incumbent.offer(message.placement, source)
             else:
-                better = self.standing.prove(message.lower_bound, message.source)
+                better = self.incumbent.prove(message.lower_bound, message.source)
         except VerificationError as error:
             if fatal:
                 raise
@@ -266,12 +268,12 @@ class Run:
 
     @property
     def _is_finished(self) -> bool:
-        done = self.standing.gap <= self.limits.gap or bool(self.why_infeasible)
+        done = self.incumbent.gap <= self.limits.gap or bool(self.why_infeasible)
         return self.interrupts.came or done
 
     @property
     def _has_plan(self) -> bool:
-        return self.standing.placement is not None
+        return self.incumbent.placement is not None
 
     @property
     def _is_over(self) -> bool:
@@ -279,7 +281,7 @@ class Run:
 
     def plan(self) -> Plan:
         """The best plan; InfeasibleError, or KeyboardInterrupt, if there is none."""
-        plan = self.standing.plan(self.seconds)
+        plan = self.incumbent.plan(self.seconds)
         if plan is not None:
             return plan
         if self.why_infeasible:
@@ -291,28 +293,28 @@ class Run:
     def _why_it_ends(self) -> str:
         if self.interrupts.came:
             return "interrupted"
-        if self.standing.gap <= self.limits.gap:
+        if self.incumbent.gap <= self.limits.gap:
             return "proved"
         return "time limit" if self.left <= 0 else "iterations"
 
     # -- around it -------------------------------------------------------------------------------
 
     @contextmanager
-    def _crew(self) -> Iterator[Crew]:
-        crew = self._new_crew()
+    def _at_work(self) -> Iterator[Workers]:
+        workers = self._new_workers()
         try:
-            yield crew
+            yield workers
         finally:
-            crew.end()
+            workers.end()
 
-    def _new_crew(self) -> Crew:
+    def _new_workers(self) -> Workers:
         listener = self._hear_at_once if self.limits.iterations is None else None
         if self.limits.seconds <= SHORT_SECONDS:
             return Alone(self.problem, listener)
         if self.cluster is not None:
-            from placewright.portfolio.ray_crew import RayCrew
+            from placewright.portfolio.ray_workers import RayWorkers
 
-            return RayCrew(self.problem, self.processes)
+            return RayWorkers(self.problem, self.processes)
         entries = self.problem.op_count * self.problem.device_count
         rounds_are_short = self.limits.iterations is not None and entries <= SMALL
         if self.processes == 1 or entries > MOST_ENTRIES or rounds_are_short:
@@ -330,16 +332,16 @@ class Run:
 
     def _tell(self, kind: Kind, source: str, message: str = "") -> None:
         seconds = time.monotonic() - self.started
-        value = self.standing.value if math.isfinite(self.standing.value) else None
-        bound = self.standing.bound.value
+        value = self.incumbent.value if math.isfinite(self.incumbent.value) else None
+        bound = self.incumbent.bound.value
         bound = bound if value is None else min(bound, value)
         self.observer(Event(kind, seconds, value, bound, source, message))
 
     def _tell_progress(self) -> None:
         seconds = self.limits.seconds
         share = 1 - self.left / seconds if 0 < seconds < math.inf else 0.0
-        gap = f", gap {self.standing.gap:.2%}" if self.standing.placement is not None else ""
-        self.on_progress(f"{self.standing.found_by or 'planning'}{gap}", min(1.0, max(0.0, share)))
+        gap = f", gap {self.incumbent.gap:.2%}" if self.incumbent.placement is not None else ""
+        self.on_progress(f"{self.incumbent.found_by or 'planning'}{gap}", min(1.0, max(0.0, share)))
 
 
 class _Turn:

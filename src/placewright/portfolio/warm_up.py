@@ -118,7 +118,7 @@ def _serve(connection: Connection, objective: str) -> None:
 def _compile(objective: str, member: Member) -> None:
     options = dict(member.options) | dict(member.effort or {})
     task = Task(0, member, options, SECONDS, 0, None, math.inf)
-    _rehearse(member, _tiny(objective))
+    _warm_up_bounds(member, _tiny(objective))
     lower_bound(_tiny(objective))
     perform(_tiny(objective), task, _silence)
     marker = _marker(objective, member)
@@ -149,12 +149,12 @@ def everybody(objective: str) -> list[Member]:
     return [*(Member(name, "construct", effort={}) for name in quick), *MEMBERS[objective]]
 
 
-def _rehearse(member: Member, problem: Problem) -> None:
+def _warm_up_bounds(member: Member, problem: Problem) -> None:
     """What compiles for longer than the task lasts."""
     if member.prover == RELAXATION:
-        from placewright.bounds.latency.relaxation import rehearse
+        from placewright.bounds.latency.relaxation import warm_up_bounds
 
-        rehearse(problem)
+        warm_up_bounds(problem)
 
 
 def _silence(message: object) -> None:

@@ -95,7 +95,7 @@ def _plan(problem: Problem, task: Task, tell: Tell) -> None:
     refusal = planner.supports(contraction.problem if contraction else problem)
     if refusal:
         raise OptionError(refusal)
-    budget = Budget(task.seconds, None if member.afresh else task.start, _Teller(tell))
+    budget = Budget(task.seconds, None if member.afresh else task.start, _Reporter(tell))
     proposal, _ = propose(problem, contraction, planner, budget, task.seed, no_progress)
     tell(Found(proposal.placement))
     if proposal.lower_bound > 0.0:
@@ -111,12 +111,12 @@ def _coarsened(problem: Problem, coarsening: str) -> Coarser | None:
 def _prove(problem: Problem, task: Task, tell: Tell) -> None:
     module, _, function = task.member.prover.partition(":")
     prove = getattr(importlib.import_module(f"placewright.bounds.{module}"), function)
-    bound = prove(problem, Budget(task.seconds, task.start, _Teller(tell)), task.value)
+    bound = prove(problem, Budget(task.seconds, task.start, _Reporter(tell)), task.value)
     tell(Proved(bound.value, bound.source))
 
 
 @dataclass(frozen=True)
-class _Teller:
+class _Reporter:
     """A planner's `Listener` that passes on what it hears."""
 
     tell: Tell

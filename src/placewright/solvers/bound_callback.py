@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import time
 
-from placewright.budget import TELL_SECONDS, Budget, Herald
+from placewright.budget import TELL_SECONDS, Budget, Reporter
 
 
-class Teller(Herald):
-    """A herald that tells of better bounds too.
+class BoundReporter(Reporter):
+    """A reporter that tells of better bounds too.
 
-    >>> teller = Teller(budget, "milp-split", start.value)
-    >>> teller.tell(1.25e-3, lambda: placement)
-    >>> teller.prove(1.2e-3)
+    >>> reporter = BoundReporter(budget, "milp-split", start.value)
+    >>> reporter.tell(1.25e-3, lambda: placement)
+    >>> reporter.prove(1.2e-3)
     """
 
     def __init__(self, budget: Budget, source: str, value: float = math.inf) -> None:

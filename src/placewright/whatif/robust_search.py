@@ -10,7 +10,7 @@ import numpy as np
 
 from placewright.budget import Budget, Pace, Progress
 from placewright.graph import Floats, Ints
-from placewright.kernels.latency import mutations
+from placewright.kernels.latency import moves
 from placewright.kernels.latency import robust as kernel
 from placewright.kernels.latency.search import BEST, keep
 from placewright.kernels.shared.arrays import arrays_of
@@ -203,7 +203,7 @@ def _cooling(pace: Pace, temperature: float, coldest: float) -> float:
     return float((coldest / temperature) ** (1.0 / max(pace.evaluations_left, 1.0)))
 
 
-def _space(problem: Problem, sequence: Ints) -> mutations.Space:
+def _space(problem: Problem, sequence: Ints) -> moves.Space:
     """What may change: units that have a choice of device, in the order of the start."""
     blocks = np.ones(problem.op_count, dtype=np.int64)  # the order here has none
     return space_of(problem, sequence[sequence >= 0])._replace(block_length=blocks)

@@ -1,4 +1,4 @@
-"""The integer programme for invocation latency (Tarnawski et al. 2020, Figs. 3 and 4).
+"""The integer program for invocation latency (Tarnawski et al. 2020, Figs. 3 and 4).
 
 Seconds are scaled so that the horizon, a latency that is known to be enough, is `HORIZON`.
 """
@@ -387,7 +387,7 @@ class InvocationProgram:
 
 
 def binaries(problem: Problem) -> int:
-    """How many yes-or-no variables the programme has for where parts go, CPUs aside."""
+    """How many yes-or-no variables the program has for where parts go, CPUs aside."""
     per_device = problem.options.subgraphs * (2 if problem.is_backward.any() else 1)
     parts = problem.unit_count if problem.options.subgraphs == 1 else problem.op_count
     return parts * int((~problem.is_cpu).sum()) * per_device

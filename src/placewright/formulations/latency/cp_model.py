@@ -29,7 +29,7 @@ from placewright.budget import Budget
 from placewright.formulations.latency.cp_frame import Frame, Owed, Parcel, transfer_times
 from placewright.formulations.latency.cp_peak import PeakRows
 from placewright.formulations.latency.cp_rows import ROUNDING, OpRows
-from placewright.formulations.latency.incumbent import twin_devices
+from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.graph import Floats, Ints
 from placewright.solvers.cp_sat import cp_solver
 
@@ -114,7 +114,7 @@ class Model(OpRows):
             self._carry()
             self._send()
             if frame.is_whole:
-                self._keep_one_of_twins()
+                self._keep_one_of_interchangeable()
                 self._regions()
                 if self.problem.options.memory == "peak":
                     PeakRows(self).write()
@@ -342,12 +342,12 @@ class Model(OpRows):
 
     # -- the whole graph alone -------------------------------------------------------------------
 
-    def _keep_one_of_twins(self) -> None:
+    def _keep_one_of_interchangeable(self) -> None:
         """Of interchangeable devices the next is used only after the one before it.
 
         "After" is in the order of units; `incumbent.first_incumbent` names devices so.
         """
-        for group in twin_devices(self.problem):
+        for group in interchangeable_devices(self.problem):
             for device, following in pairwise(group):
                 earlier: list[Any] = []
                 for unit in sorted(self.on):

@@ -59,7 +59,7 @@ def longest(problem: Problem) -> float:
     return float(ops + moves.sum()) or 1.0
 
 
-def twin_devices(problem: Problem) -> list[list[int]]:
+def interchangeable_devices(problem: Problem) -> list[list[int]]:
     """Groups of two or more devices that can be swapped without changing any schedule.
 
     Not looked for among more than `MOST_DEVICES`.

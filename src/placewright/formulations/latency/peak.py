@@ -1,4 +1,4 @@
-"""Peak memory in a mixed-integer programme: what is alive when something else begins to live.
+"""Peak memory in a mixed-integer program: what is alive when something else begins to live.
 
 A life is a tensor on its producer's device, from the start of that op to the last use there, or a
 copy elsewhere, from the start of its transfer to the last use it serves. What lives on a device
@@ -42,7 +42,7 @@ class Life:
 
 
 class PeakRows:
-    """Adds the variables and rows to the programme of `placement` and `transport`."""
+    """Adds the variables and rows to the program of `placement` and `transport`."""
 
     def __init__(self, placement: PlacementVariables, transport: Transport) -> None:
         self.placement, self.transport = placement, transport

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from placewright.formulations.latency.incumbent import twin_devices
+from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.formulations.latency.instance import Instance
 from placewright.graph import Floats, Ints
 from placewright.solvers.mathopt import Program, Term
@@ -40,7 +40,7 @@ class PlacementVariables:
         for variables in self.on:
             self.program.row([(variable, 1.0) for variable in variables.values()], 1.0, 1.0)
         self._memory_rows()
-        self._twin_rows()
+        self._symmetry_rows()
 
     def _memory_rows(self) -> None:
         """Σ m_i x_ik ≤ M_k, as shares of M_k; left out where everything would fit."""
@@ -51,13 +51,13 @@ class PlacementVariables:
                 shares = [(x, float(problem.unit_memory[unit]) / capacity) for unit, x in here]
                 self.program.row(shares, upper=1.0)
 
-    def _twin_rows(self) -> None:
+    def _symmetry_rows(self) -> None:
         """Of interchangeable devices, the next is used only after the one before it.
 
         "After" is in the order of units: value precedence, which keeps one of each set of plans
         that differ in the names of devices alone.
         """
-        for group in twin_devices(self.problem):
+        for group in interchangeable_devices(self.problem):
             for device, following in pairwise(group):
                 earlier: list[Term] = []
                 for on in self.on:

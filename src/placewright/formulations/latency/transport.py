@@ -1,4 +1,4 @@
-"""What is sent in a mixed-integer programme: routes, transfers, and what waits for them.
+"""What is sent in a mixed-integer program: routes, transfers, and what waits for them.
 
 Moirai's variables (arXiv 2023, §III-D): u in transport form, Σ_k'' u_qk'k'' = x_ik' and
 Σ_k' u_qk'k'' = x_jk'' with k' = k'' allowed. For 0/1 values of x it says what equation 7 says, and

@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.kernels.batch.timing import finish_time
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.mutations import MEAN_SHIFT, below, geometric
+from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
 from placewright.kernels.latency.search import BEST, COLDEST, CURRENT
 from placewright.kernels.shared.rows import copy_into, copy_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import kernel
-from placewright.kernels.latency.bound_energy import sweep
+from placewright.kernels.latency.dual_ascent import sweep
 
 
 @kernel(allocates=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import kernel
-from placewright.kernels.latency.bound_energy import delay
+from placewright.kernels.latency.dual_ascent import delay
 
 
 @kernel(allocates=True)

@@ -207,14 +207,14 @@ def favourite_descent(
     order, in_offsets, pair_producer, pair_consumer, is_last, op_weight, pair_weight, unit,
     iterations,
 ):  # fmt: skip
-    """The favourite-child programme by mirror descent: (saved[pair], makespan).
+    """The favourite-child program by mirror descent: (saved[pair], makespan).
 
     `saved` = 1 − x is the share of each pair's transfer that is not paid; over the pairs that
     leave an op, and over those that enter one, it sums to 1 at most. Each step raises the
     logarithm of `saved` along the gradient of a soft longest path that hardens (temperature
     from `unit`, a typical op time, down to a hundredth of it), then scales back, out of an op
     and into it by turns. Returns the best point met: its exact longest path is the makespan, at
-    or above the programme's optimum. Pairs of `pair_weight` 0 save nothing.
+    or above the program's optimum. Pairs of `pair_weight` 0 save nothing.
     """
     pairs, ops = len(pair_weight), len(op_weight)
     saved, paid = np.zeros(pairs), np.empty(pairs)

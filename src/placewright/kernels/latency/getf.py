@@ -1,4 +1,4 @@
-"""What the linear programmes of GETF and m-SCT need: symmetry, soft paths, GETF's mirror descent.
+"""What the linear programs of GETF and m-SCT need: symmetry, soft paths, GETF's mirror descent.
 
 The graph comes as pairs of ops (a producer and one of its consumers) sorted by consumer:
 ``pair_producer[in_offsets[op]:in_offsets[op + 1]]`` are the producers of `op`.
@@ -101,7 +101,7 @@ def _costs(unit_cost, op_unit, op_time, flow, weight, price, unit_fill):
 
 @kernel
 def dual_value(unit_cost, unit_allowed, price):
-    """Σ_unit min_kind cost − Σ price: a lower bound on the programme for any multipliers ≥ 0."""
+    """Σ_unit min_kind cost − Σ price: a lower bound on the program for any multipliers ≥ 0."""
     value = 0.0
     for unit in range(unit_cost.shape[0]):
         least = np.inf
@@ -117,7 +117,7 @@ def assignment_descent(
     order, in_offsets, pair_producer, is_last, op_unit, op_time, unit_fill, unit_allowed,
     kind_size, iterations,
 ):  # fmt: skip
-    """GETF's programme by mirror descent: (share[unit, kind], lower bound).
+    """GETF's program by mirror descent: (share[unit, kind], lower bound).
 
     A saddle point is sought of Σ_unit Σ_kind share · cost, where the multipliers charge each op
     its time times (its device kind's weight + the path flow through it) and each unit its memory

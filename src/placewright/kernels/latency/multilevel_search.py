@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.multilevel_timing import CHECKPOINT, restore, settle, window
-from placewright.kernels.latency.mutations import (
+from placewright.kernels.latency.moves import (
     MOVED,
     NOTHING,
     SWAPPED,
@@ -31,6 +30,7 @@ from placewright.kernels.latency.mutations import (
     span,
     take_back,
 )
+from placewright.kernels.latency.multilevel_timing import CHECKPOINT, restore, settle, window
 from placewright.kernels.shared.rows import copy_into
 
 CURRENT, BEST, SETTLED = 0, 1, 2  # in State.value

@@ -10,17 +10,7 @@ from __future__ import annotations
 import math
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.mutations import below
-from placewright.kernels.latency.rearranging import (
-    extent,
-    fits,
-    redevice,
-    reorder_edge,
-    reorder_op,
-    undo_devices,
-    undo_order,
-)
-from placewright.kernels.latency.retiming import (
+from placewright.kernels.latency.incremental import (
     CURRENT,
     REJECTED,
     SAVED,
@@ -30,6 +20,16 @@ from placewright.kernels.latency.retiming import (
     find_tails,
     forget,
     retime,
+)
+from placewright.kernels.latency.moves import below
+from placewright.kernels.latency.order_moves import (
+    extent,
+    fits,
+    redevice,
+    reorder_edge,
+    reorder_op,
+    undo_devices,
+    undo_order,
 )
 from placewright.kernels.latency.within_memory import if_memory_counts
 from placewright.kernels.shared.rows import largest_of

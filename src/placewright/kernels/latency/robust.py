@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.mutations import (
+from placewright.kernels.latency.moves import (
     below,
     geometric,
     has_room,

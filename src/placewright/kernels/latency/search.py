@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 
 from placewright.kernels.compiled import kernel
-from placewright.kernels.latency.mutations import (
+from placewright.kernels.latency.moves import (
     assign,
     below,
     has_room,

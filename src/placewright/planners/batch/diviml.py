@@ -6,7 +6,7 @@ import math
 from typing import ClassVar
 
 from placewright.analysis.symmetry import Symmetry, check_use
-from placewright.budget import Budget, Herald, Progress
+from placewright.budget import Budget, Progress, Reporter
 from placewright.errors import InfeasibleError, OptionError
 from placewright.formulations.batch.cp_model import CP_SAT, BatchModel
 from placewright.formulations.batch.diviml_program import BatchProgram
@@ -142,10 +142,10 @@ class BatchMilp:
         model = BatchModel(instance, Symmetry(instance.problem, self.use), limit)
         if start:
             model.hint(start)
-        herald = Herald(limit, known)
+        reporter = Reporter(limit, known)
 
         def tell(found: Placement) -> None:
-            herald.tell(timed_batches(instance.problem, found).value, lambda: found)
+            reporter.tell(timed_batches(instance.problem, found).value, lambda: found)
 
         effort = self.nodes / 1000 if self.nodes else math.inf
         answer = model.solve(limit.left, seed, effort, tell)

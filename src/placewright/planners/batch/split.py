@@ -12,7 +12,7 @@ import numpy as np
 from placewright.analysis.modules import MOST_CHANNELS, Modules, split_modules
 from placewright.analysis.symmetry import Symmetry, check_use, equal_hosts
 from placewright.bounds.bound import Bound
-from placewright.budget import Budget, Herald, Progress, no_progress
+from placewright.budget import Budget, Progress, Reporter, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.formulations.batch.cp_model import CP_SAT, BatchModel
 from placewright.formulations.batch.diviml_program import BatchProgram, placement_of
@@ -104,9 +104,9 @@ class BatchSplit:
         on_progress(f"{self.name}: a first plan", 0.0)
         plans = self._first(problem, limit, seed)
         known = plans[0].value if limit.start is not None else math.inf
-        herald = Herald(limit, known)
+        reporter = Reporter(limit, known)
         if plans:
-            herald.tell(plans[0].value, lambda: plans[0].placement)
+            reporter.tell(plans[0].value, lambda: plans[0].placement)
         start = next((each for each in plans if in_chunks(problem, each)), None)
         if start is None:
             if plans:
@@ -118,7 +118,7 @@ class BatchSplit:
         if start.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(start.placement)
         most = limit.part(limit.left * (1 - BOUND_SHARE))
-        search = _Search(problem, self, start, most, seed, herald)
+        search = _Search(problem, self, start, most, seed, reporter)
         bound = Bound(0.0, "")
         with suppress(KeyboardInterrupt):
             search.run(on_progress)
@@ -180,12 +180,12 @@ class _Search:
         start: BatchIncumbent,
         limit: Budget,
         seed: int,
-        herald: Herald,
+        reporter: Reporter,
     ) -> None:
         self.problem = problem
         self.planner = planner
         self.limit = limit
-        self.herald = herald
+        self.reporter = reporter
         self.symmetry = Symmetry(problem, planner.use)
         before = limit.left
         self.best = self._renamed(start)
@@ -265,7 +265,7 @@ class _Search:
         self.units = float(np.clip(self.units * factor, LEAST_UNITS, MOST_UNITS))
         if found is not None and found.value <= self.best.value:
             self.best = found
-            self.herald.tell(found.value, lambda: found.placement)
+            self.reporter.tell(found.value, lambda: found.placement)
 
     def _devices(self, device: Ints, free: Flags) -> Flags:
         """All devices, or `MOST_DEVICES`: the free units' own first, then any others."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from placewright.analysis.orders import m_topo
-from placewright.budget import Budget, Herald, Pace
+from placewright.budget import Budget, Pace, Reporter
 from placewright.graph import Ints
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
@@ -43,7 +43,7 @@ class Walk(Pace):
         self.scratch = scratch_of(problem, self.arrays.channel_count)
         kernel.keep(self.state, self.evaluate())
         known = run_batches(problem, budget.start).value if budget.start is not None else math.inf
-        self.herald = Herald(budget, known)
+        self.reporter = Reporter(budget, known)
 
     def run(self, walk: Callable[..., Any], *more: Any) -> Any:
         """Call one of the kernel's walks with the arrays it borrows, and `more`."""
@@ -60,7 +60,7 @@ class Walk(Pace):
 
     def tell(self) -> None:
         """The budget's listener of the best string, if it is better than before."""
-        self.herald.tell(float(self.state.value[BEST]), self.placement)
+        self.reporter.tell(float(self.state.value[BEST]), self.placement)
 
     def placement(self) -> Placement:
         """The best string."""

@@ -1,4 +1,4 @@
-"""What the programme for invocation latency is compared with (Tarnawski et al. 2020, §7)."""
+"""What the program for invocation latency is compared with (Tarnawski et al. 2020, §7)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The integer programme solved: the best split that it finds, or any split at all."""
+"""The integer program solved: the best split that it finds, or any split at all."""
 
 from __future__ import annotations
 

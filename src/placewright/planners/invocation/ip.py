@@ -1,4 +1,4 @@
-"""The paper's integer programme as a planner: exact, any time."""
+"""The paper's integer program as a planner: exact, any time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Search for invocation latency: segments of random orders, annealing, local search.
 
-Tarnawski et al. leave this objective to their integer programme; the searches here start from
+Tarnawski et al. leave this objective to their integer program; the searches here start from
 consecutive segments of depth-first orders, which are contiguous whatever the cut, and then move
 closed sets of ops between subgraphs, judged by the true latency.
 """
@@ -54,7 +54,7 @@ START_TRIES = 50
 class LinearDp(InvocationPlanner):
     """The best consecutive segments of random depth-first orders.
 
-    For each order a dynamic programme cuts the atoms into segments on accelerators and ops on
+    For each order a dynamic program cuts the atoms into segments on accelerators and ops on
     CPUs, exactly for the sum of what all invocations take, with memory; the split of the least
     true latency is kept. Then the order of the best is searched: a few atoms at other places;
     and last the split, by moves that make the latency no worse (see `Annealing`): atoms on CPUs,

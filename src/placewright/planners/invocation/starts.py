@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from placewright.analysis.slots import accelerators, placement_of, slot_of
-from placewright.budget import Budget, Herald
+from placewright.budget import Budget, Reporter
 from placewright.graph import Flags, Floats
 from placewright.kernels.invocation import timing as kernel
 from placewright.kernels.invocation.segments import (
@@ -41,7 +41,7 @@ class LinearSearch:
         self.problem, self.rng, self.budget = problem, rng, budget
         given = budget.start
         self.known = math.inf if given is None else invoke(problem, given).value
-        self.herald = Herald(budget, self.known)
+        self.reporter = Reporter(budget, self.known)
         self.atoms: Atoms = atoms_of(problem)
         loose = loosenings(problem) if problem.is_cpu.any() else []
         self.variants = [self.atoms, *(atoms_of(problem, units) for units in loose)]
@@ -65,7 +65,7 @@ class LinearSearch:
             order = np.zeros(len(atoms.memory), dtype=np.int64)
             random_order(atoms, self.rng, order)
             self._try(atoms, order)
-            self.herald.tell(self.value, self.placement)
+            self.reporter.tell(self.value, self.placement)
 
     def improve(self, steps: int, budget: Budget) -> None:
         """Local search on the order: shift a few atoms, keep what is no worse."""
@@ -77,7 +77,7 @@ class LinearSearch:
             for _ in range(SHIFTS_AT_ONCE):
                 shift_atom(self.best_variant, self.rng, order)
             self._try(self.best_variant, order)
-            self.herald.tell(self.value, self.placement)
+            self.reporter.tell(self.value, self.placement)
 
     def placement(self) -> Placement:
         """The best slots so far."""

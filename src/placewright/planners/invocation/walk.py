@@ -57,7 +57,7 @@ class Walk(Pace):
         )
         self.earlier: tuple[float, Whole] = (math.inf, self.state.best_slot)
         self.restart_from(start)
-        self.known, self.herald = search.known, search.herald
+        self.known, self.reporter = search.known, search.reporter
         if self.budget.start is not None:
             slots = slots_of(problem, self.budget.start)
             if latency(problem, slots) <= self.best:
@@ -105,7 +105,7 @@ class Walk(Pace):
             self.rng, count, temperature, cooling,
         )  # fmt: skip
         if self.best < math.inf:
-            self.herald.tell(self.best, self.placement)
+            self.reporter.tell(self.best, self.placement)
         return float(ended)
 
     def part(self, wanted: float, what: str, on_progress: Progress) -> Iterator[int]:

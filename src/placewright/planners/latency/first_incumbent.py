@@ -8,7 +8,7 @@ import numpy as np
 
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
-from placewright.formulations.latency.incumbent import Incumbent, fitting, twin_devices
+from placewright.formulations.latency.incumbent import Incumbent, fitting, interchangeable_devices
 from placewright.plan import Placement
 from placewright.planners.base import NoRoomError, Planner
 from placewright.planners.latency.construct.list_scheduling import Heft, MEtf
@@ -49,7 +49,7 @@ def _relabelled(problem: Problem, placement: Placement) -> Placement:
     unit_device = problem.unit_device(placement.device)
     used = list(dict.fromkeys(unit_device.tolist()))
     renamed = np.arange(problem.device_count, dtype=np.int32)
-    for group in twin_devices(problem):
+    for group in interchangeable_devices(problem):
         by_use = sorted(group, key=lambda d: used.index(d) if d in used else len(used))
         renamed[by_use] = group
     return Placement(renamed[placement.device], placement.sequence)

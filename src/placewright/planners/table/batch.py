@@ -70,7 +70,7 @@ BATCH: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "diviml-milp",
         "batch-throughput",
-        "exact: mixed-integer programme with batch sizes",
+        "exact: mixed-integer program with batch sizes",
         "DiviML §IV-A, eqs 1-7; symmetry: §VI",
         "planners.batch.diviml:BatchMilp",
         {

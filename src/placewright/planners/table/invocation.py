@@ -106,7 +106,7 @@ INVOCATION: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "invocation-ip",
         "invocation-latency",
-        "exact: the integer programme",
+        "exact: the integer program",
         "Tarnawski et al. 2020 §4, Figs 3 and 4",
         "planners.invocation.ip:InvocationIp",
         {

@@ -90,18 +90,18 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "planners.latency.construct.favourite_child:MSct",
         {
             "lp": "how favourite children are found: auto, glop, highs or descent (auto)",
-            "threshold": "an edge below it in the programme is a favourite, up to 0.5 (0.5)",
+            "threshold": "an edge below it in the program is a favourite, up to 0.5 (0.5)",
             "iterations": "steps of lp=descent (300)",
         },
     ),
     PlannerEntry(
         "getf",
         "latency",
-        "a linear programme picks a group of speeds, earliest start the device in it",
+        "a linear program picks a group of speeds, earliest start the device in it",
         "GETF (Su et al. 2020); Chudak & Shmoys 1999",
         "planners.latency.construct.getf:Getf",
         {
-            "lp": "how the programme is solved: auto, glop, highs or descent (auto)",
+            "lp": "how the program is solved: auto, glop, highs or descent (auto)",
             "gamma": "speeds of a group differ by less than this factor (log m / log log m, ≥ 2)",
             "iterations": "steps of lp=descent (300)",
         },
@@ -201,7 +201,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "moirai-milp",
         "latency",
-        "exact: mixed-integer programme with memory and contention",
+        "exact: mixed-integer program with memory and contention",
         "Moirai §III-D, eqs 4-8",
         "planners.latency.exact.moirai:MoiraiMilp",
         MILP,
@@ -210,7 +210,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "diviml-milp",
         "latency",
-        "exact: mixed-integer programme without contention",
+        "exact: mixed-integer program without contention",
         "DiviML §IV-A, eqs 1-7",
         "planners.latency.exact.diviml:DivimlMilp",
         MILP,
@@ -219,7 +219,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "cp-sat",
         "latency",
-        "exact: constraint programme with memory and contention",
+        "exact: constraint program with memory and contention",
         "CP-SAT (OR-Tools); the model of Moirai eqs 4-8",
         "planners.latency.exact.cp_sat:CpSat",
         {
@@ -255,7 +255,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "milp-split",
         "latency",
-        "modules solved exactly, joined by a dynamic programme",
+        "modules solved exactly, joined by a dynamic program",
         "DiviML §IV-B",
         "planners.latency.exact.split:MilpSplit",
         {

@@ -96,7 +96,7 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "max-load-ip",
         "throughput",
-        "exact: annealing, rebalanced pairs of devices, bounds of one set, an integer programme",
+        "exact: annealing, rebalanced pairs of devices, bounds of one set, an integer program",
         "Tarnawski et al. 2020 §5.1.3, §5.2, Fig. 6",
         "planners.throughput.max_load_ip:MaxLoadIp",
         {

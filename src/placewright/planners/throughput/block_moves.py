@@ -20,9 +20,9 @@ from placewright.kernels.throughput.block_moves import anneal_blocks
 from placewright.kernels.throughput.sparse_loads import SparseState, refill
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.lines import Cuts, improved_row, line_through
+from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.planners.throughput.row_cuts import best_cuts
 from placewright.planners.throughput.sparse import boards
-from placewright.planners.throughput.telling import Teller, start_units
 from placewright.problem import Problem
 
 CUT_SHARE, CUT_SECONDS, ORDERS, ROWS = 0.3, 20.0, 6, 40  # of the time, for cuts to start from
@@ -57,15 +57,15 @@ class BlockMoves:
         unlimited = self.steps is None and not math.isfinite(budget.seconds)
         most = DEFAULT_STEPS if unlimited else self.steps or math.inf
         start = _start(problem, budget, seed)
-        teller = Teller(problem, budget)
+        reporter = PipelineReporter(problem, budget)
         search = _Search(start, seed, most)
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             while search.can_go_on and budget.left > 0:
                 share = (search.steps / most, 1 - budget.left / budget.seconds)
                 on_progress("moving blocks", max(x for x in share if not math.isnan(x)))
-                search.turn_rows(budget, teller)
-                search.sweep(budget, teller)
-        return Proposal(teller.answer(search.board.units_of(search.best), search.value))
+                search.turn_rows(budget, reporter)
+                search.sweep(budget, reporter)
+        return Proposal(reporter.answer(search.board.units_of(search.best), search.value))
 
 
 def _start(problem: Problem, budget: Budget, seed: int) -> Cuts:
@@ -96,7 +96,7 @@ class _Search:
     def can_go_on(self) -> bool:
         return len(self.movable) > 0 and self.value > 0.0 and self.steps < self.most_steps
 
-    def turn_rows(self, budget: Budget, teller: Teller) -> None:
+    def turn_rows(self, budget: Budget, reporter: PipelineReporter) -> None:
         """Cut anew, devices put elsewhere in the row that the best split stands in."""
         best = Cuts(self.board, self.best, self.value)
         line = line_through(best, self._orders[self.sweeps % ORDERS])
@@ -104,7 +104,7 @@ class _Search:
             return
 
         def adopt(cuts: Cuts) -> None:
-            self._adopt(cuts.piece_device, teller)
+            self._adopt(cuts.piece_device, reporter)
 
         most = min(SWEEP_STEPS, self.most_steps - self.steps)
         tries: float = math.ceil(ROW_SHARE * most / TRY_STEPS)
@@ -113,7 +113,7 @@ class _Search:
         _, _, tried = improved_row(line, best, tries, budget, self.rng, adopt)
         self.steps += tried * TRY_STEPS
 
-    def sweep(self, budget: Budget, teller: Teller) -> None:
+    def sweep(self, budget: Budget, reporter: PipelineReporter) -> None:
         """Anneal from the best split; how long, the first chunk of moves tells."""
         arrays = self.board.arrays
         rank = self._rank()
@@ -134,7 +134,7 @@ class _Search:
             refill(arrays, state)
             self.steps += count
             done += share
-            self._keep(state, teller)
+            self._keep(state, reporter)
         self.sweeps += 1
 
     def _share(self, count: int, done: int, begun: float, budget: Budget) -> float:
@@ -148,16 +148,16 @@ class _Search:
         seconds = count * spent / done if done else 0.01 * begun
         return min(seconds / _sweep_seconds(begun), 1.0)
 
-    def _keep(self, state: SparseState, teller: Teller) -> None:
+    def _keep(self, state: SparseState, reporter: PipelineReporter) -> None:
         if state.best_value[0] < self.value:
-            self._adopt(state.best, teller)
+            self._adopt(state.best, reporter)
 
-    def _adopt(self, piece_device: Ints, teller: Teller) -> None:
+    def _adopt(self, piece_device: Ints, reporter: PipelineReporter) -> None:
         """Take a split that is better, if it fits when its sums are taken afresh."""
         settled = self.board.state(piece_device)
         if settled.best_value[0] < self.value:
             self.best, self.value = settled.best.copy(), float(settled.best_value[0])
-            teller.found(self.board.units_of(self.best), self.value)
+            reporter.found(self.board.units_of(self.best), self.value)
 
     @cached_property
     def _orders(self) -> list[Wide]:

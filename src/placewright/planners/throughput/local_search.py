@@ -15,7 +15,7 @@ from placewright.kernels.throughput.max_load import State, new_state, value
 from placewright.kernels.throughput.max_load_descent import descend
 from placewright.planners.base import MemoryAccount, NoRoomError, Proposal
 from placewright.planners.throughput.baselines import NOT_CONTIGUOUS
-from placewright.planners.throughput.telling import Teller, start_units
+from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.problem import Problem
 
 CHUNK = 2_000_000  # moves tried between two looks at the clock
@@ -46,8 +46,8 @@ class LocalSearch:
         rng = np.random.default_rng(seed)
         left: float = float("inf") if self.iterations is None else self.iterations
         best = start_units(problem, budget)
-        teller = Teller(problem, budget)
-        least = teller.value
+        reporter = PipelineReporter(problem, budget)
+        least = reporter.value
         with contextlib.suppress(KeyboardInterrupt):  # the best so far is the answer
             for restart in range(self.restarts):
                 on_progress("local search", restart / self.restarts)
@@ -60,10 +60,10 @@ class LocalSearch:
                 if value(pipeline.arrays, state) < least:
                     least = float(value(pipeline.arrays, state))
                     best = state.unit_device.copy()
-                    teller.found(best, least)
+                    reporter.found(best, least)
         if best is None:
             raise KeyboardInterrupt
-        return Proposal(teller.answer(best, least))
+        return Proposal(reporter.answer(best, least))
 
 
 def random_units(problem: Problem, rng: np.random.Generator, planner: str) -> Ints:

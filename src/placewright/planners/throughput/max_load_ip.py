@@ -31,7 +31,7 @@ from placewright.planners.throughput.one_set import (
     one_set_bound,
     work_question,
 )
-from placewright.planners.throughput.telling import Teller, start_units
+from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.problem import Problem
 from placewright.solvers.mathopt import (
     HORIZON,
@@ -119,7 +119,7 @@ class _Attempt:
         self.refused: InfeasibleError | None = None
         self.searches: list[Hybrid] = []
         self.cut_short = False  # the bound by work
-        self.teller = Teller(problem, limit)
+        self.reporter = PipelineReporter(problem, limit)
 
     def run(self) -> None:
         quick = lower_bound(self.problem)
@@ -155,7 +155,7 @@ class _Attempt:
                 f"planner 'max-load-ip' found no plan in {self.limit.seconds:.0f} s; give it more "
                 "time or try another planner"
             )
-        placement = self.teller.answer(self.best, self.value)
+        placement = self.reporter.answer(self.best, self.value)
         return Proposal(placement, min(self.bound, self.value), self.source)
 
     # -- steps -----------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class _Attempt:
             if search.best.value < self.value:
                 self._adopt(search.best.unit_device)
         if self.best is not None:
-            self.teller.found(self.best, self.value)
+            self.reporter.found(self.best, self.value)
 
     def _count_bound(self) -> None:
         if self.best is None:
@@ -303,12 +303,12 @@ class _Attempt:
         state = kernel.new_state(self.pipeline.arrays, problem.device_memory, unit_device)
         if state.best_value[0] < self.value:  # infinite if it does not fit, rounding aside
             self.best, self.value = unit_device.copy(), float(state.best_value[0])
-            self.teller.found(self.best, self.value)
+            self.reporter.found(self.best, self.value)
 
     def _prove(self, bound: float, source: str) -> None:
         if bound > self.bound:
             self.bound, self.source = bound, source
-            self.teller.proved(min(bound, self.value), source)
+            self.reporter.proved(min(bound, self.value), source)
 
     def _largest(self) -> float:
         """No largest load is above all computing and all transfers, each counted at its dearest."""

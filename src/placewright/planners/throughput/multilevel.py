@@ -25,8 +25,8 @@ from placewright.kernels.throughput import max_load as kernel
 from placewright.planners.base import MemoryAccount, Proposal, whole_number
 from placewright.planners.throughput.joining import Forest, in_random_order, shared_nets
 from placewright.planners.throughput.linear_dp import LinearDP
+from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.planners.throughput.row_cuts import RowCuts
-from placewright.planners.throughput.telling import Teller, start_units
 from placewright.problem import Problem
 
 STEPS_PER_CHOICE = 10  # of a level: annealing steps per unit and device
@@ -81,7 +81,7 @@ class MultilevelAnnealing:
         if start is None:
             start = first_plan(problem, seed, budget)
         search = Multilevel(problem, seed, start)
-        teller = Teller(problem, budget)
+        reporter = PipelineReporter(problem, budget)
         unlimited = self.steps is None and not math.isfinite(budget.seconds)
         rounds = DEFAULT_ROUNDS if unlimited else math.inf
         most = math.inf if self.steps is None else self.steps
@@ -91,9 +91,9 @@ class MultilevelAnnealing:
                 share = (done / rounds, search.steps / most, 1 - budget.left / budget.seconds)
                 on_progress("annealing", min(max(x for x in share if not math.isnan(x)), 1.0))
                 search.run(budget, 1, most)
-                teller.found(search.best.unit_device, search.best.value)
+                reporter.found(search.best.unit_device, search.best.value)
                 done += 1
-        return Proposal(teller.answer(search.best.unit_device, search.best.value))
+        return Proposal(reporter.answer(search.best.unit_device, search.best.value))
 
 
 class Multilevel:

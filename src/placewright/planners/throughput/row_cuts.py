@@ -3,7 +3,7 @@
 The pieces stand in a line along the data and the devices in a row of neighbours. A limit on the
 loads is lowered by bisection; whether the line can be cut so that no load exceeds it is found by
 going along both at once (`kernels.row_cuts`). Several lines and rows are tried. Different from the
-dynamic programmes (`linear-dp`, `ideal-dp`) the row of the devices is given, not sought, and so it
+dynamic programs (`linear-dp`, `ideal-dp`) the row of the devices is given, not sought, and so it
 takes a time in proportion to the graph whatever the devices.
 """
 
@@ -20,8 +20,8 @@ from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, PlacewrightError
 from placewright.graph import Ints
 from placewright.planners.base import MemoryAccount, Proposal, whole_number
+from placewright.planners.throughput.device_rows import rows
 from placewright.planners.throughput.lines import WORTH, Cuts, Line, improved_row, line_of
-from placewright.planners.throughput.rows import rows
 from placewright.planners.throughput.sparse import Board, boards, mean_seconds
 from placewright.problem import Problem
 

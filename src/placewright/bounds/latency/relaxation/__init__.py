@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from placewright.budget import Budget, Progress
     from placewright.problem import Problem
 
-__all__ = ["prove", "rehearse"]
+__all__ = ["prove", "warm_up_bounds"]
 
 
 def prove(
@@ -48,8 +48,8 @@ def prove(
     return Search(problem, budget, incumbent, on_progress or no_progress).run()
 
 
-def rehearse(problem: Problem) -> None:
+def warm_up_bounds(problem: Problem) -> None:
     """Have every kernel compiled, on a small problem; see `relaxation.rehearsal`."""
-    from placewright.bounds.latency.relaxation.rehearsal import rehearse
+    from placewright.bounds.latency.relaxation.warm_up import warm_up_bounds
 
-    rehearse(problem)
+    warm_up_bounds(problem)

@@ -13,8 +13,8 @@ import numpy as np
 
 from placewright.bounds.latency.relaxation.network import Indices
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_energy import Part
 from placewright.kernels.latency.bound_slots import Forest
+from placewright.kernels.latency.dual_ascent import Part
 
 
 def forest_of(part: Part, reader: Flags, head: Floats, tail: Floats) -> Forest:

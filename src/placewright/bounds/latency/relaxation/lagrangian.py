@@ -30,14 +30,14 @@ from functools import cached_property
 
 import numpy as np
 
+from placewright.bounds.latency.relaxation.isomorphic import digest_of
 from placewright.bounds.latency.relaxation.network import Indices, Network
 from placewright.bounds.latency.relaxation.paths import Step
 from placewright.bounds.latency.relaxation.regions import Regions
-from placewright.bounds.latency.relaxation.twins import digest_of
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
 from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energies
-from placewright.kernels.latency.bound_energy import Part, add_loads, pair_prices, sweep
+from placewright.kernels.latency.dual_ascent import Part, add_loads, pair_prices, sweep
 
 STEEPEST = 4.0  # change of a weight's logarithm in the first step
 LEAST_WEIGHT = 1e-9

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placewright.analysis.devices import channel_uses, swaps_links
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_energy import Part, Routes
+from placewright.kernels.latency.dual_ascent import Part, Routes
 from placewright.problem import Problem
 
 Indices = NDArray[Any]

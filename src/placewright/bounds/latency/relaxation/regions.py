@@ -15,17 +15,17 @@ from itertools import product
 import numpy as np
 
 from placewright.bounds.latency.relaxation.candidates import candidates
+from placewright.bounds.latency.relaxation.isomorphic import Key, key_of, like_devices
 from placewright.bounds.latency.relaxation.network import Indices, Network
-from placewright.bounds.latency.relaxation.twins import Key, key_of, like_devices
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_energy import Part, window_bound
 from placewright.kernels.latency.bound_paths import (
     arrivals,
     mark_between,
     measure_regions,
     remainders,
 )
+from placewright.kernels.latency.dual_ascent import Part, window_bound
 
 STEPS = 60  # to bound a region for a pair of devices, fewer if it is large
 FEWEST_STEPS = 8

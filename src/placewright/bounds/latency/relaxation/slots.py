@@ -19,9 +19,9 @@ from placewright.bounds.latency.relaxation.forest import forest_of
 from placewright.bounds.latency.relaxation.network import Indices
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_energy import Part, Routes
-from placewright.kernels.latency.bound_hub import heads_and_tails
+from placewright.kernels.latency.bound_fan_out import heads_and_tails
 from placewright.kernels.latency.bound_slots import SURE, Copies, Forest, slots_bound
+from placewright.kernels.latency.dual_ascent import Part, Routes
 
 INTERVALS = 20
 EACH = 8  # slots of an interval

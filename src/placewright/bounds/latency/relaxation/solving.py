@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.latency.relaxation.paths import MOST_SEARCHED, Arc
 from placewright.bounds.latency.relaxation.regions import ENOUGH, GUESSED, STEPS, Place, Regions
 from placewright.budget import Budget
-from placewright.kernels.latency.bound_energy import window_bound
+from placewright.kernels.latency.dual_ascent import window_bound
 from placewright.problem import Problem
 
 CLOSER = 0.125  # what it takes to bound a region closer, for what a search would take

@@ -1,6 +1,6 @@
-"""m-SCT: earliest start with favourite children, which a linear programme chooses.
+"""m-SCT: earliest start with favourite children, which a linear program chooses.
 
-The programme (Hanen & Munier 1995, "An approximation algorithm for scheduling dependent tasks
+The program (Hanen & Munier 1995, "An approximation algorithm for scheduling dependent tasks
 on m processors with small communication delays"; used by Baechi, Jeon et al., SoCC 2020), on
 pairs (i, j) of a producer and one of its consumers, with times p and transfer times c:
 
@@ -12,7 +12,7 @@ pairs (i, j) of a producer and one of its consumers, with times p and transfer t
     0 ≤ x_ij ≤ 1,  t_i ≥ 0
 
 Child j is the favourite of i where x_ij < 1/2; the two sums leave room for one at most. Here the
-programme is written in ``saved`` = 1 − x. Devices are taken to be equal, as in Baechi: times are
+program is written in ``saved`` = 1 − x. Devices are taken to be equal, as in Baechi: times are
 means over devices and links. Placing uses each device's own.
 
 How it is solved (``-O lp=``): ``glop`` and ``highs`` solve it exactly, after ops that no
@@ -105,7 +105,7 @@ class MSct(LatencyPlanner):
 def favourite_children(
     problem: Problem, lp: str = "auto", threshold: float = 0.5, iterations: int = ITERATIONS
 ) -> tuple[Ints, float]:
-    """`[op]` its favourite child or -1, and the programme's makespan in seconds.
+    """`[op]` its favourite child or -1, and the program's makespan in seconds.
 
     The makespan is the optimum up to the solver's tolerance, or with ``descent`` a little above.
     It bounds nothing on real devices: times are means.
@@ -147,7 +147,7 @@ def _solve(pairs: OpPairs, op_time: Floats, lp: str, iterations: int) -> tuple[F
 def _solve_exactly(
     pairs: OpPairs, op_time: Floats, merged: Symmetry, solver: str
 ) -> tuple[Floats, float]:
-    """The programme with a variable per class; columns: saved[pair], start[op], makespan."""
+    """The program with a variable per class; columns: saved[pair], start[op], makespan."""
     a, b, count = merged.producer, merged.consumer, len(merged.producer)
     ops = len(merged.first)
     weight, seconds = op_time[merged.first], pairs.seconds[merged.first_pair]
@@ -158,26 +158,26 @@ def _solve_exactly(
     cost[makespan] = 1.0
     upper = np.full(makespan + 1, np.inf)
     upper[:count] = np.where(seconds > 0, 1.0, 0.0)
-    programme = LinearProgram(upper, cost)
+    program = LinearProgram(upper, cost)
     rows = np.arange(count)
-    programme.add(
+    program.add(
         weight[a] + seconds, np.inf, (rows, start + b, 1.0), (rows, start + a, -1.0),
         (rows, rows, seconds),
     )  # fmt: skip
     last = np.flatnonzero(pairs.is_last[merged.first])
     rows = np.arange(len(last))
-    programme.add(weight[last], np.inf, (rows, makespan, 1.0), (rows, start + last, -1.0))
+    program.add(weight[last], np.inf, (rows, makespan, 1.0), (rows, start + last, -1.0))
     # A class pair stands for `pair_size` pairs, spread evenly over the ops at either end.
     for end in (a, b):
-        programme.add(
+        program.add(
             np.full(ops, -np.inf), 1.0, (end, np.arange(count), merged.pair_size / merged.size[end])
         )
-    values, _ = programme.solve(solver)
+    values, _ = program.solve(solver)
     return values[:count][merged.pair_class], float(values[makespan]) * scale
 
 
 def _fingerprint(problem: Problem) -> bytes:
-    """What the programme depends on, as a digest."""
+    """What the program depends on, as a digest."""
     digest = hashlib.blake2b()
     for array in (
         problem.op_time, problem.tensor_bytes, problem.tensor_producer, problem.colocation,
@@ -252,7 +252,7 @@ class OpPairs:
 
 @dataclass(frozen=True, eq=False)
 class Symmetry:
-    """Ops merged into classes that a linear programme over the graph cannot tell apart.
+    """Ops merged into classes that a linear program over the graph cannot tell apart.
 
     The classes are the coarsest equitable partition (colour refinement) that keeps the given
     colours apart: any op of a class has as many producers and consumers in each other class, by

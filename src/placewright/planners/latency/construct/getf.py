@@ -1,8 +1,8 @@
-"""GETF: a linear programme gives each op a group of devices, earliest start a device in it.
+"""GETF: a linear program gives each op a group of devices, earliest start a device in it.
 
 Su, Ren, Vardi & Wierman 2020, "Communication-aware scheduling of precedence-constrained tasks on
 related machines". Devices of like speed form groups: group k holds speeds from γ^(k-1) up to γ^k
-times the slowest. The programme (after Chudak & Shmoys 1999), with t_ok the time of op o on a
+times the slowest. The program (after Chudak & Shmoys 1999), with t_ok the time of op o on a
 device of kind k, n_k devices of the kind, m_u and M_k bytes:
 
     minimise T                                    makespan, transfers left out
@@ -16,13 +16,13 @@ A group ℓ is the fastest such that it and the faster ones hold at least half o
 the faster groups, the op gets the one with the largest total speed. Then, as in ETF, the pair of
 ready op and device of its group that can start first, transfers counted.
 
-Where this departs from the paper. Devices need not be related: the programme has each op's own
+Where this departs from the paper. Devices need not be related: the program has each op's own
 times, and a device's speed is its mean over ops. Devices slower than 1/m of the fastest are kept,
 for their memory. Ops colocated are one unit. A group takes units, in topological order, while
 they fit its memory; others go to the group that holds the next largest share, and where packing
 within a group fails, to any device with room. γ = log m / log log m is the paper's, at least 2.
 
-The programme leaves out constraints only, so its optimum is a lower bound on the makespan; what
+The program leaves out constraints only, so its optimum is a lower bound on the makespan; what
 is returned as such is computed again from the multipliers (`_certified`), not taken from the
 solver. ``-O lp=`` as for m-sct: ``auto`` takes ``glop`` up to 60,000 entries of the merged
 matrix, and above that ``descent``, whose bound is as valid and a little lower.
@@ -80,7 +80,7 @@ class Getf(LatencyPlanner):
         allowed = np.isfinite(problem.unit_time) & (group[None, :] == chosen[:, None])
         device = self._place(problem, allowed)
         return Proposal(
-            Placement(device), relaxed.bound, "GETF's linear programme (paths, loads and memory)"
+            Placement(device), relaxed.bound, "GETF's linear program (paths, loads and memory)"
         )
 
     def _place(self, problem: Problem, allowed: Flags) -> Ints:
@@ -142,7 +142,7 @@ def device_groups(speed: Floats, gamma: float) -> Ints:
 
 
 def assign_groups(problem: Problem, share: Floats, group: Ints, speed: Floats) -> Ints:
-    """`[unit]` group, from `share[unit, device]` of the programme."""
+    """`[unit]` group, from `share[unit, device]` of the program."""
     groups = int(group.max()) + 1
     member = group[:, None] == np.arange(groups)
     held = share @ member
@@ -176,7 +176,7 @@ def _slowest_half(held: Floats) -> Ints:
     return frozen(held.shape[1] - 1 - enough[:, ::-1].argmax(axis=1), np.int32)
 
 
-# -- the linear programme ------------------------------------------------------------------------
+# -- the linear program ------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,7 +218,7 @@ class Kinds:
 
 
 def relaxation(problem: Problem, lp: str = "auto", iterations: int = ITERATIONS) -> Relaxation:
-    """Solve the programme; the bound is proved by its multipliers.
+    """Solve the program; the bound is proved by its multipliers.
 
     InfeasibleError if the memory does not suffice, even with ops split.
     """
@@ -250,7 +250,7 @@ def _colours(problem: Problem, kinds: Kinds) -> Words:
 def _solve_exactly(
     problem: Problem, pairs: OpPairs, kinds: Kinds, merged: Symmetry, solver: str
 ) -> Relaxation:
-    """The programme with variables per class; columns: share[unit, kind], T, start[op]."""
+    """The program with variables per class; columns: share[unit, kind], T, start[op]."""
     first_unit, unit_class = np.unique(_unit_classes(problem, merged), return_inverse=True)
     op_unit = unit_class[problem.op_unit[merged.first]]
     units, count, ops = len(first_unit), len(kinds.size), len(merged.first)
@@ -261,34 +261,34 @@ def _solve_exactly(
     cost[latest] = 1.0
     upper = np.full(start + ops, np.inf)
     upper[:latest] = kinds.unit_allowed[first_unit].ravel()
-    programme = LinearProgram(
+    program = LinearProgram(
         upper, cost, "planner 'getf': the ops do not fit the devices' memory, even if each could "
         "be split; give the devices more memory",
     )  # fmt: skip
     share = np.arange(latest).reshape(units, count)
-    programme.add(np.ones(units), 1.0, (np.arange(units)[:, None], share, 1.0))
+    program.add(np.ones(units), 1.0, (np.arange(units)[:, None], share, 1.0))
     load = np.zeros((units, count))
     np.add.at(load, op_unit, merged.size[:, None] * time)
     every = np.arange(count)
-    loads = programme.add(
+    loads = program.add(
         np.full(count, -np.inf), 0.0, (every, share, load), (every, latest, -kinds.size)
     )
     members = np.bincount(unit_class, minlength=units)
     fill = kinds.unit_fill[first_unit] * members[:, None]
-    memory = programme.add(np.full(count, -np.inf), 1.0, (every, share, fill))
+    memory = program.add(np.full(count, -np.inf), 1.0, (every, share, fill))
     a, b = merged.producer, merged.consumer
     rows = np.arange(len(a))
-    steps = programme.add(
+    steps = program.add(
         np.zeros(len(a)), np.inf, (rows, start + b, 1.0), (rows, start + a, -1.0),
         (rows[:, None], share[op_unit[a]], -time[a]),
     )  # fmt: skip
     last = np.flatnonzero(pairs.is_last[merged.first])
     rows = np.arange(len(last))
-    ends = programme.add(
+    ends = program.add(
         np.zeros(len(last)), np.inf, (rows, latest, 1.0), (rows, start + last, -1.0),
         (rows[:, None], share[op_unit[last]], -time[last]),
     )  # fmt: skip
-    values, dual = programme.solve(solver)
+    values, dual = program.solve(solver)
     flow = np.zeros(ops)
     flow[last] = np.maximum(dual[ends], 0.0)
     bound = _certified(

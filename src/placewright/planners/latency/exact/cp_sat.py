@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright import planners
-from placewright.budget import TELL_SECONDS, Budget, Herald, Progress, no_progress
+from placewright.budget import TELL_SECONDS, Budget, Progress, Reporter, no_progress
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.formulations.latency.cp_frame import Frame, whole
 from placewright.formulations.latency.cp_model import Answer, Effort, Model, Times
@@ -152,20 +152,20 @@ class Watch:
 
     def __init__(self, model: Model, budget: Budget, best: Incumbent | None) -> None:
         self.model, self.budget = model, budget
-        self.herald = Herald(budget, best.value if best else math.inf)
+        self.reporter = Reporter(budget, best.value if best else math.inf)
         self.bound = 0.0
         self.told_at = -math.inf
 
     def found(self, times: Times) -> None:
         each = fitting(self.model.problem, [placement_of(self.model.frame, times)])
         if each is not None:
-            self.herald.tell(each.value, lambda: each.placement)
+            self.reporter.tell(each.value, lambda: each.placement)
 
     def proved(self, lower_bound: float) -> None:
         now = time.monotonic()
         if lower_bound > self.bound and now - self.told_at >= TELL_SECONDS:
             self.bound, self.told_at = lower_bound, now
-            self.budget.listener.proved(min(lower_bound, self.herald.value), CpSat.name)
+            self.budget.listener.proved(min(lower_bound, self.reporter.value), CpSat.name)
 
 
 class Lns(LatencyPlanner):

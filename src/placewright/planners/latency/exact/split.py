@@ -26,7 +26,7 @@ from placewright.planners.latency.exact.split_exact import Chain
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.search.state import State
 from placewright.problem import Problem
-from placewright.solvers.bound_callback import Teller
+from placewright.solvers.bound_callback import BoundReporter
 from placewright.solvers.mathopt import SOLVERS
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class _Search:
         self.modules, self.problem = modules, modules.problem
         self.best, self.bound = best, 0.0
         self.solvers, self.limit, self.on_progress = solvers, limit, on_progress
-        self.teller = Teller(limit, MilpSplit.name, _known(self.problem, limit.start))
+        self.reporter = BoundReporter(limit, MilpSplit.name, _known(self.problem, limit.start))
         self.too_full: tuple[int, Floats] | None = None
         if best is not None:
             self._keep(best)
@@ -261,11 +261,11 @@ class _Search:
 
     def _keep(self, best: Incumbent) -> None:
         self.best = best
-        self.teller.tell(best.value, lambda: best.placement)
+        self.reporter.tell(best.value, lambda: best.placement)
 
     def _prove(self, bound: float) -> None:
         self.bound = max(self.bound, bound)
-        self.teller.prove(self.bound)
+        self.reporter.prove(self.bound)
 
     def _is_proved(self) -> bool:
         return self.best is not None and self.best.value - self.bound <= PROVED * self.best.value

@@ -18,7 +18,7 @@ from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.modules.branches import shared_start
-from placewright.planners.latency.modules.twins import Twins, twins_of
+from placewright.planners.latency.modules.equal_branches import Twins, twins_of
 from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.multilevel import Multilevel
 from placewright.planners.latency.search.strings import Annealing

@@ -8,8 +8,8 @@ import numpy as np
 
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
-from placewright.planners.latency.modules.sharing import shared_out
-from placewright.planners.latency.modules.twins import Twins
+from placewright.planners.latency.modules.branch_assignment import shared_out
+from placewright.planners.latency.modules.equal_branches import Twins
 from placewright.problem import Problem
 from placewright.simulate.latency import dispatch_placement, time_placement
 
@@ -40,7 +40,7 @@ def shared_start(
             continue
         shared = unit_device.copy()
         shared[twins.unit] = rows
-        if (problem.free_memory(shared) < 0.0).any():  # by a rounding error of the programme
+        if (problem.free_memory(shared) < 0.0).any():  # by a rounding error of the program
             continue
         found = []
         for number in range(ORDERS):

@@ -12,14 +12,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.budget import Budget, Herald, Progress
+from placewright.budget import Budget, Progress, Reporter
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.planners.base import LatencyPlanner, Proposal, whole_number
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.arc import Arc, Turn
-from placewright.planners.latency.modules.fitting import fitted, prices_of
+from placewright.planners.latency.modules.knapsack import fitted, prices_of
 from placewright.planners.latency.modules.line import Choice, Line, lines_of
 from placewright.problem import Problem
 
@@ -40,7 +40,7 @@ class ModuleAnnealing(LatencyPlanner):
     exact solver. Modules that are equal share what is found. Arcs on the path that is or may
     become the shortest have turns, in proportion to what they take of it: where most ops are
     in equal branches these are shared out by counts first, elsewhere what an engine fuses is placed
-    first; then op by op from there. Where memory is short, a programme chooses which plan each
+    first; then op by op from there. Where memory is short, a program chooses which plan each
     module has (`fitting`). Goes on from the budget's start, and is never worse.
 
     Options: `turns`, how many in all, each of a number of evaluations, so that they give the same
@@ -95,7 +95,7 @@ class _Search:
         self.problem, self.budget, self.seed, self.turns = problem, budget, seed, turns
         self.best, self.on_progress = first, on_progress
         known = first.value if first and budget.start is not None else math.inf
-        self.herald = Herald(budget, known)
+        self.reporter = Reporter(budget, known)
         self.lines = lines_of(problem)
         self.price = np.zeros(problem.device_count)
         self.chosen: list[Arc] = []
@@ -237,4 +237,4 @@ class _Search:
     def _tell(self) -> None:
         best = self.best
         assert best is not None
-        self.herald.tell(best.value, lambda: best.placement)
+        self.reporter.tell(best.value, lambda: best.placement)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.budget import Budget, Herald, Pace, Progress
+from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.graph import Ints
 from placewright.kernels.latency import refining as kernel
-from placewright.kernels.latency.rearranging import Structure
-from placewright.kernels.latency.retiming import BEST, CURRENT, STRIDE, Timeline, begin
+from placewright.kernels.latency.incremental import BEST, CURRENT, STRIDE, Timeline, begin
+from placewright.kernels.latency.order_moves import Structure
 from placewright.kernels.shared.arrays import Arrays, arrays_with_memory
 from placewright.kernels.shared.dominators import dominator_tree
 from placewright.plan import Placement
@@ -51,13 +51,13 @@ def refined(
     """
     refinement = Refinement(problem, seed, start)
     pace = Pace(budget, limit)
-    herald = Herald(budget, refinement.best_value)
+    reporter = Reporter(budget, refinement.best_value)
     if hot is None:
         hot = HOT * makespan_per_op(problem, start)
     if refinement.value == 0.0:
         return refinement.placement(), False
     try:
-        refinement.anneal(hot, pace, herald, on_progress, cooling)
+        refinement.anneal(hot, pace, reporter, on_progress, cooling)
     except KeyboardInterrupt:
         return refinement.placement(), True
     return refinement.placement(), False
@@ -110,7 +110,7 @@ class Refinement:
         self,
         hot: float,
         pace: Pace,
-        herald: Herald,
+        reporter: Reporter,
         on_progress: Progress,
         cooling: float | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class Refinement:
                 self._until_sorting -= step
                 if not self._until_sorting:
                     self.sort()
-            herald.tell(self.best_value, self.placement)
+            reporter.tell(self.best_value, self.placement)
 
     def sort(self) -> None:
         """Put the sequence in the order of starts, so that what is near in it is near in time.

@@ -20,8 +20,8 @@ from placewright.budget import Budget, Pace, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats, Ints
-from placewright.kernels.latency import jumps as kernel
-from placewright.kernels.latency import mutations
+from placewright.kernels.latency import moves
+from placewright.kernels.latency import region_moves as kernel
 from placewright.kernels.latency.sequential import top_levels
 from placewright.kernels.shared.arrays import arrays_of
 from placewright.kernels.shared.dominators import dominator_tree
@@ -211,7 +211,7 @@ class Climb:
                 jumps.kind[k], jumps.op[k], jumps.device[k],
             )  # fmt: skip
             self._offer(walk.state.device)
-            mutations.take_back(walk.space, walk.state, walk.scratch, count)
+            moves.take_back(walk.space, walk.state, walk.scratch, count)
 
     def _offer(self, device: Ints) -> None:
         """Tell of the placement if, in the best of the orders, it is the best plan so far."""

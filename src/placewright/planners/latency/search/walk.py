@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from placewright.analysis.orders import m_topo
-from placewright.budget import Budget, Herald, Pace, Progress
+from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.formulations.latency.incumbent import fitting
 from placewright.graph import Ints
-from placewright.kernels.latency import mutations
+from placewright.kernels.latency import moves
 from placewright.kernels.latency import search as kernel
 from placewright.kernels.shared.arrays import arrays_of, arrays_with_memory
 from placewright.plan import Placement
@@ -44,10 +44,10 @@ class Walk(Pace):
 
     def chunks(self, what: str, on_progress: Progress) -> Iterator[int]:
         """As in `Pace`; tells the listener in between."""
-        herald = Herald(self.budget, self._start_value)
+        reporter = Reporter(self.budget, self._start_value)
         for count in super().chunks(what, on_progress):
             yield count
-            herald.tell(float(self.state.value[kernel.BEST]), self.placement)
+            reporter.tell(float(self.state.value[kernel.BEST]), self.placement)
 
     @property
     def choices(self) -> int:
@@ -60,7 +60,7 @@ class Walk(Pace):
         return float(self.state.value[kernel.CURRENT])
 
     def restart_from(self, unit_device: Ints) -> None:
-        mutations.assign_all(self.space, self.state, unit_device)
+        moves.assign_all(self.space, self.state, unit_device)
         self.settle()
 
     def settle(self) -> None:
@@ -92,13 +92,13 @@ def breadth_first_sequence(problem: Problem, order: Ints) -> Ints:
     return items[np.lexsort((within, block))].astype(np.int32)
 
 
-def space_of(problem: Problem, order: Ints) -> mutations.Space:
+def space_of(problem: Problem, order: Ints) -> moves.Space:
     """What a search may change; `order` is topological."""
     unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
     allowed = problem.unit_allowed
     by_rank, first = np.unique(problem.op_unit[order], return_index=True)
     units = by_rank[np.argsort(first)].astype(np.int32)
-    return mutations.Space(
+    return moves.Space(
         unit_offsets=np.searchsorted(problem.op_unit[unit_ops], np.arange(problem.unit_count + 1)),
         unit_ops=unit_ops,
         op_unit=problem.op_unit,
@@ -110,15 +110,15 @@ def space_of(problem: Problem, order: Ints) -> mutations.Space:
 
 
 def state_of(
-    problem: Problem, space: mutations.Space, order: Ints, start: Ints, values: int = 2
-) -> mutations.State:
+    problem: Problem, space: moves.Space, order: Ints, start: Ints, values: int = 2
+) -> moves.State:
     """The state of a search that starts from ``start[unit]`` in `order`, with so many `values`."""
     unit_device = start.astype(np.int32)
     sequence = breadth_first_sequence(problem, order)
     op_rank = np.empty(problem.op_count, dtype=np.int32)
     op_rank[order] = np.arange(problem.op_count)
     ends = np.cumsum(space.block_length[order])
-    return mutations.State(
+    return moves.State(
         device=unit_device[problem.op_unit],
         unit_device=unit_device,
         free=problem.free_memory(unit_device),
@@ -132,8 +132,8 @@ def state_of(
     )
 
 
-def _scratch(problem: Problem, space: mutations.Space) -> mutations.Scratch:
-    return mutations.Scratch(
+def _scratch(problem: Problem, space: moves.Space) -> moves.Scratch:
+    return moves.Scratch(
         op_ready=np.empty(problem.op_count),
         op_finish=np.empty(problem.op_count),
         edge_finish=np.empty(problem.edge_count),

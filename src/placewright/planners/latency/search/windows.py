@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from placewright.budget import Budget, Herald, Progress
+from placewright.budget import Budget, Progress, Reporter
 from placewright.formulations.latency.cp_model import Answer, Effort, Model
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
@@ -174,13 +174,13 @@ class Search:
         self, budget: Budget, windows: float = math.inf, on_progress: Progress | None = None
     ) -> State:
         """The best schedule when time or `windows` are used up, or after Ctrl-C."""
-        herald = Herald(budget, self.best.value if budget.start is not None else math.inf)
+        reporter = Reporter(budget, self.best.value if budget.start is not None else math.inf)
         while not self.interrupted and budget.left > 0 and self.done < windows:
             if self.best.value <= 0.0:
                 break
             count = int(min(self.workers, windows - self.done))
             self._round(count, budget)
-            herald.tell(self.best.value, lambda: self.best.placement)
+            reporter.tell(self.best.value, lambda: self.best.placement)
             if on_progress:
                 share = self.done / windows
                 if 0 < budget.seconds < math.inf:

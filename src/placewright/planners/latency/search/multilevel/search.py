@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Ints
+from placewright.kernels.latency import moves
 from placewright.kernels.latency import multilevel_search as kernel
 from placewright.kernels.latency import multilevel_timing as timing
-from placewright.kernels.latency import mutations
 from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.latency.search.multilevel.clusters import clusters_of
@@ -81,9 +81,9 @@ class Search:
         kernel.keep(self.state, timing.settle(self.arrays, self.space, self.state, self.timing, 0))
 
 
-def _scratch(problem: Problem, space: mutations.Space) -> mutations.Scratch:
+def _scratch(problem: Problem, space: moves.Space) -> moves.Scratch:
     nothing = np.empty(0)
-    return mutations.Scratch(
+    return moves.Scratch(
         op_ready=nothing,
         op_finish=nothing,
         edge_finish=nothing,

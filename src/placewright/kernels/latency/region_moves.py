@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.mutations import has_room, mutate, take_back
+from placewright.kernels.latency.moves import has_room, mutate, take_back
 from placewright.kernels.latency.timing import time_sequence
 from placewright.kernels.shared.rows import copy_into
 

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.mutations import assign, below, geometric, mutate
-from placewright.kernels.latency.retiming import SAVED, SAVED_AT, STAMP, edge_place, op_place
+from placewright.kernels.latency.incremental import SAVED, SAVED_AT, STAMP, edge_place, op_place
+from placewright.kernels.latency.moves import assign, below, geometric, mutate
 
 # Changes of devices, each up to its share of the draws.
 ANYWHERE = 0.25  # one unit to any device

@@ -1,4 +1,4 @@
-"""How many of equal branches have each op on each device: a programme over counts.
+"""How many of equal branches have each op on each device: a program over counts.
 
 With n[i, d] branches whose place i is on device d and z[e, d, f] whose edge e goes from d to f,
 
@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Flags, Floats, Ints
-from placewright.planners.latency.modules.twins import Twins
+from placewright.planners.latency.modules.equal_branches import Twins
 from placewright.problem import Problem
 from placewright.solvers.mathopt import HORIZON, Program, Term, solve_program
 
@@ -132,7 +132,7 @@ class _Branch:
 
 @dataclass(eq=False)
 class _Sharing:
-    """The programme; what the branches take on the best single device is the horizon."""
+    """The program; what the branches take on the best single device is the horizon."""
 
     branch: _Branch
     price: Floats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.bounds.latency.relaxation.hubs import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.latency.relaxation.lagrangian import Chain, Pricing, mixed
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.paths import settle
@@ -13,7 +13,7 @@ from placewright.budget import Budget
 from placewright.problem import Problem
 
 
-def rehearse(problem: Problem) -> None:
+def warm_up_bounds(problem: Problem) -> None:
     """Bound a small problem by all means but search; its time is what compiling takes.
 
     The problem needs an op whose tensor is sent once to several readers for all kernels to run,

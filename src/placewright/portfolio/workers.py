@@ -16,7 +16,7 @@ from placewright.system.processes import start_worker
 READY = "ready"
 
 
-class Crew(Protocol):
+class Workers(Protocol):
     """Workers, numbered from 0, each of which does one task at a time."""
 
     def idle(self) -> list[int]:

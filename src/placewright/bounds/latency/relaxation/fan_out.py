@@ -19,8 +19,8 @@ from placewright.bounds.latency.relaxation.network import Indices, Network
 from placewright.bounds.latency.relaxation.slots import bound_in_slots
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_energy import Part
-from placewright.kernels.latency.bound_hub import case_bound
+from placewright.kernels.latency.bound_fan_out import case_bound
+from placewright.kernels.latency.dual_ascent import Part
 
 FEWEST_READERS = 3
 STEPS = 150

@@ -29,8 +29,8 @@ import math
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.bound_energy import _longest, add_loads, delay, pair_prices, sweep
 from placewright.kernels.latency.bound_paths import remainders
+from placewright.kernels.latency.dual_ascent import _longest, add_loads, delay, pair_prices, sweep
 from placewright.kernels.shared.rows import copy_into, largest_of, tilt, total_of
 
 

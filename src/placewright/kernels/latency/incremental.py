@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.mutations import assign
+from placewright.kernels.latency.moves import assign
 from placewright.kernels.latency.within_memory import if_memory_counts
 from placewright.kernels.shared.rows import copy_into
 

@@ -25,7 +25,7 @@ class Origin:
     seed: int = 0
 
 
-class Standing:
+class Incumbent:
     """The best plan, each judged before it counts, and the best bound on all plans."""
 
     def __init__(self, problem: Problem, origin: Origin) -> None:

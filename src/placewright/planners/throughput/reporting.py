@@ -17,7 +17,7 @@ SECONDS_BETWEEN = 0.5  # two plans told, or two bounds
 ROUNDING = 1e-12  # of a device's memory
 
 
-class Teller:
+class PipelineReporter:
     """Tells the budget's listener of plans better than its start, and of bounds; not too often."""
 
     def __init__(self, problem: Problem, budget: Budget) -> None:
@@ -60,7 +60,7 @@ def placement_of(problem: Problem, unit_device: Ints) -> Placement:
 def start_units(problem: Problem, budget: Budget) -> Ints | None:
     """`[unit]` the devices of the budget's start, replicas left out; None without one that fits.
 
-    Without its replicas it may be worth less than the start itself (see `Teller.answer`).
+    Without its replicas it may be worth less than the start itself (see `PipelineReporter.answer`).
     """
     start = budget.start
     if start is None or not _fits(problem, replace(start, replicas=())):

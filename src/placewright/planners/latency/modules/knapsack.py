@@ -3,7 +3,7 @@
 Bytes get prices, which rise where a device has too much and fall where it has room (subgradient
 steps): at these prices the shortest path over all plans says which line is best and which further
 arcs are worth a try. Equal modules all choose the same at given prices, so which of them have
-which plan, such that all fit, is the programme
+which plan, such that all fit, is the program
 
     min Σ value · x   such that   x is a path over devices,   Σ memory · x ≤ capacity,
 

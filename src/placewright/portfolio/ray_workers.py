@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from placewright.portfolio.crew import READY, serve
 from placewright.portfolio.work import Ended, Message, Task
+from placewright.portfolio.workers import READY, serve
 from placewright.problem import Problem
 from placewright.system.ray_connection import import_ray
 from placewright.system.ray_worker import RayWorker, wait_for_answers
@@ -14,8 +14,8 @@ from placewright.system.ray_worker import RayWorker, wait_for_answers
 STARTING = 60.0  # seconds by which at least one worker must have begun
 
 
-class RayCrew:
-    """A `Crew` on Ray, each worker on a CPU, for which the problem is sent to a machine once.
+class RayWorkers:
+    """A `Workers` on Ray, each worker on a CPU, for which the problem is sent to a machine once.
 
     This process must be connected to Ray (`ray_connection.connected`). Workers begin to be idle
     when Ray has started them, which takes seconds; more than there are free CPUs wait for the

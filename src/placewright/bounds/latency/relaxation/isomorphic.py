@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.bounds.latency.relaxation.network import Indices, Network
-from placewright.kernels.latency.bound_energy import Part
+from placewright.kernels.latency.dual_ascent import Part
 
 Key = bytes
 

@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from placewright.portfolio.incumbent import Incumbent
 from placewright.portfolio.members import Member
-from placewright.portfolio.standing import Standing
 from placewright.portfolio.work import Task
 from placewright.problem import Problem
 
@@ -37,7 +37,7 @@ class _Searcher:
         return self.success / (1 + self.running)
 
 
-class Rota:
+class Scheduler:
     """The first constructive members, then provers beside the searches.
 
     One prover at a time for every four workers; one that uses all cores waits for those that
@@ -67,14 +67,14 @@ class Rota:
         self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
 
-    def instant(self, standing: Standing, left: float) -> Task | None:
+    def instant(self, incumbent: Incumbent, left: float) -> Task | None:
         """The next member that is done at once."""
-        if self.constructive and self.constructive[0].is_instant(standing.problem):
-            return self._construct(standing, left)
+        if self.constructive and self.constructive[0].is_instant(incumbent.problem):
+            return self._construct(incumbent, left)
         return None
 
     def next(
-        self, standing: Standing, left: float, workers: int, widest: int | None = None
+        self, incumbent: Incumbent, left: float, workers: int, widest: int | None = None
     ) -> Task | None:
         """What one of `workers` that is idle is to do; None if there is nothing (in time).
 
@@ -82,27 +82,27 @@ class Rota:
         """
         if left < LEAST_SECONDS or self._is_taken(workers):
             return None
-        if standing.placement is None and not self.constructive:
+        if incumbent.placement is None and not self.constructive:
             self.provers = deque(sorted(self.provers, key=lambda each: not each.decides))
         if self._may_lead():
-            return self._lead(standing, left, workers, widest or workers)
-        if self.constructive and (standing.placement is None or self._may_construct()):
-            return self._construct(standing, left)
+            return self._lead(incumbent, left, workers, widest or workers)
+        if self.constructive and (incumbent.placement is None or self._may_construct()):
+            return self._construct(incumbent, left)
         if self.provers and self._may_prove(workers) and not self._must_wait(self.provers[0]):
             member = self.provers.popleft()
             share = member.share if workers > 1 else min(member.share, PROVING_ALONE)
-            if standing.placement is None and member.decides:
+            if incumbent.placement is None and member.decides:
                 share = 1.0  # nobody else has found anything to go on from
-            task = self._task(member, standing, left * share, math.inf if member.alone else 1)
+            task = self._task(member, incumbent, left * share, math.inf if member.alone else 1)
             self.proving.add(task.number)
             return task
         if not self.searchers:
             return None
         chosen = max(self.searchers, key=lambda each: each.merit)
         chosen.running += 1
-        shortest = _shortest_slice(chosen.member, standing.problem)
+        shortest = _shortest_slice(chosen.member, incumbent.problem)
         slice_ = min(max(min(left / SLICES, LONGEST_SLICE), shortest), left)
-        return self._task(chosen.member, standing, slice_)
+        return self._task(chosen.member, incumbent, slice_)
 
     def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
         """What became of a task; who is `useless` is not asked again."""
@@ -125,11 +125,11 @@ class Rota:
         searching = [each.member for each in self.searchers]
         return [*self.constructive, *searching, *self.provers]
 
-    def _construct(self, standing: Standing, left: float) -> Task:
+    def _construct(self, incumbent: Incumbent, left: float) -> Task:
         self.constructing += 1
-        if standing.placement is not None:
+        if incumbent.placement is not None:
             left = max(CONSTRUCTING * left, LEAST_SECONDS)
-        return self._task(self.constructive.popleft(), standing, left)
+        return self._task(self.constructive.popleft(), incumbent, left)
 
     def _may_construct(self) -> bool:
         """All of them first in a run that repeats; else one at a time, and not for long."""
@@ -150,11 +150,11 @@ class Rota:
     def _may_lead(self) -> bool:
         return bool(self.provers and self.provers[0].cores) and not self.in_iterations
 
-    def _lead(self, standing: Standing, left: float, workers: int, widest: int) -> Task:
+    def _lead(self, incumbent: Incumbent, left: float, workers: int, widest: int) -> Task:
         member = self.provers.popleft()
         cores = max(1, min(member.most_cores, int(member.core_share * widest)))
         share = member.share if max(workers, widest) > 1 else min(member.share, LEADING_ALONE)
-        task = self._task(member, standing, left * share, cores)
+        task = self._task(member, incumbent, left * share, cores)
         task.options[member.cores] = str(cores)
         return task
 
@@ -162,7 +162,7 @@ class Rota:
         """Whether the tasks under way have all the cores, whoever is idle beside them."""
         return not self.in_iterations and sum(self.cores.values()) >= workers
 
-    def _task(self, member: Member, standing: Standing, seconds: float, cores: float = 1) -> Task:
+    def _task(self, member: Member, incumbent: Incumbent, seconds: float, cores: float = 1) -> Task:
         options = dict(member.options)
         if self.in_iterations:
             options |= member.effort or {}
@@ -170,7 +170,9 @@ class Rota:
         self.number += 1
         self.cores[self.number] = cores
         seed = self.seed + 1_000_003 * (self.number - 1)
-        return Task(self.number, member, options, seconds, seed, standing.placement, standing.value)
+        return Task(
+            self.number, member, options, seconds, seed, incumbent.placement, incumbent.value
+        )
 
 
 def _shortest_slice(member: Member, problem: Problem) -> float:
