@@ -96,7 +96,7 @@ def fewest_first(problem, allowed):
 
 
 def list_schedule(problem, order, splits_of_unit, chunk, *, insertion):
-    """(rows by unit, start, finish) of `kernels.batch_lists.list_batches`, memory unlimited."""
+    """(rows by unit, start, finish) of `lists.list_batches`, memory unlimited."""
     chunks = problem.options.batch // chunk
     devices = range(problem.device_count)
     rows, start, finish = {}, {}, {}

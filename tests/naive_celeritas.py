@@ -1,4 +1,4 @@
-"""Slow, obvious twins of what is behind Celeritas: `kernels.sequential` and `kernels.adjusting`."""
+"""Slow, obvious twins of what is behind Celeritas: `latency.sequential` and `latency.adjusting`."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def naive_modules(problem):
 
 
 def naive_narrow_cuts(problem, block, channels):
-    """`[op]` its piece, by going through all downsets (see `kernels.narrow_cuts`)."""
+    """`[op]` its piece, by going through all downsets (see `kernels.latency.narrow_cuts`)."""
     pairs = edge_pairs(problem)
     order = problem.topological_order.tolist()
     position = {op: at for at, op in enumerate(order)}

@@ -1,4 +1,4 @@
-"""Slow obvious twins of `kernels.bound_hub` and of the cuts of `kernels.bound_paths`."""
+"""Slow obvious twins of `latency.bound_fan_out` and of the cuts of `latency.bound_paths`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of `kernels.dominators` and `kernels.jumps`: sets and searches."""
+"""Slow, obvious twins of `shared.dominators` and `latency.region_moves`: sets and searches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow obvious twins of the kernels behind `bounds.relaxation`."""
+"""Slow obvious twins of the kernels behind `bounds.latency.paths.relaxation`."""
 
 from __future__ import annotations
 

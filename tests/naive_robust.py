@@ -1,4 +1,4 @@
-"""Slow, obvious twins of `kernels.robust`: lists and dictionaries, the same random draws."""
+"""Slow, obvious twins of `latency.robust`: lists and dictionaries, the same random draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow obvious twins of `kernels.row_cuts`, `sparse_loads` and `block_moves`."""
+"""Slow obvious twins of `kernels.throughput.row_cuts`, `sparse_loads` and `block_moves`."""
 
 from __future__ import annotations
 

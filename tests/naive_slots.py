@@ -1,4 +1,4 @@
-"""A slow obvious twin of `kernels.bound_slots`: one value for given prices."""
+"""A slow obvious twin of `kernels.latency.bound_slots`: one value for given prices."""
 
 from __future__ import annotations
 

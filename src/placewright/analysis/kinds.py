@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kinds(problem: Problem) -> tuple[Ints, Ints]:
-    """`coarsen.devices.alike`, cached on the problem: it looks at all times of all devices."""
+    """`analysis.devices.alike`, cached on the problem: it looks at all times of all devices."""
     cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
     if cached is None:
         cached = problem.__dict__["_kinds"] = alike(problem)

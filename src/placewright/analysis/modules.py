@@ -15,8 +15,8 @@ ends, and the next module begins with the same op on the same device.
 poor modules of a DAG: an op of fewer than k edges is a component of its own, and contracting some
 leaves cycles. What its dynamic program and its bound use is a chain of modules with few edges from
 each prefix to the rest; so modules of one channel are cut further at *narrow cuts*, the least
-downsets with at most `channels` outgoing edges (`kernels.narrow_cuts`). These part no two ops of
-one k-edge-connected component.
+downsets with at most `channels` outgoing edges (`kernels.latency.narrow_cuts`). These part no two
+ops of one k-edge-connected component.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def _walk(
     *more: NDArray[np.integer[Any]],
     roots_by: NDArray[np.int64] | None = None,
 ) -> Ints:
-    """Run one of `kernels.sequential`'s walks; `roots_by` is an order of the ops for the roots."""
+    """Run one of `latency.sequential`'s walks; `roots_by` is an order of the ops for the roots."""
     edges = np.bincount(problem.edge_producer, minlength=problem.op_count)
     offsets = np.concatenate([[0], np.cumsum(edges)])
     waiting = np.bincount(problem.consumers, minlength=problem.op_count)

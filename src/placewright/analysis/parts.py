@@ -1,6 +1,6 @@
 """Parts of a graph that follow one another in time, whatever the schedule.
 
-Time is cut at every cut op (`coarsen.modules`), so a schedule is a path over (boundary, device of
+Time is cut at every cut op (`analysis.modules`), so a schedule is a path over (boundary, device of
 its cut op), and its makespan the sum of what the parts take between the devices of their ends.
 """
 

@@ -3,7 +3,7 @@
 Neighbours in a topological order contract to a DAG, whatever they are (Lemma 2); so the order is
 cut where that costs least, by dynamic programming (Kernighan 1971), in time linear in ops times
 reach. A few hundred groups instead of tens of thousands of ops, which send each other a fraction
-of the bytes, are what `planners.celeritas` places.
+of the bytes, are what `planners.latency.construct.celeritas` places.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def sequential_groups(
     `memory_fraction` (its M) of the memory of a device, the lower median of those that have any;
     an op larger than that is alone. Of the cheapest cuts the one with the fewest groups is taken.
 
-    `order` is a name of `coarsen.orders.ORDERS`. `measure` says what a cut costs: per ``edge``
+    `order` is a name of `analysis.orders.ORDERS`. `measure` says what a cut costs: per ``edge``
     the mean transfer time for every consumer in another group (eq. 4), per ``tensor`` once for
     every other group that reads it; the default is the problem's transfer unit.
 

@@ -34,7 +34,8 @@ def time_placement(problem: Problem, placement: Placement) -> Schedule:
 
 
 def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, Floats, Floats]:
-    """Starts and finishes of ops, and of edges as `kernels.timing.time_sequence` records them.
+    """Starts and finishes of ops, and of edges as `kernels.latency.timing.time_sequence` records
+    them.
 
     The placement has a sequence. Under memory option ``peak`` items wait for memory; if it does
     not fit in that order, they are timed as if memory were no matter (see `peak_memory`).

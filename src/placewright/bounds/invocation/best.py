@@ -15,7 +15,7 @@ def lower_bound(problem: Problem) -> Bound:
 
     Ops on a path run one after another: on a CPU after what they read, in one subgraph one by
     one, and in another subgraph after this one has ended; so the critical path of objective
-    ``latency`` holds here too. The other, `bounds.invocation_path.path_bound`, also counts what
+    ``latency`` holds here too. The other, `bounds.invocation.path.path_bound`, also counts what
     subgraphs read and write. It is cut short here at a second or two, and left out on large
     graphs; planners that search go on with it.
     """

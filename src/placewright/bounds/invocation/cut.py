@@ -1,6 +1,6 @@
 """The least that a subgraph takes which has one part of a path, and within a memory.
 
-See `bounds.invocation_path` for what a run of a path is, and why nothing that has it costs less.
+See `bounds.invocation.path` for what a run of a path is, and why nothing that has it costs less.
 """
 
 from __future__ import annotations

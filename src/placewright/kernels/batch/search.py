@@ -1,7 +1,7 @@
 """Search on strings of devices, one per unit and chunk of inputs (DiviML §V-A, batched).
 
-As `kernels.search`: kernels work on a `State` in place, stop after so many evaluations and go on
-where they stopped; random numbers are drawn one by one from the caller's generator. Only rows
+As `kernels.latency.search`: kernels work on a `State` in place, stop after so many evaluations and
+go on where they stopped; random numbers are drawn one by one from the caller's generator. Only rows
 whose counts are allowed batch sizes ever arise.
 """
 

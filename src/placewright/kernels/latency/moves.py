@@ -1,7 +1,7 @@
 """Changes to a string of device numbers and to an order of ops, and how to take them back.
 
-What `kernels.search` walks through. The order is kept as blocks: an op followed by the edges it
-produces, so that a transfer is sent right after its producer.
+What `kernels.latency.search` walks through. The order is kept as blocks: an op followed by the
+edges it produces, so that a transfer is sent right after its producer.
 """
 
 from __future__ import annotations

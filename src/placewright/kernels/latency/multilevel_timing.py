@@ -1,6 +1,6 @@
 """What a small change of devices or of the order does to the makespan, without timing everything.
 
-The order is kept as blocks, as in `kernels.mutations`: an op followed by the edges it produces,
+The order is kept as blocks, as in `kernels.latency.moves`: an op followed by the edges it produces,
 so a transfer is sent right after its producer. `settle` times all blocks and keeps, at every
 checkpoint of the order, what is busy until when, and how long the way from there to the end is.
 So what a change adds can be told from the blocks it touches and the few up to the next checkpoint:

@@ -1,4 +1,4 @@
-"""Simulated annealing over devices and the order of ops and transfers, timed by `retiming`.
+"""Simulated annealing over devices and the order of ops and transfers, timed by `incremental`.
 
 The kernel works on a `Timeline` in place and stops after so many evaluations, so that the caller
 can look at the clock; called again it goes on where it stopped, and how often it is called

@@ -2,7 +2,7 @@
 
 What `simulate.throughput` works out afresh (that is the definition) is kept here in a `State`
 that a move of one unit changes in place: it visits the nets the unit touches and no others.
-Passes are 0 and 1; a PipeDream schedule has all in pass 0 (see `planners.pipeline.nets`).
+Passes are 0 and 1; a PipeDream schedule has all in pass 0 (see `planners.throughput.nets`).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ IN, OUT = 0, 1
 
 
 class PieceArrays(NamedTuple):
-    """Pieces, nets and machine; see `planners.pipeline.pieces.Pieces`. CSR as `…_offsets`.
+    """Pieces, nets and machine; see `analysis.pieces.Pieces`. CSR as `…_offsets`.
 
     Passes (ways) are 0 and 1; where they count together (PipeDream) all is in pass 0.
     """

@@ -116,7 +116,7 @@ def placement_of(
 ) -> Placement:
     """The placement with the best of three sequences.
 
-    Ops in `order`, as `kernels.batch.finish_time` takes them; by the planner's own `times`
+    Ops in `order`, as `kernels.batch.timing.finish_time` takes them; by the planner's own `times`
     (``start[op, device]`` and finish), if it has them; or by list scheduling into gaps.
     """
     device = input_devices(problem, rows)
@@ -135,7 +135,7 @@ def placement_of(
 
 
 def listed(expansion: Expansion, order: Ints) -> Ints:
-    """The sequence of `kernels.batch.finish_time`: for each op its batches, then its transfers."""
+    """The sequence of `timing.finish_time`: for each op its batches, then its transfers."""
     inner = expansion.problem
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))

@@ -3,7 +3,7 @@
 The encoding of §V-A, batched: a string's value is the time to finish all inputs with the ops in
 breadth-first topological order, and every tensor sent right after it is made. Strings with
 batch sizes that are not allowed do not arise, and one whose memory overflows is never accepted.
-Iterations, time limit, Ctrl-C and seeds are as in `planners.search`.
+Iterations, time limit, Ctrl-C and seeds are as in `planners.latency.search.strings`.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ class InvocationIp(InvocationPlanner):
     """Tarnawski et al. 2020, Fig. 3, and Fig. 4 where accelerators have several subgraphs.
 
     The search starts from the budget's start or else a plan of `annealing`, which a quarter of the
-    time goes to, and knows its latency and the bound of `bounds.invocation_path`: where the two
+    time goes to, and knows its latency and the bound of `bounds.invocation.path`: where the two
     meet there is nothing to solve. When time is up, or after Ctrl-C, the best plan so far is
     returned, with what is proved by then. The budget's listener hears nothing of the solver's.
 

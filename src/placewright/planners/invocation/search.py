@@ -113,7 +113,7 @@ class Annealing(_Search):
     its ancestors or descendants in its own subgraph, or all between it and the new one, and the
     rest of its colocation group. Rounds, each twice as long as the one before, start from the
     best slots so far; after one that brought nothing, from other orders, in rounds that are
-    longer from the first. The search ends at once where the bound (`bounds.invocation_path`) shows
+    longer from the first. The search ends at once where the bound (`bounds.invocation.path`) shows
     that nothing better is left; with a start in the budget it is not computed.
 
     Options: `iterations`: evaluations, mutations that come to nothing included; `orders`: random

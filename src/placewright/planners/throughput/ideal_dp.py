@@ -3,8 +3,8 @@
 Every contiguous split is a chain of ideals of the pieces' DAG. The planner starts from the best
 split of a few linear orders and asks whether any chain of ideals keeps all stages below that; if
 none does, it is the best. Ideals that no split below the bound can pass through are never kept,
-and the table says only how few devices do for the rest (see `kernels.ideals`,
-`kernels.ideal_dp`). All options of the objective are exact:
+and the table says only how few devices do for the rest (see `kernels.throughput.ideals`,
+`kernels.throughput.ideal_dp`). All options of the objective are exact:
 
 - ``gpipe`` asks about pairs of limits, forward and backward, until no pair with a smaller sum is
   left open;

@@ -1,7 +1,7 @@
 """Lines of pieces beside rows of devices, and the best cuts of one over the other.
 
-See `kernels.row_cuts`. A limit on the loads is lowered by bisection; rows are improved by putting
-devices elsewhere in them.
+See `kernels.throughput.row_cuts`. A limit on the loads is lowered by bisection; rows are improved
+by putting devices elsewhere in them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How the units of two devices can be shared between them, all others fixed.
 
-The tables of `kernels.max_load_pairs` for a pair of devices: units in an order in which few of
-them at a time share a net with a later one, and what each adds to the two loads.
+The tables of `kernels.throughput.max_load_pairs` for a pair of devices: units in an order in which
+few of them at a time share a net with a later one, and what each adds to the two loads.
 """
 
 from __future__ import annotations

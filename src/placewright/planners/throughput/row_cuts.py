@@ -2,9 +2,9 @@
 
 The pieces stand in a line along the data and the devices in a row of neighbours. A limit on the
 loads is lowered by bisection; whether the line can be cut so that no load exceeds it is found by
-going along both at once (`kernels.row_cuts`). Several lines and rows are tried. Different from the
-dynamic programs (`linear-dp`, `ideal-dp`) the row of the devices is given, not sought, and so it
-takes a time in proportion to the graph whatever the devices.
+going along both at once (`kernels.throughput.row_cuts`). Several lines and rows are tried.
+Different from the dynamic programs (`linear-dp`, `ideal-dp`) the row of the devices is given, not
+sought, and so it takes a time in proportion to the graph whatever the devices.
 """
 
 from __future__ import annotations

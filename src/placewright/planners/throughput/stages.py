@@ -1,7 +1,7 @@
 """What stages of a pipeline may run on, and what they are charged: the tables of the kernels.
 
 A *kind of stage* is how many devices of each class run it: one, or with replication several that
-are equally fast. `StageTables` charges a kind by rows (see `kernels.stage_loads`):
+are equally fast. `StageTables` charges a kind by rows (see `kernels.throughput.stage_loads`):
 
 | load    | rows of seconds, for each pass under ``gpipe``               |
 |---------|---------------------------------------------------------------|

@@ -53,7 +53,7 @@ class WindowTables:
         self._last: tuple[tuple[float, ...], Windows] | None = None
 
     def within(self, thresholds: Sequence[float]) -> Windows:
-        """What devices can do at most within the thresholds; see `kernels.ideals.Windows`."""
+        """What devices can do at most within the thresholds; see `ideals.Windows`."""
         asked = tuple(thresholds)  # a search asks several questions about the same ones
         if self._last is None or self._last[0] != asked:
             self._last = asked, self._windows(asked)

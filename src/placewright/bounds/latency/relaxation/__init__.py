@@ -3,10 +3,10 @@
 A graph with n ops has no schedule shorter than a part of it has, and none shorter than a chain of
 parts that must follow one another. Here such parts, the *regions* between two ops, are found from
 where paths part and meet (`candidates`); each is bounded for every pair of devices of its ends
-(`regions`), those that are the same but for their place once (`twins`). The small ones are solved,
-large ones bounded more closely (`solving`), also by which devices get a copy of the tensor that
-they begin with (`hubs`) and when it arrives, with time in slots and equal branches looked at once
-(`slots`, `forest`). Paths over ops and regions give a bound on the whole (`paths`). What is
+(`regions`), those that are the same but for their place once (`isomorphic`). The small ones are
+solved, large ones bounded more closely (`solving`), also by which devices get a copy of the tensor
+that they begin with (`fan_out`) and when it arrives, with time in slots and equal branches looked
+at once (`slots`, `forest`). Paths over ops and regions give a bound on the whole (`paths`). What is
 beside the longest such path, its load on devices and channels and the memory are priced together
 with it (`lagrangian`), in cases by the devices of ops that the path shares with what is beside it
 (`cases`).

@@ -2,9 +2,10 @@
 
 What a tensor sent once to each device costs is shared out over its readers elsewhere, so that few
 readers on a device pay a small part of it. Here cases say which devices get a copy; each is
-bounded by `kernels.bound_hub`, and the least of all cases holds. The case with the least bound is
-split by one more device, until it says all or enough cases have been looked at. From there
-`slots` goes on, which looks at when copies arrive and all else is done, but leaves out some edges.
+bounded by `kernels.latency.bound_fan_out`, and the least of all cases holds. The case with the
+least bound is split by one more device, until it says all or enough cases have been looked at. From
+there `slots` goes on, which looks at when copies arrive and all else is done, but leaves out some
+edges.
 """
 
 from __future__ import annotations

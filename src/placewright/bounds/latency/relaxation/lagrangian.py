@@ -12,10 +12,10 @@ and Σ_{o on d} m_o ≤ M_d. So for λ + Σ_d α_d + Σ_c ε_c = 1, all ≥ 0, a
                                    + Σ_d μ_d (Σ_{o on d} m_o / M_d − 1).
 
 The sum falls apart into the steps, each with the region's ops (bounded for every pair of devices
-of its ends by `kernels.bound_energy.sweep`; once for regions that are the same problem, of which
-repeated layers make many: prices are the same for all), and the *free* ops that are neither on the
-chain nor in a region. Edges that go from one part to another are left out, which only makes it
-less. The minimum over the devices of the chain's ops is a shortest path.
+of its ends by `kernels.latency.dual_ascent.sweep`; once for regions that are the same problem, of
+which repeated layers make many: prices are the same for all), and the *free* ops that are neither
+on the chain nor in a region. Edges that go from one part to another are left out, which only makes
+it less. The minimum over the devices of the chain's ops is a shortest path.
 
 *Cases.* Edges between the chain and the free ops are left out since any device of the chain's op
 would do for each. So let the device of such an op be given: the least over all its devices of

@@ -25,7 +25,7 @@ Step = tuple[int, int, int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """See `kernels.bound_paths.arrivals`."""
+    """See `kernels.latency.bound_paths.arrivals`."""
 
     network: Network
     regions: Regions

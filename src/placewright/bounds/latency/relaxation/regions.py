@@ -3,7 +3,7 @@
 For two ops u before v let the *region* (u, v) be the ops that are after u and before v on some
 path. All of them, and the transfers to, between and from them, lie between the end of u and the
 start of v in time. So the region takes no less, with u on a and v on b, than the best schedule of
-it alone for these two devices, and that is bounded by `kernels.bound_energy.window_bound`.
+it alone for these two devices, and that is bounded by `kernels.latency.dual_ascent.window_bound`.
 """
 
 from __future__ import annotations

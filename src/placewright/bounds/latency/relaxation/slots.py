@@ -1,10 +1,10 @@
 """Which devices get a copy of a region's first tensor, and when: how long the region takes then.
 
 *Cases* say which devices get a copy and within which times it arrives. For each,
-`kernels.bound_slots` tells of ever longer horizons that nothing is done before them; the least
-horizon of all cases holds. The case with the least is looked at next: if a horizon longer by its
-*stride* is not ruled out, a shorter stride is tried; if that is no gain, the case is split by one
-more device, or by the middle of the times of a copy.
+`kernels.latency.bound_slots` tells of ever longer horizons that nothing is done before them; the
+least horizon of all cases holds. The case with the least is looked at next: if a horizon longer by
+its *stride* is not ruled out, a shorter stride is tried; if that is no gain, the case is split by
+one more device, or by the middle of the times of a copy.
 """
 
 from __future__ import annotations

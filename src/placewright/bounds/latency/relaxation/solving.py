@@ -40,7 +40,7 @@ class Found:
 class Solver:
     """Raises the costs of arcs, with ever more effort for the same.
 
-    What is found holds for all twins (`twins`), and is not sought again for another of them.
+    What is found holds for all twins (`isomorphic`), and is not sought again for another of them.
     """
 
     def __init__(self, regions: Regions, budget: Budget) -> None:

@@ -17,8 +17,8 @@ means over devices and links. Placing uses each device's own.
 
 How it is solved (``-O lp=``): ``glop`` and ``highs`` solve it exactly, after ops that no
 relabelling can tell apart are merged (`Symmetry`: the 32 heads of a layer are one). ``descent``
-takes a fixed number of linear-time steps (`kernels.favourite_child.favourite_descent`) and ends
-above the optimum: by 0.01% on models of 50,000 ops that all differ, by 2% on random graphs.
+takes a fixed number of linear-time steps (`kernels.latency.favourite_child.favourite_descent`) and
+ends above the optimum: by 0.01% on models of 50,000 ops that all differ, by 2% on random graphs.
 ``auto``, the default, takes ``glop`` up to 5000 merged pairs and ``descent`` above, where simplex
 needs minutes. PDLP was tried and is not offered: long chains keep it from converging.
 """

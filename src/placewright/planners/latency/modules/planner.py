@@ -41,7 +41,7 @@ class ModuleAnnealing(LatencyPlanner):
     become the shortest have turns, in proportion to what they take of it: where most ops are
     in equal branches these are shared out by counts first, elsewhere what an engine fuses is placed
     first; then op by op from there. Where memory is short, a program chooses which plan each
-    module has (`fitting`). Goes on from the budget's start, and is never worse.
+    module has (`knapsack`). Goes on from the budget's start, and is never worse.
 
     Options: `turns`, how many in all, each of a number of evaluations, so that they give the same
     plan on every machine (60; with a time limit, no limit); `processes`, how many at a time.

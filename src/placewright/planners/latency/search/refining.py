@@ -1,7 +1,8 @@
 """Annealing over placements and orders together: what `annealing` with a free order and `lns` use.
 
-A schedule is a sequence of all ops and transfers with a device per op (`kernels.retiming`). It
-starts from a plan and improves it; how hot it starts decides how far from that plan it goes.
+A schedule is a sequence of all ops and transfers with a device per op
+(`kernels.latency.incremental`). It starts from a plan and improves it; how hot it starts decides
+how far from that plan it goes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A walk over strings of device numbers: what the planners of `planners.search` have in common.
+"""A walk over strings of device numbers: what the planners of `planners.latency.search.strings`
+have in common.
 
 A string has one device per unit; its value is the makespan of the ops in breadth-first
 topological order, each transfer sent right after its producer (DiviML §V-A).
