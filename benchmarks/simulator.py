@@ -21,8 +21,8 @@ from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster
 from placewright.costs.clusters import load_cluster
 from placewright.importers import load
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import repeat_timing
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners import create
 from placewright.planning import make_problem

@@ -20,8 +20,8 @@ from placewright.coarsen.contraction import contract
 from placewright.coarsen.sequential import ccr, sequential_groups
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder, frozen
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.sequential import cheapest_cuts, top_levels
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.planning import make_problem
 from tests import naive, naive_celeritas
 from tests.strategies import BYTES, problems

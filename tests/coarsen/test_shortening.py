@@ -12,7 +12,7 @@ from placewright.coarsen import coarsen
 from placewright.coarsen.shortening import shorten
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
-from placewright.kernels.shared.lifting import lift
+from placewright.kernels.common.lifting import lift
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement

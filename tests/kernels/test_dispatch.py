@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.dispatch import dispatch, floor_of
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.simulate.latency import dispatch_placement, time_placement
 from tests.naive_dispatch import dispatch as naive_dispatch

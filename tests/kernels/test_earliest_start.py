@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
-from placewright.kernels.shared.arrays import arrays_of
 from tests import naive
 from tests.strategies import problems
 

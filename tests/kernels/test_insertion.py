@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.insertion import insertion_schedule
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.ranks import upward_ranks
 from tests import naive
 from tests.strategies import TIMES, problems
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.budget import Budget
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import region_moves
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.dominators import dominator_tree
 from placewright.planners.base import NoRoomError
 from placewright.planners.latency.search.seeds import list_jumps, regions_of
 from placewright.planners.latency.search.strings import OnePlusOneEA

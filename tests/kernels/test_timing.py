@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.kernels.common.arrays import NOT_SENT, arrays_of
 from placewright.kernels.latency.timing import time_sequence
-from placewright.kernels.shared.arrays import NOT_SENT, arrays_of
 from tests import naive
 from tests.strategies import placements, problems, sequences
 

@@ -14,7 +14,7 @@ from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
-from placewright.kernels.shared.arrays import arrays_of
+from placewright.kernels.common.arrays import arrays_of
 from placewright.options import Options
 from placewright.planners.batch import splits as splitting
 from placewright.planners.batch.lists import (

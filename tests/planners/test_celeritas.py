@@ -11,8 +11,8 @@ from placewright.analysis.orders import ORDERS, order_named
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.adjusting import adjusting_schedule
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.planners.base import NoRoomError
 from placewright.planners.latency.construct.celeritas import (
     Celeritas,

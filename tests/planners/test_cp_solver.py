@@ -7,7 +7,7 @@ import placewright
 from placewright.solvers.cp_sat import cp_solver
 
 SOURCE = Path(placewright.__file__).parent
-HOME = SOURCE / "planners" / "cp_solver.py"
+HOME = SOURCE / "solvers" / "cp_sat.py"
 
 
 def makes_a_solver(tree):

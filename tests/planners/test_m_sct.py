@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.errors import OptionError
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
 from placewright.kernels.latency.getf import soft_longest_path
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.planners.latency.construct import favourite_child
 from placewright.planners.latency.construct.favourite_child import (
     MSct,

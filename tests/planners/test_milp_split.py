@@ -20,7 +20,7 @@ from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.latency.construct.simple import MinimumExecutionTime
-from placewright.planners.latency.exact import parallel, split
+from placewright.planners.latency.exact import cases, parallel, split
 from placewright.planners.latency.exact.diviml import DivimlMilp
 from placewright.planners.latency.exact.split import MilpSplit, is_chain
 from placewright.planners.latency.exact.split_bound import channel_bounds
@@ -67,7 +67,7 @@ def diamonds(count, **options):
 
 
 def bounds_of(modules):
-    return list(channel_bounds(modules, parallel.Solvers(parallel.Method(), 1), Budget(), _mute))
+    return list(channel_bounds(modules, parallel.Solvers(cases.Method(), 1), Budget(), _mute))
 
 
 def _mute(what, done):
@@ -140,13 +140,13 @@ def test_pins_are_respected_and_the_pinned_optimum_is_found(problem, data):
 
 def test_equal_modules_are_solved_once_and_few_pairs_of_devices_are_solved(monkeypatch):
     asked = []
-    original = parallel._Case._by_constraints
+    original = cases.Case._by_constraints
 
     def counted(case, *given):
         asked.append(case)
         return original(case, *given)
 
-    monkeypatch.setattr(parallel._Case, "_by_constraints", counted)
+    monkeypatch.setattr(cases.Case, "_by_constraints", counted)
     plan = solve(diamonds(30, contention="none"), MilpSplit(channels="1"))
     assert plan.status == "optimal"
     assert 0 < len(asked) <= 3 * 9  # the first, the last and the other diamonds
@@ -194,7 +194,7 @@ def test_the_bound_of_several_channels_is_never_above_the_optimum(problem, chann
 @pytest.mark.parametrize("channels", [2, 3])
 def test_bound_optimum_and_value_are_in_order_and_near_on_random_wiring(channels, dependency):
     problem = rwnn(f"modules=2&ops=4&channels={channels}&dependency={dependency}")
-    best = parallel.solve_exactly(problem, 60, parallel.Method())
+    best = cases.solve_exactly(problem, 60, cases.Method())
     assert best.is_proved
     plan = solve(problem, MilpSplit(channels=str(channels), max_ops="12"))
     bounds = bounds_of(split_modules(problem, channels, 12))
@@ -243,7 +243,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
     modules = split_modules(problem, 2, 12)
     slowest = int(problem.op_time.sum(axis=0).argmax())
     start = State(problem, Placement(np.full(problem.op_count, slowest, dtype=np.int32)))
-    solvers = parallel.Solvers(parallel.Method(), 1)
+    solvers = parallel.Solvers(cases.Method(), 1)
     found = list(polished(start, modules, Budget(60), solvers, _mute))
     values = [start.value, *(each.value for each in found)]
     assert values == sorted(values, reverse=True)
@@ -255,7 +255,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
 @given(tiny())
 def test_the_constraint_programme_finds_and_proves_the_optimum(problem):
     best = shortest_makespan(problem)
-    answer = parallel.solve_exactly(problem, 30, parallel.Method())
+    answer = cases.solve_exactly(problem, 30, cases.Method())
     assert answer.is_proved or not np.isfinite(best)
     if np.isfinite(best):
         assert answer.value == pytest.approx(best, rel=1e-5, abs=1e-9)
@@ -270,12 +270,12 @@ def test_the_constraint_programme_finds_and_proves_the_optimum(problem):
 def hard_parts():
     problem = rwnn("modules=4&ops=8")
     modules = split_modules(problem)
-    return [parallel.Job(subproblem(problem, modules.ops(t))) for t in range(1, 5)]
+    return [cases.Job(subproblem(problem, modules.ops(t))) for t in range(1, 5)]
 
 
 def test_two_threads_find_what_one_finds():
-    alone = parallel.Solvers(parallel.Method(), 1).solve(hard_parts(), Budget())
-    together = parallel.Solvers(parallel.Method(), 2).solve(hard_parts(), Budget())
+    alone = parallel.Solvers(cases.Method(), 1).solve(hard_parts(), Budget())
+    together = parallel.Solvers(cases.Method(), 2).solve(hard_parts(), Budget())
     for one, other in zip(alone, together, strict=True):
         assert one.value == other.value
         assert one.lower_bound == other.lower_bound
@@ -286,7 +286,7 @@ def test_ctrl_c_ends_all_threads_and_is_handed_on(monkeypatch):
     def interrupt(*given, **named):
         raise KeyboardInterrupt
 
-    solvers = parallel.Solvers(parallel.Method(), 2)
+    solvers = parallel.Solvers(cases.Method(), 2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(parallel, "wait", _after(0, interrupt, parallel.wait))
         solvers.solve(hard_parts(), Budget())
@@ -304,8 +304,8 @@ def _after(calls, then, before):
 def test_a_cutoff_leaves_the_optimum_below_it_and_excludes_what_is_not(problem, share):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0)
-    job = parallel.Job(subproblem(problem, problem.topological_order), cutoff=share * best)
-    answer = parallel.Solvers(parallel.Method(), 1).solve([job], Budget())[0]
+    job = cases.Job(subproblem(problem, problem.topological_order), cutoff=share * best)
+    answer = parallel.Solvers(cases.Method(), 1).solve([job], Budget())[0]
     assert answer.is_done(job.cutoff)
     assert answer.lower_bound <= best * (1 + 1e-9)
     if share > 1.001:
@@ -319,8 +319,8 @@ def test_a_cutoff_leaves_the_optimum_below_it_and_excludes_what_is_not(problem, 
 def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
     best = shortest_makespan(problem)
     assume(np.isfinite(best))
-    job = parallel.Job(subproblem(problem, problem.topological_order), low=share * best)
-    answer = parallel.Solvers(parallel.Method(), 1).solve([job], Budget())[0]
+    job = cases.Job(subproblem(problem, problem.topological_order), low=share * best)
+    answer = parallel.Solvers(cases.Method(), 1).solve([job], Budget())[0]
     assert answer.value == pytest.approx(best)
     assert share * best * (1 - 1e-12) <= answer.lower_bound <= best * (1 + 1e-9)
 
@@ -330,7 +330,7 @@ def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
 def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0.0)
-    chain = Chain(problem, parts_of(split_modules(problem)), parallel.Solvers(parallel.Method(), 1))
+    chain = Chain(problem, parts_of(split_modules(problem)), parallel.Solvers(cases.Method(), 1))
     chain._find_hard(list(range(len(chain.parts))), Budget())
     bound = chain.result().lower_bound
     assert bound <= best * (1 + 1e-9)
@@ -447,7 +447,7 @@ def test_after_ctrl_c_the_best_plan_so_far_is_returned(monkeypatch):
     def interrupt(*given):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parallel._Case, "_by_constraints", interrupt)
+    monkeypatch.setattr(cases.Case, "_by_constraints", interrupt)
     problem = diamonds(3, contention="none")
     plan = solve(problem, MilpSplit(channels="1"))
     assert verify(plan).ok

@@ -8,8 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.graph import GraphBuilder
+from placewright.kernels.common.arrays import arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
-from placewright.kernels.shared.arrays import arrays_with_memory
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from placewright.errors import OptionError, VerificationError
 from placewright.graph import GraphBuilder
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency import robust as kernel
 from placewright.kernels.latency.search import keep
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.planners.latency.construct.list_scheduling import Heft

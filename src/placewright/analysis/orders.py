@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.sequential import (
     breadth_first_order,
     depth_first_order,
     order_by_label,
     top_levels,
 )
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.ranks import upward_ranks
 from placewright.problem import Problem
 
 EQUAL_PATHS = 1e-9

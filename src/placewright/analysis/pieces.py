@@ -34,7 +34,7 @@ from placewright.analysis.devices import swaps_links
 from placewright.analysis.kinds import kinds
 from placewright.analysis.ties import ordered_edges, readings
 from placewright.graph import Floats, Ints
-from placewright.kernels.shared.pieces import adjacency, connected_pieces
+from placewright.kernels.common.pieces import adjacency, connected_pieces
 from placewright.problem import Problem
 
 Wide = NDArray[np.int64]

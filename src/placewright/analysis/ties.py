@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
-from placewright.kernels.shared.pieces import connected_pieces
+from placewright.kernels.common.pieces import connected_pieces
 from placewright.problem import Problem
 from placewright.units import format_bytes, listed
 

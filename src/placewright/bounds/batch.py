@@ -21,8 +21,8 @@ from placewright.bounds.bound import Bound
 from placewright.bounds.latency.paths import ROUNDING, longest_path
 from placewright.graph import Floats, Ints
 from placewright.kernels.batch.timing import batches_of
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.ranks import upward_ranks
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.problem import Problem
 
 STEPS = 80

@@ -20,7 +20,7 @@ from placewright.coarsen.contraction import merged_colocation, projected
 from placewright.coarsen.repeats import FEWEST_BLOCKS, Repeat, Whole, find_repeats
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints, frozen
-from placewright.kernels.shared.lifting import lift
+from placewright.kernels.common.lifting import lift
 from placewright.plan import Placement
 from placewright.problem import Problem
 from placewright.simulate.latency import sequence_of, time_items

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from placewright.errors import VerificationError
 from placewright.graph import Floats, Ints, given_up
+from placewright.kernels.common.arrays import NOT_SENT, arrays_of, arrays_with_memory
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.dispatch import dispatch, floor_of
 from placewright.kernels.latency.insertion import insertion_schedule
 from placewright.kernels.latency.timing import time_sequence
 from placewright.kernels.latency.within_memory import OVERFULL, time_within_memory
-from placewright.kernels.shared.arrays import NOT_SENT, arrays_of, arrays_with_memory
-from placewright.kernels.shared.ranks import upward_ranks
 from placewright.outcome import Schedule, Transfers
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from placewright.analysis.orders import cpd_topo
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import time_sequence
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement

@@ -10,10 +10,10 @@ import numpy as np
 
 from placewright.budget import Budget, Pace, Progress
 from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency import moves
 from placewright.kernels.latency import robust as kernel
 from placewright.kernels.latency.search import BEST, keep
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.latency.search.walk import space_of
 from placewright.problem import Problem

@@ -12,8 +12,8 @@ import numpy as np
 
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency import robust as kernel
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.problem import Problem
 
 DISTRIBUTIONS = ("lognormal", "uniform")

@@ -24,8 +24,8 @@ import numpy as np
 from placewright.analysis.kinds import one_of_each
 from placewright.bounds.bound import Bound, nowhere
 from placewright.graph import Floats, Ints
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.ranks import upward_ranks
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.problem import Problem
 
 STEPS = 60

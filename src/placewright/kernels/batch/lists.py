@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.batch.timing import send
+from placewright.kernels.common.arrays import NOT_SENT
+from placewright.kernels.common.gaps import earliest, occupy, room
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.shared.arrays import NOT_SENT
-from placewright.kernels.shared.gaps import earliest, occupy, room
 
 UNPLACED = -1
 

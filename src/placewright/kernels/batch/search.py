@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.batch.timing import finish_time
+from placewright.kernels.common.rows import copy_into, copy_table
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
 from placewright.kernels.latency.search import BEST, COLDEST, CURRENT
-from placewright.kernels.shared.rows import copy_into, copy_table
 
 # Annealing's changes of rows, each up to its share of the draws.
 CHUNK = 0.25  # one chunk of a unit to any device

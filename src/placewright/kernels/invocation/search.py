@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.invocation.timing import evaluate
-from placewright.kernels.shared.rows import copy_into
 
 CURRENT, BEST = 0, 1  # in State.value
 COLDEST = 1e-300  # seconds; a temperature that still divides

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.kernels.common.arrays import NOT_SENT, transfer_time
+from placewright.kernels.common.gaps import earliest, occupy, room
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.insertion import UNPLACED
-from placewright.kernels.shared.arrays import NOT_SENT, transfer_time
-from placewright.kernels.shared.gaps import earliest, occupy, room
 
 
 @inlined

@@ -28,10 +28,10 @@ import math
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into, largest_of, tilt, total_of
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.bound_paths import remainders
 from placewright.kernels.latency.dual_ascent import _longest, add_loads, delay, pair_prices, sweep
-from placewright.kernels.shared.rows import copy_into, largest_of, tilt, total_of
 
 
 @kernel(allocates=True)

@@ -32,9 +32,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into, copy_table, largest_of
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.dual_ascent import delay, pair_prices
-from placewright.kernels.shared.rows import copy_into, copy_table, largest_of
 
 ROUND = 1e-9  # of a slot, that rounding of floats may be off
 SURE = 1.0 + 1e-7

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.shared.arrays import Arrays
 
 NONE = -1
 

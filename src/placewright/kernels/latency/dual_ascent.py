@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import largest_of, tilt, total_of
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.shared.rows import largest_of, tilt, total_of
 
 
 class Part(NamedTuple):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.kernels.common.arrays import transfer_time
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.shared.arrays import transfer_time
 
 
 @inlined

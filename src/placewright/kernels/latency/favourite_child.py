@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.kernels.common.arrays import transfer_time
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.earliest_start import heap_pop, heap_push
 from placewright.kernels.latency.getf import soft_longest_path
-from placewright.kernels.shared.arrays import transfer_time
 
 NONE = -1
 LEAST = 1e-6  # what a pair saves does not sink below, so that it can come back

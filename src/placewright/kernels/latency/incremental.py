@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.moves import assign
 from placewright.kernels.latency.within_memory import if_memory_counts
-from placewright.kernels.shared.rows import copy_into
 
 STRIDE = 16
 CURRENT, BEST = 0, 1  # in Timeline.value

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import (
     MOVED,
@@ -31,7 +32,6 @@ from placewright.kernels.latency.moves import (
     take_back,
 )
 from placewright.kernels.latency.multilevel_timing import CHECKPOINT, restore, settle, window
-from placewright.kernels.shared.rows import copy_into
 
 CURRENT, BEST, SETTLED = 0, 1, 2  # in State.value
 INDIFFERENT = 1e-9  # of the makespan: a change of less is none

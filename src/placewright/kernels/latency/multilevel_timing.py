@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from placewright.kernels.common.arrays import NOT_SENT
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.shared.arrays import NOT_SENT
-from placewright.kernels.shared.rows import copy_into
 
 CHECKPOINT = 32  # ranks from one checkpoint to the next
 ROUNDING = 1e-9  # of the makespan: who has less slack is critical

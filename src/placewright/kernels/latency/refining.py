@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from placewright.kernels.common.rows import largest_of
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.incremental import (
     CURRENT,
@@ -32,7 +33,6 @@ from placewright.kernels.latency.order_moves import (
     undo_order,
 )
 from placewright.kernels.latency.within_memory import if_memory_counts
-from placewright.kernels.shared.rows import largest_of
 
 COLDEST = 1e-300  # seconds; a temperature that still divides
 CRITICAL_SHARE = 0.5  # of the draws: ops on a longest path

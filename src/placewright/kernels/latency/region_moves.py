@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import has_room, mutate, take_back
 from placewright.kernels.latency.timing import time_sequence
-from placewright.kernels.shared.rows import copy_into
 
 TREES = 4
 BEHIND, BEFORE, BESIDE = TREES, TREES + 1, TREES + 2

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import kernel
 from placewright.kernels.latency.moves import (
     assign,
@@ -24,7 +25,6 @@ from placewright.kernels.latency.moves import (
 )
 from placewright.kernels.latency.timing import time_sequence
 from placewright.kernels.latency.within_memory import OVERFULL, if_memory_counts
-from placewright.kernels.shared.rows import copy_into
 
 CURRENT, BEST = 0, 1  # in State.value
 POSITION, SINCE, CHOSEN = 0, 1, 2  # in the scan of `descend`

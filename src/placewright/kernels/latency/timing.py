@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.kernels.common.arrays import NOT_SENT
 from placewright.kernels.compiled import kernel
-from placewright.kernels.shared.arrays import NOT_SENT
 
 
 @kernel

@@ -14,10 +14,10 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
+from placewright.kernels.common.arrays import NOT_SENT
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.earliest_start import heap_pop, heap_push
 from placewright.kernels.latency.timing import time_sequence
-from placewright.kernels.shared.arrays import NOT_SENT
 
 OVERFULL = 1e100
 """Seconds, at least, of a sequence that does not fit; more the sooner it comes to a halt."""

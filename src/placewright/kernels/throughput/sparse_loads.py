@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.shared.rows import copy_into
 from placewright.kernels.throughput.net_costs import (
     combined,
     direct_seconds,

@@ -12,7 +12,7 @@ from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.kernels.batch.lists import list_batches
 from placewright.kernels.batch.timing import batches_of
-from placewright.kernels.shared.arrays import arrays_of
+from placewright.kernels.common.arrays import arrays_of
 from placewright.planners.base import Proposal
 from placewright.planners.batch.rows import Draft, fill, placement_of
 from placewright.planners.batch.splits import split_seconds

@@ -13,8 +13,8 @@ from placewright.budget import Budget, Pace, Reporter
 from placewright.graph import Ints
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.search import BEST, CURRENT
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planners.batch.rows import never_worse, placement_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from placewright.analysis.nets import LOADS
 from placewright.analysis.pieces import Pieces, Wide, directions, pieces_of
 from placewright.graph import Floats, Ints
-from placewright.kernels.shared.pieces import connected_pieces
+from placewright.kernels.common.pieces import connected_pieces
 from placewright.kernels.throughput.piece_arrays import PieceArrays
 from placewright.kernels.throughput.sparse_loads import SparseState, new_state, value
 from placewright.planners.throughput.splits import by_layers, depth_first_orders

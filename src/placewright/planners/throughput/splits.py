@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.analysis.pieces import Pieces, Wide
+from placewright.kernels.common.pieces import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
-from placewright.kernels.shared.pieces import adjacency
 from placewright.kernels.throughput.line_dp import best_cuts
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.plan import Placement

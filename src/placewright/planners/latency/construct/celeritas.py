@@ -25,8 +25,8 @@ from placewright.coarsen.sequential import (
 )
 from placewright.errors import OptionError
 from placewright.graph import Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.adjusting import adjusting_schedule
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal, no_room
 from placewright.planners.latency.construct.simple import fastest_first

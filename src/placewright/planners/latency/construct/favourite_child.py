@@ -38,9 +38,9 @@ from placewright.analysis.orders import mean_edge_time, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Flags, Floats, Ints, frozen
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
 from placewright.kernels.latency.getf import sweep_colours
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem

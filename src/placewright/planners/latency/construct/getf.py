@@ -39,9 +39,9 @@ import numpy as np
 from placewright.analysis.orders import mean_edge_time, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.graph import Flags, Floats, Ints, frozen
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
 from placewright.kernels.latency.getf import assignment_descent, dual_value
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.planners.latency.construct.favourite_child import (

@@ -9,8 +9,8 @@ import numpy as np
 from placewright.analysis.orders import m_topo, mean_edge_time, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.graph import Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem

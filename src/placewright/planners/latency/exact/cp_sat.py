@@ -16,7 +16,7 @@ from placewright.formulations.latency.cp_frame import Frame, whole
 from placewright.formulations.latency.cp_model import Answer, Effort, Model, Times
 from placewright.formulations.latency.incumbent import Incumbent, fitting, longest
 from placewright.graph import Floats
-from placewright.kernels.shared.arrays import NOT_SENT
+from placewright.kernels.common.arrays import NOT_SENT
 from placewright.plan import Placement
 from placewright.planners.base import (
     LatencyPlanner,

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.graph import Ints
+from placewright.kernels.common.arrays import Arrays, arrays_with_memory
+from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import refining as kernel
 from placewright.kernels.latency.incremental import BEST, CURRENT, STRIDE, Timeline, begin
 from placewright.kernels.latency.order_moves import Structure
-from placewright.kernels.shared.arrays import Arrays, arrays_with_memory
-from placewright.kernels.shared.dominators import dominator_tree
 from placewright.plan import Placement
 from placewright.planners.latency.search.walk import space_of
 from placewright.problem import Problem

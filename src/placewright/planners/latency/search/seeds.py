@@ -20,12 +20,12 @@ from placewright.budget import Budget, Pace, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.dominators import dominator_tree
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency import moves
 from placewright.kernels.latency import region_moves as kernel
 from placewright.kernels.latency.sequential import top_levels
-from placewright.kernels.shared.arrays import arrays_of
-from placewright.kernels.shared.dominators import dominator_tree
-from placewright.kernels.shared.ranks import upward_ranks
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, whole_number
 from placewright.planners.latency.construct.simple import SingleDevice

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Flags, Floats, Ints
+from placewright.kernels.common.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
-from placewright.kernels.shared.arrays import NOT_SENT, arrays_with_memory
 from placewright.plan import Placement
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, sequence_of, time_items

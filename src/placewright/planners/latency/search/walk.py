@@ -16,9 +16,9 @@ from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.formulations.latency.incumbent import fitting
 from placewright.graph import Ints
+from placewright.kernels.common.arrays import arrays_of, arrays_with_memory
 from placewright.kernels.latency import moves
 from placewright.kernels.latency import search as kernel
-from placewright.kernels.shared.arrays import arrays_of, arrays_with_memory
 from placewright.plan import Placement
 from placewright.problem import Problem
 from placewright.simulate.latency import time_placement

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from placewright.coarsen.contraction import merged_colocation
 from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.multilevel_matching import ordered
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.problem import Problem
 
 

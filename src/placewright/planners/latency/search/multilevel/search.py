@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Ints
+from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency import moves
 from placewright.kernels.latency import multilevel_search as kernel
 from placewright.kernels.latency import multilevel_timing as timing
-from placewright.kernels.shared.arrays import arrays_of
 from placewright.plan import Placement
 from placewright.planners.latency.search.multilevel.clusters import clusters_of
 from placewright.planners.latency.search.walk import breadth_first_sequence, space_of, state_of

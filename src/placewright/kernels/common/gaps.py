@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.kernels.common.rows import copy_into, largest_of
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.shared.rows import copy_into, largest_of
 
 
 @inlined

@@ -1,0 +1,94 @@
+"""How kernels are compiled: what is refused, and that processes do not mix kernels up."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numba
+import numpy as np
+import pytest
+from numba.core.errors import TypingError
+
+from placewright.kernels.compiled import inner, kernel
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+
+
+def test_a_kernel_that_returns_what_it_was_lent_is_refused():
+    @kernel(cache=False)
+    def same(values):
+        return values
+
+    with pytest.raises(TypingError, match=r"kernel same returns an array.*allocates=True"):
+        same(np.zeros(3))
+
+
+def test_a_kernel_that_gets_an_array_from_another_is_refused():
+    @inner(cache=False, allocates=True)
+    def made(count):
+        return np.ones(count)
+
+    @kernel(cache=False)
+    def total(count):
+        return made(count)[0]
+
+    with pytest.raises(TypingError, match=r"kernel total.*allocates=True"):
+        total(3)
+
+
+def test_one_that_says_so_is_compiled():
+    @inner(cache=False, allocates=True)
+    def made(count):
+        return np.ones(count)
+
+    @kernel(cache=False, allocates=True)
+    def total(count):
+        return made(count).sum()
+
+    assert total(3) == 3.0
+
+
+SOURCE = """\
+import sys
+import time
+
+import numpy as np
+
+from placewright.kernels.compiled import kernel
+
+
+@kernel
+def largest(values):
+    found = values[0]
+    for value in values:
+        found = max(found, value)
+    return found
+
+
+types = sys.argv[1].split(",")
+while time.time() < float(sys.argv[2]):  # all at the same time
+    pass
+for each in types:
+    assert largest(np.arange(5).astype(each)) == 4
+print(sum(largest.stats.cache_hits.values()))
+"""
+
+
+def test_processes_that_compile_one_kernel_at_once_keep_each_its_own(tmp_path):
+    (tmp_path / "largest.py").write_text(SOURCE)
+    types = ["int64", "int32", "float64", "float32"]
+
+    def start(these, at):
+        return subprocess.Popen(
+            [sys.executable, "largest.py", ",".join(these), str(at)],
+            cwd=tmp_path,
+            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    at_once = [start([each], time.time() + 8.0) for each in types]
+    assert [each.wait() for each in at_once] == [0] * len(types)
+    after = start(types, 0.0)
+    assert (after.communicate()[0].strip(), after.returncode) == (str(len(types)), 0)
