@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import hubs, slots
+from placewright.bounds.latency.relaxation import fan_out, slots
 from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies
 from placewright.bounds.latency.relaxation.forest import forest_of
 from placewright.bounds.latency.relaxation.network import network_of
@@ -125,7 +125,7 @@ def attention(name="gpt3-330m"):
     regions = Regions.of(network)
     for region in np.argsort(-regions.count).tolist():
         ops = regions.ops(region)
-        hub = hubs.hub_of(network, ops, regions.part(ops))
+        hub = fan_out.hub_of(network, ops, regions.part(ops))
         if hub is not None:
             return network, hub
     raise AssertionError("no region begins with a tensor that many read")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import hubs, lagrangian, prove, slots, warm_up_bounds
+from placewright.bounds.latency.relaxation import lagrangian, prove, slots, warm_up_bounds
 from placewright.bounds.latency.relaxation.candidates import candidates
 from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.latency.relaxation.isomorphic import by_first
@@ -83,7 +83,12 @@ def of_equal_devices(problem):
 
 def looking_closely():
     """All that is for large regions is done to small ones."""
-    names = ("regions.LARGE", "solving.MOST_SEARCHED", "paths.MOST_SEARCHED", "hubs.FEWEST_READERS")
+    names = (
+        "regions.LARGE",
+        "solving.MOST_SEARCHED",
+        "paths.MOST_SEARCHED",
+        "fan_out.FEWEST_READERS",
+    )
     values = (2, 0, 0, 2)
     return [
         mock.patch(f"placewright.bounds.latency.relaxation.{name}", value)

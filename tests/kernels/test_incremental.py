@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.kernels.latency import rearranging, refining, retiming
+from placewright.kernels.latency import incremental, order_moves, refining
 from placewright.kernels.latency.within_memory import value_within_memory
 from placewright.planners.base import NoRoomError
 from placewright.planners.latency.search.refining import Refinement
@@ -64,19 +64,19 @@ def value_of(refinement):
 def change(refinement, ordered):
     """Make a random change: (extent or None, how many units changed)."""
     r, t = refinement, refinement.timeline
-    t.counts[retiming.SAVED] = 0
+    t.counts[incremental.SAVED] = 0
     if ordered == "op":
         op = int(r.rng.integers(r.problem.op_count))
-        found, count = rearranging.reorder_op(r.arrays, t, r.rng, op), 0
+        found, count = order_moves.reorder_op(r.arrays, t, r.rng, op), 0
     elif ordered == "edge":
         if not r.problem.edge_count:
             return None, 0
         edge = int(r.rng.integers(r.problem.edge_count))
-        found, count = rearranging.reorder_edge(r.arrays, t, r.rng, edge), 0
+        found, count = order_moves.reorder_edge(r.arrays, t, r.rng, edge), 0
     else:
         op = r.rng.integers(r.problem.op_count, dtype=np.int32)  # as units name their ops
-        count = rearranging.redevice(r.arrays, r.space, r.structure, t, r.rng, op)
-        found = rearranging.extent(r.arrays, r.space, t, count) if count else (-1, -1, -1)
+        count = order_moves.redevice(r.arrays, r.space, r.structure, t, r.rng, op)
+        found = order_moves.extent(r.arrays, r.space, t, count) if count else (-1, -1, -1)
     return (None if found[0] < 0 else found), count
 
 
@@ -88,25 +88,25 @@ def test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back(refine
     r, t = refinement, refinement.timeline
     for kind in kinds:
         if data.draw(st.booleans()):
-            retiming.find_tails(r.arrays, t)
+            incremental.find_tails(r.arrays, t)
         before = snapshot(r)
         extent, count = change(r, kind)
         if extent is None:
             continue
         expected = makespan(r)
         limit = data.draw(st.sampled_from([r.value * 0.9, r.value, r.value * 1.1, 1e9]))
-        value = retiming.retime(r.arrays, t, *extent, limit)
+        value = incremental.retime(r.arrays, t, *extent, limit)
         if expected > limit:
-            assert value == retiming.REJECTED
+            assert value == incremental.REJECTED
         else:
             assert value == expected
-        if value < retiming.REJECTED and data.draw(st.booleans()):
-            retiming.commit(t, extent[1], value)
+        if value < incremental.REJECTED and data.draw(st.booleans()):
+            incremental.commit(t, extent[1], value)
             assert_consistent(r)
             continue
-        retiming.forget(t)
-        rearranging.undo_devices(r.space, t, count)
-        rearranging.undo_order(t)
+        incremental.forget(t)
+        order_moves.undo_devices(r.space, t, count)
+        order_moves.undo_order(t)
         for name, array in snapshot(r).items():
             assert array == pytest.approx(before[name], abs=1e-9 if name == "free" else 0), name
 
@@ -117,8 +117,8 @@ def test_a_changed_order_is_still_topological(refinement, kinds):
     for kind in kinds:
         extent, _ = change(r, kind)
         if extent is not None:
-            value = retiming.retime(r.arrays, r.timeline, *extent, 1e9)
-            retiming.commit(r.timeline, extent[1], value)
+            value = incremental.retime(r.arrays, r.timeline, *extent, 1e9)
+            incremental.commit(r.timeline, extent[1], value)
         position = r.timeline.position
         at = position[problem.op_count :]
         assert (position[problem.edge_producer] < at).all()
@@ -164,7 +164,7 @@ def from_op(problem, item):
 @given(refinements())
 def test_tails_are_the_longest_paths_to_the_end(refinement):
     r, t = refinement, refinement.timeline
-    retiming.find_tails(r.arrays, t)
+    incremental.find_tails(r.arrays, t)
     n = r.problem.op_count
     op_tail, edge_tail = longest_paths(r.problem, t.device, t.sequence.tolist())
     assert t.tail[:n].tolist() == pytest.approx([op_tail[op] for op in range(n)])
