@@ -172,7 +172,7 @@ def between_two_ends(problem, data):
     ops = np.arange(1, network.count - 1)
     part = network.part(ops, (1, network.count - 2))
     part.closed[[0, -1]] = 0.0
-    with mock.patch.object(hubs, "FEWEST_READERS", 2):
+    with mock.patch.object(fan_out, "FEWEST_READERS", 2):
         return problem, first, last, network, ops, hub_of(network, ops, part)
 
 
@@ -280,7 +280,7 @@ def test_each_layer_adds_as_much_to_the_bound():
 
 def test_a_rehearsal_runs_every_kernel(monkeypatch):
     ran = []
-    monkeypatch.setattr(hubs, "case_bound", lambda *_: ran.append("case") or 1.0)
+    monkeypatch.setattr(fan_out, "case_bound", lambda *_: ran.append("case") or 1.0)
     monkeypatch.setattr(slots, "slots_bound", lambda *_: ran.append("slots") or (0.0, 1))
     monkeypatch.setattr(lagrangian, "pair_energies", lambda *_: ran.append("energies"))
     warm_up_bounds(model(1))
