@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import lagrangian, prove, slots, warm_up_bounds
+from placewright.bounds.latency.relaxation import fan_out, lagrangian, prove, slots, warm_up_bounds
 from placewright.bounds.latency.relaxation.candidates import candidates
 from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
 from placewright.bounds.latency.relaxation.isomorphic import by_first
