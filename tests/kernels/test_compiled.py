@@ -1,15 +1,18 @@
 """How kernels are compiled: what is refused, and that processes do not mix kernels up."""
 
+import ast
 import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numba
 import numpy as np
 import pytest
 from numba.core.errors import TypingError
 
+import placewright.kernels
 from placewright.kernels.compiled import inner, kernel
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
@@ -49,12 +52,37 @@ def test_one_that_says_so_is_compiled():
     assert total(3) == 3.0
 
 
+COUNT_REFERENCES = {"min", "max", "any", "all"}
+"""What numba compiles in a kernel that counts none only where another kernel asked first."""
+
+
+def kernels():
+    for path in Path(placewright.kernels.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.decorator_list:
+                yield path.name, node
+
+
+def test_kernels_that_count_no_references_call_nothing_that_may():
+    found = [
+        (file, kernel.name, ast.unparse(call))
+        for file, kernel in kernels()
+        if not any("allocates=True" in ast.unparse(each) for each in kernel.decorator_list)
+        for call in ast.walk(kernel)
+        if isinstance(call, ast.Call)
+        and isinstance(call.func, ast.Attribute)
+        and call.func.attr in COUNT_REFERENCES
+    ]
+    assert found == []
+
+
 SOURCE = """\
 import sys
 import time
 
 import numpy as np
 
+import placewright.kernels
 from placewright.kernels.compiled import kernel
 
 

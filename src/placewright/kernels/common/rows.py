@@ -31,6 +31,26 @@ def largest_of(values):
 
 
 @inner
+def smallest_of(values):
+    """What `values.min()` does, for a row that is not empty."""
+    smallest = values[0]
+    for value in values[1:]:
+        smallest = min(smallest, value)
+    return smallest
+
+
+@inner
+def least_of(table):
+    """Row and column of the least entry of a table, the first of several."""
+    at_row, at_column = 0, 0
+    for row in range(len(table)):
+        for column in range(table.shape[1]):
+            if table[row, column] < table[at_row, at_column]:
+                at_row, at_column = row, column
+    return at_row, at_column
+
+
+@inner
 def total_of(values):
     """What `values.sum()` does."""
     total = 0.0

@@ -32,7 +32,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.kernels.common.rows import copy_into, copy_table, largest_of
+from placewright.kernels.common.rows import (
+    copy_into,
+    copy_table,
+    largest_of,
+    least_of,
+    smallest_of,
+)
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.dual_ascent import delay, pair_prices
 
@@ -303,10 +309,11 @@ def _fill(forest, routes, first, last, copies, on_device, on_route, memory, hori
                     for k in range(slots):
                         row[k] += rows[1, k]
         if forest.parent[op] < 0:
-            least = table[op].min()
+            d, k = least_of(table[op])
+            least = table[op, d, k]
             if last >= 0:
                 _hand_on(forest, routes, on_route, table, slot, op, last, cost, rows[1])
-                least = rows[1].min()
+                least = smallest_of(rows[1])
             total += forest.times[op] * least
     return total
 
@@ -320,8 +327,8 @@ def _use_of(forest, routes, first, last, copies, on_route, horizon, table, use, 
         up = forest.parent[op]
         d, until = (last, slots - 1) if up < 0 else (spot[up, 0], spot[up, 1])
         if d < 0:
-            at = table[op].argmin()
-            where, k, sent_at = at // slots, at % slots, -1
+            where, k = least_of(table[op])
+            sent_at = -1
         else:
             where, k, sent_at = _find(forest, routes, on_route, table, slot, op, d, until, cost)
         spot[op, 0], spot[op, 1] = where, k
