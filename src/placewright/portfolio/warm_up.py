@@ -177,7 +177,7 @@ def _marker(objective: str, member: Member) -> Path:
 @cache
 def _kernels() -> str:
     """Changes with the sources of kernels, the compiler and the interpreter."""
-    sources = sorted((Path(__file__).parents[1] / "kernels").glob("*.py"))
+    sources = sorted((Path(__file__).parents[1] / "kernels").rglob("*.py"))
     times = [f"{each.name} {each.stat().st_mtime_ns}" for each in sources]
     return " ".join([version("numba"), sys.version, *times])
 
