@@ -50,13 +50,14 @@ from default_reference import Reference, key_of
 from rich.console import Console
 from rich.table import Table
 
+from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.planning import make_problem, plan_problem
 from placewright.portfolio import Event, Limits, best_proposal
-from placewright.portfolio.members import MEMBERS
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
 from placewright.simulate import evaluate
+from placewright.system.references import referred
 
 SECTIONS = ("moirai", "invocation", "rwnn", "zoo", "kill")
 PORTS = {"contention": "port", "transfer_unit": "edge"}
@@ -222,7 +223,7 @@ def warm_up(sections: list[str]) -> None:
         problem = pickle.loads(pickle.dumps(problem))  # as workers have it
         found = best_proposal(problem, Limits(WARM_UP_SECONDS), processes=1).placement
         value = evaluate(problem, found).value
-        for member, start in product(MEMBERS[objective], (None, found)):
+        for member, start in product(referred(OBJECTIVES[objective].members), (None, found)):
             options = dict(member.options)
             task = Task(0, member, options, WARM_UP_SECONDS, 0, start, value)
             perform(problem, task, lambda message: None)

@@ -7,23 +7,13 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from placewright.errors import OptionError
+from placewright.objectives import OBJECTIVES
 
-Objective = Literal["latency", "invocation-latency", "throughput", "batch-throughput"]
 TransferUnit = Literal["tensor", "edge"]
 Contention = Literal["none", "port", "link"]
 Memory = Literal["resident", "peak"]
 Load = Literal["sum", "overlap", "duplex"]
 PipelineSchedule = Literal["pipedream", "gpipe"]
-
-OBJECTIVES: tuple[str, ...] = get_args(Objective)
-
-OPTIONS_OF: Mapping[str, tuple[str, ...]] = {
-    "latency": ("transfer_unit", "contention", "memory"),
-    "invocation-latency": ("subgraphs",),
-    "throughput": ("load", "contiguous", "schedule", "replicate"),
-    "batch-throughput": ("transfer_unit", "contention", "batch"),
-}
-"""The options that mean something for an objective; the others keep their defaults."""
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "transfer_unit": get_args(TransferUnit),
@@ -37,7 +27,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Options:
-    """What is minimised. `OPTIONS_OF` says which options belong to which objective.
+    """What is minimised. `objectives.OBJECTIVES` says which options belong to which objective.
 
     Objective ``latency`` (of one input), and ``batch-throughput`` where noted:
 
@@ -88,13 +78,14 @@ class Options:
                     f"{_written(name)} is '{getattr(self, name)}'; give true or false"
                 )
         for field in fields(self):
-            used = field.name in ("objective", *OPTIONS_OF[self.objective])
+            used = field.name in ("objective", *OBJECTIVES[self.objective].options)
             if not used and getattr(self, field.name) != field.default:
                 raise OptionError(_misplaced(field.name, self.objective))
 
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""
-        return {name: getattr(self, name) for name in ("objective", *OPTIONS_OF[self.objective])}
+        names = ("objective", *OBJECTIVES[self.objective].options)
+        return {name: getattr(self, name) for name in names}
 
 
 def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
@@ -106,12 +97,13 @@ def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     wanted = {name: value for name, value in given.items() if value is not None}
     objective = wanted.get("objective", own.get("objective", "latency"))
     check_objective(objective)
-    fitting = {name: own[name] for name in own if name in OPTIONS_OF[objective]}
+    options = OBJECTIVES[objective].options
+    fitting = {name: own[name] for name in own if name in options}
     for name in wanted:
         if name not in Options.__dataclass_fields__:
-            known = ", ".join(_written(each) for each in OPTIONS_OF[objective])
+            known = ", ".join(_written(each) for each in options)
             raise OptionError(f"no option '{name}'; objective {objective} has {known}")
-        if name != "objective" and name not in OPTIONS_OF[objective]:
+        if name != "objective" and name not in options:
             raise OptionError(_misplaced(name, objective))
     return Options(**{**fitting, **wanted, "objective": objective})
 
@@ -123,7 +115,7 @@ def check_objective(name: str) -> None:
 
 
 def _misplaced(name: str, objective: str) -> str:
-    owners = [owner for owner, options in OPTIONS_OF.items() if name in options]
+    owners = [owner for owner, row in OBJECTIVES.items() if name in row.options]
     return (
         f"option {_written(name)} belongs to objective {' and '.join(owners)}, not to "
         f"{objective}; leave it out or choose another objective"

@@ -7,19 +7,22 @@
 | invocation-latency   | `Invocations`   | when each accelerator is invoked for which subgraph     |
 | batch-throughput     | `BatchSchedule` | when each batch and transfer starts and ends            |
 
-Seconds everywhere; arrays are read-only. `value` is what the objective minimises.
+Seconds everywhere; arrays are read-only. Of each `value` is what the objective minimises,
+`device_load` how long devices are busy, `to_document` what a plan file holds, which `read` takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
 from placewright.errors import GraphError
 from placewright.graph import Floats, Ints, frozen
+
+if TYPE_CHECKING:
+    from placewright.problem import Problem
 
 FORWARD, BACKWARD = 0, 1
 
@@ -86,6 +89,13 @@ class Schedule:
     def value(self) -> float:
         return self.makespan
 
+    def device_load(self, problem: Problem, device: Ints) -> Floats:
+        return _compute(problem, device)
+
+    @classmethod
+    def read(cls, content: dict[str, Any], value: float) -> Self:
+        return cls(content["op_start"], content["op_finish"], Transfers(**content["transfers"]))
+
     def to_document(self) -> dict[str, Any]:
         return {
             "op_start": self.op_start.tolist(),
@@ -113,6 +123,13 @@ class Loads:
     def __post_init__(self) -> None:
         for name in ("compute", "incoming", "outgoing", "sync", "load"):
             object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+
+    def device_load(self, problem: Problem, device: Ints) -> Floats:
+        return self.load
+
+    @classmethod
+    def read(cls, content: dict[str, Any], value: float) -> Self:
+        return cls(**content, value=value)
 
     def to_document(self) -> dict[str, Any]:
         names = ("compute", "incoming", "outgoing", "sync", "load")
@@ -153,6 +170,13 @@ class Invocations:
     @property
     def value(self) -> float:
         return float(self.op_finish.max())
+
+    def device_load(self, problem: Problem, device: Ints) -> Floats:
+        return _compute(problem, device)
+
+    @classmethod
+    def read(cls, content: dict[str, Any], value: float) -> Self:
+        return cls(content["op_finish"], InvocationTable(**content["invocations"]))
 
     def to_document(self) -> dict[str, Any]:
         return {
@@ -208,30 +232,23 @@ class BatchSchedule:
     def value(self) -> float:
         return float(self.batches.finish.max())
 
+    def device_load(self, problem: Problem, device: Ints) -> Floats:
+        batches = self.batches
+        busy = np.bincount(batches.device, batches.finish - batches.start, problem.device_count)
+        return busy.astype(np.float64)
+
+    @classmethod
+    def read(cls, content: dict[str, Any], value: float) -> Self:
+        return cls(Batches(**content["batches"]), BatchTransfers(**content["transfers"]))
+
     def to_document(self) -> dict[str, Any]:
         return {"batches": self.batches.to_document(), "transfers": self.transfers.to_document()}
 
 
 Outcome = Schedule | Loads | Invocations | BatchSchedule
 
-KEYS: Mapping[str, str] = {
-    "latency": "schedule",
-    "throughput": "loads",
-    "invocation-latency": "invocations",
-    "batch-throughput": "batches",
-}
-"""Objective → the key of its outcome in a plan file."""
 
-
-def read_outcome(key: str, entry: Any, value: float) -> Outcome:
-    """The outcome of a plan file from its validated entry; `value` is the plan's."""
-    content = entry.model_dump()
-    if key == "schedule":
-        return Schedule(
-            content["op_start"], content["op_finish"], Transfers(**content["transfers"])
-        )
-    if key == "loads":
-        return Loads(**content, value=value)
-    if key == "invocations":
-        return Invocations(content["op_finish"], InvocationTable(**content["invocations"]))
-    return BatchSchedule(Batches(**content["batches"]), BatchTransfers(**content["transfers"]))
+def _compute(problem: Problem, device: Ints) -> Floats:
+    """`[device]` seconds of the ops there."""
+    times = problem.op_time[np.arange(problem.op_count), device]
+    return np.bincount(device, times, problem.device_count).astype(np.float64)

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from placewright.graph import Floats, Ints, ReadOnly, frozen
-from placewright.outcome import BatchSchedule, Loads, Outcome, Schedule
+from placewright.objectives import OBJECTIVES
+from placewright.outcome import Outcome, Schedule
 from placewright.problem import Problem
 from placewright.stored import Stored
 
@@ -108,25 +109,16 @@ class Plan(Stored):
         Inputs per second where it is not known how many samples one has
         (`Problem.input_samples`).
         """
-        inputs = {"throughput": 1, "batch-throughput": self.problem.options.batch}
-        count = inputs.get(self.problem.options.objective)
-        if count is None:
+        options = self.problem.options
+        if not OBJECTIVES[options.objective].is_rate:
             return None
-        count *= self.problem.input_samples or 1
+        count = options.batch * (self.problem.input_samples or 1)
         return count / self.value if self.value else float("inf")
 
     @property
     def device_load(self) -> Floats:
         """`[device]` seconds that it is busy: computing, and for ``throughput`` all its load."""
-        problem, device = self.problem, self.placement.device
-        if isinstance(self.outcome, Loads):
-            return self.outcome.load
-        if isinstance(self.outcome, BatchSchedule):
-            batches = self.outcome.batches
-            busy = batches.finish - batches.start
-            return np.bincount(batches.device, busy, problem.device_count).astype(np.float64)
-        times = problem.op_time[np.arange(problem.op_count), device]
-        return np.bincount(device, times, problem.device_count).astype(np.float64)
+        return self.outcome.device_load(self.problem, self.placement.device)
 
     @property
     def device_ops(self) -> list[Ints]:

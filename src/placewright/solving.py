@@ -23,9 +23,11 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
+from placewright.objectives import OBJECTIVES
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
+from placewright.system.references import referred
 from placewright.units import listed
 from placewright.verify import verify
 
@@ -118,10 +120,8 @@ def solve(
 def check_feasible(problem: Problem) -> None:
     """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
     problem.check_feasible()
-    if problem.options.objective == "throughput" and problem.options.contiguous:
-        from placewright.analysis.ties import check_room
-
-        check_room(problem)
+    if check := OBJECTIVES[problem.options.objective].check:
+        referred(check)(problem)
 
 
 def compare(
@@ -398,7 +398,7 @@ def _overheard(problem: Problem, contraction: Coarser | None, budget: Budget) ->
         return budget
     start = budget.start
     if contraction is not None and start is not None:
-        start = contraction.project(start) if problem.options.objective == "latency" else None
+        start = contraction.project(start) if _has_sequence(problem) else None
     return replace(budget, start=start, listener=_Expanding(problem, contraction, budget.listener))
 
 
@@ -437,11 +437,16 @@ def _expand(
     if contraction is None:
         return placement, evaluate(problem, placement)
     kept = contraction.expand(placement)
-    if kept.sequence is None or problem.options.objective != "latency":
+    if kept.sequence is None or not _has_sequence(problem):
         kept = replace(kept, sequence=None)
         return kept, evaluate(problem, kept)
     timed = [(each, evaluate(problem, each)) for each in (kept, replace(kept, sequence=None))]
     return min(timed, key=lambda pair: pair[1].value)
+
+
+def _has_sequence(problem: Problem) -> bool:
+    """Whether a placement for the objective may say the order of ops and transfers."""
+    return "sequence" in OBJECTIVES[problem.options.objective].placement_fields
 
 
 def _with_room(

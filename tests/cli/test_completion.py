@@ -21,6 +21,7 @@ from placewright.costs.clusters import preset_names, presets
 from placewright.costs.roofline import Optimizer
 from placewright.formats.schema import FORMATS
 from placewright.importers import zoo
+from placewright.objectives import OBJECTIVES
 from tests.cli.running import run
 
 ZOO = [f"zoo:{entry.name}" for entry in zoo.entries()]
@@ -53,7 +54,7 @@ def names_of(objective: str) -> list[str]:
 # -- names -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("objective", options.OBJECTIVES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("command", ["plan", "sweep"])
 def test_planners_are_those_of_the_objective_given(command: str, objective: str):
     assert offered(command, "m", "--objective", objective, "-p", "") == names_of(objective)
@@ -117,7 +118,7 @@ def test_where_no_name_fits_files_are_left_to_the_shell(words: tuple[str, ...]):
 
 
 CHOICES = {
-    "--objective": options.OBJECTIVES,
+    "--objective": tuple(OBJECTIVES),
     "--transfer-unit": get_args(options.TransferUnit),
     "--contention": get_args(options.Contention),
     "--memory": get_args(options.Memory),
@@ -193,7 +194,7 @@ def test_a_value_that_a_command_would_refuse_does_not_disturb():
         (("plan", "zoo", ":", "gpt2", "-p", "get"), ["getf"]),
         (("plan", "zoo", ":", "gpt2?layers", "=", "2", "-p", "get"), ["getf"]),
         (("plan", "m", "--objective", "=", "thr"), ["throughput"]),
-        (("plan", "m", "--objective", "="), list(options.OBJECTIVES)),
+        (("plan", "m", "--objective", "="), list(OBJECTIVES)),
         (("plan", "m", "-O", "iterations", "=", "3", "-p", "get"), ["getf"]),
         (("plan", "torch", ":", "a.b", ":", "f"), []),
     ],

@@ -99,6 +99,8 @@ def largest_tie(problem: Problem) -> Tie | None:
 
 def check_room(problem: Problem) -> None:
     """InfeasibleError where ops that contiguous stages keep on one device fit on none."""
+    if not problem.options.contiguous:
+        return
     misfits = []
     for mirrored in readings(problem):
         ties = _ties(problem, mirrored)

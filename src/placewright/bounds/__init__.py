@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placewright.bounds.bound import Bound, nowhere
+from placewright.objectives import OBJECTIVES
+from placewright.system.references import referred
 
 if TYPE_CHECKING:
     from placewright.problem import Problem
@@ -19,19 +21,5 @@ def lower_bound(problem: Problem) -> Bound:
     """
     if none := nowhere(problem):
         return none
-    objective = problem.options.objective
-    if objective == "latency":
-        from placewright.bounds.latency import paths as latency
-
-        return latency.lower_bound(problem)
-    if objective == "throughput":
-        from placewright.bounds import throughput
-
-        return throughput.lower_bound(problem)
-    if objective == "invocation-latency":
-        from placewright.bounds.invocation import best as invocation
-
-        return invocation.lower_bound(problem)
-    from placewright.bounds import batch
-
-    return batch.lower_bound(problem)
+    bound: Bound = referred(OBJECTIVES[problem.options.objective].bound)(problem)
+    return bound

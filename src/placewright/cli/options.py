@@ -13,7 +13,8 @@ from placewright.coarsen import COARSENINGS
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
 from placewright.formats import files
-from placewright.options import CHOICES, OBJECTIVES
+from placewright.objectives import OBJECTIVES
+from placewright.options import CHOICES
 
 Source = Annotated[
     str,
@@ -55,7 +56,7 @@ Objective = Annotated[
     str | None,
     typer.Option(
         help="What to minimise: latency, invocation-latency, throughput or batch-throughput.",
-        autocompletion=completion.one_of(OBJECTIVES),
+        autocompletion=completion.one_of(tuple(OBJECTIVES)),
     ),
 ]
 TransferUnit = Annotated[

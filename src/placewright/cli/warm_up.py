@@ -9,13 +9,15 @@ import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
-from placewright.options import OBJECTIVES
+from placewright.objectives import OBJECTIVES
 
 
 def command(
     objective: Annotated[
         str | None,
-        typer.Option(help="For this objective only.", autocompletion=completion.one_of(OBJECTIVES)),
+        typer.Option(
+            help="For this objective only.", autocompletion=completion.one_of(tuple(OBJECTIVES))
+        ),
     ] = None,
     json: o.Json = False,
 ) -> None:
@@ -27,7 +29,8 @@ def command(
     """
     from placewright.cli.output import console, print_json, progress
     from placewright.errors import OptionError
-    from placewright.portfolio.warm_up import cold_members, everybody, warm_up
+    from placewright.portfolio.members import everybody
+    from placewright.portfolio.warm_up import cold_members, warm_up
 
     if objective is not None and objective not in OBJECTIVES:
         raise OptionError(f"objective is '{objective}'; choose {', '.join(OBJECTIVES)}")

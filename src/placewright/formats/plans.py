@@ -11,9 +11,11 @@ from placewright.errors import FormatError, GraphError, OptionError
 from placewright.formats import files
 from placewright.formats.problems import problem_document, read_problem
 from placewright.graph import Ints
-from placewright.outcome import KEYS, Outcome, read_outcome
+from placewright.objectives import OBJECTIVES, ObjectiveEntry
+from placewright.outcome import Outcome
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
+from placewright.system.references import referred
 from placewright.version import __version__
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         document["replicas"] = [list(stage) for stage in plan.placement.replicas]
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
-    document[KEYS[plan.problem.options.objective]] = plan.outcome.to_document()
+    document[OBJECTIVES[plan.problem.options.objective].outcome_key] = plan.outcome.to_document()
     document["problem"] = problem_document(plan.problem)
     return document
 
@@ -57,8 +59,8 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
     content = files.validate(PlanFile, document, path)
     try:
         problem = read_problem(content.problem)
-        key = KEYS[problem.options.objective]
-        entry = _only_outcome(content, key, problem.options.objective, path)
+        row = OBJECTIVES[problem.options.objective]
+        entry = _only_outcome(content, row, path)
         plan = Plan(
             problem=problem,
             placement=Placement(
@@ -66,7 +68,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
                 replicas=tuple(tuple(stage) for stage in content.replicas or ()),
                 subgraph=None if content.subgraph is None else np.array(content.subgraph),
             ),
-            outcome=_outcome(key, entry, content.value, path),
+            outcome=_outcome(row, entry, content.value, path),
             value=content.value,
             lower_bound=content.lower_bound,
             bound_source=content.bound_source,
@@ -88,7 +90,7 @@ def _check_lengths(plan: Plan, path: str | Path) -> None:
     columns: dict[str, Any] = {"placement": plan.placement.device}
     if plan.placement.subgraph is not None:
         columns["subgraph"] = plan.placement.subgraph
-    key = KEYS[plan.problem.options.objective]
+    key = OBJECTIVES[plan.problem.options.objective].outcome_key
     for name in ("op_start", "op_finish"):
         if hasattr(plan.outcome, name):
             columns[f"{key}.{name}"] = getattr(plan.outcome, name)
@@ -99,29 +101,34 @@ def _check_lengths(plan: Plan, path: str | Path) -> None:
             )
 
 
-def _only_outcome(content: PlanFile, key: str, objective: str, path: str | Path) -> Any:
+def _only_outcome(content: PlanFile, row: ObjectiveEntry, path: str | Path) -> Any:
     """The entry of the objective's outcome; FormatError without it, or with another's besides."""
+    key = row.outcome_key
     if (entry := getattr(content, key)) is None:
-        raise FormatError(f"{path}: field {key}: missing; a plan for {objective} has it")
-    for other in KEYS.values():
+        raise FormatError(f"{path}: field {key}: missing; a plan for {row.name} has it")
+    for other in [each.outcome_key for each in OBJECTIVES.values()]:
         if other != key and getattr(content, other) is not None:
             raise FormatError(
-                f"{path}: field {other}: belongs to another objective; a plan for {objective} has "
+                f"{path}: field {other}: belongs to another objective; a plan for {row.name} has "
                 f"{key} in its place, so leave it out"
             )
     return entry
 
 
-def _outcome(key: str, entry: Any, value: float, path: str | Path) -> Outcome:
+def _outcome(row: ObjectiveEntry, entry: Any, value: float, path: str | Path) -> Outcome:
     try:
-        return read_outcome(key, entry, value)
+        outcome: Outcome = referred(row.outcome).read(entry.model_dump(), value)
     except ValueError:
-        raise FormatError(f"{path}: field {key}: a table has rows that differ in length") from None
+        raise FormatError(
+            f"{path}: field {row.outcome_key}: a table has rows that differ in length"
+        ) from None
+    return outcome
 
 
 def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:
     """The placement column: a device per op, or per op and input of a batch."""
-    width = problem.options.batch if problem.options.objective == "batch-throughput" else None
+    options = problem.options
+    width = options.batch if OBJECTIVES[options.objective].by_input else None
     for op, row in enumerate(rows):
         got = len(row) if isinstance(row, list) else None
         if got != width:

@@ -6,12 +6,12 @@ A planner's code is imported when it is first used.
 from __future__ import annotations
 
 import difflib
-import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from placewright.errors import OptionError
 from placewright.planners.table import TABLE, PlannerEntry
+from placewright.system.references import referred
 
 if TYPE_CHECKING:
     from placewright.planners.base import Planner
@@ -51,7 +51,5 @@ def create(
         if option not in row.options:
             known = ", ".join(row.options) or "none"
             raise OptionError(f"planner '{name}' has no option '{option}'; it has: {known}")
-    module, _, class_name = row.home.partition(":")
-    planner_class = getattr(importlib.import_module(f"placewright.{module}"), class_name)
-    planner: Planner = planner_class(**(options or {}))
+    planner: Planner = referred(row.home)(**row.fixed, **(options or {}))
     return planner

@@ -23,8 +23,14 @@ class Auto:
     counts_peak: ClassVar[bool] = True  # each member is asked as suits it
 
     def __init__(
-        self, processes: str = "", iterations: str = "", gap: str = "", ray: str = ""
+        self,
+        objective: str,
+        processes: str = "",
+        iterations: str = "",
+        gap: str = "",
+        ray: str = "",
     ) -> None:
+        self.objective = objective
         self.processes = whole_number(self.name, "processes", processes) if processes else None
         self.iterations = whole_number(self.name, "iterations", iterations) if iterations else None
         self.gap = _share(gap) if gap else None
@@ -46,22 +52,6 @@ class Auto:
             start=budget.start,
             on_progress=on_progress,
         )
-
-
-class LatencyAuto(Auto):
-    objective: ClassVar[str] = "latency"
-
-
-class InvocationAuto(Auto):
-    objective: ClassVar[str] = "invocation-latency"
-
-
-class ThroughputAuto(Auto):
-    objective: ClassVar[str] = "throughput"
-
-
-class BatchAuto(Auto):
-    objective: ClassVar[str] = "batch-throughput"
 
 
 def _share(text: str) -> float:

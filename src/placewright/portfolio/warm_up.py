@@ -22,14 +22,14 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
-from placewright import planners
 from placewright.bounds import lower_bound
 from placewright.budget import Progress
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.importers import load
 from placewright.options import Options
-from placewright.portfolio.members import INSTANT, MEMBERS, RELAXATION, Member
+from placewright.portfolio.members import INSTANT, Member
+from placewright.portfolio.members.latency import RELAXATION
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
 from placewright.system.processes import start_worker
@@ -141,12 +141,6 @@ def _urgency(member: Member) -> int:
     if _is_needed(member):
         return 0
     return {"search": 1, "prove": 2, "construct": 3}[member.role]
-
-
-def everybody(objective: str) -> list[Member]:
-    """All members there are for an objective, for problems of whatever size and shape."""
-    quick = [row.name for row in planners.planners_for(objective) if row.quick]
-    return [*(Member(name, "construct", effort={}) for name in quick), *MEMBERS[objective]]
 
 
 def _warm_up_bounds(member: Member, problem: Problem) -> None:

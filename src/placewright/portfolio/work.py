@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +19,7 @@ from placewright.plan import Placement
 from placewright.portfolio.members import Member
 from placewright.problem import Problem
 from placewright.solving import propose
+from placewright.system.references import referred
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +109,9 @@ def _coarsened(problem: Problem, coarsening: str) -> Coarser | None:
 
 
 def _prove(problem: Problem, task: Task, tell: Tell) -> None:
-    module, _, function = task.member.prover.partition(":")
-    prove = getattr(importlib.import_module(f"placewright.bounds.{module}"), function)
-    bound = prove(problem, Budget(task.seconds, task.start, _Reporter(tell)), task.value)
+    bound = referred(f"bounds.{task.member.prover}")(
+        problem, Budget(task.seconds, task.start, _Reporter(tell)), task.value
+    )
     tell(Proved(bound.value, bound.source))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.outcome import BatchSchedule, Invocations, Outcome, Schedule
 from placewright.plan import Plan
 from placewright.report.remarks import remarks
+from placewright.report.words import counts
 from placewright.solving import Comparison
 
 
@@ -30,7 +30,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
         "seed": plan.seed,
         "source": plan.source,
         "options": problem.options.to_document(),
-        **_transfers(plan.outcome),
+        **{what.replace(" ", "_"): count for what, count in counts(plan).items()},
         "devices": [
             {
                 "name": name,
@@ -60,14 +60,6 @@ def _throughput(plan: Plan) -> dict[str, Any]:
         "throughput": rate if math.isfinite(rate) else None,
         "input_samples": plan.problem.input_samples,
     }
-
-
-def _transfers(outcome: Outcome) -> dict[str, int]:
-    if isinstance(outcome, (Schedule, BatchSchedule)):
-        return {"transfers": len(outcome.transfers)}
-    if isinstance(outcome, Invocations):
-        return {"invocations": len(outcome.invocations)}
-    return {}
 
 
 def comparison_records(lines: Sequence[Comparison]) -> list[dict[str, Any]]:

@@ -12,9 +12,14 @@ from rich.measure import Measurement
 from rich.table import Table
 
 from placewright.options import Options
-from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome
 from placewright.plan import Plan
-from placewright.report.words import rate_words, value_title, value_words
+from placewright.report.words import (
+    counts,
+    device_columns,
+    rate_words,
+    value_title,
+    value_words,
+)
 from placewright.solving import Comparison
 from placewright.units import format_bytes, format_seconds
 
@@ -28,11 +33,12 @@ UNBOUNDED = 1 << 20  # characters: a terminal in which every table fits
 def summary(plan: Plan) -> str:
     """The answer in two lines."""
     options = plan.problem.options
+    amounts = ", ".join(f"{count} {what}" for what, count in counts(plan).items())
     return (
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
         f"planner {plan.planner}{_finder(plan)}, {format_seconds(plan.seconds)}; "
-        f"{plan.problem.op_count} ops, {_amount(plan.outcome)}; {_chosen(options)}"
+        f"{plan.problem.op_count} ops, {amounts}; {_chosen(options)}"
     )
 
 
@@ -42,16 +48,6 @@ def _value(plan: Plan) -> str:
     if plan.throughput is None:
         return text
     return f"{text} ({plan.throughput:.4g} {rate_words(plan.problem)} per second)"
-
-
-def _amount(outcome: Outcome) -> str:
-    if isinstance(outcome, Loads):
-        return f"{int((outcome.load > 0).sum())} devices at work"
-    if isinstance(outcome, Invocations):
-        return f"{len(outcome.invocations)} invocations"
-    if isinstance(outcome, BatchSchedule):
-        return f"{len(outcome.batches)} batches, {len(outcome.transfers)} transfers"
-    return f"{len(outcome.transfers)} transfers"
 
 
 def _chosen(options: Options) -> str:
@@ -71,7 +67,7 @@ def device_table(plan: Plan) -> Table:
     table = Table(title=escape(problem.name), title_justify="left")
     table.add_column("device")
     table.add_column("kind")
-    sent = _sent(plan)
+    sent = device_columns(plan)
     columns = ("ops", "load", "busy", "memory", "capacity", *sent)
     for column in columns:
         table.add_column(column, justify="right")
@@ -88,26 +84,6 @@ def device_table(plan: Plan) -> Table:
             *(column[d] for column in sent.values()),
         )
     return table
-
-
-def _sent(plan: Plan) -> dict[str, list[str]]:
-    """Title → text per device: what it sends and receives, in what the objective counts."""
-    problem, outcome = plan.problem, plan.outcome
-    devices = range(problem.device_count)
-    if isinstance(outcome, Loads):
-        ways = {"in": outcome.incoming, "out": outcome.outgoing}
-        return {
-            title: [format_seconds(float(each)) for each in seconds.sum(axis=0)]
-            for title, seconds in ways.items()
-        }
-    if isinstance(outcome, Invocations):
-        counts = [int((outcome.invocations.device == d).sum()) for d in devices]
-        return {"invoked": [str(count) for count in counts]}
-    transfers = outcome.transfers
-    size = problem.tensor_bytes[transfers.tensor]
-    if isinstance(outcome, BatchSchedule):
-        size = size * outcome.transfers.inputs
-    return {"sent": [format_bytes(float(size[transfers.source == d].sum())) for d in devices]}
 
 
 @dataclass(frozen=True)
@@ -134,8 +110,7 @@ class ComparisonTable:
         plans = [line.plan for line in self.lines if line.plan is not None]
         table = Table(title=escape(self.title), title_justify="left")
         table.add_column("planner")
-        latency = not plans or plans[0].problem.options.objective == "latency"
-        value = "makespan" if latency else value_title(plans[0].problem)
+        value = value_title(plans[0].problem) if plans else "makespan"
         for column in (value, "lower bound", "gap", "planned in"):
             table.add_column(column, justify="right")
         for name in devices:

@@ -1,28 +1,43 @@
-"""What a plan's figures are called: for the objectives about many samples, a figure of what."""
+"""What a plan's figures are called; each objective has words of its own (see `objectives`)."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from placewright.objectives import OBJECTIVES
+from placewright.plan import Plan
 from placewright.problem import Problem
+from placewright.system.references import referred
 
 
 def value_words(problem: Problem) -> str:
-    """What the value is; for throughput with how many samples that time is for, where known."""
-    options, samples = problem.options, problem.input_samples
-    if options.objective == "batch-throughput":
-        inputs = f"{options.batch} input{'s' if options.batch != 1 else ''}"
-        return f"time for {inputs}" + (f" of {samples} samples" if (samples or 1) > 1 else "")
-    if options.objective != "throughput":
-        return options.objective
-    if samples is None:
-        return "time per input"
-    return "time per sample" if samples == 1 else f"time per batch of {samples} samples"
+    """What the value is: for the objectives about many samples, a time for what."""
+    words: str = _of(problem, "value_words")(problem)
+    return words
 
 
 def value_title(problem: Problem) -> str:
     """The same over a column."""
-    return value_words(problem).replace(" of ", "\nof ")
+    title: str = _of(problem, "value_title")(problem)
+    return title
 
 
 def rate_words(problem: Problem) -> str:
     """What `Plan.throughput` counts in a second."""
     return "inputs" if problem.input_samples is None else "samples"
+
+
+def counts(plan: Plan) -> dict[str, int]:
+    """How many there are of what the objective schedules."""
+    found: dict[str, int] = _of(plan.problem, "counts")(plan.outcome)
+    return found
+
+
+def device_columns(plan: Plan) -> dict[str, list[str]]:
+    """Title → text per device: what it sends and receives, in what the objective counts."""
+    found: dict[str, list[str]] = _of(plan.problem, "device_columns")(plan.problem, plan.outcome)
+    return found
+
+
+def _of(problem: Problem, name: str) -> Any:
+    return referred(f"{OBJECTIVES[problem.options.objective].report}:{name}")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from placewright.objectives import OBJECTIVES
+from placewright.system.references import referred
+
 if TYPE_CHECKING:
     from placewright.outcome import Outcome
     from placewright.plan import Placement
@@ -12,19 +15,5 @@ if TYPE_CHECKING:
 
 def evaluate(problem: Problem, placement: Placement) -> Outcome:
     """The outcome of a placement under the problem's objective (see `outcome`)."""
-    objective = problem.options.objective
-    if objective == "latency":
-        from placewright.simulate.latency import time_placement
-
-        return time_placement(problem, placement)
-    if objective == "throughput":
-        from placewright.simulate.throughput import loads
-
-        return loads(problem, placement)
-    if objective == "invocation-latency":
-        from placewright.simulate.invocation import invoke
-
-        return invoke(problem, placement)
-    from placewright.simulate.batch import run_batches
-
-    return run_batches(problem, placement)
+    outcome: Outcome = referred(OBJECTIVES[problem.options.objective].evaluate)(problem, placement)
+    return outcome

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import math
 
-from placewright.outcome import BatchSchedule, Invocations, Loads, Schedule
+from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
-from placewright.verify.batch import verify_batch
-from placewright.verify.invocation import verify_invocation
-from placewright.verify.latency import CHECKS, verify_latency
+from placewright.system.references import referred
+from placewright.verify.latency import CHECKS
 from placewright.verify.report import MAX_SHOWN, TOLERANCE, Report
-from placewright.verify.throughput import verify_throughput
 
 __all__ = ["CHECKS", "MAX_SHOWN", "TOLERANCE", "Report", "verify"]
 
@@ -27,14 +25,9 @@ def verify(plan: Plan) -> Report:
     >>> report.ok, report.violations   # doctest: +SKIP
     (True, ())
     """
-    objective, outcome = plan.problem.options.objective, plan.outcome
-    if objective == "latency" and isinstance(outcome, Schedule):
-        return verify_latency(plan, outcome)
-    if objective == "throughput" and isinstance(outcome, Loads):
-        return verify_throughput(plan, outcome)
-    if objective == "invocation-latency" and isinstance(outcome, Invocations):
-        return verify_invocation(plan, outcome)
-    if objective == "batch-throughput" and isinstance(outcome, BatchSchedule):
-        return verify_batch(plan, outcome)
-    wrong = f"the outcome is {type(outcome).__name__}, which no plan for {objective} has"
-    return Report((wrong,), math.nan, (), ("the outcome is that of the objective",))
+    row = OBJECTIVES[plan.problem.options.objective]
+    if not isinstance(plan.outcome, referred(row.outcome)):
+        wrong = f"the outcome is {type(plan.outcome).__name__}, which no plan for {row.name} has"
+        return Report((wrong,), math.nan, (), ("the outcome is that of the objective",))
+    report: Report = referred(row.verify)(plan, plan.outcome)
+    return report

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placewright.errors import VerificationError
+from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.units import format_bytes, format_seconds
@@ -61,11 +62,11 @@ class Placed:
         return " and ".join(self.device(device) for device in devices)
 
     def placement(self) -> Iterator[str]:
-        objective, placement = self.problem.options.objective, self.plan.placement
-        if placement.replicas and objective != "throughput":
-            yield f"the plan has replicas, which no plan for {objective} has"
-        if placement.subgraph is not None and objective != "invocation-latency":
-            yield f"the plan has subgraphs, which no plan for {objective} has"
+        row, placement = OBJECTIVES[self.problem.options.objective], self.plan.placement
+        if placement.replicas and "replicas" not in row.placement_fields:
+            yield f"the plan has replicas, which no plan for {row.name} has"
+        if placement.subgraph is not None and "subgraph" not in row.placement_fields:
+            yield f"the plan has subgraphs, which no plan for {row.name} has"
         for op, devices in enumerate(self.devices_of):
             for device in devices:
                 if math.isinf(self.problem.op_time[op, device]):

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import AUTO, PlannerEntry
+from placewright.planners.table.entry import PlannerEntry
 
 ITERATIONS = "evaluations (at most 200,000; with a time limit, no limit)"
 
 BATCH: tuple[PlannerEntry, ...] = (
-    PlannerEntry(
-        "auto",
-        "batch-throughput",
-        "the quick ones, then searches and proofs in turns on all cores",
-        "portfolio; the default",
-        "portfolio.planner:BatchAuto",
-        AUTO,
-        quick=False,
-    ),
     PlannerEntry(
         "single-device",
         "batch-throughput",

@@ -17,13 +17,7 @@ class PlannerEntry:
     home: str
     """``module:Class`` inside `placewright`."""
     options: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, str] = field(default_factory=dict)
+    """What its constructor gets beside the options."""
     quick: bool = True
     """Done in seconds on any graph: what `compare` asks if none is named, and `auto` first."""
-
-
-AUTO: Mapping[str, str] = {
-    "processes": "workers (as many as cores; 1: in this process)",
-    "iterations": "rounds of members, which a run repeats exactly (none)",
-    "gap": "stop at this share between value and bound (0.0001)",
-    "ray": "work on a Ray cluster: auto, local, HOST:PORT or ray://HOST:PORT (none)",
-}

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import AUTO, PlannerEntry
+from placewright.planners.table.entry import PlannerEntry
 from placewright.planners.table.latency import PARTITIONER
 
 INVOCATION: tuple[PlannerEntry, ...] = (
-    PlannerEntry(
-        "auto",
-        "invocation-latency",
-        "the quick ones, then searches and proofs in turns on all cores",
-        "portfolio; the default",
-        "portfolio.planner:InvocationAuto",
-        AUTO,
-        quick=False,
-    ),
     PlannerEntry(
         "single-device",
         "invocation-latency",
@@ -76,7 +67,7 @@ INVOCATION: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "metis",
         "invocation-latency",
-        "METIS parts as contiguous subgraphs",
+        "METIS parts as contiguous subgraphs (extra partitioners)",
         "Karypis and Kumar 1997",
         "planners.invocation.baselines:Metis",
         PARTITIONER,
@@ -85,7 +76,7 @@ INVOCATION: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "scotch",
         "invocation-latency",
-        "Scotch parts as contiguous subgraphs",
+        "Scotch parts as contiguous subgraphs (extra partitioners)",
         "Pellegrini 2009; Tarnawski et al. 2020 §7",
         "planners.invocation.baselines:Scotch",
         PARTITIONER,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import AUTO, PlannerEntry
+from placewright.planners.table.entry import PlannerEntry
 
 CELERITAS: dict[str, str] = {
     "order": "topological order that is cut: cpd, dfs or m-topo (cpd)",
@@ -24,15 +24,6 @@ MILP: dict[str, str] = {
 }
 
 LATENCY: tuple[PlannerEntry, ...] = (
-    PlannerEntry(
-        "auto",
-        "latency",
-        "the quick ones, then searches and proofs in turns on all cores",
-        "portfolio; the default",
-        "portfolio.planner:LatencyAuto",
-        AUTO,
-        quick=False,
-    ),
     PlannerEntry(
         "single-device",
         "latency",
@@ -171,7 +162,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "metis",
         "latency",
-        "METIS graph partitioning, memory repaired",
+        "METIS graph partitioning, memory repaired (extra partitioners)",
         "Karypis and Kumar 1997; Celeritas §6.2.2",
         "planners.latency.construct.partitioners:Metis",
         PARTITIONER,
@@ -180,7 +171,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "scotch",
         "latency",
-        "Scotch mapping onto weighted devices, memory repaired",
+        "Scotch mapping onto weighted devices, memory repaired (extra partitioners)",
         "Pellegrini 2009; Tarnawski et al. 2020 §6, §7",
         "planners.latency.construct.partitioners:Scotch",
         PARTITIONER,

@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from placewright.planners.table.entry import AUTO, PlannerEntry
+from placewright.planners.table.entry import PlannerEntry
 from placewright.planners.table.latency import PARTITIONER
 
 THROUGHPUT: tuple[PlannerEntry, ...] = (
-    PlannerEntry(
-        "auto",
-        "throughput",
-        "the quick ones, then searches and proofs in turns on all cores",
-        "portfolio; the default",
-        "portfolio.planner:ThroughputAuto",
-        AUTO,
-        quick=False,
-    ),
     PlannerEntry(
         "single-device",
         "throughput",
@@ -108,7 +99,7 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "metis",
         "throughput",
-        "METIS graph partitioning, not contiguous",
+        "METIS graph partitioning, not contiguous (extra partitioners)",
         "Karypis and Kumar 1997",
         "planners.throughput.baselines:Metis",
         PARTITIONER,
@@ -117,7 +108,7 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "scotch",
         "throughput",
-        "Scotch mapping onto weighted devices, not contiguous",
+        "Scotch mapping onto weighted devices, not contiguous (extra partitioners)",
         "Pellegrini 2009; Tarnawski et al. 2020 §6",
         "planners.throughput.baselines:Scotch",
         PARTITIONER,

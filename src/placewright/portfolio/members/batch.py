@@ -1,0 +1,12 @@
+"""Who takes part for objective ``batch-throughput``."""
+
+from __future__ import annotations
+
+from placewright.portfolio.members.member import STEPS, Member
+
+BATCH = (
+    Member("annealing", "search", {}, STEPS),
+    Member("milp-split", "prove", share=0.4),
+    # For all the rest: what cools slowly finds what no turn is long enough for.
+    Member("annealing", "prove"),
+)

@@ -1,0 +1,76 @@
+"""Who takes part for objective ``latency``."""
+
+from __future__ import annotations
+
+from placewright.portfolio.members.member import CHAIN, MODULES, STEPS, WHOLE, Member
+
+FREE = {"order": "free"}
+WINDOWS = {"iterations": "20"}
+RELAXATION = "latency.relaxation:prove"
+NODES = {"nodes": "200", "processes": "1"}
+
+LATENCY = (
+    # A large model of equal layers: few of them are soon planned, the others placed alike.
+    Member("seeds", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("seeds", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=2_000),
+    Member("multilevel", "search", {}, STEPS, coarsening="repeats", fewest_ops=2_000),
+    # What an engine fuses moves as one: attention heads, not ops, go to other devices.
+    Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
+    Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
+    Member("annealing", "search", FREE, STEPS),
+    Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
+    Member("lns", "search", {"workers": "1"}, WINDOWS),
+    Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
+    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
+    # Where modules follow one another in time nobody proves nearly as much as their program, and
+    # few find as much, if it has the cores; the others have the last fifth of the time.
+    Member(
+        "milp-split",
+        "prove",
+        {},
+        NODES,
+        0.8,
+        shapes=[CHAIN],
+        cores="processes",
+        most_cores=8,
+        most_ops=3_000,
+    ),
+    # With its first and last op held on other devices than the best simple plan has them, even a
+    # graph that is one module shows plans that no small step leads to.
+    Member(
+        "module-annealing",
+        "prove",
+        {"processes": "1"},
+        share=0.3,
+        shapes=[WHOLE],
+        most_ops=3_000,
+    ),
+    # Modules too large for that are still much smaller than the whole.
+    Member(
+        "module-annealing",
+        "prove",
+        {},
+        {"turns": "20"},
+        shapes=[MODULES],
+        cores="processes",
+        most_cores=8,
+        core_share=0.5,
+    ),
+    Member(
+        "milp-split",
+        "prove",
+        {"processes": "1"},
+        NODES,
+        0.45,
+        shapes=[MODULES, WHOLE],
+        most_ops=3_000,
+    ),
+    Member("relaxation", "prove", share=0.6, prover=RELAXATION, shapes=[MODULES]),
+    Member("relaxation", "prove", share=0.4, prover=RELAXATION, shapes=[CHAIN, WHOLE]),
+    Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300, decides=True),
+    # Which modules it finds is partly luck, and others find nothing beside it: again, from there.
+    Member("module-annealing", "prove", {"processes": "1"}, shapes=[MODULES]),
+)

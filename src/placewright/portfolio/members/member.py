@@ -1,0 +1,74 @@
+"""A member of a portfolio: a planner of the table with options, or a prover of `bounds`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from placewright.problem import Problem
+
+Role = Literal["construct", "search", "prove"]
+Shape = Literal["chain", "modules", "whole"]
+CHAIN: Shape = "chain"
+MODULES: Shape = "modules"
+WHOLE: Shape = "whole"
+
+INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
+"""Constructive planners that take less than a second even on 50,000 ops."""
+
+SMALL = 300
+"""Ops × devices of a problem on which every constructive planner takes a moment: all of them
+together less than a worker takes to start. So does a round of what is counted in iterations."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A planner, or a prover ``module:function`` of `bounds`, and when it takes part.
+
+    - `role`: ``construct`` is asked once, at the start; ``search`` goes on from the best plan as
+      often as time allows (with `afresh`, from a start of its own); ``prove`` is asked once, for
+      `share` of the time that is then left, and is the one to say that a plan is optimal;
+    - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
+      which a member without does not take part;
+    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
+    - `decides`: it finds a plan or proves that there is none, given time;
+    - `alone`: it uses all cores itself, so nobody else works while it does;
+    - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
+      at most `most_cores`, whose workers wait, and that before any other that is not instant.
+    """
+
+    name: str
+    role: Role
+    options: Mapping[str, str] = field(default_factory=dict)
+    effort: Mapping[str, str] | None = None
+    share: float = 1.0
+    coarsening: str = "none"
+    afresh: bool = False
+    prover: str = ""
+    fewest_ops: int = 0
+    most_ops: float = math.inf
+    shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
+    decides: bool = False
+    alone: bool = False
+    cores: str = ""
+    most_cores: int = 1
+    core_share: float = 1.0
+
+    def takes(self, problem: Problem, shape: Shape) -> bool:
+        return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
+
+    @property
+    def title(self) -> str:
+        """How it is called in events and plans."""
+        return self.name if self.coarsening == "none" else f"{self.name} on {self.coarsening}"
+
+    def is_instant(self, problem: Problem) -> bool:
+        """Whether it is done before worker processes have so much as started."""
+        small = problem.op_count * problem.device_count <= SMALL
+        return self.role == "construct" and (small or self.name in INSTANT)
+
+
+STEPS = {"iterations": "20000"}
+"""The effort of a search in a run that is counted in iterations."""
