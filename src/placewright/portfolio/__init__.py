@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from placewright.portfolio.events import Event, Observer, warn_of_failures
 from placewright.portfolio.incumbent import Origin
 from placewright.portfolio.limits import DEFAULT_SECONDS, Limits
 from placewright.portfolio.run import Run
+from placewright.portfolio.settings import Settings
 from placewright.problem import Problem
 from placewright.solving import check_feasible
 from placewright.system.interrupts import noticed_interrupts
@@ -51,9 +51,8 @@ def best_plan(
     Raises InfeasibleError if no member found a plan, OptionError if there is no such cluster.
     """
     path = None if checkpoint is None else Path(checkpoint)
-    origin = Origin(source, seed)
-    run = _run(problem, limits, origin, processes, ray, start, path, on_event, on_progress)
-    return run.plan()
+    settings = Settings(Origin(source, seed), processes, ray, path, on_event, on_progress)
+    return _run(problem, limits, settings, start).plan()
 
 
 def best_proposal(
@@ -67,35 +66,22 @@ def best_proposal(
     on_progress: Progress = no_progress,
 ) -> Proposal:
     """The same as a planner's proposal, the sequence of a schedule included."""
-    origin = Origin("", seed)
-    run = _run(problem, limits, origin, processes, ray, start, None, warn_of_failures, on_progress)
+    settings = Settings(Origin("", seed), processes, ray, on_progress=on_progress)
+    run = _run(problem, limits, settings, start)
     plan = run.plan()
     assert run.incumbent.placement is not None  # or there would be no plan
     return Proposal(run.incumbent.placement, plan.lower_bound, plan.bound_source)
 
 
 def _run(
-    problem: Problem,
-    limits: Limits | None,
-    origin: Origin,
-    processes: int | None,
-    ray: str,
-    start: Placement | None,
-    checkpoint: Path | None,
-    on_event: Observer,
-    on_progress: Progress,
+    problem: Problem, limits: Limits | None, settings: Settings, start: Placement | None
 ) -> Run:
     """A run that has come to its end."""
     check_feasible(problem)
-    limits = limits or Limits.of()
     with noticed_interrupts(raising=False) as interrupts:
-        if ray:
-            on_progress("connecting to Ray", 0.0)
-        with connected(ray) if ray else nullcontext() as cluster:
-            count = processes or (cluster.cpus if cluster else os.cpu_count()) or 1
-            run = Run(
-                problem, limits, origin, count, checkpoint, on_event, on_progress, interrupts,
-                cluster,
-            )  # fmt: skip
+        if settings.ray:
+            settings.on_progress("connecting to Ray", 0.0)
+        with connected(settings.ray) if settings.ray else nullcontext() as cluster:
+            run = Run(problem, limits or Limits.of(), settings, interrupts, cluster)
             run.go(start)
     return run

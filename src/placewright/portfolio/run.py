@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import Lock, current_thread, main_thread
 
-from placewright.budget import Progress
 from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.kernels import compiling
 from placewright.plan import Placement, Plan
 from placewright.portfolio.checkpoint import Checkpoint
-from placewright.portfolio.events import Event, Kind, Observer
-from placewright.portfolio.incumbent import Incumbent, Origin
+from placewright.portfolio.events import Event, Kind
+from placewright.portfolio.incumbent import Incumbent
 from placewright.portfolio.limits import Limits
 from placewright.portfolio.members import SMALL, Member, members_for
 from placewright.portfolio.scheduler import Scheduler
+from placewright.portfolio.settings import Settings
 from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
 from placewright.portfolio.workers import Alone, Processes, Workers
@@ -50,28 +50,25 @@ class Run:
         self,
         problem: Problem,
         limits: Limits,
-        origin: Origin,
-        processes: int,
-        checkpoint: Path | None,
-        observer: Observer,
-        on_progress: Progress,
+        settings: Settings,
         interrupts: Interrupts,
         cluster: RayCluster | None = None,
     ) -> None:
-        self.problem, self.limits, self.processes = problem, limits, processes
-        self.observer, self.on_progress, self.interrupts = observer, on_progress, interrupts
-        self.cluster = cluster
-        self.checkpoint = Checkpoint(checkpoint)
+        self.problem, self.limits, self.settings = problem, limits, settings
+        self.interrupts, self.cluster = interrupts, cluster
+        cores = cluster.cpus if cluster else os.cpu_count()
+        self.processes = settings.processes or cores or 1
+        self.checkpoint = Checkpoint(settings.checkpoint)
         in_iterations = limits.iterations is not None
         members = members_for(problem, in_iterations)
         cold = [] if in_iterations else self._warm_up(members)
-        on_progress("a first bound", 0.0)
+        settings.on_progress("a first bound", 0.0)
         with compiling() as compiled:
             self.started = time.monotonic()
-            self.incumbent = Incumbent(problem, origin)
+            self.incumbent = Incumbent(problem, settings.origin)
         self.started += compiled()
         ready = [each for each in members if each not in cold]
-        self.scheduler = Scheduler(ready, origin.seed, in_iterations)
+        self.scheduler = Scheduler(ready, settings.origin.seed, in_iterations)
         self.seconds = math.nan
         self.running: dict[int, _Turn] = {}
         self.lost = 0  # workers
@@ -127,7 +124,7 @@ class Run:
         """A compiler may lose the exception of an interrupt: the next look finds that it came."""
         if self.interrupts.came:
             raise KeyboardInterrupt
-        self.on_progress(stage, share)
+        self.settings.on_progress(stage, share)
 
     def _until_time_is_up(self, workers: Workers) -> None:
         alone = isinstance(workers, Alone)
@@ -335,13 +332,15 @@ class Run:
         value = self.incumbent.value if math.isfinite(self.incumbent.value) else None
         bound = self.incumbent.bound.value
         bound = bound if value is None else min(bound, value)
-        self.observer(Event(kind, seconds, value, bound, source, message))
+        self.settings.observer(Event(kind, seconds, value, bound, source, message))
 
     def _tell_progress(self) -> None:
         seconds = self.limits.seconds
         share = 1 - self.left / seconds if 0 < seconds < math.inf else 0.0
         gap = f", gap {self.incumbent.gap:.2%}" if self.incumbent.placement is not None else ""
-        self.on_progress(f"{self.incumbent.found_by or 'planning'}{gap}", min(1.0, max(0.0, share)))
+        self.settings.on_progress(
+            f"{self.incumbent.found_by or 'planning'}{gap}", min(1.0, max(0.0, share))
+        )
 
 
 class _Turn:
