@@ -8,10 +8,13 @@ import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
 
 
+@grouped
 def command(
     source: o.Source,
+    *,
     cluster: o.Cluster = None,
     planners: Annotated[
         str | None,
@@ -20,19 +23,7 @@ def command(
             autocompletion=completion.planners_in_a_row,
         ),
     ] = None,
-    objective: o.Objective = None,
-    transfer_unit: o.TransferUnit = None,
-    contention: o.Contention = None,
-    memory: o.Memory = None,
-    load: o.Load = None,
-    contiguous: o.Contiguous = None,
-    schedule: o.Schedule = None,
-    replicate: o.Replicate = None,
-    subgraphs: o.Subgraphs = None,
-    batch: o.Batch = None,
-    training: o.Training = False,
-    optimizer: o.Optimizer = "adam",
-    pin: o.Pins = None,
+    problem: o.Problem,
     coarsen: o.Coarsening = "none",
     time_limit: o.TimeLimit = float("inf"),
     seed: o.Seed = 0,
@@ -51,7 +42,6 @@ def command(
         progress,
         remark,
     )
-    from placewright.costs.roofline import CostOptions
     from placewright.planning import make_problem
     from placewright.report.records import comparison_records
     from placewright.solving import best_of, compare
@@ -59,20 +49,16 @@ def command(
     announce_compilation()
     names = None if planners is None else [name.strip() for name in planners.split(",")]
     with progress(quiet=json) as on_progress:
-        given = o.problem_options(
-            objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
-            subgraphs, batch,
-        )  # fmt: skip
-        problem, source_name = make_problem(
+        made, source_name = make_problem(
             source,
             cluster,
-            given,
-            training=training,
-            costs=CostOptions(optimizer=o.optimizer(optimizer)),
-            pinned=o.pairs(pin, "--pin"),
+            problem.options,
+            training=problem.training,
+            costs=problem.costs,
+            pinned=problem.pinned,
         )
         lines = compare(
-            problem,
+            made,
             names,
             coarsening=coarsen,
             time_limit=time_limit,
@@ -85,7 +71,7 @@ def command(
     else:
         from placewright.report.terminal import ComparisonTable, failures
 
-        console().print(ComparisonTable(lines, problem.name))
+        console().print(ComparisonTable(lines, made.name))
         if any(line.plan for line in lines):  # else the error below has them all
             for failure in failures(lines):
                 remark(failure)

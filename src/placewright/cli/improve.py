@@ -8,17 +8,16 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
 
 
+@grouped
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
+    *,
     planner: o.Planner = "auto",
-    planner_option: o.PlannerOptions = None,
     time_limit: o.TimeLimit = float("inf"),
-    gap: o.Gap = None,
-    iterations: o.Iterations = None,
-    processes: o.Processes = None,
-    ray: o.Ray = None,
+    search: o.Search,
     seed: o.Seed = 0,
     events: o.Events = None,
     output: o.Output = None,
@@ -39,7 +38,7 @@ def command(
         better = improve(
             plan,
             planner=planner,
-            planner_options=o.search_options(planner_option, gap, iterations, processes, ray),
+            planner_options=search.planner_options,
             time_limit=time_limit,
             seed=seed,
             checkpoint=target,

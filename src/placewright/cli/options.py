@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -10,11 +11,12 @@ import typer
 
 from placewright.cli import completion
 from placewright.coarsen import COARSENINGS
+from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
 from placewright.formats import files
 from placewright.objectives import OBJECTIVES
-from placewright.options import CHOICES
+from placewright.options import CHOICES, Options
 
 Source = Annotated[
     str,
@@ -115,24 +117,6 @@ Subgraphs = Annotated[
 Batch = Annotated[
     int | None, typer.Option(help="Batch throughput: how many inputs there are to finish.")
 ]
-
-
-def problem_options(
-    objective: str | None,
-    transfer_unit: str | None,
-    contention: str | None,
-    memory: str | None,
-    load: str | None,
-    contiguous: bool | None,
-    schedule: str | None,
-    replicate: bool | None,
-    subgraphs: int | None,
-    batch: int | None,
-) -> dict[str, Any]:
-    """The fields of `Options` as a person gave them; None where they did not."""
-    return dict(locals())
-
-
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
@@ -217,25 +201,63 @@ Output = Annotated[
 ]
 
 
-def optimizer(name: str) -> Optimizers:
+@dataclass(frozen=True)
+class Problem:
+    """What is planned, and on what terms: a group of options (see `groups`)."""
+
+    objective: Objective = None
+    transfer_unit: TransferUnit = None
+    contention: Contention = None
+    memory: Memory = None
+    load: Load = None
+    contiguous: Contiguous = None
+    schedule: Schedule = None
+    replicate: Replicate = None
+    subgraphs: Subgraphs = None
+    batch: Batch = None
+    training: Training = False
+    optimizer: Optimizer = "adam"
+    pin: Pins = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of `Options` as a person gave them; None where they did not."""
+        return {each.name: getattr(self, each.name) for each in fields(Options)}
+
+    @property
+    def costs(self) -> CostOptions:
+        return CostOptions(optimizer=_optimizer(self.optimizer))
+
+    @property
+    def pinned(self) -> dict[str, str]:
+        return pairs(self.pin, "--pin")
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a planner is told: a group of options (see `groups`)."""
+
+    planner_option: PlannerOptions = None
+    gap: Gap = None
+    iterations: Iterations = None
+    processes: Processes = None
+    ray: Ray = None
+
+    @property
+    def planner_options(self) -> dict[str, str]:
+        """Those of ``-O``, and the four that have names of their own."""
+        names = ("gap", "iterations", "processes", "ray")
+        given = {name: getattr(self, name) for name in names}
+        named = {name: str(value) for name, value in given.items() if value is not None}
+        return named | pairs(self.planner_option, "-O")
+
+
+def _optimizer(name: str) -> Optimizers:
     """`name` if it is an optimizer whose memory is known; OptionError otherwise."""
     for known in get_args(Optimizers):
         if name == known:
             return known  # type: ignore[no-any-return]
     raise OptionError(f"--optimizer is '{name}'; choose {', '.join(get_args(Optimizers))}")
-
-
-def search_options(
-    values: Sequence[str] | None,
-    gap: float | None,
-    iterations: int | None,
-    processes: int | None,
-    ray: str | None,
-) -> dict[str, str]:
-    """The planner's options: those of ``-O``, and the four that have names of their own."""
-    given = {"gap": gap, "iterations": iterations, "processes": processes, "ray": ray}
-    named = {key: str(value) for key, value in given.items() if value is not None}
-    return named | pairs(values, "-O")
 
 
 def pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:

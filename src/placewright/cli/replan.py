@@ -14,6 +14,7 @@ from placewright.errors import OptionError
 
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
+    *,
     lost: Annotated[
         list[str] | None,
         typer.Option(help="A device of the plan that is gone. May be repeated."),

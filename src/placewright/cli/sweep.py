@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +10,14 @@ import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
 from placewright.errors import OptionError
+from placewright.objectives import BATCH
 
 if TYPE_CHECKING:
+    from placewright.cluster import Cluster
     from placewright.importers import Imported
+    from placewright.whatif.sweep import SweepLine
     from placewright.whatif.variants import Variant
 
 
@@ -25,50 +30,88 @@ def _figure(path: Path | None) -> Path | None:
     return path
 
 
-def command(
-    source: o.Source,
-    cluster: o.Cluster = None,
+@dataclass(frozen=True)
+class Varied:
+    """What varies: a group of options (see `groups`)."""
+
+    cluster: o.Cluster = None
     clusters: Annotated[
         str | None,
         typer.Option(
             help="Presets and files parted by commas, each a variant.",
             autocompletion=completion.clusters_in_a_row,
         ),
-    ] = None,
+    ] = None
     count: Annotated[
         list[str] | None,
         typer.Option(
             help="KIND=1..8 or KIND=1,2,4: numbers of devices of a kind. May be repeated."
         ),
-    ] = None,
+    ] = None
     bandwidth: Annotated[
         list[str] | None,
         typer.Option(
             help="[NAME=]10GB/s,25GB/s or [NAME=]x0.5,x2: what links carry, all or those of a "
             "channel, device or pair A-B. May be repeated."
         ),
-    ] = None,
+    ] = None
     batches: Annotated[
         str | None, typer.Option(help="1,4,16: sizes of the batch (batch throughput).")
-    ] = None,
+    ] = None
+
+    def variants(self, imported: Imported) -> list[Variant]:
+        """Every combination, of clusters by name and of what is changed in them."""
+        from placewright.whatif import variants as v
+
+        if not (self.clusters or self.count or self.bandwidth or self.batches):
+            raise OptionError("nothing varies; give --clusters, --count, --bandwidth or --batches")
+        return v.variants(
+            self._bases(imported),
+            [v.parse_count(text) for text in self.count or ()],
+            [v.parse_bandwidths(text) for text in self.bandwidth or ()],
+            () if self.batches is None else v.parse_batches(self.batches),
+        )
+
+    def _bases(self, imported: Imported) -> list[Cluster]:
+        from placewright.costs.catalog import complete
+        from placewright.costs.clusters import load_cluster
+        from placewright.whatif.sweep import own_cluster
+
+        if self.clusters is None:
+            own = self.cluster is None
+            return [complete(own_cluster(imported)) if own else load_cluster(str(self.cluster))]
+        if self.cluster is not None:
+            raise OptionError("--cluster and --clusters are both given; give one of them")
+        names = [name.strip() for name in self.clusters.split(",")]
+        if "" in names:
+            raise OptionError(f"--clusters {self.clusters}: one of the names is empty")
+        return [load_cluster(name) for name in names]
+
+    def objective(self, problem: o.Problem) -> str | None:
+        """That of `problem`, or what batches belong to."""
+        if self.batches is None:
+            return problem.objective
+        if problem.batch is not None:
+            raise OptionError("--batch and --batches are both given; give one of them")
+        if problem.objective not in (None, BATCH.name):
+            raise OptionError(
+                f"--batches belongs to objective {BATCH.name}, not to {problem.objective}; leave "
+                "one of the two out"
+            )
+        return BATCH.name
+
+
+@grouped
+def command(
+    source: o.Source,
+    *,
+    varied: Varied,
     price: Annotated[
         list[str] | None,
         typer.Option(help="KIND=USD: price of a device per hour. May be repeated."),
     ] = None,
     planner: o.Planner = "auto",
-    objective: o.Objective = None,
-    transfer_unit: o.TransferUnit = None,
-    contention: o.Contention = None,
-    memory: o.Memory = None,
-    load: o.Load = None,
-    contiguous: o.Contiguous = None,
-    schedule: o.Schedule = None,
-    replicate: o.Replicate = None,
-    subgraphs: o.Subgraphs = None,
-    batch: o.Batch = None,
-    training: o.Training = False,
-    optimizer: o.Optimizer = "adam",
-    pin: o.Pins = None,
+    problem: o.Problem,
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
     time_limit: Annotated[
@@ -86,93 +129,59 @@ def command(
 
     Every combination of what is varied is a variant. The time limit is for each of them.
     """
-    from placewright.cli.output import (
-        announce_compilation,
-        console,
-        print_json,
-        print_remarks,
-        progress,
-        remark,
-    )
-    from placewright.costs.roofline import CostOptions
+    from placewright.cli.output import announce_compilation, progress
     from placewright.importers import load as load_source
-    from placewright.report.whatif import sweep_legend, sweep_records, sweep_table, write_figure
-    from placewright.whatif.sweep import INTERRUPTED, require_plan, sweep
+    from placewright.whatif.sweep import require_plan, sweep
 
     announce_compilation()
-    if batches is not None:
-        if batch is not None:
-            raise OptionError("--batch and --batches are both given; give one of them")
-        if objective not in (None, "batch-throughput"):
-            raise OptionError(
-                f"--batches belongs to objective batch-throughput, not to {objective}; leave one "
-                "of the two out"
-            )
-        objective = "batch-throughput"
-    given = o.problem_options(
-        objective, transfer_unit, contention, memory, load, contiguous, schedule, replicate,
-        subgraphs, batch,
-    )  # fmt: skip
+    options = problem.options | {"objective": varied.objective(problem)}
     prices = _prices(price)
     with progress(quiet=json) as on_progress:
-        imported = load_source(source, training=training)
+        imported = load_source(source, training=problem.training)
         lines = sweep(
             imported,
-            _variants(imported, cluster, clusters, count, bandwidth, batches),
+            varied.variants(imported),
             planner=planner,
-            costs=CostOptions(optimizer=o.optimizer(optimizer)),
-            pinned=o.pairs(pin, "--pin"),
+            costs=problem.costs,
+            pinned=problem.pinned,
             planner_options=o.pairs(planner_option, "-O"),
             coarsening=coarsen,
             prices=prices,
             time_limit=time_limit,
             seed=seed,
             on_progress=on_progress,
-            **given,
+            **options,
         )
-    if json:
-        print_json(sweep_records(lines))
-    else:
-        out = console()
-        out.print(sweep_table(lines, source))
-        out.print(sweep_legend(lines), markup=False)
+    _print(lines, source, json)
     require_plan(lines)
-    if not json:
-        print_remarks(line.plan for line in lines if line.plan is not None)
-    left = sum(line.error == INTERRUPTED for line in lines)
-    if left:
-        remark(f"placewright: interrupted with {left} of {len(lines)} variants left")
+    _print_remarks(lines, json)
     if figure is not None:
+        from placewright.report.whatif import write_figure
+
         write_figure(lines, figure, source)
 
 
-def _variants(
-    imported: Imported,
-    cluster: str | None,
-    clusters: str | None,
-    count: list[str] | None,
-    bandwidth: list[str] | None,
-    batches: str | None,
-) -> list[Variant]:
-    from placewright.costs.catalog import complete
-    from placewright.costs.clusters import load_cluster
-    from placewright.whatif import variants as v
-    from placewright.whatif.sweep import own_cluster
+def _print(lines: list[SweepLine], source: str, json: bool) -> None:
+    from placewright.cli.output import console, print_json
+    from placewright.report.whatif import sweep_legend, sweep_records, sweep_table
 
-    if cluster is not None and clusters is not None:
-        raise OptionError("--cluster and --clusters are both given; give one of them")
-    if not (clusters or count or bandwidth or batches):
-        raise OptionError("nothing varies; give --clusters, --count, --bandwidth or --batches")
-    names = [cluster] if clusters is None else [name.strip() for name in clusters.split(",")]
-    if "" in names:
-        raise OptionError(f"--clusters {clusters}: one of the names is empty")
-    bases = [complete(own_cluster(imported)) if n is None else load_cluster(n) for n in names]
-    return v.variants(
-        bases,
-        [v.parse_count(text) for text in count or ()],
-        [v.parse_bandwidths(text) for text in bandwidth or ()],
-        () if batches is None else v.parse_batches(batches),
-    )
+    if json:
+        print_json(sweep_records(lines))
+        return
+    out = console()
+    out.print(sweep_table(lines, source))
+    out.print(sweep_legend(lines), markup=False)
+
+
+def _print_remarks(lines: list[SweepLine], json: bool) -> None:
+    """What limits the plans, unless they are read by a program; and that Ctrl-C came."""
+    from placewright.cli.output import print_remarks, remark
+    from placewright.whatif.sweep import INTERRUPTED
+
+    if not json:
+        print_remarks(line.plan for line in lines if line.plan is not None)
+    if left := sum(line.error == INTERRUPTED for line in lines):
+        remark(f"placewright: interrupted with {left} of {len(lines)} variants left")
 
 
 def _prices(price: list[str] | None) -> dict[str, float]:
