@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
+from placewright.kernels.latency.units import units_of
 from tests import naive
 from tests.strategies import problems
 
@@ -16,10 +17,8 @@ def test_kernel_picks_the_same_pairs_as_its_twin(data):
     priority = np.array(data.draw(st.permutations(range(problem.op_count))), dtype=np.int32)
     unit_device = np.full(problem.unit_count, -1, dtype=np.int32)
     expected = naive.earliest_start_placement(problem, priority, unit_device)
-    failed = earliest_start_placement(
-        arrays_of(problem), priority, problem.op_unit, unit_device, problem.unit_memory,
-        np.isfinite(problem.unit_time), problem.device_memory.copy(),
-    )  # fmt: skip
+    units = units_of(problem, unit_device)
+    failed = earliest_start_placement(arrays_of(problem), priority, units)
     assert (failed >= 0) == (expected[1] >= 0)
     if failed < 0:
-        assert unit_device.tolist() == expected[0]
+        assert units.device.tolist() == expected[0]

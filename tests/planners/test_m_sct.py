@@ -9,6 +9,7 @@ from placewright.errors import OptionError
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
 from placewright.kernels.latency.getf import soft_longest_path
+from placewright.kernels.latency.units import units_of
 from placewright.planners.latency.construct import favourite_child
 from placewright.planners.latency.construct.favourite_child import (
     MSct,
@@ -48,13 +49,11 @@ def test_kernel_places_as_its_twin(data):
             favourite[producer] = consumer
     unit_device = np.full(problem.unit_count, -1, dtype=np.int32)
     expected = naive.favourite_child_placement(problem, priority, favourite, unit_device)
-    failed = favourite_child_placement(
-        arrays_of(problem), priority, favourite, problem.op_unit, unit_device,
-        problem.unit_memory, np.isfinite(problem.unit_time), problem.device_memory.copy(),
-    )  # fmt: skip
+    units = units_of(problem, unit_device)
+    failed = favourite_child_placement(arrays_of(problem), priority, favourite, units)
     assert (failed >= 0) == (expected[1] >= 0)
     if failed < 0:
-        assert unit_device.tolist() == expected[0]
+        assert units.device.tolist() == expected[0]
 
 
 @given(st.data())

@@ -1,5 +1,8 @@
 """Kernels are compiled before the time of a run starts to count, once."""
 
+import math
+from contextlib import contextmanager
+
 import pytest
 
 from placewright.planning import make_problem
@@ -31,6 +34,24 @@ def test_each_member_plans_something_tiny_once(tmp_path, monkeypatch):
     assert done == [("heft", {}), ("annealing", {"iterations": "5"})]
     module.warm_up("throughput", MEMBERS[:1], silent, processes=1)
     assert len(done) == 3
+
+
+@pytest.mark.parametrize(("seconds", "passes"), [(math.inf, 3), (60.0, 1)])
+def test_without_a_limit_a_member_plans_until_nothing_is_left_to_compile(
+    tmp_path, monkeypatch, seconds, passes
+):
+    """Its time may be over when it has compiled what it begins with."""
+    to_compile, done = [9.0, 2.0], []
+
+    @contextmanager
+    def compiling():
+        yield lambda: to_compile.pop(0) if to_compile else 0.0
+
+    monkeypatch.setattr(module, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "compiling", compiling)
+    monkeypatch.setattr(module, "perform", lambda problem, task, tell: done.append(task))
+    module.warm_up("latency", MEMBERS[:1], silent, seconds, processes=1)
+    assert len(done) == passes
 
 
 def test_in_processes_all_are_compiled(tmp_path, monkeypatch):

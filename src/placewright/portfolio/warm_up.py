@@ -27,6 +27,7 @@ from placewright.budget import Progress
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.importers import load
+from placewright.kernels import compiling
 from placewright.options import Options
 from placewright.portfolio.members import INSTANT, Member
 from placewright.portfolio.members.latency import RELAXATION
@@ -36,6 +37,8 @@ from placewright.system.processes import start_worker
 
 SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
+NOTICEABLE = 0.1  # seconds of compiling
+MOST_PASSES = 5
 SEARCH = "annealing"  # takes part for every objective
 LISTENING = 0.1  # seconds between two looks at the clock
 
@@ -57,23 +60,30 @@ def warm_up(
     """Have each of `members` plan once, but for those that have on this machine; who could not.
 
     What a run begins with is compiled in any case, the rest until `seconds` are over. A process
-    beside this one for each core, unless there is little to do.
+    beside this one for each core, unless there is little to do. Compiling may take the time of a
+    member for what comes later in it: without a limit it plans until nothing is left to compile.
     """
+    passes = MOST_PASSES if math.isinf(seconds) else 1
     cold = deque(cold_members(objective, members))
     cores = min(processes or os.cpu_count() or 1, len(cold))
     deadline = time.monotonic() + seconds
     if cores > 1:
-        return _in_processes(objective, cold, on_progress, deadline, cores)
+        return _in_processes(objective, cold, on_progress, deadline, cores, passes)
     count = len(cold)
     while cold and (_is_needed(cold[0]) or time.monotonic() < deadline):
         member = cold.popleft()
         on_progress(_stage(member), 1.0 - (len(cold) + 1) / count)
-        _compile(objective, member)
+        _compile(objective, member, passes)
     return list(cold)
 
 
 def _in_processes(
-    objective: str, cold: deque[Member], on_progress: Progress, deadline: float, cores: int
+    objective: str,
+    cold: deque[Member],
+    on_progress: Progress,
+    deadline: float,
+    cores: int,
+    passes: int,
 ) -> list[Member]:
     """A process that breaks down costs its member, which is then compiled when it is used."""
     count, busy = len(cold), dict[Connection, Member]()
@@ -81,7 +91,7 @@ def _in_processes(
     try:
         for _ in range(cores):
             connection, theirs = Pipe()
-            workers.append(start_worker(_serve, theirs, objective))
+            workers.append(start_worker(_serve, theirs, objective, passes))
             theirs.close()
             _hand_out(cold, connection, busy)
         while busy and (any(map(_is_needed, busy.values())) or time.monotonic() < deadline):
@@ -107,20 +117,24 @@ def _hand_out(cold: deque[Member], to: Connection, busy: dict[Connection, Member
         to.send(busy[to])
 
 
-def _serve(connection: Connection, objective: str) -> None:
+def _serve(connection: Connection, objective: str, passes: int) -> None:
     """In a worker: compile for one member after another."""
     with suppress(EOFError, OSError):  # nothing is left to do
         while True:
-            _compile(objective, connection.recv())
+            _compile(objective, connection.recv(), passes)
             connection.send(True)
 
 
-def _compile(objective: str, member: Member) -> None:
+def _compile(objective: str, member: Member, passes: int = 1) -> None:
     options = dict(member.options) | dict(member.effort or {})
     task = Task(0, member, options, SECONDS, 0, None, math.inf)
     _warm_up_bounds(member, _tiny(objective))
     lower_bound(_tiny(objective))
-    perform(_tiny(objective), task, _silence)
+    for _ in range(passes):
+        with compiling() as seconds:
+            perform(_tiny(objective), task, _silence)
+        if seconds() < NOTICEABLE:
+            break
     marker = _marker(objective, member)
     with suppress(OSError):  # then it is done again the next time, in a moment
         marker.parent.mkdir(parents=True, exist_ok=True)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints
 from placewright.kernels.compiled import inlined
 from placewright.problem import Problem
 
+Wide = NDArray[np.int64]
 NOT_SENT = -1.0
 """The time of a transfer that does not take place."""
 
@@ -17,26 +19,28 @@ NOT_SENT = -1.0
 class Arrays(NamedTuple):
     """See `Problem` for the meaning; CSR pairs are `…_offsets` with what they index."""
 
-    op_time: Any
-    tensor_bytes: Any
-    consumer_offsets: Any
-    consumers: Any
-    edge_tensor: Any
-    edge_producer: Any
-    edge_ends: Any  # [edge, :] producer, consumer, shared tensor or -1: side by side, for the cache
-    edge_bytes: Any
-    input_offsets: Any
-    inputs: Any
-    output_offsets: Any
-    outputs: Any
-    link_latency: Any
-    link_seconds_per_byte: Any
-    channel_offsets: Any
-    channels: Any
+    op_time: Floats
+    tensor_bytes: Floats
+    consumer_offsets: Wide
+    consumers: Ints
+    edge_tensor: Ints
+    edge_producer: Ints
+    edge_ends: (
+        Ints  # [edge, :] producer, consumer, shared tensor or -1: side by side, for the cache
+    )
+    edge_bytes: Floats
+    input_offsets: Wide
+    inputs: Ints
+    output_offsets: Wide
+    outputs: Ints
+    link_latency: Floats
+    link_seconds_per_byte: Floats
+    channel_offsets: Wide
+    channels: Ints
     channel_count: int
     by_tensor: bool
-    op_memory: Any
-    device_memory: Any  # None where memory is no matter (see `arrays_with_memory`)
+    op_memory: Floats
+    device_memory: Floats | None  # None where memory is no matter (see `arrays_with_memory`)
 
 
 def arrays_of(problem: Problem) -> Arrays:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from placewright.kernels.common.arrays import transfer_time
+from placewright.graph import Floats, Ints
+from placewright.kernels.common.arrays import Arrays, Wide, transfer_time
 from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.latency.units import Units
+
+NONE = -1
 
 
 @inlined
@@ -48,112 +54,180 @@ def heap_pop(keys, ops, size, tie):
     return size
 
 
-@kernel(allocates=True)
-def earliest_start_placement(
-    p, priority, op_unit, unit_device, unit_memory, unit_allowed, free_memory
-):
+class Queues(NamedTuple):
+    """Two heaps of ready ops per device: those to wait for, and those whose time has come.
+
+    An op is in the heaps of every device; those that have placed it already are dropped when
+    they come up.
+    """
+
+    wait_key: Floats  # [device, k] seconds from which on the op may start
+    wait_op: Ints
+    wait_size: Wide  # [device]
+    here_key: Floats  # [device, k] priority
+    here_op: Ints
+    here_size: Wide  # [device]
+
+
+class Started(NamedTuple):
+    """What runs where so far; start times ignore contention."""
+
+    device_free: Floats  # [device] seconds
+    op_finish: Floats  # [op] seconds
+    op_device: Ints  # [op] or `NONE`
+    missing: Ints  # [op] inputs whose producers are not placed
+    fresh: Ints  # ops whose last producer was placed last
+
+
+def empty_queues(p: Arrays) -> Queues:
+    op_count, device_count = p.op_time.shape
+    shape = (device_count, op_count)
+    size = lambda: np.zeros(device_count, dtype=np.int64)  # noqa: E731
+    return Queues(
+        np.empty(shape), np.empty(shape, dtype=np.int32), size(),
+        np.empty(shape), np.empty(shape, dtype=np.int32), size(),
+    )  # fmt: skip
+
+
+def nothing_started(p: Arrays) -> Started:
+    op_count, device_count = p.op_time.shape
+    return Started(
+        device_free=np.zeros(device_count),
+        op_finish=np.zeros(op_count),
+        op_device=np.full(op_count, NONE, dtype=np.int32),
+        missing=np.diff(p.input_offsets).astype(np.int32),
+        fresh=np.empty(op_count, dtype=np.int32),
+    )
+
+
+def earliest_start_placement(p: Arrays, priority: Ints, units: Units) -> int:
     """Place ops by earliest start; ties by `priority` (small first), then device number.
 
-    Each device has two heaps: ready ops still waiting for inputs, by arrival, and ops whose
-    inputs are there, by priority. An op is in the heaps of every device; those that have placed
-    it already are dropped when they come up. Start times ignore contention. Fills
-    `unit_device` and `free_memory`; returns -1, or an op no device had room for.
+    Start times ignore contention. Fills `units`; returns -1, or an op no device had room for.
     """
-    op_count, device_count = p.op_time.shape
-    wait_key = np.empty((device_count, op_count))
-    wait_op = np.empty((device_count, op_count), dtype=np.int32)
-    wait_size = np.zeros(device_count, dtype=np.int64)
-    here_key = np.empty((device_count, op_count))
-    here_op = np.empty((device_count, op_count), dtype=np.int32)
-    here_size = np.zeros(device_count, dtype=np.int64)
-    device_free = np.zeros(device_count)
-    op_finish = np.zeros(op_count)
-    op_device = np.full(op_count, -1, dtype=np.int32)
-    missing = np.empty(op_count, dtype=np.int32)
-    fresh = np.empty(op_count, dtype=np.int32)
-    fresh_count = 0
-    for op in range(op_count):
-        missing[op] = p.input_offsets[op + 1] - p.input_offsets[op]
-        if missing[op] == 0:
-            fresh[fresh_count] = op
-            fresh_count += 1
+    return int(_place(p, priority, units, empty_queues(p), nothing_started(p)))
 
+
+@kernel
+def _place(p, priority, units, queues, started):
+    op_count, device_count = p.op_time.shape
+    fresh_count = find_fresh(started)
     for _ in range(op_count):
         for k in range(fresh_count):
-            op = fresh[k]
+            op = started.fresh[k]
             for d in range(device_count):
-                if not unit_allowed[op_unit[op], d]:
-                    continue
-                arrival = 0.0
-                for i in range(p.input_offsets[op], p.input_offsets[op + 1]):
-                    edge = p.inputs[i]
-                    producer = p.edge_producer[edge]
-                    there = op_finish[producer]
-                    if op_device[producer] != d:
-                        there += transfer_time(p, p.edge_tensor[edge], op_device[producer], d)
-                    arrival = max(arrival, there)
-                wait_size[d] = heap_push(
-                    wait_key[d], wait_op[d], wait_size[d], arrival, op, priority
-                )
-        fresh_count = 0
-
-        best_device = -1
-        best_op = -1
-        best_start = np.inf
+                if units.allowed[units.of_op[op], d]:
+                    wait_for(queues, d, arrival_on(p, started, op, d), op, priority)
+        best_device, best_op, best_start = NONE, NONE, np.inf
         for d in range(device_count):
-            # As `favourite_child._next_of`, but in place: a helper's array arguments are counted
-            # references at every call, which would triple the time of this kernel.
-            while wait_size[d] > 0:
-                op = wait_op[d, 0]
-                gone = _cannot(op, d, op_device, op_unit, unit_device, unit_memory, free_memory)
-                if not gone and wait_key[d, 0] > device_free[d]:
-                    break
-                wait_size[d] = heap_pop(wait_key[d], wait_op[d], wait_size[d], priority)
-                if not gone:
-                    here_size[d] = heap_push(
-                        here_key[d], here_op[d], here_size[d], float(priority[op]), op, priority
-                    )
-            while here_size[d] > 0 and _cannot(
-                here_op[d, 0], d, op_device, op_unit, unit_device, unit_memory, free_memory
+            op, start = next_of(queues, d, started.device_free[d], priority, units, started)
+            if op != NONE and (
+                start < best_start or (start == best_start and priority[op] < priority[best_op])
             ):
-                here_size[d] = heap_pop(here_key[d], here_op[d], here_size[d], priority)
-            if here_size[d] > 0:
-                op, start = here_op[d, 0], device_free[d]
-            elif wait_size[d] > 0:
-                op, start = wait_op[d, 0], wait_key[d, 0]
-            else:
-                continue
-            if start < best_start or (start == best_start and priority[op] < priority[best_op]):
                 best_start, best_op, best_device = start, op, d
-        if best_device < 0:
-            for op in range(op_count):
-                if op_device[op] < 0 and missing[op] == 0:
-                    return op
-        unit = op_unit[best_op]
-        if unit_device[unit] < 0:
-            unit_device[unit] = best_device
-            free_memory[best_device] -= unit_memory[unit]
-        op_device[best_op] = best_device
-        finish = best_start + p.op_time[best_op, best_device]
-        op_finish[best_op] = finish
-        device_free[best_device] = finish
-        for k in range(p.output_offsets[best_op], p.output_offsets[best_op + 1]):
-            tensor = p.outputs[k]
-            for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
-                consumer = p.consumers[edge]
-                missing[consumer] -= 1
-                if missing[consumer] == 0:
-                    fresh[fresh_count] = consumer
-                    fresh_count += 1
+        if best_device == NONE:
+            return without_room(started)
+        fresh_count = start_op(p, units, started, best_op, best_device, best_start)
     return -1
 
 
 @inlined
-def _cannot(op, d, op_device, op_unit, unit_device, unit_memory, free_memory):
-    """The op is placed, its unit is elsewhere, or there is no longer memory for it (for good)."""
-    unit = op_unit[op]
-    if op_device[op] >= 0:
-        return True
-    if unit_device[unit] >= 0:
-        return unit_device[unit] != d
-    return unit_memory[unit] > free_memory[d]
+def find_fresh(started):
+    """The ops without inputs; how many."""
+    count = 0
+    for op in range(len(started.missing)):
+        if started.missing[op] == 0:
+            started.fresh[count] = op
+            count += 1
+    return count
+
+
+@inlined
+def arrival_on(p, started, op, device):
+    """When the last input of `op` is on `device`."""
+    latest = 0.0
+    for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
+        edge = p.inputs[k]
+        producer = p.edge_producer[edge]
+        there = started.op_finish[producer]
+        source = started.op_device[producer]
+        if source != device:
+            there += transfer_time(p, p.edge_tensor[edge], source, device)
+        latest = max(latest, there)
+    return latest
+
+
+@inlined
+def may_go(units, started, op, device):
+    """Whether `device` can still get the op: unplaced, supported there, its unit not elsewhere
+    and, if its unit is nowhere yet, with memory for it."""
+    unit = units.of_op[op]
+    if started.op_device[op] != NONE or not units.allowed[unit, device]:
+        return False
+    if units.device[unit] != NONE:
+        return units.device[unit] == device
+    return units.memory[unit] <= units.free[device]
+
+
+@inlined
+def wait_for(queues, device, key, op, priority):
+    """Let `op` wait on a device until `key`."""
+    queues.wait_size[device] = heap_push(
+        queues.wait_key[device], queues.wait_op[device], queues.wait_size[device], key, op, priority
+    )
+
+
+@inner
+def next_of(queues, device, now, priority, units, started):
+    """The op that can start first on `device`, free from `now` on, and when: (op or -1, start)."""
+    keys, ops = queues.wait_key[device], queues.wait_op[device]
+    here_keys, here_ops = queues.here_key[device], queues.here_op[device]
+    waiting, here = queues.wait_size[device], queues.here_size[device]
+    while waiting > 0:
+        op = ops[0]
+        stays = may_go(units, started, op, device)
+        if stays and keys[0] > now:
+            break
+        waiting = heap_pop(keys, ops, waiting, priority)
+        if stays:
+            here = heap_push(here_keys, here_ops, here, float(priority[op]), op, priority)
+    while here > 0 and not may_go(units, started, here_ops[0], device):
+        here = heap_pop(here_keys, here_ops, here, priority)
+    queues.wait_size[device], queues.here_size[device] = waiting, here
+    if here > 0:
+        return here_ops[0], now
+    if waiting > 0:
+        return ops[0], keys[0]
+    return NONE, np.inf
+
+
+@inlined
+def without_room(started):
+    """The first op that has its inputs and no device."""
+    for op in range(len(started.missing)):
+        if started.op_device[op] == NONE and started.missing[op] == 0:
+            return op
+    return NONE
+
+
+@inlined
+def start_op(p, units, started, op, device, start):
+    """Place an op; how many have all their inputs now, in `started.fresh`."""
+    unit = units.of_op[op]
+    if units.device[unit] == NONE:
+        units.device[unit] = device
+        units.free[device] -= units.memory[unit]
+    started.op_device[op] = device
+    finish = start + p.op_time[op, device]
+    started.op_finish[op] = finish
+    started.device_free[device] = finish
+    count = 0
+    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
+        tensor = p.outputs[k]
+        for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
+            consumer = p.consumers[edge]
+            started.missing[consumer] -= 1
+            if started.missing[consumer] == 0:
+                started.fresh[count] = consumer
+                count += 1
+    return count

@@ -4,191 +4,102 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.common.arrays import transfer_time
-from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.earliest_start import heap_pop, heap_push
+from placewright.graph import Ints
+from placewright.kernels.common.arrays import Arrays
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.latency.earliest_start import (
+    NONE,
+    arrival_on,
+    empty_queues,
+    find_fresh,
+    may_go,
+    next_of,
+    nothing_started,
+    start_op,
+    wait_for,
+    without_room,
+)
 from placewright.kernels.latency.getf import soft_longest_path
+from placewright.kernels.latency.units import Units
 
-NONE = -1
 LEAST = 1e-6  # what a pair saves does not sink below, so that it can come back
 
 
-@inlined
-def _may_go(op, d, op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory):
-    """Whether device `d` can still get the op: unplaced, supported there, its unit not elsewhere
-    and, if its unit is nowhere yet, with memory for it."""
-    unit = op_unit[op]
-    if op_device[op] != NONE or not unit_allowed[unit, d]:
-        return False
-    if unit_device[unit] != NONE:
-        return unit_device[unit] == d
-    return unit_memory[unit] <= free_memory[d]
-
-
-@inner
-def _next_of(
-    d, wait_key, wait_op, wait_size, here_key, here_op, here_size, now, priority,
-    op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory,
-):  # fmt: skip
-    """The op that can start first on `d`, and when: (op or -1, start).
-
-    Of two heaps, one holds ops by the time they may start at, the other those whose time has
-    come (by `now`, when the device is free), by priority; ops that can no longer go to `d` are
-    dropped from the top.
-    """
-    while wait_size[d] > 0:
-        op = wait_op[d, 0]
-        stays = _may_go(
-            op, d, op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory
-        )
-        if stays and wait_key[d, 0] > now:
-            break
-        wait_size[d] = heap_pop(wait_key[d], wait_op[d], wait_size[d], priority)
-        if stays:
-            here_size[d] = heap_push(
-                here_key[d], here_op[d], here_size[d], float(priority[op]), op, priority
-            )
-    while here_size[d] > 0 and not _may_go(
-        here_op[d, 0], d, op_device, op_unit, unit_device, unit_memory, unit_allowed, free_memory
-    ):
-        here_size[d] = heap_pop(here_key[d], here_op[d], here_size[d], priority)
-    if here_size[d] > 0:
-        return here_op[d, 0], now
-    if wait_size[d] > 0:
-        return wait_op[d, 0], wait_key[d, 0]
-    return NONE, np.inf
-
-
-@kernel(allocates=True)
-def favourite_child_placement(
-    p, priority, favourite, op_unit, unit_device, unit_memory, unit_allowed, free_memory
-):
+def favourite_child_placement(p: Arrays, priority: Ints, favourite: Ints, units: Units) -> int:
     """Place ops by earliest start, keeping a device for the favourite child of its last op.
 
     As `earliest_start_placement`, but where the last op of device d has the favourite child f
     (``favourite[op]``, -1 for none), f has all its inputs, and f can start earlier on d than on
     any other device, d is *awake*: until f has started, d takes no other op but an urgent one,
     which can start on d once its inputs are on every device that supports it. Time moves
-    forward: no op starts before the last one placed did. Fills `unit_device` and `free_memory`;
-    returns -1, or an op no device had room for.
+    forward: no op starts before the last one placed did. Fills `units`; returns -1, or an op no
+    device had room for.
     """
-    op_count, device_count = p.op_time.shape
-    shape = (device_count, op_count)
-    wait_key, wait_op = np.empty(shape), np.empty(shape, dtype=np.int32)
-    here_key, here_op = np.empty(shape), np.empty(shape, dtype=np.int32)
-    late_key, late_op = np.empty(shape), np.empty(shape, dtype=np.int32)  # the same, by urgency
-    urgent_key, urgent_op = np.empty(shape), np.empty(shape, dtype=np.int32)
-    wait_size = np.zeros(device_count, dtype=np.int64)
-    here_size = np.zeros(device_count, dtype=np.int64)
-    late_size = np.zeros(device_count, dtype=np.int64)
-    urgent_size = np.zeros(device_count, dtype=np.int64)
-    arrival = np.empty((op_count, device_count))
-    device_free = np.zeros(device_count)
-    device_last = np.full(device_count, NONE, dtype=np.int32)
-    op_finish = np.zeros(op_count)
-    op_device = np.full(op_count, NONE, dtype=np.int32)
-    missing = np.empty(op_count, dtype=np.int32)
-    fresh = np.empty(op_count, dtype=np.int32)
-    fresh_count = 0
-    now = 0.0
-    for op in range(op_count):
-        missing[op] = p.input_offsets[op + 1] - p.input_offsets[op]
-        if missing[op] == 0:
-            fresh[fresh_count] = op
-            fresh_count += 1
+    arrival, last = np.empty(p.op_time.shape), np.full(p.op_time.shape[1], NONE, dtype=np.int32)
+    failed = _place(
+        p, priority, favourite, units, empty_queues(p), empty_queues(p), nothing_started(p),
+        arrival, last,
+    )  # fmt: skip
+    return int(failed)
 
+
+@kernel
+def _place(p, priority, favourite, units, soon, urgent, started, arrival, last):
+    """`soon` has ops by when they may start on a device, `urgent` by when on all of them."""
+    op_count, device_count = p.op_time.shape
+    now = 0.0
+    fresh_count = find_fresh(started)
     for _ in range(op_count):
         for k in range(fresh_count):
-            op = fresh[k]
-            everywhere = 0.0
-            for d in range(device_count):
-                latest = 0.0
-                for i in range(p.input_offsets[op], p.input_offsets[op + 1]):
-                    edge = p.inputs[i]
-                    producer = p.edge_producer[edge]
-                    there = op_finish[producer]
-                    if op_device[producer] != d:
-                        there += transfer_time(p, p.edge_tensor[edge], op_device[producer], d)
-                    latest = max(latest, there)
-                arrival[op, d] = latest
-                if unit_allowed[op_unit[op], d]:
-                    everywhere = max(everywhere, latest)
-            for d in range(device_count):
-                if unit_allowed[op_unit[op], d]:
-                    wait_size[d] = heap_push(
-                        wait_key[d], wait_op[d], wait_size[d], arrival[op, d], op, priority
-                    )
-                    late_size[d] = heap_push(
-                        late_key[d], late_op[d], late_size[d], everywhere, op, priority
-                    )
-        fresh_count = 0
-
+            _wait(p, priority, units, soon, urgent, started, arrival, started.fresh[k])
         best_device, best_op, best_start = NONE, NONE, np.inf
         for d in range(device_count):
-            free_at = max(device_free[d], now)
-            child = NONE if device_last[d] == NONE else favourite[device_last[d]]
-            awake = (
-                child != NONE
-                and missing[child] == 0
-                and _may_go(
-                    child, d, op_device, op_unit, unit_device, unit_memory, unit_allowed,
-                    free_memory,
-                )
-            )  # fmt: skip
-            child_start = np.inf
-            if awake:
+            free_at = max(started.device_free[d], now)
+            child = NONE if last[d] == NONE else favourite[last[d]]
+            if _is_awake(units, started, arrival, child, d, now):
+                op, start = next_of(urgent, d, free_at, priority, units, started)
                 child_start = max(free_at, arrival[child, d])
-                for other in range(device_count):
-                    if (
-                        other != d
-                        and max(device_free[other], now, arrival[child, other]) <= child_start
-                        and _may_go(
-                            child, other, op_device, op_unit, unit_device, unit_memory,
-                            unit_allowed, free_memory,
-                        )
-                    ):  # fmt: skip
-                        awake = False
-            if awake:
-                op, start = _next_of(
-                    d, late_key, late_op, late_size, urgent_key, urgent_op, urgent_size, free_at,
-                    priority, op_device, op_unit, unit_device, unit_memory, unit_allowed,
-                    free_memory,
-                )  # fmt: skip
                 if child_start < start or (child_start == start and priority[child] < priority[op]):
                     op, start = child, child_start
             else:
-                op, start = _next_of(
-                    d, wait_key, wait_op, wait_size, here_key, here_op, here_size, free_at,
-                    priority, op_device, op_unit, unit_device, unit_memory, unit_allowed,
-                    free_memory,
-                )  # fmt: skip
+                op, start = next_of(soon, d, free_at, priority, units, started)
             if op != NONE and (
                 start < best_start or (start == best_start and priority[op] < priority[best_op])
             ):
                 best_start, best_op, best_device = start, op, d
         if best_device == NONE:
-            for op in range(op_count):
-                if op_device[op] == NONE and missing[op] == 0:
-                    return op
-        unit = op_unit[best_op]
-        if unit_device[unit] == NONE:
-            unit_device[unit] = best_device
-            free_memory[best_device] -= unit_memory[unit]
-        op_device[best_op] = best_device
+            return without_room(started)
         now = best_start
-        finish = best_start + p.op_time[best_op, best_device]
-        op_finish[best_op] = finish
-        device_free[best_device] = finish
-        device_last[best_device] = best_op
-        for k in range(p.output_offsets[best_op], p.output_offsets[best_op + 1]):
-            tensor = p.outputs[k]
-            for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
-                consumer = p.consumers[edge]
-                missing[consumer] -= 1
-                if missing[consumer] == 0:
-                    fresh[fresh_count] = consumer
-                    fresh_count += 1
+        last[best_device] = best_op
+        fresh_count = start_op(p, units, started, best_op, best_device, best_start)
     return -1
+
+
+@inner
+def _wait(p, priority, units, soon, urgent, started, arrival, op):
+    """Let an op that has its inputs wait for every device that supports it."""
+    everywhere, unit = 0.0, units.of_op[op]
+    for d in range(len(units.free)):
+        arrival[op, d] = arrival_on(p, started, op, d)
+        if units.allowed[unit, d]:
+            everywhere = max(everywhere, arrival[op, d])
+    for d in range(len(units.free)):
+        if units.allowed[unit, d]:
+            wait_for(soon, d, arrival[op, d], op, priority)
+            wait_for(urgent, d, everywhere, op, priority)
+
+
+@inner
+def _is_awake(units, started, arrival, child, device, now):
+    """Whether `child` has its inputs and can start on this device earlier than on any other."""
+    if child == NONE or started.missing[child] > 0 or not may_go(units, started, child, device):
+        return False
+    start = max(started.device_free[device], now, arrival[child, device])
+    for other in range(len(units.free)):
+        there = max(started.device_free[other], now, arrival[child, other])
+        if other != device and there <= start and may_go(units, started, child, other):
+            return False
+    return True
 
 
 @inner

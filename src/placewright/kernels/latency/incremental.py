@@ -16,10 +16,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.graph import Ints
+from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.moves import assign
-from placewright.kernels.latency.within_memory import if_memory_counts
+from placewright.kernels.latency.moves import Space, assign_all
+from placewright.kernels.latency.within_memory import value_within_memory
 
 STRIDE = 16
 CURRENT, BEST = 0, 1  # in Timeline.value
@@ -259,22 +261,26 @@ def forget(t):
         t.carrier[t.logged_slot[k]] = t.logged_carrier[k]
 
 
-@kernel
-def begin(p, space, t, unit_device, sequence):
-    """Make this the present schedule, and the best if it is better than that."""
-    for unit in space.movable:
-        assign(space, t, unit, unit_device[unit])
-    copy_into(t.sequence, sequence)
-    for k in range(len(sequence)):
-        item = sequence[k]
-        t.position[item if item >= 0 else len(t.device) - 1 - item] = k
+def begin(p: Arrays, space: Space, t: Timeline, unit_device: Ints, sequence: Ints) -> None:
+    """Make this the present schedule, and the best if it is better than that.
+
+    No kernel: one would be compiled together with all that it calls, which others call too.
+    """
+    assign_all(space, t, unit_device)
+    t.sequence[:] = sequence
+    t.position[np.where(sequence >= 0, sequence, len(t.device) - 1 - sequence)] = np.arange(
+        len(sequence)
+    )
     t.marks[0] = 0.0
     t.op_finish[:] = -1.0
     t.arrival[:] = -1.0
     t.carrier[:] = -1
     t.counts[TAILS_FROM] = len(sequence)
-    makespan = retime(p, t, np.int64(0), len(sequence) - 1, len(sequence) - 1, REJECTED)
-    commit(t, len(sequence) - 1, if_memory_counts(p, t.device, t.sequence, makespan))
+    last = len(sequence) - 1
+    value = retime(p, t, 0, last, last, REJECTED)
+    if p.device_memory is not None:
+        value = value_within_memory(p, t.device, t.sequence)
+    commit(t, last, value)
 
 
 # -- backwards -------------------------------------------------------------------------------

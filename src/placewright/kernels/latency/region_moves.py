@@ -6,11 +6,12 @@ what is behind it, what is before it, or what is neither and so may run beside i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from placewright.kernels.common.rows import copy_into
+from placewright.graph import Flags, Ints
+from placewright.kernels.common.arrays import Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import has_room, mutate, take_back
 from placewright.kernels.latency.timing import time_sequence
@@ -20,25 +21,24 @@ BEHIND, BEFORE, BESIDE = TREES, TREES + 1, TREES + 2
 
 
 class Regions(NamedTuple):
-    """`at[tree, k]` ops in preorder, `first[tree, op]` and `size[tree, op]` of op's subtree in it.
+    """Trees of dominators, and what is borrowed to walk through the graph."""
 
-    X"""
-
-    at: Any
-    first: Any
-    size: Any
-    order: Any
-    key: Any
-    met: Any
-    found: Any
+    at: Ints  # [tree, k] ops in preorder
+    first: Wide  # [tree, op] where the op's subtree begins in it
+    size: Wide  # [tree, op] of the subtree
+    order: Ints  # ops, topological
+    key: Wide  # [op] random: a sum of them tells regions apart
+    met: Flags  # [op] all False between two calls
+    found: Ints  # ops of the region of the moment
 
 
-@kernel(allocates=True)
+@kernel
 def members(p, regions, kind, op, found):
     """Write the ops of a region to `found`; how many."""
     if kind < TREES:
         first, size = regions.first[kind, op], regions.size[kind, op]
-        copy_into(found[:size], regions.at[kind, first : first + size])
+        for k in range(size):
+            found[k] = regions.at[kind, first + k]
         return size
     met, count = regions.met, 0
     if kind != BEFORE:
@@ -46,15 +46,15 @@ def members(p, regions, kind, op, found):
     if kind != BEHIND:
         count = _before(p, op, met, found, count)
     if kind == BESIDE:
-        inside = found[:count].copy()
         count = 0
         for other in regions.order:
             if not met[other]:
                 found[count] = other
                 count += 1
-        met[inside] = False
-    else:
-        met[found[:count]] = False
+        met[:] = False
+        return count
+    for k in range(count):
+        met[found[k]] = False
     return count
 
 
@@ -107,9 +107,9 @@ def describe(p, regions, weight, kinds, ops, keys, weights):
     for k in range(len(kinds)):
         count = members(p, regions, kinds[k], ops[k], found)
         key, total = np.int64(0), 0.0
-        for other in found[:count]:
-            key += regions.key[other]
-            total += weight[other]
+        for i in range(count):
+            key += regions.key[found[i]]
+            total += weight[found[i]]
         keys[k] = key
         weights[k] = total
 

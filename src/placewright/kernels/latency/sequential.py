@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Flags, Floats, Ints
+from placewright.kernels.common.arrays import Arrays, Wide
 from placewright.kernels.compiled import kernel
 from placewright.kernels.latency.earliest_start import heap_pop, heap_push
 
 ALONE = -1
 
 
-@kernel(allocates=True)
-def top_levels(op_weight, edge_weight, order, p):
+def top_levels(op_weight: Floats, edge_weight: Floats, order: Ints, p: Arrays) -> Floats:
     """`level[op]`: the longest path from the beginning to the op's start (Celeritas eq. 2).
 
     `order` is topological. The longest path through an op is its level here and its
     `ranks.upward_ranks` together.
     """
     level = np.zeros(len(op_weight))
+    _top_levels(op_weight, edge_weight, order, p, level)
+    return level
+
+
+@kernel
+def _top_levels(op_weight, edge_weight, order, p, level):
     for op in order:
         for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
             edge = p.inputs[k]
             producer = p.edge_producer[edge]
             level[op] = max(level[op], level[producer] + op_weight[producer] + edge_weight[edge])
-    return level
 
 
-@kernel(allocates=True)
-def depth_first_order(offsets, readers, waiting, roots):
+def depth_first_order(
+    offsets: Wide, readers: NDArray[Any], waiting: Wide, roots: NDArray[Any]
+) -> Ints:
     """A topological order that goes on, where it can, with what the last op made ready.
 
     `readers[offsets[op]:offsets[op + 1]]` are the ops that read from an op, once per edge;
     `waiting[op]`, which is used up, the edges it reads; `roots` the ops that read nothing. Of
     several, the later in these arrays comes first.
     """
-    order = np.empty(len(waiting), dtype=np.int32)
-    stack = np.empty(len(waiting), dtype=np.int32)
+    order, stack = np.empty(len(waiting), dtype=np.int32), np.empty(len(waiting), dtype=np.int32)
     stack[: len(roots)] = roots
-    size = len(roots)
+    _depth_first(offsets, readers, waiting, order, stack, len(roots))
+    return order
+
+
+@kernel
+def _depth_first(offsets, readers, waiting, order, stack, size):
+    """`stack` has the `size` roots."""
     count = 0
     while size > 0:
         size -= 1
@@ -50,15 +65,21 @@ def depth_first_order(offsets, readers, waiting, roots):
             if waiting[reader] == 0:
                 stack[size] = reader
                 size += 1
-    return order
 
 
-@kernel(allocates=True)
-def breadth_first_order(offsets, readers, waiting, roots):
+def breadth_first_order(
+    offsets: Wide, readers: NDArray[Any], waiting: Wide, roots: NDArray[Any]
+) -> Ints:
     """A topological order in which ops come as they became ready; see `depth_first_order`."""
     order = np.empty(len(waiting), dtype=np.int32)
     order[: len(roots)] = roots
-    count = len(roots)
+    _breadth_first(offsets, readers, waiting, order, len(roots))
+    return order
+
+
+@kernel
+def _breadth_first(offsets, readers, waiting, order, count):
+    """`order` begins with the roots, `count` of them."""
     for position in range(len(waiting)):
         op = order[position]
         for k in range(offsets[op], offsets[op + 1]):
@@ -67,47 +88,64 @@ def breadth_first_order(offsets, readers, waiting, roots):
             if waiting[reader] == 0:
                 order[count] = reader
                 count += 1
-    return order
 
 
-@kernel(allocates=True)
-def order_by_label(offsets, readers, waiting, roots, position, label):
+class _Heaps(NamedTuple):
+    """Ready ops by position: a heap per label, from ``first[label]`` on, and one of all."""
+
+    first: Wide  # [label]
+    size: Wide  # [label]
+    key: Floats
+    ready: Ints
+    all_key: Floats
+    all_ready: Ints
+
+
+def order_by_label(
+    offsets: Wide, readers: Ints, waiting: Wide, roots: NDArray[Any], position: Wide, label: Ints
+) -> Ints:
     """A topological order that stays with one label as long as it has a ready op.
 
     Of several, and when the label changes, the op with the least `position` comes first.
     `label[op]` ≥ 0; see `depth_first_order` for the rest.
     """
     op_count = len(waiting)
-    members = np.zeros(label.max() + 2, dtype=np.int64)
-    for op in range(op_count):
-        members[label[op] + 1] += 1
-    first = np.cumsum(members)
-    size = np.zeros(len(members), dtype=np.int64)
-    key, ready = np.empty(op_count), np.empty(op_count, dtype=np.int32)  # a heap per label
-    all_key, all_ready = np.empty(op_count), np.empty(op_count, dtype=np.int32)
-    all_size = 0
+    members = np.bincount(label)
+    heaps = _Heaps(
+        first=np.cumsum(members) - members,
+        size=np.zeros(len(members), dtype=np.int64),
+        key=np.empty(op_count),
+        ready=np.empty(op_count, dtype=np.int32),
+        all_key=np.empty(op_count),
+        all_ready=np.empty(op_count, dtype=np.int32),
+    )
     done = np.zeros(op_count, dtype=np.bool_)
-    order = np.empty(op_count, dtype=np.int32)
-    fresh = np.empty(op_count, dtype=np.int32)
+    order, fresh = np.empty(op_count, dtype=np.int32), np.empty(op_count, dtype=np.int32)
     fresh[: len(roots)] = roots
-    fresh_count = len(roots)
+    _by_label(offsets, readers, waiting, position, label, heaps, done, order, fresh, len(roots))
+    return order
+
+
+@kernel
+def _by_label(offsets, readers, waiting, position, label, h, done, order, fresh, fresh_count):
+    """`fresh` are the ops that became ready last, `fresh_count` of them: the roots."""
+    all_size = 0
     now = ALONE
-    for count in range(op_count):
+    for count in range(len(waiting)):
         for k in range(fresh_count):
             op = fresh[k]
-            at = first[label[op]]
-            size[label[op]] = heap_push(
-                key[at:], ready[at:], size[label[op]], float(position[op]), op, position
-            )
-            all_size = heap_push(all_key, all_ready, all_size, float(position[op]), op, position)
+            its, place = label[op], float(position[op])
+            at = h.first[its]
+            h.size[its] = heap_push(h.key[at:], h.ready[at:], h.size[its], place, op, position)
+            all_size = heap_push(h.all_key, h.all_ready, all_size, place, op, position)
         fresh_count = 0
-        if now == ALONE or size[now] == 0:
-            while done[all_ready[0]]:
-                all_size = heap_pop(all_key, all_ready, all_size, position)
-            now = label[all_ready[0]]
-        at = first[now]
-        op = ready[at]
-        size[now] = heap_pop(key[at:], ready[at:], size[now], position)
+        if now == ALONE or h.size[now] == 0:
+            while done[h.all_ready[0]]:
+                all_size = heap_pop(h.all_key, h.all_ready, all_size, position)
+            now = label[h.all_ready[0]]
+        at = h.first[now]
+        op = h.ready[at]
+        h.size[now] = heap_pop(h.key[at:], h.ready[at:], h.size[now], position)
         order[count] = op
         done[op] = True
         for k in range(offsets[op], offsets[op + 1]):
@@ -116,14 +154,24 @@ def order_by_label(offsets, readers, waiting, roots, position, label):
             if waiting[reader] == 0:
                 fresh[fresh_count] = reader
                 fresh_count += 1
-    return order
 
 
-@kernel(allocates=True)
+class _Cuts(NamedTuple):
+    """The best cuts of the first j positions, and what the last group of them costs."""
+
+    begin: Wide  # [j] where the last group begins
+    least: Wide  # [j] cost
+    groups: Wide  # [j]
+    cost: Wide  # [i] of the group [i, j), for the j of the moment
+    leaves: Wide  # [i] what inputs of the new op cost only after i
+    possible: Flags  # [device]
+
+
 def cheapest_cuts(
-    input_offsets, input_after, input_cost, memory, allowed, device_memory, limit, label, pure,
-    reach,
-):  # fmt: skip
+    input_offsets: Wide, input_after: NDArray[Any], input_cost: Wide, memory: Floats,
+    allowed: Flags, device_memory: Floats, limit: float, label: NDArray[Any], pure: Flags,
+    reach: int,
+) -> Wide:  # fmt: skip
     """Cut the positions 0 … n - 1 into groups of neighbours at the least cost (Kernighan 1971).
 
     Input k of position j (``input_offsets[j] ≤ k < input_offsets[j + 1]``) costs
@@ -141,19 +189,29 @@ def cheapest_cuts(
     the first j positions; `begin[0]` is 0.
     """
     count, device_count = allowed.shape
-    least = np.zeros(count + 1, dtype=np.int64)
-    groups = np.zeros(count + 1, dtype=np.int64)
-    begin = np.zeros(count + 1, dtype=np.int64)
-    cost = np.zeros(count, dtype=np.int64)  # of the group [i, j), for the j of the moment
-    leaves = np.zeros(count, dtype=np.int64)  # what inputs of the new op cost only after i
-    possible = np.empty(device_count, dtype=np.bool_)
+    begin, least, groups = (np.zeros(count + 1, dtype=np.int64) for _ in range(3))
+    cost, leaves = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    cuts = _Cuts(begin, least, groups, cost, leaves, np.empty(device_count, dtype=np.bool_))
+    _cut(
+        input_offsets, input_after, input_cost, memory, allowed, device_memory, limit, label, pure,
+        reach, cuts,
+    )  # fmt: skip
+    return begin
+
+
+@kernel
+def _cut(
+    input_offsets, input_after, input_cost, memory, allowed, device_memory, limit, label, pure,
+    reach, c,
+):  # fmt: skip
+    count, device_count = allowed.shape
     for last in range(count):
         first, end = input_offsets[last], input_offsets[last + 1]
         entering = 0
         for k in range(first, end):
-            leaves[input_after[k]] += input_cost[k]
+            c.leaves[input_after[k]] += input_cost[k]
             entering += input_cost[k]
-        possible[:] = True
+        c.possible[:] = True
         held = 0.0
         seen = ALONE
         i = last
@@ -167,23 +225,22 @@ def cheapest_cuts(
             held += memory[i]
             fits = i == last
             for d in range(device_count):
-                possible[d] &= allowed[i, d]
-                fits |= possible[d] and held <= device_memory[d]
+                c.possible[d] &= allowed[i, d]
+                fits |= c.possible[d] and held <= device_memory[d]
             if not fits or (i < last and held > limit):
                 break
-            cost[i] += entering
-            total = least[i] + cost[i]
+            c.cost[i] += entering
+            total = c.least[i] + c.cost[i]
             if (
                 i == last
-                or total < least[last + 1]
-                or (total == least[last + 1] and groups[i] + 1 < groups[last + 1])
+                or total < c.least[last + 1]
+                or (total == c.least[last + 1] and c.groups[i] + 1 < c.groups[last + 1])
             ):
-                least[last + 1] = total
-                groups[last + 1] = groups[i] + 1
-                begin[last + 1] = i
+                c.least[last + 1] = total
+                c.groups[last + 1] = c.groups[i] + 1
+                c.begin[last + 1] = i
             i -= 1
             if i >= 0:
-                entering -= leaves[i]
+                entering -= c.leaves[i]
         for k in range(first, end):
-            leaves[input_after[k]] = 0
-    return begin
+            c.leaves[input_after[k]] = 0

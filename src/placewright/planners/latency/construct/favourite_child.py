@@ -41,6 +41,7 @@ from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
 from placewright.kernels.latency.getf import sweep_colours
+from placewright.kernels.latency.units import units_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
@@ -77,21 +78,11 @@ class MSct(LatencyPlanner):
         order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
-        unit_device = problem.unit_pinned.copy()
-        free = problem.free_memory(problem.unit_pinned)
-        failed = favourite_child_placement(
-            arrays_of(problem),
-            priority,
-            favourite,
-            problem.op_unit,
-            unit_device,
-            problem.unit_memory,
-            np.isfinite(problem.unit_time),
-            free,
-        )
+        units = units_of(problem, problem.unit_pinned)
+        failed = favourite_child_placement(arrays_of(problem), priority, favourite, units)
         if failed >= 0:
-            raise no_room(problem, int(problem.op_unit[failed]), free, self.name)
-        return Proposal(Placement(unit_device[problem.op_unit]))
+            raise no_room(problem, int(problem.op_unit[failed]), units.free, self.name)
+        return Proposal(Placement(units.device[problem.op_unit]))
 
     def _favourites(self, problem: Problem) -> Ints:
         """Kept from call to call: asked again, with more units pinned, it need not be solved."""

@@ -42,6 +42,7 @@ from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
 from placewright.kernels.latency.getf import assignment_descent, dual_value
+from placewright.kernels.latency.units import units_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.planners.latency.construct.favourite_child import (
@@ -90,19 +91,15 @@ class Getf(LatencyPlanner):
         priority[order] = np.arange(problem.op_count)
         supported = np.isfinite(problem.unit_time)
         for _ in range(MAX_RETRIES):
-            unit_device = problem.unit_pinned.copy()
-            free = problem.free_memory(problem.unit_pinned)
-            failed = earliest_start_placement(
-                arrays_of(problem), priority, problem.op_unit, unit_device, problem.unit_memory,
-                allowed, free,
-            )  # fmt: skip
+            units = units_of(problem, problem.unit_pinned)._replace(allowed=allowed)
+            failed = earliest_start_placement(arrays_of(problem), priority, units)
             if failed < 0:
-                return frozen(unit_device[problem.op_unit], np.int32)
+                return frozen(units.device[problem.op_unit], np.int32)
             unit = int(problem.op_unit[failed])
             if (allowed[unit] == supported[unit]).all():
                 break
             allowed[unit] = supported[unit]
-        raise no_room(problem, unit, free, self.name)
+        raise no_room(problem, unit, units.free, self.name)
 
 
 # -- groups --------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from placewright.budget import Budget, Progress
 from placewright.graph import Ints
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.earliest_start import earliest_start_placement
+from placewright.kernels.latency.units import units_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
@@ -56,20 +57,11 @@ class MEtf(LatencyPlanner):
         order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
-        unit_device = problem.unit_pinned.copy()
-        free = problem.free_memory(unit_device)
-        failed = earliest_start_placement(
-            arrays_of(problem),
-            priority,
-            problem.op_unit,
-            unit_device,
-            problem.unit_memory,
-            np.isfinite(problem.unit_time),
-            free,
-        )
+        units = units_of(problem, problem.unit_pinned)
+        failed = earliest_start_placement(arrays_of(problem), priority, units)
         if failed >= 0:
-            raise no_room(problem, int(problem.op_unit[failed]), free, self.name)
-        return Proposal(Placement(unit_device[problem.op_unit]))
+            raise no_room(problem, int(problem.op_unit[failed]), units.free, self.name)
+        return Proposal(Placement(units.device[problem.op_unit]))
 
 
 def _insert(problem: Problem, order: Ints, planner: str, *, insertion: bool) -> Placement:
