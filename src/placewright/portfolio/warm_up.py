@@ -16,12 +16,13 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from placewright import planners
 from placewright.bounds import lower_bound
 from placewright.budget import Progress
 from placewright.costs.clusters import load_cluster
@@ -29,7 +30,7 @@ from placewright.costs.roofline import CostOptions, build_problem
 from placewright.importers import load
 from placewright.kernels import compiling
 from placewright.options import Options
-from placewright.portfolio.members import INSTANT, Member
+from placewright.portfolio.members import INSTANT, PROMISING, Member
 from placewright.portfolio.members.latency import RELAXATION
 from placewright.portfolio.work import Task, perform
 from placewright.problem import Problem
@@ -39,7 +40,7 @@ SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
 NOTICEABLE = 0.1  # seconds of compiling
 MOST_PASSES = 5
-SEARCH = "annealing"  # takes part for every objective
+SEARCH = "annealing"  # where no promising member is quicker to compile
 LISTENING = 0.1  # seconds between two looks at the clock
 
 
@@ -47,7 +48,7 @@ def cold_members(objective: str, members: Iterable[Member]) -> list[Member]:
     """Those whose kernels are not compiled on this machine, the most useful first."""
     by_marker = {_marker(objective, each): each for each in members}
     cold = [member for marker, member in by_marker.items() if not marker.exists()]
-    return sorted(cold, key=_urgency)
+    return sorted(cold, key=partial(_urgency, objective))
 
 
 def warm_up(
@@ -60,30 +61,23 @@ def warm_up(
     """Have each of `members` plan once, but for those that have on this machine; who could not.
 
     What a run begins with is compiled in any case, the rest until `seconds` are over. A process
-    beside this one for each core, unless there is little to do. Compiling may take the time of a
-    member for what comes later in it: without a limit it plans until nothing is left to compile.
+    beside this one for each core, unless there is little to do.
     """
-    passes = MOST_PASSES if math.isinf(seconds) else 1
     cold = deque(cold_members(objective, members))
     cores = min(processes or os.cpu_count() or 1, len(cold))
     deadline = time.monotonic() + seconds
     if cores > 1:
-        return _in_processes(objective, cold, on_progress, deadline, cores, passes)
+        return _in_processes(objective, cold, on_progress, deadline, cores)
     count = len(cold)
-    while cold and (_is_needed(cold[0]) or time.monotonic() < deadline):
+    while cold and (_is_needed(objective, cold[0]) or time.monotonic() < deadline):
         member = cold.popleft()
         on_progress(_stage(member), 1.0 - (len(cold) + 1) / count)
-        _compile(objective, member, passes)
+        _compile(objective, member)
     return list(cold)
 
 
 def _in_processes(
-    objective: str,
-    cold: deque[Member],
-    on_progress: Progress,
-    deadline: float,
-    cores: int,
-    passes: int,
+    objective: str, cold: deque[Member], on_progress: Progress, deadline: float, cores: int
 ) -> list[Member]:
     """A process that breaks down costs its member, which is then compiled when it is used."""
     count, busy = len(cold), dict[Connection, Member]()
@@ -91,10 +85,11 @@ def _in_processes(
     try:
         for _ in range(cores):
             connection, theirs = Pipe()
-            workers.append(start_worker(_serve, theirs, objective, passes))
+            workers.append(start_worker(_serve, theirs, objective))
             theirs.close()
             _hand_out(cold, connection, busy)
-        while busy and (any(map(_is_needed, busy.values())) or time.monotonic() < deadline):
+        needed = partial(_is_needed, objective)
+        while busy and (any(map(needed, busy.values())) or time.monotonic() < deadline):
             share = 1.0 - (len(cold) + len(busy)) / count
             on_progress(_stage(next(iter(busy.values()))), share)
             ended = wait(list(busy), timeout=LISTENING)
@@ -117,20 +112,21 @@ def _hand_out(cold: deque[Member], to: Connection, busy: dict[Connection, Member
         to.send(busy[to])
 
 
-def _serve(connection: Connection, objective: str, passes: int) -> None:
+def _serve(connection: Connection, objective: str) -> None:
     """In a worker: compile for one member after another."""
     with suppress(EOFError, OSError):  # nothing is left to do
         while True:
-            _compile(objective, connection.recv(), passes)
+            _compile(objective, connection.recv())
             connection.send(True)
 
 
-def _compile(objective: str, member: Member, passes: int = 1) -> None:
+def _compile(objective: str, member: Member) -> None:
+    """Plan until nothing is left to compile: that may take the time of what comes later."""
     options = dict(member.options) | dict(member.effort or {})
     task = Task(0, member, options, SECONDS, 0, None, math.inf)
     _warm_up_bounds(member, _tiny(objective))
     lower_bound(_tiny(objective))
-    for _ in range(passes):
+    for _ in range(MOST_PASSES):
         with compiling() as seconds:
             perform(_tiny(objective), task, _silence)
         if seconds() < NOTICEABLE:
@@ -145,16 +141,21 @@ def _stage(member: Member) -> str:
     return f"compiling {member.title} (once on this machine)"
 
 
-def _is_needed(member: Member) -> bool:
+def _is_needed(objective: str, member: Member) -> bool:
     """Nothing is worth beginning without a first plan and somebody to make it better."""
-    return member.name in INSTANT or member.name == SEARCH
+    return member.name in (*INSTANT, _first_search(objective))
 
 
-def _urgency(member: Member) -> int:
-    """The first plan, then what makes it better, then what proves how good it is."""
-    if _is_needed(member):
-        return 0
-    return {"search": 1, "prove": 2, "construct": 3}[member.role]
+def _first_search(objective: str) -> str:
+    names = [row.name for row in planners.planners_for(objective)]
+    return next((name for name in PROMISING if name in names), SEARCH)
+
+
+def _urgency(objective: str, member: Member) -> int:
+    """What a run needs, the longest first; then what makes plans better, then what proves."""
+    if _is_needed(objective, member):
+        return 0 if member.name == _first_search(objective) else 1
+    return {"search": 2, "prove": 3, "construct": 4}[member.role]
 
 
 def _warm_up_bounds(member: Member, problem: Problem) -> None:

@@ -19,7 +19,7 @@ from placewright.portfolio.members.member import (
 from placewright.problem import Problem
 from placewright.system.references import referred
 
-__all__ = ["INSTANT", "SMALL", "Member", "everybody", "members_for", "shape_of"]
+__all__ = ["INSTANT", "PROMISING", "SMALL", "Member", "everybody", "members_for", "shape_of"]
 
 PROMISING = ("seeds", "row-cuts")
 """The first of the others, on few of the equal blocks of a model before on all."""
