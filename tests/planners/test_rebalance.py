@@ -15,7 +15,7 @@ from placewright.planners.throughput.hybrid import Hybrid
 from placewright.planners.throughput.multilevel import Found
 from placewright.planners.throughput.rebalance import Rebalancing
 from placewright.simulate import evaluate
-from tests.kernels.test_max_load import random_devices
+from tests.kernels.test_loads import random_devices
 from tests.naive_max_load import least_max_load, pipelines
 from tests.planners.test_max_load_ip import published
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.throughput.net_costs import (
+from placewright.kernels.throughput.arrays import (
+    IN,
+    OUT,
     combined,
     direct_seconds,
     host_seconds,
     reads_forward,
 )
-from placewright.kernels.throughput.piece_arrays import IN, OUT
 from placewright.kernels.throughput.stage_loads import charges
 
 TOLERANCE = 1e-12  # of a device's memory

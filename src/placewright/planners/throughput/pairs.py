@@ -81,7 +81,9 @@ class _Order:
     def __init__(self, pipeline: Pipeline, free: set[int]) -> None:
         arrays = pipeline.arrays
         self.nets_of: dict[int, list[int]] = {
-            unit: arrays.nets[arrays.net_offsets[unit] : arrays.net_offsets[unit + 1]].tolist()
+            unit: arrays.piece_nets[
+                arrays.piece_offsets[unit] : arrays.piece_offsets[unit + 1]
+            ].tolist()
             for unit in sorted(free)
         }
         self.members: dict[int, list[int]] = {}

@@ -21,7 +21,7 @@ from placewright.analysis.nets import Pipeline, pipeline_of
 from placewright.budget import Budget
 from placewright.formulations.throughput.max_load_program import MaxLoadProgram
 from placewright.graph import Floats, Ints
-from placewright.kernels.throughput import max_load as kernel
+from placewright.kernels.throughput.loads import value
 from placewright.planners.throughput.joining import Forest, in_random_order, shared_nets
 from placewright.planners.throughput.multilevel import Found, on_groups
 from placewright.planners.throughput.pairs import is_for, sharings
@@ -201,19 +201,17 @@ class Rebalancing:
     # -- keeping -------------------------------------------------------------------------------
 
     def _enter(self, unit_device: Ints) -> None:
-        arrays = self.pipeline.arrays
-        state = kernel.new_state(arrays, self.problem.device_memory, unit_device)
-        self.best = Found(unit_device, float(kernel.value(arrays, state)))
-        self.loads = loads_of(self.pipeline, state)
+        state = self.pipeline.loads(unit_device)
+        self.best = Found(unit_device, float(value(state)))
+        self.loads = state.load[: self.pipeline.ways]
 
     def _offer(self, unit_device: Ints, excess: Excess) -> None:
         """Take the plan if it fits and is better, or as good with less excess."""
-        arrays = self.pipeline.arrays
-        state = kernel.new_state(arrays, self.problem.device_memory, unit_device)
-        value = float(state.best_value[0])  # infinite if it does not fit
-        less = excess.of(self.loads) - excess.of(loads_of(self.pipeline, state))
-        as_good = value <= self.best.value * (1 + ROUNDING)
-        if value < self.best.value or (as_good and less > WORTH * self.best.value):
+        state = self.pipeline.loads(unit_device)
+        found = float(state.best_value[0])  # infinite if it does not fit
+        less = excess.of(self.loads) - excess.of(state.load[: self.pipeline.ways])
+        as_good = found <= self.best.value * (1 + ROUNDING)
+        if found < self.best.value or (as_good and less > WORTH * self.best.value):
             for device in range(self.problem.device_count):
                 one, two = (plan == device for plan in (self.best.unit_device, unit_device))
                 self.version[device] += int(not np.array_equal(one, two))
@@ -267,13 +265,6 @@ class WindowProgram(MaxLoadProgram):
     def named(self, placed: Ints) -> dict[int, float]:
         """The placement variables of a plan."""
         return {x: float(placed[u] == d) for u, on in enumerate(self.on) for d, x in on.items()}
-
-
-def loads_of(pipeline: Pipeline, state: kernel.State) -> Floats:
-    """`[way, device]` busy seconds."""
-    devices = range(state.parts.shape[2])
-    ways = range(pipeline.ways)
-    return np.array([[kernel.load(pipeline.arrays, state, w, d) for d in devices] for w in ways])
 
 
 def _confined(level: Pipeline, placed: Ints, inside: list[int]) -> Pipeline:
