@@ -17,10 +17,9 @@ from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
 from placewright.planners.throughput.block_moves import BlockMoves
-from placewright.planners.throughput.device_rows import rows
-from placewright.planners.throughput.row import in_a_row
-from placewright.planners.throughput.row_cuts import RowCuts
-from placewright.planners.throughput.sparse import boards
+from placewright.planners.throughput.board import boards
+from placewright.planners.throughput.contiguity import in_a_row
+from placewright.planners.throughput.row_cuts import RowCuts, rows
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve

@@ -259,12 +259,13 @@ def _choose_on(choices, followers, missing, piece, at, end):
 
     Those that came after it, and its followers that nothing else keeps waiting.
     """
+    offsets, targets = followers
     stop = end
     for i in range(at + 1, end):
         choices[stop] = choices[i]
         stop += 1
-    for k in range(followers[0][piece], followers[0][piece + 1]):
-        follower = followers[1][k]
+    for k in range(offsets[piece], offsets[piece + 1]):
+        follower = targets[k]
         missing[follower] -= 1
         if missing[follower] == 0:
             i = stop
@@ -276,35 +277,39 @@ def _choose_on(choices, followers, missing, piece, at, end):
     return stop
 
 
-@inner
+@inlined
 def _toggle(nets, windows, piece, step, cut):
     """Put a piece into the ideal (`step` 1) or take it out (-1)."""
+    inside, home_inside, place = cut.inside, cut.home_inside, cut.place
+    piece_nets, offsets, producer = nets.piece_nets, nets.offsets, nets.producer
+    out_price, in_price = windows.out_price, windows.in_price
     for k in range(nets.piece_offsets[piece], nets.piece_offsets[piece + 1]):
-        net = nets.piece_nets[k]
-        members = nets.offsets[net + 1] - nets.offsets[net] + 1
-        if 0 < cut.inside[net] < members:
-            _charge(windows, cut, net, -1.0)
-        cut.inside[net] += step
-        if nets.producer[net] == piece:
-            cut.home_inside[net] = step > 0
-        if 0 < cut.inside[net] < members:
-            _charge(windows, cut, net, 1.0)
-            if cut.place[net] < 0:
-                cut.place[net] = cut.size[0]
+        net = piece_nets[k]
+        members = offsets[net + 1] - offsets[net] + 1
+        if 0 < inside[net] < members:
+            _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], -1.0)
+        inside[net] += step
+        if producer[net] == piece:
+            home_inside[net] = step > 0
+        if 0 < inside[net] < members:
+            _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], 1.0)
+            if place[net] < 0:
+                place[net] = cut.size[0]
                 cut.nets[cut.size[0]] = net
                 cut.size[0] += 1
-        elif cut.place[net] >= 0:
+        elif place[net] >= 0:
             cut.size[0] -= 1
             moved = cut.nets[cut.size[0]]
-            cut.nets[cut.place[net]] = moved
-            cut.place[moved] = cut.place[net]
-            cut.place[net] = -1
+            cut.nets[place[net]] = moved
+            place[moved] = place[net]
+            place[net] = -1
 
 
 @inner
-def _charge(windows, cut, net, sign):
+def _charge(below, above, out_price, in_price, home_inside, sign):
     """Add (sign 1) or take away (-1) what a net that is cut costs either side."""
-    for w in range(len(cut.below)):
-        out_price, in_price = windows.out_price[net, w], windows.in_price[net, w]
-        cut.below[w] += sign * (out_price if cut.home_inside[net] else in_price)
-        cut.above[w] += sign * (in_price if cut.home_inside[net] else out_price)
+    if not home_inside:
+        out_price, in_price = in_price, out_price
+    for w in range(len(below)):
+        below[w] += sign * out_price[w]
+        above[w] += sign * in_price[w]

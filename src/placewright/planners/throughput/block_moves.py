@@ -2,6 +2,10 @@
 
 Starts from the budget's start, or from the cuts of `row-cuts`. Where stages must be contiguous the
 devices keep their row, and what stands behind a moved piece goes along with it.
+
+Takes what `annealing` (see `multilevel`) does not: contiguous splits, and graphs of any size. Where
+both can, after as many moves, it is 2 % better on GPT-2 by heads on eight A100, and 0.3 to 12 %
+worse on published graphs over six devices, so `auto` asks both.
 """
 
 from __future__ import annotations
@@ -19,10 +23,10 @@ from placewright.graph import Ints
 from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.loads import Loads, refill
 from placewright.planners.base import Proposal, whole_number
+from placewright.planners.throughput.board import boards
 from placewright.planners.throughput.lines import Cuts, improved_row, line_through
 from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.planners.throughput.row_cuts import best_cuts
-from placewright.planners.throughput.sparse import boards
 from placewright.problem import Problem
 
 CUT_SHARE, CUT_SECONDS, ORDERS, ROWS = 0.3, 20.0, 6, 40  # of the time, for cuts to start from
