@@ -1,4 +1,4 @@
-"""Slow obvious twins of `kernels.throughput.row_cuts`, `sparse_loads` and `block_moves`."""
+"""Slow obvious twins of `kernels.throughput.row_cuts`, `loads` and `annealing`."""
 
 from __future__ import annotations
 

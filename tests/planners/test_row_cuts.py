@@ -12,15 +12,14 @@ from hypothesis import strategies as st
 from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels.throughput import sparse_loads
-from placewright.kernels.throughput.block_moves import anneal_blocks
+from placewright.kernels.throughput import loads as kernel
+from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
 from placewright.planners.throughput.block_moves import BlockMoves
-from placewright.planners.throughput.device_rows import rows
-from placewright.planners.throughput.row import in_a_row
-from placewright.planners.throughput.row_cuts import RowCuts
-from placewright.planners.throughput.sparse import boards
+from placewright.planners.throughput.board import boards
+from placewright.planners.throughput.contiguity import in_a_row
+from placewright.planners.throughput.row_cuts import RowCuts, rows
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
@@ -98,7 +97,7 @@ def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, dat
     able = [np.flatnonzero(row).tolist() for row in pieces.piece_allowed[:, pieces.device_class]]
     assume(all(able))
     device = np.array([data.draw(st.sampled_from(each)) for each in able], dtype=np.int32)
-    state = board.state(device)
+    state = board.loads(device)
     for _ in range(4):
         before = state.piece_device.copy()
         moved = []
@@ -106,17 +105,17 @@ def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, dat
             piece = data.draw(st.integers(0, pieces.piece_count - 1))
             target = data.draw(st.sampled_from(able[piece]))
             moved.append((piece, int(state.piece_device[piece])))
-            sparse_loads.move(arrays, state, np.int32(piece), np.int32(target))
+            kernel.move(arrays, state, np.int32(piece), np.int32(target))
         if data.draw(st.booleans()):
-            sparse_loads.settle(arrays, state)
+            kernel.settle(arrays, state)
         else:
             for piece, origin in reversed(moved):
-                sparse_loads.move(arrays, state, np.int32(piece), np.int32(origin))
-            sparse_loads.restore(state)
+                kernel.move(arrays, state, np.int32(piece), np.int32(origin))
+            kernel.restore(state)
             assert np.array_equal(state.piece_device, before)
         found = evaluate(problem, Placement(state.piece_device[pieces.op_piece]))
         assert state.load.sum(axis=0) == pytest.approx(found.load)
-        assert sparse_loads.value(state) == pytest.approx(found.value)
+        assert kernel.value(state) == pytest.approx(found.value)
         used = np.bincount(state.piece_device, pieces.piece_memory, problem.device_count)
         assert state.used == pytest.approx(used)
         assert _rings(state) == {
@@ -148,11 +147,11 @@ def test_moves_of_blocks_keep_to_memory_and_to_the_row(problem, seed):
         rank = board.row_rank(device)
         if rank is None or not np.array_equal(device[board.pieces.op_piece], placement.device):
             continue
-        state = board.state(device)
+        state = board.loads(device)
         movable = np.arange(board.pieces.piece_count, dtype=np.int32)
         rng = np.random.default_rng(seed)
-        scale = max(float(sparse_loads.value(state)), 0.1)
-        anneal_blocks(board.arrays, state, movable, rank, rng, 200, scale, scale, scale / 9, 3)
+        scale = max(float(kernel.value(state)), 0.1)
+        anneal(board.arrays, state, movable, rank, rng, 200, scale, scale, scale / 9, 3)
         for each in (state.piece_device, state.best):
             found = value_of(problem, board.pieces, each)
             assert found < math.inf

@@ -14,7 +14,8 @@ from functools import cached_property
 import numpy as np
 
 from placewright.graph import Flags, Floats, Ints, frozen
-from placewright.kernels.throughput.max_load import MaxLoad
+from placewright.kernels.throughput.arrays import PipelineArrays, nets_of_pieces
+from placewright.kernels.throughput.loads import Loads, loads_of
 from placewright.problem import Problem
 
 LOADS = ("sum", "overlap", "duplex")
@@ -58,38 +59,42 @@ class Pipeline:
         return len(self.time)
 
     @cached_property
-    def arrays(self) -> MaxLoad:
-        """The same for compiled code."""
-        problem, nets = self.problem, self.nets
-        readers = [reader for net in nets for reader, _ in net.readers]
-        forward = [first for net in nets for _, first in net.readers]
+    def arrays(self) -> PipelineArrays:
+        """The same for compiled code: units are the pieces, each device a class of its own."""
+        problem, nets, count = self.problem, self.nets, self.unit_count
+        source = np.array([net.source for net in nets], dtype=np.int32)
         sizes = [len(net.readers) for net in nets]
-        ends = [[net.source, *(reader for reader, _ in net.readers)] for net in nets]
-        unit = np.array([u for touched in ends for u in touched], dtype=np.int64)
-        number = np.repeat(np.arange(len(nets)), [len(touched) for touched in ends])
-        order = np.argsort(unit, kind="stable")
-        time = np.zeros((2, *self.time.shape[1:]))
-        time[: self.ways] = self.time
-        return MaxLoad(
-            time,
+        offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+        readers = np.array([reader for net in nets for reader, _ in net.readers], dtype=np.int32)
+        no_edges = np.zeros(count + 1, dtype=np.int64), np.zeros(0, dtype=np.int32)
+        return PipelineArrays(
+            self.time,
             self.allowed,
             self.memory,
-            np.array([net.source for net in nets], dtype=np.int32),
+            source,
             np.array([net.way for net in nets], dtype=np.int32),
             np.array([net.count for net in nets], dtype=np.float64),
             np.array([net.size for net in nets], dtype=np.float64),
-            np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64),
-            np.array(readers, dtype=np.int32),
-            np.array(forward, dtype=np.bool_),
-            np.searchsorted(unit[order], np.arange(self.unit_count + 1)).astype(np.int64),
-            number[order].astype(np.int32),
+            offsets,
+            readers,
+            np.array([first for net in nets for _, first in net.readers], dtype=np.bool_),
+            *nets_of_pieces(count, source, offsets, readers),
+            *no_edges,
+            *no_edges,
+            np.arange(problem.device_count, dtype=np.int32),
+            problem.device_memory,
             problem.link_latency,
             problem.link_seconds_per_byte,
             problem.host_latency,
             problem.host_seconds_per_byte,
             problem.staging == "host",
             LOADS.index(problem.options.load),
+            self.ways,
         )
+
+    def loads(self, unit_device: Ints) -> Loads:
+        """What each device has to do with the units placed so."""
+        return loads_of(self.arrays, unit_device)
 
     @cached_property
     def edges(self) -> tuple[Pairs, Pairs]:

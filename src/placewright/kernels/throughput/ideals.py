@@ -1,4 +1,4 @@
-"""Ideals of a DAG of pieces: all those that a split below a given load can pass through."""
+"""Enumeration of the ideals of a DAG that a split below a given load can pass through."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Floats
+from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.throughput.stage_loads import Whole
 
@@ -76,6 +77,18 @@ def passable(windows, below, above):
     return False
 
 
+class Cut(NamedTuple):
+    """The nets that the ideal at hand cuts, and what they cost its two sides by condition."""
+
+    inside: Whole  # [net] its members in the ideal
+    home_inside: NDArray[np.bool_]
+    nets: Whole  # those cut, `size[0]` of them, in any order
+    place: Whole  # [net] in `nets`, or -1
+    size: Whole
+    below: Floats
+    above: Floats
+
+
 @kernel(allocates=True)
 def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, most_kept):
     """`(visited, kept, Ideals)`: every ideal that is `passable`, in the order `Ideals` says.
@@ -85,28 +98,17 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     what is summed. Beyond `most_visited` ideals or `most_kept` survivors it gives up: then
     `visited` or `kept` is -1.
     """
-    offsets, targets = followers
-    count = len(waiting)
-    words = (count + 63) // 64
-    window_count = windows.price.shape[1]
-    width = columns.shape[1]
-    net_count = len(nets.producer)
+    count, conditions = len(waiting), windows.price.shape[1]
     missing = waiting.copy()
-    inside = np.zeros(net_count, dtype=np.int64)  # members in the ideal
-    home_inside = np.zeros(net_count, dtype=np.bool_)
-    cut = np.empty(net_count, dtype=np.int64)  # the nets cut, in any order
-    cut_place = np.full(net_count, -1, dtype=np.int64)
-    cut_size = 0
-
-    depth_sum = np.zeros((count + 1, width))
-    depth_need = np.zeros((count + 1, window_count))
-    below_cut = np.zeros(window_count)
-    above_cut = np.zeros(window_count)
-    whole = np.zeros(window_count)
+    cut = _nothing_cut(len(nets.producer), conditions)
+    ideals = _no_ideals(count, columns.shape[1], conditions)
+    current = np.zeros((count + 63) // 64, dtype=np.uint64)
+    depth_sum = np.zeros((count + 1, columns.shape[1]))
+    depth_need = np.zeros((count + 1, conditions))
+    whole = np.zeros(conditions)
     for piece in range(count):
         whole += windows.price[piece]
-    below = np.empty(window_count)
-    above = np.empty(window_count)
+    below, above = np.empty(conditions), np.empty(conditions)
 
     # Per depth: the pieces that may come next, ascending, from `first` to `end`; tried from the
     # end, so that subsets come first.
@@ -115,118 +117,101 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     end = np.zeros(count + 2, dtype=np.int64)
     place = np.zeros(count + 2, dtype=np.int64)
     taken = np.empty(count + 1, dtype=np.int64)
-
-    size = 256
-    bits = np.empty((size, words), dtype=np.uint64)
-    added = np.empty((size, width))
-    needs_below = np.empty((size, window_count))
-    needs_above = np.empty((size, window_count))
-    net_offsets = np.zeros(size + 1, dtype=np.int64)
-    kept_nets = np.empty(16 * size, dtype=np.int64)
-    current = np.zeros(words, dtype=np.uint64)
-    kept = 0
-    visited = 0
-
     for piece in range(count):
         if missing[piece] == 0:
             choices[end[0]] = piece
             end[0] += 1
     place[0] = end[0]
-    depth = 0
+    visited = kept = depth = 0
     arrived = True
     while depth >= 0:
         if arrived:
             visited += 1
             if visited > most_visited:
                 break
-            for w in range(window_count):
-                below[w] = depth_need[depth, w] + below_cut[w]
-                above[w] = whole[w] - depth_need[depth, w] + above_cut[w]
+            for w in range(conditions):
+                below[w] = depth_need[depth, w] + cut.below[w]
+                above[w] = whole[w] - depth_need[depth, w] + cut.above[w]
             if depth == 0 or depth == count or passable(windows, below, above):
-                if kept == most_kept:
-                    kept += 1
-                    break
-                if kept == size:
-                    bits = _longer(bits)
-                    added = _longer(added)
-                    needs_below = _longer(needs_below)
-                    needs_above = _longer(needs_above)
-                    longer_offsets = np.zeros(2 * size + 1, dtype=np.int64)
-                    longer_offsets[: size + 1] = net_offsets
-                    net_offsets = longer_offsets
-                    size *= 2
-                while net_offsets[kept] + cut_size > len(kept_nets):
-                    longer_nets = np.empty(2 * len(kept_nets), dtype=np.int64)
-                    longer_nets[: net_offsets[kept]] = kept_nets[: net_offsets[kept]]
-                    kept_nets = longer_nets
-                bits[kept] = current
-                added[kept] = depth_sum[depth]
-                needs_below[kept] = below
-                needs_above[kept] = above
-                for i in range(cut_size):
-                    kept_nets[net_offsets[kept] + i] = cut[i]
-                net_offsets[kept + 1] = net_offsets[kept] + cut_size
                 kept += 1
-            arrived = False
-        if place[depth] > first[depth]:
-            # Down: the next piece, from the last choice to the first.
+                if kept > most_kept:
+                    break
+                ideals = _with_room(ideals, kept - 1, cut.size[0])
+                _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
+        arrived = place[depth] > first[depth]
+        if arrived:  # one piece more, from the last choice to the first
             place[depth] -= 1
-            at = place[depth]
-            piece = choices[at]
+            piece = choices[place[depth]]
             taken[depth] = piece
             current[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
-            start = end[depth]
-            needed = start + end[depth] - at + offsets[piece + 1] - offsets[piece]
-            if needed > len(choices):
-                longer_choices = np.empty(2 * needed, dtype=np.int64)
-                longer_choices[:start] = choices[:start]
-                choices = longer_choices
-            stop = start
-            for i in range(at + 1, end[depth]):
-                choices[stop] = choices[i]
-                stop += 1
-            for k in range(offsets[piece], offsets[piece + 1]):
-                follower = targets[k]
-                missing[follower] -= 1
-                if missing[follower] == 0:
-                    i = stop
-                    while i > start and choices[i - 1] > follower:
-                        choices[i] = choices[i - 1]
-                        i -= 1
-                    choices[i] = follower
-                    stop += 1
+            choices = _with_room_for(choices, followers, piece, place[depth], end[depth])
+            stop = _choose_on(choices, followers, missing, piece, place[depth], end[depth])
             depth += 1
-            first[depth], end[depth], place[depth] = start, stop, stop
-            for column in range(width):
+            first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
+            for column in range(columns.shape[1]):
                 depth_sum[depth, column] = depth_sum[depth - 1, column] + columns[piece, column]
-            for w in range(window_count):
+            for w in range(conditions):
                 depth_need[depth, w] = depth_need[depth - 1, w] + windows.price[piece, w]
-            cut_size = _toggle(
-                nets, windows, piece, 1, inside, home_inside, cut, cut_place, cut_size,
-                below_cut, above_cut,
-            )  # fmt: skip
-            arrived = True
+            _toggle(nets, windows, piece, 1, cut)
             continue
         depth -= 1
-        if depth < 0:
-            break
-        piece = taken[depth]
-        current[piece >> 6] &= ~(np.uint64(1) << np.uint64(piece & 63))
-        for k in range(offsets[piece], offsets[piece + 1]):
-            missing[targets[k]] += 1
-        cut_size = _toggle(
-            nets, windows, piece, -1, inside, home_inside, cut, cut_place, cut_size,
-            below_cut, above_cut,
-        )  # fmt: skip
-    ideals = Ideals(
-        bits[:kept], added[:kept], needs_below[:kept], needs_above[:kept],
-        net_offsets[: kept + 1], kept_nets,
-    )  # fmt: skip
+        if depth >= 0:
+            piece = taken[depth]
+            current[piece >> 6] &= ~(np.uint64(1) << np.uint64(piece & 63))
+            for k in range(followers[0][piece], followers[0][piece + 1]):
+                missing[followers[1][k]] += 1
+            _toggle(nets, windows, piece, -1, cut)
+    ideals = _first_of(ideals, min(kept, most_kept))
     return (
         -1 if visited > most_visited else visited,
         -1 if kept > most_kept else kept,
         ideals,
     )
+
+
+@inner(allocates=True)
+def _nothing_cut(nets, conditions):
+    return Cut(
+        np.zeros(nets, dtype=np.int64),
+        np.zeros(nets, dtype=np.bool_),
+        np.empty(nets, dtype=np.int64),
+        np.full(nets, -1, dtype=np.int64),
+        np.zeros(1, dtype=np.int64),
+        np.zeros(conditions),
+        np.zeros(conditions),
+    )
+
+
+@inner(allocates=True)
+def _no_ideals(pieces, columns, conditions):
+    """Room for some."""
+    size = 256
+    return Ideals(
+        np.empty((size, (pieces + 63) // 64), dtype=np.uint64),
+        np.empty((size, columns)),
+        np.empty((size, conditions)),
+        np.empty((size, conditions)),
+        np.zeros(size + 1, dtype=np.int64),
+        np.empty(16 * size, dtype=np.int64),
+    )
+
+
+@inner(allocates=True)
+def _with_room(ideals, kept, cut_nets):
+    """The same arrays, or longer ones, with room for one more ideal that cuts so many nets."""
+    bits, added, below, above, offsets, nets = ideals
+    size = len(bits)
+    if kept == size:
+        bits, added, below, above = _longer(bits), _longer(added), _longer(below), _longer(above)
+        longer = np.zeros(2 * size + 1, dtype=np.int64)
+        longer[: size + 1] = offsets
+        offsets = longer
+    used = offsets[kept]
+    if used + cut_nets > len(nets):
+        longer = np.empty(2 * (used + cut_nets), dtype=np.int64)
+        longer[:used] = nets[:used]
+        nets = longer
+    return Ideals(bits, added, below, above, offsets, nets)
 
 
 @inner(allocates=True)
@@ -236,36 +221,95 @@ def _longer(rows):
     return longer
 
 
+@inner(allocates=True)
+def _first_of(ideals, kept):
+    return Ideals(
+        ideals.bits[:kept], ideals.added[:kept], ideals.below[:kept], ideals.above[:kept],
+        ideals.net_offsets[: kept + 1], ideals.nets,
+    )  # fmt: skip
+
+
+@inner
+def _enter(ideals, place, current, sums, below, above, cut):
+    """Write down the ideal at hand."""
+    copy_into(ideals.bits[place], current)
+    copy_into(ideals.added[place], sums)
+    copy_into(ideals.below[place], below)
+    copy_into(ideals.above[place], above)
+    start = ideals.net_offsets[place]
+    for i in range(cut.size[0]):
+        ideals.nets[start + i] = cut.nets[i]
+    ideals.net_offsets[place + 1] = start + cut.size[0]
+
+
+@inner(allocates=True)
+def _with_room_for(choices, followers, piece, at, end):
+    """The choices, longer if those after `piece` might not have room."""
+    needed = 2 * end - at + followers[0][piece + 1] - followers[0][piece]
+    if needed <= len(choices):
+        return choices
+    longer = np.empty(2 * needed, dtype=np.int64)
+    longer[:end] = choices[:end]
+    return longer
+
+
+@inner
+def _choose_on(choices, followers, missing, piece, at, end):
+    """Write the choices after `piece`, choice `at`, from `end` on; where they end.
+
+    Those that came after it, and its followers that nothing else keeps waiting.
+    """
+    offsets, targets = followers
+    stop = end
+    for i in range(at + 1, end):
+        choices[stop] = choices[i]
+        stop += 1
+    for k in range(offsets[piece], offsets[piece + 1]):
+        follower = targets[k]
+        missing[follower] -= 1
+        if missing[follower] == 0:
+            i = stop
+            while i > end and choices[i - 1] > follower:
+                choices[i] = choices[i - 1]
+                i -= 1
+            choices[i] = follower
+            stop += 1
+    return stop
+
+
 @inlined
-def _toggle(
-    nets, windows, piece, step, inside, home_inside, cut, cut_place, cut_size, below_cut, above_cut
-):
-    """Put a piece into the ideal (`step` 1) or take it out (-1); returns how many nets are cut."""
-    window_count = len(below_cut)
+def _toggle(nets, windows, piece, step, cut):
+    """Put a piece into the ideal (`step` 1) or take it out (-1)."""
+    inside, home_inside, place = cut.inside, cut.home_inside, cut.place
+    piece_nets, offsets, producer = nets.piece_nets, nets.offsets, nets.producer
+    out_price, in_price = windows.out_price, windows.in_price
     for k in range(nets.piece_offsets[piece], nets.piece_offsets[piece + 1]):
-        net = nets.piece_nets[k]
-        members = nets.offsets[net + 1] - nets.offsets[net] + 1
+        net = piece_nets[k]
+        members = offsets[net + 1] - offsets[net] + 1
         if 0 < inside[net] < members:
-            for w in range(window_count):
-                out_price, in_price = windows.out_price[net, w], windows.in_price[net, w]
-                below_cut[w] -= out_price if home_inside[net] else in_price
-                above_cut[w] -= in_price if home_inside[net] else out_price
+            _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], -1.0)
         inside[net] += step
-        if nets.producer[net] == piece:
+        if producer[net] == piece:
             home_inside[net] = step > 0
         if 0 < inside[net] < members:
-            for w in range(window_count):
-                out_price, in_price = windows.out_price[net, w], windows.in_price[net, w]
-                below_cut[w] += out_price if home_inside[net] else in_price
-                above_cut[w] += in_price if home_inside[net] else out_price
-            if cut_place[net] < 0:
-                cut[cut_size] = net
-                cut_place[net] = cut_size
-                cut_size += 1
-        elif cut_place[net] >= 0:
-            cut_size -= 1
-            moved = cut[cut_size]
-            cut[cut_place[net]] = moved
-            cut_place[moved] = cut_place[net]
-            cut_place[net] = -1
-    return cut_size
+            _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], 1.0)
+            if place[net] < 0:
+                place[net] = cut.size[0]
+                cut.nets[cut.size[0]] = net
+                cut.size[0] += 1
+        elif place[net] >= 0:
+            cut.size[0] -= 1
+            moved = cut.nets[cut.size[0]]
+            cut.nets[place[net]] = moved
+            place[moved] = place[net]
+            place[net] = -1
+
+
+@inner
+def _charge(below, above, out_price, in_price, home_inside, sign):
+    """Add (sign 1) or take away (-1) what a net that is cut costs either side."""
+    if not home_inside:
+        out_price, in_price = in_price, out_price
+    for w in range(len(below)):
+        below[w] += sign * out_price[w]
+        above[w] += sign * in_price[w]

@@ -9,20 +9,59 @@ follows on the next.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.throughput.net_costs import (
+from placewright.kernels.throughput.arrays import (
+    IN,
+    OUT,
     combined,
     direct_seconds,
     host_seconds,
     reads_forward,
 )
-from placewright.kernels.throughput.piece_arrays import IN, OUT
 from placewright.kernels.throughput.stage_loads import charges
 
 TOLERANCE = 1e-12  # of a device's memory
 LOW, HIGH = 0, 1
+
+
+class Line(NamedTuple):
+    """The pieces in their order, and per net where its ends stand in it (see `_ends`).
+
+    `inside[net]` (the stage's readers: 1 some, 2 forward ones) and `charged[net]` are of the stage
+    at hand; `copies[net, 0 or 1]`: to how many of the lower and of the higher stages it is sent.
+    """
+
+    order: Any
+    home: Any
+    first: Any
+    last: Any
+    inside: Any
+    charged: Any
+    copies: Any
+
+
+class Beam(NamedTuple):
+    """The positions kept at a device, best `score` first: `position`, and of which `parent`."""
+
+    position: Any
+    parent: Any
+    size: Any  # [1]
+    score: Any
+
+
+class Place(NamedTuple):
+    """A device, those before and after it in the row, and the limits of its stage."""
+
+    device: int
+    low: int
+    high: int
+    room: float  # bytes
+    busy: float  # seconds that are set aside
+    limit: float  # seconds
 
 
 @kernel(allocates=True)
@@ -31,7 +70,7 @@ def cut_row(p, order, row, limit, width, score, copies, taken, busy):
 
     - `score[position]`: how much it is worth to have cut there; the `width` best positions are
       kept at each device (with as many as there are positions nothing is lost);
-    - `copies[net, 0 or 1]`: to how many of the lower and of the higher stages a net is sent;
+    - `copies`: see `Line`;
     - `taken[device]` bytes and `busy[device]` seconds are set aside. Pieces that are not in
       `order` do not count.
     """
@@ -41,70 +80,52 @@ def cut_row(p, order, row, limit, width, score, copies, taken, busy):
     for place in range(count):
         position[order[place]] = place
     home, first, last = _ends(p, position)
-    inside = np.zeros(len(home), dtype=np.int64)  # its readers there: 1 some, 2 forward ones
+    inside = np.zeros(len(home), dtype=np.int64)
     charged = np.zeros(len(home), dtype=np.int64)
+    line = Line(order, home, first, last, inside, charged, copies)
     reached = np.zeros((steps + 1, width), dtype=np.int64)
     origin = np.full((steps + 1, width), -1, dtype=np.int64)
-    sizes = np.zeros(steps + 1, dtype=np.int64)
+    sizes = np.zeros((steps + 1, 1), dtype=np.int64)
     sizes[0] = 1
+    compute, paid = np.zeros(2), np.zeros((2, 2, 2))
     for step in range(steps):
-        low, high = row[max(step - 1, 0)], row[min(step + 1, steps - 1)]
-        for k in range(sizes[step]):
-            here = reached[step, k]
-            _keep(reached[step + 1], origin[step + 1], sizes, step + 1, here, k, score)
-            _stage(
-                p, order, here, row[step], low, high, limit, home, first, last, inside, charged,
-                copies, taken, busy, reached[step + 1], origin[step + 1], sizes, step + 1, k, score,
-            )  # fmt: skip
-        for k in range(sizes[step + 1]):
+        device = row[step]
+        room = p.device_memory[device] * (1.0 + TOLERANCE) - taken[device]
+        here = Place(
+            device, row[max(step - 1, 0)], row[min(step + 1, steps - 1)], room, busy[device], limit
+        )
+        beam = Beam(reached[step + 1], origin[step + 1], sizes[step + 1], score)
+        for k in range(sizes[step, 0]):
+            _keep(beam, reached[step, k], k)
+            _stage(p, line, reached[step, k], here, k, beam, compute, paid)
+        for k in range(sizes[step + 1, 0]):
             if reached[step + 1, k] == count:
                 _walk_back(order, row, reached, origin, step + 1, k, device_of)
                 return device_of
     return device_of
 
 
-@inner(allocates=True)
-def _stage(
-    p, order, start, device, low, high, limit, home, first, last, inside, charged, copies,
-    taken, busy, reached, origin, sizes, step, parent, score,
-):  # fmt: skip
-    """Keep every end of a stage from `start` on `device` whose load is within the limit."""
-    kind = p.device_class[device]
-    room = p.device_memory[device] * (1.0 + TOLERANCE) - taken[device]
-    compute = np.zeros(2)
-    paid = np.zeros((2, 2, 2))  # [in or out, way, low or high]
-    compute[0] = busy[device]
+@inner
+def _stage(p, line, start, at, parent, beam, compute, paid):
+    """Keep every end of a stage from `start` on whose load is within the limit.
+
+    `compute[way]` and ``paid[in or out, way, low or high]`` are lent.
+    """
+    kind, room = p.device_class[at.device], at.room
+    compute[0], compute[1] = at.busy, 0.0
+    for direction in range(2):
+        for way in range(2):
+            paid[direction, way, LOW] = paid[direction, way, HIGH] = 0.0
     end = start
-    while end < len(order):
-        piece = order[end]
+    while end < len(line.order):
+        piece = line.order[end]
         end += 1
         room -= p.memory[piece]
         if room < 0.0 or not p.allowed[piece, kind]:
             break
         for way in range(p.ways):
             compute[way] += p.time[way, piece, kind]
-        for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
-            net = p.piece_nets[k]
-            if home[net] < 0:
-                continue
-            if p.net_source[net] != piece:
-                inside[net] |= 1 + 2 * int(reads_forward(p, net, piece))
-            bits = charges(
-                p.net_way[net], p.through_host, start <= home[net] < end, first[net] < start,
-                last[net] >= end, inside[net] > 0, inside[net] > 1, home[net] < start,
-            )  # fmt: skip
-            changed = bits ^ charged[net]
-            charged[net] = bits
-            for bit in range(8):
-                if changed >> bit & 1:
-                    sign = 1.0 if bits >> bit & 1 else -1.0
-                    way, side = bit >> 1 & 1, bit & 1
-                    if bit >> 2:
-                        seconds = _received(p, net, device, low if side == LOW else high)
-                        paid[IN, way, side] += sign * seconds
-                    else:
-                        seconds = _sent(p, net, device, low if side == LOW else high)
-                        paid[OUT, way, side] += sign * seconds * copies[net, side]
+        _add_transfers(p, line, piece, start, end, at, paid)
         load = least = 0.0
         for way in range(p.ways):
             load += combined(
@@ -117,21 +138,49 @@ def _stage(
                 p.load, compute[way], paid[IN, way, LOW] if alone else 0.0,
                 paid[OUT, way, LOW] if alone else 0.0,
             )  # fmt: skip
-        if least > limit:
+        if least > at.limit:
             break
-        if load <= limit:
-            _keep(reached, origin, sizes, step, end, parent, score)
+        if load <= at.limit:
+            _keep(beam, end, parent)
     for place in range(start, end):
-        piece = order[place]
+        piece = line.order[place]
         for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
-            inside[p.piece_nets[k]] = 0
-            charged[p.piece_nets[k]] = 0
+            line.inside[p.piece_nets[k]] = 0
+            line.charged[p.piece_nets[k]] = 0
 
 
 @inner
-def _keep(reached, origin, sizes, step, position, parent, score):
+def _add_transfers(p, line, piece, start, end, at, paid):
+    """Bring up to date what the nets of the stage's last piece cost it."""
+    for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
+        net = p.piece_nets[k]
+        home = line.home[net]
+        if home < 0:
+            continue
+        if p.net_source[net] != piece:
+            line.inside[net] |= 1 + 2 * int(reads_forward(p, net, piece))
+        bits = charges(
+            p.net_way[net], p.through_host, start <= home < end, line.first[net] < start,
+            line.last[net] >= end, line.inside[net] > 0, line.inside[net] > 1, home < start,
+        )  # fmt: skip
+        changed = bits ^ line.charged[net]
+        line.charged[net] = bits
+        for bit in range(8):
+            if changed >> bit & 1:
+                sign = 1.0 if bits >> bit & 1 else -1.0
+                way, side = bit >> 1 & 1, bit & 1
+                other = at.low if side == LOW else at.high
+                if bit >> 2:
+                    paid[IN, way, side] += sign * _received(p, net, at.device, other)
+                else:
+                    seconds = _sent(p, net, at.device, other)
+                    paid[OUT, way, side] += sign * seconds * line.copies[net, side]
+
+
+@inner
+def _keep(beam, position, parent):
     """Enter a position among those kept, best scores first, each once."""
-    size = sizes[step]
+    reached, score, size = beam.position, beam.score, beam.size[0]
     place = size
     while place > 0 and score[reached[place - 1]] < score[position]:
         place -= 1
@@ -147,10 +196,10 @@ def _keep(reached, origin, sizes, step, position, parent, score):
         return
     for k in range(min(size, len(reached) - 1), place, -1):
         reached[k] = reached[k - 1]
-        origin[k] = origin[k - 1]
+        beam.parent[k] = beam.parent[k - 1]
     reached[place] = position
-    origin[place] = parent
-    sizes[step] = min(size + 1, len(reached))
+    beam.parent[place] = parent
+    beam.size[0] = min(size + 1, len(reached))
 
 
 @inner

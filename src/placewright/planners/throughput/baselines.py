@@ -13,8 +13,8 @@ from placewright.graph import Ints
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planners.latency.construct import expert, partitioners, simple
+from placewright.planners.throughput.contiguity import circle_in, in_a_row
 from placewright.planners.throughput.linear_dp import first_cut
-from placewright.planners.throughput.row import circle_in, in_a_row
 from placewright.planners.throughput.stages import too_many_states
 from placewright.problem import Problem
 

@@ -47,7 +47,6 @@ from placewright.planners.throughput.splits import (
     least_load,
     linear_orders,
     most_load,
-    through_stages,
 )
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
 from placewright.planners.throughput.windows import WindowTables
@@ -160,7 +159,7 @@ class Search:
         for each in tables:
             cutoff = np.inf if self.best is None else self.best.value
             orders = linear_orders(each.pieces, self.orders)
-            found = best_of_lines(each, orders, cutoff)
+            found = best_of_lines(each, orders, cutoff, self.budget)
             self.best = found or self.best
         start = self.best.value if self.best else max(map(most_load, tables), default=0.0)
         self.limit = self.inflate * start
@@ -212,7 +211,6 @@ class Search:
             answer, split = self._decide(windows, ideals, [asked])
             if split is not None:
                 self._take(split)
-                self._move_cuts(tables, split)
             question.answered(asked, answer)
         return question.lower
 
@@ -226,13 +224,6 @@ class Search:
         if value < np.inf:
             stages = _stages(ideals, reached, tables.pieces.piece_count)
             self._take(evaluated(tables, stages, kinds))
-
-    def _move_cuts(self, tables: StageTables, split: Split) -> None:
-        """Better cuts of linear orders that go through the split's stages one after another."""
-        orders = [through_stages(order, split) for order in linear_orders(tables.pieces, 2)]
-        better = best_of_lines(tables, orders, self.limit)
-        if better is not None:
-            self._take(better)
 
     def _prove_pairs(self, windows: WindowTables) -> float:
         """Rectangles (largest forward load < high, sum below the best) until none is open."""

@@ -17,7 +17,7 @@ from placewright.budget import Budget
 from placewright.graph import Floats, Ints
 from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
-from placewright.planners.throughput.sparse import Board, mean_seconds
+from placewright.planners.throughput.board import Board, mean_seconds
 
 WORTH = 0.995  # of the best value: where a line that has not been looked at has to come to
 BETTER = 0.9995  # of the best value: where a changed row has to

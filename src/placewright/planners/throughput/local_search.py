@@ -11,8 +11,8 @@ from placewright.analysis.nets import Pipeline, pipeline_of
 from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
 from placewright.graph import Ints
-from placewright.kernels.throughput.max_load import State, new_state, value
-from placewright.kernels.throughput.max_load_descent import descend
+from placewright.kernels.throughput.descent import descend
+from placewright.kernels.throughput.loads import Loads, value
 from placewright.planners.base import MemoryAccount, NoRoomError, Proposal
 from placewright.planners.throughput.baselines import NOT_CONTIGUOUS
 from placewright.planners.throughput.reporting import PipelineReporter, start_units
@@ -53,13 +53,14 @@ class LocalSearch:
                 on_progress("local search", restart / self.restarts)
                 if best is not None and (budget.left <= 0 or left <= 0):
                     break
-                first = restart == 0 and best is not None
-                start = best if first else random_units(problem, rng, self.name)
-                state = new_state(pipeline.arrays, problem.device_memory, start)
+                start = best if restart == 0 else None
+                if start is None:
+                    start = random_units(problem, rng, self.name)
+                state = pipeline.loads(start)
                 left -= _descended(pipeline, state, movable, left, budget)
-                if value(pipeline.arrays, state) < least:
-                    least = float(value(pipeline.arrays, state))
-                    best = state.unit_device.copy()
+                if value(state) < least:
+                    least = float(value(state))
+                    best = state.piece_device.copy()
                     reporter.found(best, least)
         if best is None:
             raise KeyboardInterrupt
@@ -89,7 +90,7 @@ def _tightly(problem: Problem, planner: str) -> Ints:
     return account.unit_device
 
 
-def _descended(pipeline: Pipeline, state: State, movable: Ints, most: float, budget: Budget) -> int:
+def _descended(pipeline: Pipeline, state: Loads, movable: Ints, most: float, budget: Budget) -> int:
     """Descend in `state`; how many moves were tried."""
     total = 0
     while True:

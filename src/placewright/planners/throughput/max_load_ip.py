@@ -20,7 +20,6 @@ from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.formulations.throughput.max_load_program import MaxLoadProgram, row_of
 from placewright.graph import Floats, Ints
-from placewright.kernels.throughput import max_load as kernel
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.hybrid import Hybrid, search_together
 from placewright.planners.throughput.multilevel import first_plan
@@ -300,7 +299,7 @@ class _Attempt:
             return
         if problem.options.contiguous and row_of(self.pipeline, unit_device) is None:
             return
-        state = kernel.new_state(self.pipeline.arrays, problem.device_memory, unit_device)
+        state = self.pipeline.loads(unit_device)
         if state.best_value[0] < self.value:  # infinite if it does not fit, rounding aside
             self.best, self.value = unit_device.copy(), float(state.best_value[0])
             self.reporter.found(self.best, self.value)

@@ -1,6 +1,6 @@
 """How the units of two devices can be shared between them, all others fixed.
 
-The tables of `kernels.throughput.max_load_pairs` for a pair of devices: units in an order in which
+The tables of `kernels.throughput.pairs` for a pair of devices: units in an order in which
 few of them at a time share a net with a later one, and what each adds to the two loads.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from placewright.analysis.nets import Net, Pipeline
 from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.throughput.max_load_pairs import choices_to, shared_loads
+from placewright.kernels.throughput.pairs import choices_to, shared_loads
 
 MOST_UNITS = 1000  # that a pair may share
 MOST_CHOICES = 50  # looked at for the next unit
@@ -81,7 +81,9 @@ class _Order:
     def __init__(self, pipeline: Pipeline, free: set[int]) -> None:
         arrays = pipeline.arrays
         self.nets_of: dict[int, list[int]] = {
-            unit: arrays.nets[arrays.net_offsets[unit] : arrays.net_offsets[unit + 1]].tolist()
+            unit: arrays.piece_nets[
+                arrays.piece_offsets[unit] : arrays.piece_offsets[unit + 1]
+            ].tolist()
             for unit in sorted(free)
         }
         self.members: dict[int, list[int]] = {}

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.analysis.pieces import Pieces, Wide
+from placewright.budget import Budget
 from placewright.kernels.common.pieces import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
 from placewright.kernels.throughput.line_dp import best_cuts
@@ -60,8 +61,12 @@ def evaluated(tables: StageTables, piece_stage: Wide, stage_kind: Wide) -> Split
     return Split(tables, piece_stage, stage_kind, thresholds, sum(thresholds))
 
 
-def best_of_lines(tables: StageTables, orders: Sequence[Wide], cutoff: float) -> Split | None:
+def best_of_lines(
+    tables: StageTables, orders: Sequence[Wide], cutoff: float, budget: Budget | None = None
+) -> Split | None:
     """The best split into neighbours of one of the orders, if one is below `cutoff`.
+
+    When the budget is over the orders are left out that come after the first that has one.
 
     Exact for each order where nothing but the union of the other stages matters to a stage and
     passes count together (see `StageTables.approximate`); a good start elsewhere.
@@ -69,6 +74,8 @@ def best_of_lines(tables: StageTables, orders: Sequence[Wide], cutoff: float) ->
     best: Split | None = None
     limits = tables.limits([np.inf, np.inf])
     for order in orders:
+        if best is not None and budget is not None and budget.left <= 0:
+            break
         bound = cutoff if best is None else min(cutoff, best.value)
         for tried in _cutoffs(tables, bound) if best is None else [bound]:
             value, starts, kinds = best_cuts(
@@ -163,8 +170,3 @@ def by_layers(count: int, source: Wide, target: Wide) -> Wide:
     roots = np.flatnonzero(waiting == 0).astype(np.int32)
     order: Wide = breadth_first_order(offsets, followers, waiting, roots).astype(np.int64)
     return order
-
-
-def through_stages(order: Wide, split: Split) -> Wide:
-    """The order with the pieces of each stage together, stages in their order."""
-    return order[np.argsort(split.piece_stage[order], kind="stable")]

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from placewright.analysis.nets import LOADS
 from placewright.analysis.pieces import Pieces, Wide, directions, pieces_of
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, frozen
 from placewright.kernels.common.pieces import connected_pieces
-from placewright.kernels.throughput.piece_arrays import PieceArrays
-from placewright.kernels.throughput.sparse_loads import SparseState, new_state, value
+from placewright.kernels.throughput.arrays import PipelineArrays, nets_of_pieces
+from placewright.kernels.throughput.loads import Loads, loads_of, value
 from placewright.planners.throughput.splits import by_layers, depth_first_orders
 from placewright.problem import Problem
 from placewright.units import format_bytes
@@ -30,7 +30,7 @@ class Board:
     pieces: Pieces
 
     @cached_property
-    def arrays(self) -> PieceArrays:
+    def arrays(self) -> PipelineArrays:
         problem, pieces = self.problem, self.pieces
         ways = 2 if problem.options.schedule == "gpipe" and problem.is_backward.any() else 1
         time, net_way = pieces.piece_time, pieces.net_way
@@ -38,14 +38,13 @@ class Board:
         if ways == 1:
             time, net_way = time.sum(axis=0, keepdims=True), np.zeros_like(net_way)
             forward = np.ones_like(forward)
-        net_of = np.repeat(np.arange(pieces.net_count), np.diff(pieces.net_offsets))
-        ends = np.concatenate([pieces.net_producer, pieces.net_readers])
-        nets = np.concatenate([np.arange(pieces.net_count), net_of])
-        by_piece = np.argsort(ends, kind="stable")
-        return PieceArrays(
-            np.ascontiguousarray(time),
-            pieces.piece_allowed,
-            pieces.piece_memory,
+        made_and_read = nets_of_pieces(
+            pieces.piece_count, pieces.net_producer, pieces.net_offsets, pieces.net_readers
+        )
+        return PipelineArrays(
+            frozen(time, np.float64),
+            frozen(pieces.piece_allowed, np.bool_),
+            frozen(pieces.piece_memory, np.float64),
             pieces.net_producer.astype(np.int32),
             net_way.astype(np.int32),
             pieces.net_tensors,
@@ -53,8 +52,7 @@ class Board:
             pieces.net_offsets.astype(np.int64),
             pieces.net_readers.astype(np.int32),
             forward,
-            np.searchsorted(ends[by_piece], np.arange(pieces.piece_count + 1)).astype(np.int64),
-            nets[by_piece].astype(np.int32),
+            *made_and_read,
             *_narrow(pieces.followers),
             *_narrow(pieces.leaders),
             pieces.device_class,
@@ -68,12 +66,12 @@ class Board:
             ways,
         )
 
-    def state(self, piece_device: Ints) -> SparseState:
-        return new_state(self.arrays, piece_device)
+    def loads(self, piece_device: Ints) -> Loads:
+        return loads_of(self.arrays, piece_device)
 
     def value(self, piece_device: Ints) -> float:
         """Seconds per input, whether it fits or not."""
-        return float(value(self.state(piece_device)))
+        return float(value(self.loads(piece_device)))
 
     def units_of(self, piece_device: Ints) -> Ints:
         """`[unit]` devices of a split of the pieces."""

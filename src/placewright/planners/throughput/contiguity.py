@@ -1,4 +1,4 @@
-"""Whether a split is contiguous: whether its devices can be put in a row (see `pieces`)."""
+"""Contiguity of a split: whether its devices can be put in a row (see `pieces`)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """The loads of a pipeline's devices, kept up to date while pieces move; for any number of devices.
 
-As `max_load`, but a net knows only the devices that read it, and the largest load stands at the
-root of a tree over the devices: nothing here takes time or room in proportion to nets × devices,
-and a move none in proportion to the devices.
+What `simulate.throughput` works out afresh (that is the definition) is kept here in `Loads`, which
+a move of one piece changes in place. A net knows only the devices that read it, and the largest
+load stands at the root of a tree over the devices: nothing here takes time or room in proportion
+to nets × devices, and a move none in proportion to the devices.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ import numpy as np
 
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.throughput.net_costs import (
+from placewright.kernels.throughput.arrays import (
     combined,
     direct_seconds,
     host_seconds,
     reads_forward,
 )
 
-COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in SparseState.parts
-ANY, FORWARD = 0, 1  # in SparseState.present
+COMPUTE, INCOMING, OUTGOING = 0, 1, 2  # in Loads.parts
+ANY, FORWARD = 0, 1  # in Loads.present
 ROUNDING = 1e-12
 
 
-class SparseState(NamedTuple):
+class Loads(NamedTuple):
     """Where every piece is, and what follows from it."""
 
     piece_device: Any
@@ -49,11 +50,11 @@ class SparseState(NamedTuple):
     best_value: Any  # [1]
 
 
-def new_state(p: Any, piece_device: Any) -> SparseState:
-    """The state of a placement `piece_device[piece]`, filled; it need not fit."""
+def loads_of(p: Any, piece_device: Any) -> Loads:
+    """The loads of a placement `piece_device[piece]`; it need not fit."""
     devices, pieces = len(p.device_memory), len(p.memory)
     leaves = 1 << max(devices - 1, 0).bit_length()
-    state = SparseState(
+    state = Loads(
         np.array(piece_device, dtype=np.int32),
         np.zeros((3, 2, devices)),
         np.zeros((2, devices)),

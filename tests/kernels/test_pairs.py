@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from placewright.analysis.nets import pipeline_of
 from placewright.planners.throughput import pairs
-from tests.kernels.test_max_load import random_devices
+from tests.kernels.test_loads import random_devices
 from tests.naive_max_load import pipelines
 from tests.naive_pairs import all_sharings, busy_seconds
 

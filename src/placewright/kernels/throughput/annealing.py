@@ -1,6 +1,7 @@
-"""Annealing of a pipeline by moves of blocks: a piece with pieces that hang on it, or alone.
+"""Simulated annealing of a pipeline by moves of a piece, alone or with pieces that hang on it.
 
-Where stages stand in a row, what follows a moved piece goes along if it has to.
+Where stages stand in a row, what follows a moved piece goes along if it has to. Moves keep to the
+memory of devices. A placement that does not fit to begin with pays for what is too much.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import math
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.throughput.net_costs import random_neighbour
-from placewright.kernels.throughput.sparse_loads import (
+from placewright.kernels.throughput.loads import (
     busiest,
+    fits,
     load_now,
     move,
     restore,
@@ -21,6 +22,7 @@ from placewright.kernels.throughput.sparse_loads import (
 )
 
 ROUNDING = 1e-12
+OVERFLOW_PRICE = 4.0  # in values, for as much too much as a device has memory
 BUSIEST_SHARE = 0.3  # of the moves, off the device with the largest load
 NEIGHBOUR_SHARE = 0.8  # of the moves, to the device of a piece that shares a net
 SINGLE_SHARE = 0.85  # of the moves, of one piece
@@ -31,13 +33,14 @@ MANY_NETS = 64  # of a piece: it moves the more rarely the more it has
 
 
 @kernel(allocates=True)
-def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squarings):
+def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
     """Simulated annealing; the best placement seen goes to `state.best`.
 
     `rank[device]` is the place of each device in the row that stages keep to, or nothing where
     they need not. The temperature falls geometrically from `first` to `last` (seconds) over the
-    steps; `scale` is about the value, in seconds. The energy is the 2^squarings-norm of the loads.
-    Placements always fit. Ends on the last one, not on the best.
+    steps; `scale` is about the value, in seconds. The energy is the 2^squarings-norm of the loads,
+    a smooth stand-in for the value that sees them all. A worse one by Δ is taken with probability
+    exp(-Δ / temperature). Ends on the last placement, not on the best.
     """
     devices = len(state.used)
     row = np.empty(len(rank), dtype=np.int32)
@@ -47,7 +50,8 @@ def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squar
     origins = np.empty(MOST_DRAWN, dtype=np.int32)
     mark = np.zeros(len(state.piece_device), dtype=np.int64)
     powers = _all_powers(p, state, scale, squarings)
-    current = _norm(powers, scale, squarings)
+    overfull = not fits(p, state)
+    current = _norm(powers, scale, squarings) + _price(p, state, overfull, scale)
     cooling = (last / first) ** (1.0 / max(steps, 1))
     temperature = first
     changed = np.zeros(2)
@@ -58,9 +62,7 @@ def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squar
         if nets > MANY_NETS and rng.random() * nets > MANY_NETS:
             continue
         if rng.random() < NEIGHBOUR_SHARE:
-            target = state.piece_device[
-                random_neighbour(p, p.piece_offsets, p.piece_nets, piece, rng)
-            ]
+            target = state.piece_device[_neighbour(p, piece, rng)]
         elif len(rank) > 0:
             low, high = _range(p, state, rank, piece, devices)
             target = row[low + int(rng.random() * (high - low + 1))]
@@ -85,19 +87,32 @@ def anneal_blocks(p, state, movable, rank, rng, steps, scale, first, last, squar
             for way in range(p.ways):
                 changed[way] += _power(load_now(p, state, way, device), scale, squarings)
                 changed[way] -= _power(state.load[way, device], scale, squarings)
-        then = _norm(changed, scale, squarings)
+        then = _norm(changed, scale, squarings) + _price(p, state, overfull, scale)
         if then <= current or rng.random() < math.exp((current - then) / temperature):
             settle(p, state)
             powers[:] = changed
             current = then
+            overfull = overfull and not fits(p, state)
             found = value(state)
-            if found < state.best_value[0] * (1.0 - ROUNDING):
+            if not overfull and found < state.best_value[0] * (1.0 - ROUNDING):
                 state.best_value[0] = found
                 state.best[:] = state.piece_device
         else:
             for k in range(size - 1, -1, -1):
                 move(p, state, block[k], origins[k])
             restore(state)
+
+
+@inner
+def _neighbour(p, piece, rng):
+    """One that shares a net with `piece`, or itself."""
+    first, last = p.piece_offsets[piece], p.piece_offsets[piece + 1]
+    if first == last:
+        return piece
+    net = p.piece_nets[first + int(rng.random() * (last - first))]
+    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
+    pick = int(rng.random() * (high - low + 1))
+    return p.net_source[net] if pick == 0 else p.readers[low + pick - 1]
 
 
 @inner
@@ -187,6 +202,17 @@ def _has_room(p, state, block, size, target):
             return False
         needed += p.memory[block[k]]
     return needed <= p.device_memory[target] * (1.0 + ROUNDING)
+
+
+@inner
+def _price(p, state, overfull, scale):
+    """What is too much on devices costs, in shares of their memory."""
+    total = 0.0
+    if overfull:
+        for device in range(len(state.used)):
+            over = state.used[device] - p.device_memory[device] * (1.0 + ROUNDING)
+            total += max(over, 0.0) / max(p.device_memory[device], 1.0)
+    return OVERFLOW_PRICE * scale * total
 
 
 @inner(allocates=True)

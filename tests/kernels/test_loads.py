@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.analysis.nets import pipeline_of
-from placewright.kernels.throughput import max_load as kernel
+from placewright.kernels.throughput import loads as kernel
+from placewright.kernels.throughput.annealing import anneal
+from placewright.kernels.throughput.descent import descend
 from placewright.plan import Placement
 from placewright.simulate import evaluate
 from tests.naive_max_load import pipelines
@@ -34,13 +36,15 @@ def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
     if start is None:
         return
     arrays = pipeline_of(problem).arrays
-    state = kernel.new_state(arrays, problem.device_memory, start)
-    assert kernel.value(arrays, state) == pytest.approx(value_of(problem, start))
+    state = pipeline_of(problem).loads(start)
+    assert kernel.value(state) == pytest.approx(value_of(problem, start))
     for unit in data.draw(st.permutations(range(problem.unit_count))):
-        kernel.move(arrays, state, unit, goal[unit])
-        there = state.unit_device.copy()
-        assert kernel.value(arrays, state) == pytest.approx(value_of(problem, there), abs=1e-9)
-        assert state.free == pytest.approx(problem.free_memory(there), abs=1e-9)
+        kernel.move(arrays, state, np.int32(unit), goal[unit])
+        kernel.settle(arrays, state)
+        there = state.piece_device.copy()
+        assert kernel.value(state) == pytest.approx(value_of(problem, there), abs=1e-9)
+        free = problem.device_memory - state.used
+        assert free == pytest.approx(problem.free_memory(there), abs=1e-9)
 
 
 @given(st.data())
@@ -55,8 +59,7 @@ def test_a_contracted_problem_has_the_value_of_its_groups_expanded(data):
         return
     choices = [st.sampled_from(np.flatnonzero(row).tolist()) for row in coarse.allowed]
     device = np.array(data.draw(st.tuples(*choices)), dtype=np.int32)
-    state = kernel.new_state(coarse.arrays, problem.device_memory, device)
-    assert kernel.value(coarse.arrays, state) == pytest.approx(value_of(problem, device[group]))
+    assert kernel.value(coarse.loads(device)) == pytest.approx(value_of(problem, device[group]))
 
 
 @given(pipelines(8, 4), st.integers(0, 3))
@@ -65,13 +68,32 @@ def test_annealing_keeps_the_best_placement_that_fits_and_its_true_value(problem
     if not pipeline.allowed.any(axis=1).all():
         return
     start = pipeline.allowed.argmax(axis=1).astype(np.int32)
-    state = kernel.new_state(pipeline.arrays, problem.device_memory, start)
+    state = pipeline.loads(start)
+    fitted = state.best_value[0] < np.inf
     rng = np.random.default_rng(seed)
-    movable = np.arange(problem.unit_count)
-    kernel.anneal(pipeline.arrays, state, movable, rng, 300, 1.0, 0.5, 1e-3, 3)
+    movable = np.arange(problem.unit_count, dtype=np.int32)
+    no_row = np.zeros(0, dtype=np.int32)
+    anneal(pipeline.arrays, state, movable, no_row, rng, 300, 1.0, 0.5, 1e-3, 3)
     if state.best_value[0] < np.inf:
         assert state.best_value[0] == pytest.approx(value_of(problem, state.best), abs=1e-9)
         assert (problem.free_memory(state.best) >= -1e-9).all()
         assert pipeline.allowed[np.arange(problem.unit_count), state.best].all()
-    now = kernel.value(pipeline.arrays, state)
-    assert now == pytest.approx(value_of(problem, state.unit_device), abs=1e-9)
+    now = state.piece_device
+    assert kernel.value(state) == pytest.approx(value_of(problem, now), abs=1e-9)
+    assert not fitted or (problem.free_memory(now) >= -1e-9).all()
+
+
+@given(pipelines(8, 4, contiguous=False))
+def test_descent_ends_where_no_move_of_one_unit_helps(problem):
+    pipeline = pipeline_of(problem)
+    if not pipeline.allowed.any(axis=1).all():
+        return
+    state = pipeline.loads(pipeline.allowed.argmax(axis=1).astype(np.int32))
+    descend(pipeline.arrays, state, np.arange(problem.unit_count, dtype=np.int32), 10**6)
+    here = state.piece_device.copy()
+    free = problem.free_memory(here)
+    for unit, device in np.argwhere(pipeline.allowed):
+        if device != here[unit] and problem.unit_memory[unit] <= free[device]:
+            moved = here.copy()
+            moved[unit] = device
+            assert value_of(problem, moved) >= value_of(problem, here) * (1 - 1e-9) - 1e-12
