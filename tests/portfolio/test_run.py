@@ -29,9 +29,9 @@ from placewright.solving import compare
 from placewright.verify import verify
 from tests.naive import shortest_makespan
 from tests.strategies import problems
-from tests.strategies_batch import batch_problems
-from tests.strategies_invocation import invocation_problems
-from tests.strategies_throughput import throughput_problems
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import invocation_problems
+from tests.strategies.throughput import throughput_problems
 from tests.test_solving import chain
 
 PROBLEMS = {

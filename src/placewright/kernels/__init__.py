@@ -1,6 +1,6 @@
 """Compiled inner loops: functions of arrays and scalars, compiled nowhere else.
 
-Each kernel has a slow, obvious twin among the tests (``tests/naive*.py``). A kernel is compiled
+Each kernel has a slow, obvious twin among the tests (``tests/naive/``). A kernel is compiled
 when it is first used and kept on disk by numba, so that only the first run on a machine waits.
 """
 

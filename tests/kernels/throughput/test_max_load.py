@@ -1,0 +1,77 @@
+"""The incremental evaluator of throughput against its naive twin, `simulate.throughput`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placewright.analysis.nets import pipeline_of
+from placewright.kernels.throughput import max_load as kernel
+from placewright.plan import Placement
+from placewright.simulate import evaluate
+from tests.naive.max_load import pipelines
+
+
+def value_of(problem, unit_device):
+    return evaluate(problem, Placement(unit_device[problem.op_unit])).value
+
+
+def random_devices(draw, problem):
+    """A device per unit that allows it, or None where some unit has none."""
+    allowed = pipeline_of(problem).allowed
+    if not allowed.any(axis=1).all():
+        return None
+    choices = [st.sampled_from(np.flatnonzero(row).tolist()) for row in allowed]
+    return np.array(draw(st.tuples(*choices)), dtype=np.int32)
+
+
+@given(st.data())
+def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
+    problem = data.draw(pipelines(8, 4))
+    start, goal = (random_devices(data.draw, problem) for _ in range(2))
+    if start is None:
+        return
+    arrays = pipeline_of(problem).arrays
+    state = kernel.new_state(arrays, problem.device_memory, start)
+    assert kernel.value(arrays, state) == pytest.approx(value_of(problem, start))
+    for unit in data.draw(st.permutations(range(problem.unit_count))):
+        kernel.move(arrays, state, unit, goal[unit])
+        there = state.unit_device.copy()
+        assert kernel.value(arrays, state) == pytest.approx(value_of(problem, there), abs=1e-9)
+        assert state.free == pytest.approx(problem.free_memory(there), abs=1e-9)
+
+
+@given(st.data())
+def test_a_contracted_problem_has_the_value_of_its_groups_expanded(data):
+    problem = data.draw(pipelines(8, 4))
+    whole = pipeline_of(problem)
+    drawn = data.draw(st.lists(st.integers(0, 3), min_size=whole.unit_count,
+                               max_size=whole.unit_count))  # fmt: skip
+    group = np.unique(drawn, return_inverse=True)[1].astype(np.int32)
+    coarse = whole.contracted(group)
+    if not coarse.allowed.any(axis=1).all():
+        return
+    choices = [st.sampled_from(np.flatnonzero(row).tolist()) for row in coarse.allowed]
+    device = np.array(data.draw(st.tuples(*choices)), dtype=np.int32)
+    state = kernel.new_state(coarse.arrays, problem.device_memory, device)
+    assert kernel.value(coarse.arrays, state) == pytest.approx(value_of(problem, device[group]))
+
+
+@given(pipelines(8, 4), st.integers(0, 3))
+def test_annealing_keeps_the_best_placement_that_fits_and_its_true_value(problem, seed):
+    pipeline = pipeline_of(problem)
+    if not pipeline.allowed.any(axis=1).all():
+        return
+    start = pipeline.allowed.argmax(axis=1).astype(np.int32)
+    state = kernel.new_state(pipeline.arrays, problem.device_memory, start)
+    rng = np.random.default_rng(seed)
+    movable = np.arange(problem.unit_count)
+    kernel.anneal(pipeline.arrays, state, movable, rng, 300, 1.0, 0.5, 1e-3, 3)
+    if state.best_value[0] < np.inf:
+        assert state.best_value[0] == pytest.approx(value_of(problem, state.best), abs=1e-9)
+        assert (problem.free_memory(state.best) >= -1e-9).all()
+        assert pipeline.allowed[np.arange(problem.unit_count), state.best].all()
+    now = kernel.value(pipeline.arrays, state)
+    assert now == pytest.approx(value_of(problem, state.unit_device), abs=1e-9)
