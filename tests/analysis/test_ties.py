@@ -12,24 +12,11 @@ from hypothesis import strategies as st
 
 from placewright.analysis.ties import check_room, largest_tie
 from placewright.errors import InfeasibleError
-from placewright.options import Options
 from placewright.planning import make_problem
-from placewright.problem import Problem
 from placewright.solving import compare, solve
+from tests.builders import tied_row as row
 from tests.naive.throughput import all_splits, best_split, is_contiguous
 from tests.strategies.throughput import throughput_problems
-from tests.test_solving import chain
-
-
-def row(ties: list[int], capacity: float = 100.0, **options: bool) -> Problem:
-    """Ops o0 → o1 → … of 1 s and 1 byte each, `ties[op]` its colocation, on two equal devices."""
-    n = len(ties)
-    return replace(
-        chain([1.0] * n, [capacity, capacity]),
-        op_time=np.ones((n, 2)),
-        colocation=np.array(ties),
-        options=Options("throughput", **options),
-    )
 
 
 def test_what_is_between_tied_ops_is_with_them():

@@ -11,10 +11,10 @@ from placewright.bounds import batch
 from placewright.bounds import lower_bound as bound_of_objective
 from placewright.kernels.batch.timing import batches_of
 from placewright.planning import make_problem
+from tests.builders import batches_of_four as by_hand
 from tests.naive import batch as naive_batch
 from tests.planners.batch.test_batch import shortest
 from tests.strategies.batch import batch_problems
-from tests.verify.test_batch import problem as by_hand
 
 
 @settings(max_examples=60)

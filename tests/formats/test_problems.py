@@ -17,8 +17,8 @@ from placewright.formats.problems import problem_document, read_problem
 from placewright.formats.schema import ProblemEntry
 from placewright.planning import make_problem
 from placewright.problem import Problem
+from tests.builders import small
 from tests.strategies import problems
-from tests.test_problem import small
 
 FIGURES = st.sampled_from([0.0, -0.0, 0.1, 0.5])
 

@@ -194,3 +194,18 @@ def _fewest_pieces(problem, chain, patterns, readers):
         if all(len(p) == 1 or is_fusible(problem, p, patterns, readers) for p in pieces):
             best = min(best, len(pieces))
     return best
+
+
+def lifted(problem, op_time, edge_time):
+    """Raise what is too soon until nothing is."""
+    ops, edges = op_time.tolist(), edge_time.tolist()
+    changed = True
+    while changed:
+        changed = False
+        for edge, producer in enumerate(problem.edge_producer.tolist()):
+            consumer = int(problem.consumers[edge])
+            if edges[edge] < ops[producer]:
+                edges[edge], changed = ops[producer], True
+            if ops[consumer] < edges[edge]:
+                ops[consumer], changed = edges[edge], True
+    return ops, edges

@@ -1,64 +1,13 @@
-"""Throughput problems to draw, and their best plan by trying every placement."""
+"""The best plan for throughput by trying every placement, or every move of one unit."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import permutations, product
 
 import numpy as np
-from hypothesis import strategies as st
 
-from placewright.options import Options
 from placewright.plan import Placement
 from placewright.simulate import evaluate
-from tests.strategies import problems
-
-SECONDS = st.sampled_from([0.0, 0.1, 0.5])
-PER_BYTE = st.sampled_from([0.0, 0.25, 1.0])
-
-
-@st.composite
-def throughput_options(draw, contiguous=None, replicate=False):
-    return Options(
-        objective="throughput",
-        load=draw(st.sampled_from(["sum", "overlap", "duplex"])),
-        contiguous=draw(st.booleans()) if contiguous is None else contiguous,
-        schedule=draw(st.sampled_from(["pipedream", "gpipe"])),
-        replicate=replicate,
-    )
-
-
-@st.composite
-def pipelines(draw, max_ops=5, max_devices=3, contiguous=None, memory=True, replicate=False):
-    """Random problems with every option; often with equal devices, sometimes with a pin."""
-    options = draw(throughput_options(contiguous, replicate))
-    problem = draw(problems(max_ops, max_devices, options=options, memory=memory))
-    n, d = problem.op_count, problem.device_count
-    columns = {
-        "staging": draw(st.sampled_from(["host", "direct"])),
-        "is_backward": np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))),
-        "is_cpu": np.arange(d) == d - 1,
-        "host_latency": np.array(draw(st.lists(SECONDS, min_size=2 * d, max_size=2 * d))),
-        "host_seconds_per_byte": np.array(draw(st.lists(PER_BYTE, min_size=2 * d, max_size=2 * d))),
-    }
-    for name in ("host_latency", "host_seconds_per_byte"):
-        columns[name] = columns[name].reshape(2, d)
-    if d > 1 and draw(st.booleans()):  # all but the last are alike
-        time = problem.op_time.copy()
-        time[:, : d - 1] = time[:, :1]
-        columns["op_time"] = time
-        for name in ("host_latency", "host_seconds_per_byte"):
-            columns[name][:, : d - 1] = columns[name][:, :1]
-        away = 1.0 - np.eye(d)
-        columns["link_latency"] = 0.1 * away
-        columns["link_seconds_per_byte"] = 0.5 * away
-    problem = replace(problem, **columns)
-    if draw(st.booleans()):
-        unit = draw(st.integers(0, problem.unit_count - 1))
-        allowed = np.flatnonzero(np.isfinite(problem.unit_time[unit]))
-        if len(allowed):
-            problem = problem.with_pins({unit: int(draw(st.sampled_from(allowed.tolist())))})
-    return problem
 
 
 def is_in_a_row(problem, device) -> bool:
@@ -95,6 +44,19 @@ def least_max_load(problem) -> float:
     """The least time per sample of any placement without replicas; inf if none fits."""
     values = (evaluate(problem, Placement(d)).value for d in placements_that_fit(problem))
     return min(values, default=np.inf)
+
+
+def least_after_one_move(problem, unit_device) -> float:
+    """The least time per sample after one unit went to another device that has room for it."""
+    values = [np.inf]
+    for unit, device in product(range(problem.unit_count), range(problem.device_count)):
+        there = unit_device.copy()
+        there[unit] = device
+        can_run = np.isfinite(problem.unit_time[unit, device])
+        has_room = problem.free_memory(there)[device] >= 1e-9  # whatever the order of sums
+        if device != unit_device[unit] and can_run and has_room:
+            values.append(evaluate(problem, Placement(there[problem.op_unit])).value)
+    return min(values)
 
 
 def stages_with_replicas(problem):

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of `kernels.multilevel_*`."""
+"""Slow, obvious twins of `kernels.latency.multilevel_matching` and `multilevel_timing`."""
 
 from __future__ import annotations
 
@@ -27,6 +27,23 @@ def longest_path(edges, weight):
         return weight[op] + max((seconds + way(b) for b, seconds in readers[op]), default=0.0)
 
     return max(way(op) for op in weight)
+
+
+def heads_and_tails(edges, weight):
+    """`(head, tail)` by op: the heaviest path to its start, and from its start to the end."""
+
+    @cache
+    def head(op):
+        behind = (head(a) + weight[a] + seconds for a, b, seconds in edges if b == op)
+        return max(behind, default=0.0)
+
+    @cache
+    def tail(op):
+        return weight[op] + max(
+            (seconds + tail(b) for a, b, seconds in edges if a == op), default=0
+        )
+
+    return {op: head(op) for op in weight}, {op: tail(op) for op in weight}
 
 
 def joined(edges, weight, one, two):
@@ -95,3 +112,65 @@ def _server(problem, device, sent, edge):
         for other in sent
         if problem.edge_tensor[other] == tensor and device[problem.consumers[other]] == target
     )
+
+
+def join_pairs(pairs, depth, edges, unit, memory, weight, allowed, limits, least_count):
+    """`[op]` the op it is joined with, or itself: pairs in their order, each tried as it comes.
+
+    `memory`, `weight` and `allowed` (a set of devices) are by unit; `limits` is the most of memory
+    and of weight. No pair has edges both to and from earlier pairs of its two depths.
+    """
+    partner = {op: op for op in range(len(depth))}
+    together = {one: {one} for one in unit}  # units that joined ops have made one
+    lower, upper = set(), set()
+    left = len(depth)
+    for one, two in pairs:
+        if left <= least_count:
+            break
+        units = together[unit[one]] | together[unit[two]]
+        merges = together[unit[one]] != together[unit[two]]
+        too_much = any(
+            sum(each[u] for u in sorted(units)) > most
+            for each, most in zip((memory, weight), limits, strict=True)
+        )
+        nowhere = not set.intersection(*(allowed[u] for u in units))
+        leaves = any(a == one and b in upper and depth[b] == depth[two] for a, b in edges)
+        enters = any(b == two and a in lower and depth[a] == depth[one] for a, b in edges)
+        if (
+            (partner[one], partner[two]) != (one, two)
+            or (merges and (too_much or nowhere))
+            or (depth[one] != depth[two] and leaves and enters)
+        ):
+            continue
+        partner[one], partner[two] = two, one
+        left -= 1
+        if depth[one] != depth[two]:
+            lower.add(one)
+            upper.add(two)
+        for each in units:
+            together[each] = units
+    return [partner[op] for op in range(len(depth))]
+
+
+def join_units(pairs, mass, most):
+    """`[unit]` the unit it is joined with, or itself: pairs in their order."""
+    partner = {unit: unit for unit in range(len(mass))}
+    for one, two in pairs:
+        alone = partner[one] == one and partner[two] == two
+        if one != two and alone and mass[one] + mass[two] <= most:
+            partner[one], partner[two] = two, one
+    return [partner[unit] for unit in range(len(mass))]
+
+
+def ordered(problem, place):
+    """A topological order that always takes the ready op of the lowest place."""
+    done = []
+    while len(done) < problem.op_count:
+        ready = [
+            op
+            for op in range(problem.op_count)
+            if op not in done
+            and all(problem.edge_producer[e] in done for e in naive.inputs_of(problem, op))
+        ]
+        done.append(min(ready, key=lambda op: place[op]))
+    return done

@@ -44,6 +44,17 @@ def loads(part, routes, label):
     return load, busy, used
 
 
+def pair_prices(routes, weight):
+    """`[a][b]` the sum of the weights of the channels on the route from a to b."""
+    devices = range(routes.latency.shape[0])
+
+    def channels(a, b):
+        pair = a * len(devices) + b
+        return routes.channels[routes.channel_offsets[pair] : routes.channel_offsets[pair + 1]]
+
+    return [[sum(weight[channel] for channel in channels(a, b)) for b in devices] for a in devices]
+
+
 def cheapest_chain(cost):
     """By trying all labels."""
     steps, devices, _ = cost.shape
@@ -67,6 +78,22 @@ def reachable(edges, op):
 
 def between(edges, first, last):
     return {op for op in reachable(edges, first) if last in reachable(edges, op)}
+
+
+def seconds_alone(edges, time, closed, share, no_room, first, last):
+    """Seconds of what is between two ops on the best single device, `no_room` times if too large.
+
+    Where an op is closed to a device it takes what it takes where it is fastest.
+    """
+    inside = between(edges, first, last)
+    devices = range(len(time[0]))
+    total = dict.fromkeys(devices, 0.0)
+    for op in inside:
+        fastest = min((time[op][d] for d in devices if not closed[op][d]), default=math.inf)
+        for d in devices:
+            total[d] += fastest if closed[op][d] else time[op][d]
+    has_room = any(sum(share[op][d] for op in inside) <= 1.0 for d in devices)
+    return min(total.values()) * (1.0 if has_room else no_room)
 
 
 def meeting_point(edges, n, op):

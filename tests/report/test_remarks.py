@@ -10,7 +10,7 @@ import placewright as pw
 from placewright.plan import Placement
 from placewright.report.records import plan_record
 from placewright.simulate import evaluate
-from tests.analysis.test_ties import row
+from tests.builders import tied_row as row
 
 TIED = (
     "'embedding.tokens' and 'lm_head' are on one device (colocated, as tied weights are), and "

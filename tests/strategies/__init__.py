@@ -12,6 +12,7 @@ from tests.strategies.common import (
     sequences,
     short_of_peaks,
     tight,
+    tiny,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "sequences",
     "short_of_peaks",
     "tight",
+    "tiny",
 ]

@@ -216,3 +216,9 @@ def short_of_peaks(draw, max_ops=7, max_devices=3):
     total = float(problem.op_memory.sum() + problem.tensor_bytes.sum())
     memory = [draw(share) * total / problem.device_count + 2.0 for _ in problem.device_names]
     return problem.with_device_memory(np.array(memory))
+
+
+def tiny(options, **limits):
+    """Small enough for brute force, which tries every order of the transfers too."""
+    any_size = options.flatmap(lambda chosen: problems(5, 3, options=chosen, **limits))
+    return any_size.filter(lambda problem: problem.edge_count <= 7)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from placewright.options import Options
 from placewright.problem import Problem
+from tests.strategies.common import problems
 
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 0.1, 0.7])
 BYTES = st.sampled_from([0.0, 1.0, 2.0, 4.0, 0.3])
+LATENCIES = st.sampled_from([0.0, 0.1, 0.5])
+PER_BYTE = st.sampled_from([0.0, 0.25, 1.0])
 
 
 @st.composite
@@ -134,3 +139,36 @@ def _links(draw, d, kind):
         "host_latency": np.stack([host_latency, host_latency]),
         "host_seconds_per_byte": ways[:, None] * np.where(kind == 2, 0.0, 1.0 + kind)[None, :],
     }
+
+
+@st.composite
+def pipelines(draw, max_ops=5, max_devices=3, contiguous=None, memory=True, replicate=False):
+    """Random problems with every option; often with equal devices, sometimes with a pin."""
+    chosen = draw(options(contiguous, replicate))
+    problem = draw(problems(max_ops, max_devices, options=chosen, memory=memory))
+    n, d = problem.op_count, problem.device_count
+    columns = {
+        "staging": draw(st.sampled_from(["host", "direct"])),
+        "is_backward": np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))),
+        "is_cpu": np.arange(d) == d - 1,
+        "host_latency": np.array(draw(st.lists(LATENCIES, min_size=2 * d, max_size=2 * d))),
+        "host_seconds_per_byte": np.array(draw(st.lists(PER_BYTE, min_size=2 * d, max_size=2 * d))),
+    }
+    for name in ("host_latency", "host_seconds_per_byte"):
+        columns[name] = columns[name].reshape(2, d)
+    if d > 1 and draw(st.booleans()):  # all but the last are alike
+        time = problem.op_time.copy()
+        time[:, : d - 1] = time[:, :1]
+        columns["op_time"] = time
+        for name in ("host_latency", "host_seconds_per_byte"):
+            columns[name][:, : d - 1] = columns[name][:, :1]
+        away = 1.0 - np.eye(d)
+        columns["link_latency"] = 0.1 * away
+        columns["link_seconds_per_byte"] = 0.5 * away
+    problem = replace(problem, **columns)
+    if draw(st.booleans()):
+        unit = draw(st.integers(0, problem.unit_count - 1))
+        allowed = np.flatnonzero(np.isfinite(problem.unit_time[unit]))
+        if len(allowed):
+            problem = problem.with_pins({unit: int(draw(st.sampled_from(allowed.tolist())))})
+    return problem

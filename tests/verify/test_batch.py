@@ -18,43 +18,9 @@ import pytest
 from placewright.options import Options
 from placewright.outcome import Batches, BatchSchedule, BatchTransfers
 from placewright.plan import Placement, Plan
-from placewright.problem import Problem
 from placewright.verify import verify
-
-A, B = range(2)
-X, Y = range(2)
-
-
-def problem(**changes: object) -> Problem:
-    columns: dict[str, object] = {
-        "name": "judged",
-        "op_names": ("a", "b"),
-        "op_types": ("op",) * 2,
-        "op_modules": ("",) * 2,
-        "op_time": [[1, 2], [1, 2]],
-        "op_memory": [1.0, 2.0],
-        "is_backward": [False] * 2,
-        "forward_twin": [-1] * 2,
-        "colocation": [-1] * 2,
-        "op_pinned": [-1] * 2,
-        "tensor_producer": [A],
-        "tensor_bytes": [1.0],
-        "consumer_offsets": [0, 1],
-        "consumers": [B],
-        "device_names": ("x", "y"),
-        "device_kinds": ("kind",) * 2,
-        "device_memory": [math.inf] * 2,
-        "link_latency": [[0, 0.5], [0.5, 0]],
-        "link_seconds_per_byte": [[0, 1], [1, 0]],
-        "channel_offsets": [0, 0, 1, 2, 2],
-        "channels": [0, 0],
-        "channel_names": ("cable",),
-        "options": Options("batch-throughput", batch=4),
-        "batch_sizes": [1, 2, 3, 4],
-        "batch_time": [[[1, 2, 3, 4], [2, 4, 6, 8]]] * 2,
-    }
-    return Problem(**columns | changes)  # type: ignore[arg-type]
-
+from tests.builders import A, B, X, Y
+from tests.builders import batches_of_four as problem
 
 PLACED = ((X, X, X, Y), (X, X, Y, Y))
 BATCHES = ((A, X, 3, 0, 3), (A, Y, 1, 0, 2), (B, X, 2, 3, 5), (B, Y, 2, 4.5, 8.5))

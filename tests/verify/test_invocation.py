@@ -15,54 +15,12 @@ from placewright.kernels.invocation.timing import latency
 from placewright.options import Options
 from placewright.outcome import Invocations
 from placewright.plan import Placement, Plan
-from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
 from placewright.verify import verify
+from tests.builders import ACC0, ACC1, CPU
+from tests.builders import invocation_chain as chain
 from tests.strategies import graph_columns
 from tests.strategies.invocation import invocation_problems, invocation_slots
-
-ACC0, ACC1, CPU = 0, 1, 2
-
-
-def chain(options=None, colocate=(), backward=(), unsupported=(), memory=np.inf):
-    """Ops a → b → c → d and a → d; 1 s each on accelerators, 5 s on the CPU, 1 s per transfer."""
-    builder = GraphBuilder("chain")
-    for name in "abcd":
-        builder.add_op(
-            name,
-            "op",
-            parameter_bytes=1.0,
-            colocate="together" if name in colocate else None,
-            backward=name in backward,
-        )
-    for producer, readers in ((0, (1, 3)), (1, (2,)), (2, (3,))):
-        tensor = builder.add_tensor(producer, 1.0)
-        for reader in readers:
-            builder.connect(tensor, reader)
-    graph = builder.build()
-    times = np.tile([1.0, 1.0, 5.0], (4, 1))
-    for op, device in unsupported:
-        times[op, device] = np.inf
-    return Problem(
-        name="chain",
-        **graph_columns(graph),
-        op_time=times,
-        op_memory=graph.op_parameter_bytes,
-        op_pinned=np.array([-1, -1, -1, -1]),
-        device_names=("acc0", "acc1", "cpu"),
-        device_kinds=("acc", "acc", "cpu"),
-        device_memory=np.array([memory, memory, np.inf]),
-        link_latency=np.zeros((3, 3)),
-        link_seconds_per_byte=np.zeros((3, 3)),
-        channel_offsets=np.zeros(10),
-        channels=np.zeros(0),
-        channel_names=(),
-        options=options or Options(objective="invocation-latency", subgraphs=2),
-        is_cpu=np.array([False, False, True]),
-        staging="host",
-        host_latency=np.zeros((2, 3)),
-        host_seconds_per_byte=np.array([[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]]),
-    )
 
 
 def plan_of(problem, device, subgraph, outcome=None):

@@ -15,10 +15,12 @@ import pytest
 from placewright.outcome import Loads
 from placewright.plan import Placement, Plan
 from placewright.verify import verify
+from tests.builders import X, Y
+from tests.builders import throughput_chain as chain
 from tests.verify.test_batch import plan as batch_plan
 from tests.verify.test_invocation import good_plan as invocation_plan
 from tests.verify.test_latency import plan as latency_plan
-from tests.verify.test_throughput import X, Y, chain, planned
+from tests.verify.test_throughput import planned
 
 PLANS = {
     "latency": latency_plan(),

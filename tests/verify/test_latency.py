@@ -24,39 +24,9 @@ from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import CHECKS, MAX_SHOWN, verify
+from tests.builders import A, B, C, D, E, X, Y, Z
+from tests.builders import judged as problem
 from tests.strategies import problems
-
-A, B, C, D, E = range(5)
-X, Y, Z = range(3)
-
-
-def problem(**changes: object) -> Problem:
-    apart = 1.0 - np.eye(3)
-    columns: dict[str, object] = {
-        "name": "judged",
-        "op_names": ("a", "b", "c", "d", "e"),
-        "op_types": ("op",) * 5,
-        "op_modules": ("",) * 5,
-        "op_time": [[1, 2, 2], [2, 2, 2], [3, 2, 2], [1, 1, 1], [1, 1, 1]],
-        "op_memory": [1.0] * 5,
-        "is_backward": [False] * 5,
-        "forward_twin": [-1] * 5,
-        "colocation": [-1, -1, 0, 0, -1],
-        "op_pinned": [X, -1, -1, Y, -1],
-        "tensor_producer": [A, B, C],
-        "tensor_bytes": [2.0, 1.0, 1.0],
-        "consumer_offsets": [0, 2, 3, 4],
-        "consumers": [B, C, D, D],
-        "device_names": ("x", "y", "z"),
-        "device_kinds": ("kind",) * 3,
-        "device_memory": [math.inf] * 3,
-        "link_latency": 0.5 * apart,
-        "link_seconds_per_byte": apart,
-        "channel_offsets": [0, 0, 1, 2, 3, 3, 4, 5, 6, 6],
-        "channels": range(6),
-        "channel_names": tuple(f"channel {k}" for k in range(6)),
-    }
-    return Problem(**columns | changes)  # type: ignore[arg-type]
 
 
 def plan(

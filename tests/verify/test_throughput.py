@@ -15,49 +15,14 @@ from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import CPU, X, Y
+from tests.builders import throughput_chain as chain
 from tests.strategies import placements, problems
 
 
 def planned(problem: Problem, placement: Placement) -> Plan:
     outcome = evaluate(problem, placement)
     return Plan(problem, placement, outcome, outcome.value, 0.0, "none", "by hand")
-
-
-def chain(**changes) -> Problem:
-    """a → b → c → d, one second each (d two), tensors of 1, 2 and 3 bytes; acc, acc, CPU."""
-    columns = {
-        "name": "chain",
-        "op_names": ("a", "b", "c", "d"),
-        "op_types": ("",) * 4,
-        "op_modules": ("",) * 4,
-        "op_time": [[1, 1, 9], [1, 1, 9], [1, 1, 9], [2, 2, 9]],
-        "op_memory": [1, 1, 1, 1],
-        "is_backward": [False] * 4,
-        "forward_twin": [-1] * 4,
-        "colocation": [-1] * 4,
-        "op_pinned": [-1] * 4,
-        "tensor_producer": [0, 1, 2],
-        "tensor_bytes": [1, 2, 3],
-        "consumer_offsets": [0, 1, 2, 3],
-        "consumers": [1, 2, 3],
-        "device_names": ("x", "y", "cpu"),
-        "device_kinds": ("fast", "fast", "cpu"),
-        "device_memory": [3, 3, 9],
-        "link_latency": np.where(np.eye(3), 0, 0.5),
-        "link_seconds_per_byte": np.where(np.eye(3), 0, 1.0),
-        "channel_offsets": np.zeros(10),
-        "channels": [],
-        "channel_names": (),
-        "is_cpu": [False, False, True],
-        "staging": "host",
-        "host_latency": [[0, 0, 0], [0, 0, 0]],
-        "host_seconds_per_byte": [[1, 1, 0], [1, 1, 0]],
-        "options": Options(objective="throughput"),
-    }
-    return Problem(**columns | changes)
-
-
-X, Y, CPU = 0, 1, 2
 
 
 def test_a_device_computes_writes_what_others_read_and_reads_what_it_needs():

@@ -13,9 +13,9 @@ from placewright.bounds import lower_bound
 from placewright.bounds.invocation.path import path_bound, prove
 from placewright.budget import Budget
 from placewright.options import Options
+from tests.builders import invocation_chain as chain
 from tests.naive.invocation import least_latency
 from tests.strategies.invocation import invocation_problems
-from tests.verify.test_invocation import chain
 
 
 @settings(max_examples=150, deadline=None)

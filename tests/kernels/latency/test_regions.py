@@ -1,6 +1,7 @@
 """Dominator trees and regions against searches through the graph; jumps against timing."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,12 @@ from placewright.planners.latency.search.walk import Walk
 from tests import naive
 from tests.naive import regions as naive_regions
 from tests.strategies import problems
+
+TWINS = (
+    (region_moves.BEHIND, naive_regions.behind),
+    (region_moves.BEFORE, naive_regions.before),
+    (region_moves.BESIDE, naive_regions.beside),
+)
 
 
 def subtree(at, first, size, op):
@@ -51,11 +58,7 @@ def test_regions_are_what_is_behind_before_and_beside(problem):
     regions, arrays = regions_of(problem), arrays_of(problem)
     found = np.empty(problem.op_count, dtype=np.int32)
     for op in np.arange(problem.op_count, dtype=np.int32):
-        for kind, twin in (
-            (region_moves.BEHIND, naive_regions.behind),
-            (region_moves.BEFORE, naive_regions.before),
-            (region_moves.BESIDE, naive_regions.beside),
-        ):
+        for kind, twin in TWINS:
             count = region_moves.members(arrays, regions, kind, op, found)
             assert len(set(found[:count].tolist())) == count
             assert set(found[:count].tolist()) == twin(problem, op)
@@ -73,6 +76,20 @@ def test_no_two_listed_jumps_are_the_same(problem):
         seen.add((frozenset(found[:count].tolist()), int(device)))
     assert len(seen) == len(listed)
     assert len(list_jumps(problem, regions, 1)) == problem.device_count
+
+
+@given(problems())
+def test_a_region_is_described_by_the_sums_over_its_ops(problem):
+    regions, weight = regions_of(problem), problem.op_time.min(axis=1)
+    ops = np.arange(problem.op_count, dtype=np.int32)
+    for kind, twin in TWINS:
+        keys, weights = np.zeros(len(ops), dtype=np.int64), np.zeros(len(ops))
+        kinds = np.full(len(ops), kind)
+        region_moves.describe(arrays_of(problem), regions, weight, kinds, ops, keys, weights)
+        for op in ops.tolist():
+            inside = sorted(twin(problem, op))
+            assert keys[op] == regions.key[inside].sum()
+            assert weights[op] == pytest.approx(weight[inside].sum())
 
 
 @given(problem=problems(), seed=st.integers(0, 9))
@@ -103,3 +120,33 @@ def test_a_jump_has_the_makespan_of_the_devices_it_leads_to(problem, seed):
         else:
             finish = naive.time_sequence(problem, at[problem.op_unit], walk.state.sequence)[1]
             assert value == max(finish.values())
+
+
+@given(problem=problems(), seed=st.integers(0, 9), gain=st.sampled_from([0.0, 0.5]))
+def test_of_jumps_one_after_another_those_are_made_that_help(problem, seed, gain):
+    try:
+        start = OnePlusOneEA().start(problem)
+    except NoRoomError:
+        return
+    walk = Walk(problem, Budget(), seed, np.inf, start)
+    regions = regions_of(problem)
+    listed = list_jumps(problem, regions, 60)
+    sequences = np.stack([walk.state.sequence])
+    value = float(walk.state.value[0])
+    found = region_moves.climb(
+        walk.arrays, regions, walk.space, walk.state, walk.scratch, sequences,
+        listed.kind, listed.op, listed.device, np.full(len(listed), gain), value,
+    )  # fmt: skip
+    at, members = start.copy(), np.empty(problem.op_count, dtype=np.int32)
+    for kind, op, device in zip(listed.kind, listed.op, listed.device.tolist(), strict=True):
+        count = region_moves.members(walk.arrays, regions, kind, op, members)
+        units = {int(problem.op_unit[each]) for each in members[:count]}
+        there = at.copy()
+        there[[unit for unit in units if walk.space.allowed[unit, device]]] = device
+        if (there == at).all() or (problem.free_memory(there) < 0).any():
+            continue
+        finish = naive.time_sequence(problem, there[problem.op_unit], walk.state.sequence)[1]
+        if max(finish.values()) <= value - gain:
+            at, value = there, max(finish.values())
+    assert walk.state.unit_device.tolist() == at.tolist()
+    assert found == value

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
@@ -13,6 +14,7 @@ from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energie
 from placewright.kernels.latency.bound_paths import (
     arrivals,
     mark_between,
+    measure_regions,
     meeting_points,
     remainders,
 )
@@ -40,8 +42,9 @@ def test_sweeps_never_price_placements_too_high_and_rise(problem, data):
     devices, edges = network.device_count, len(part.tail)
     unary = part.time * prices_of(data.draw, devices) + part.closed
     flow = prices_of(data.draw, edges)
-    price = np.empty((devices, devices))
-    pair_prices(routes, prices_of(data.draw, routes.channel_count), price)
+    price, channel_price = np.empty((devices, devices)), prices_of(data.draw, routes.channel_count)
+    pair_prices(routes, channel_price, price)
+    assert np.allclose(price, naive_relaxation.pair_prices(routes, channel_price))
     cheapest = naive_relaxation.cheapest_placement(part, routes, unary, flow, price)
     back, ahead = np.zeros((2, edges, devices))
     label = np.empty(network.count, dtype=np.int64)
@@ -141,6 +144,26 @@ def test_what_lies_between_two_ops_is_on_a_path_from_one_to_the_other(problem, d
     expected = naive_relaxation.between(edges_of(network), first, last)
     assert set((first + np.flatnonzero(mark)).tolist()) == expected
     assert count == len(expected)
+
+
+@settings(max_examples=40)
+@given(problem=problems(max_ops=7, max_devices=3), data=st.data())
+def test_what_lies_between_two_ops_takes_as_long_as_on_the_best_single_device(problem, data):
+    network = network_of(problem)
+    last_op = network.count - 1
+    ends = st.tuples(st.integers(0, last_op), st.integers(0, last_op)).filter(lambda e: e[0] < e[1])
+    first, last = np.array(data.draw(st.lists(ends, min_size=1, max_size=4))).T
+    edges, time = edges_of(network), network.net.time
+    count, seconds = measure_regions(
+        first, last, network.net.out_offsets, network.net.head, time, network.closed,
+        network.share, 10.0,
+    )  # fmt: skip
+    for k, region in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+        assert count[k] == len(naive_relaxation.between(edges, *region))
+        expected = naive_relaxation.seconds_alone(
+            edges, time.tolist(), network.closed.tolist(), network.share.tolist(), 10.0, *region
+        )
+        assert seconds[k] == pytest.approx(expected)
 
 
 @settings(max_examples=40)

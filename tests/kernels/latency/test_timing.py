@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.kernels.common.arrays import NOT_SENT, arrays_of
-from placewright.kernels.latency.timing import time_sequence
+from placewright.kernels.latency.timing import repeat_timing, time_sequence
 from tests import naive
 from tests.strategies import placements, problems, sequences
 
@@ -33,3 +33,4 @@ def test_kernel_times_a_random_sequence_exactly_as_its_twin(data):
     nothing = np.empty(0)
     again = time_sequence(arrays, device, sequence, *lent, *free, nothing, nothing)
     assert again == makespan  # without recording, as search calls it
+    assert repeat_timing(arrays, device, sequence, 2) == makespan

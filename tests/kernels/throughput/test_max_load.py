@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 
 from placewright.analysis.nets import pipeline_of
 from placewright.kernels.throughput import max_load as kernel
+from placewright.kernels.throughput.max_load_descent import descend
 from placewright.plan import Placement
 from placewright.simulate import evaluate
-from tests.naive.max_load import pipelines
+from tests.naive.max_load import least_after_one_move
+from tests.strategies.throughput import pipelines
 
 
 def value_of(problem, unit_device):
@@ -75,3 +77,18 @@ def test_annealing_keeps_the_best_placement_that_fits_and_its_true_value(problem
         assert pipeline.allowed[np.arange(problem.unit_count), state.best].all()
     now = kernel.value(pipeline.arrays, state)
     assert now == pytest.approx(value_of(problem, state.unit_device), abs=1e-9)
+
+
+@given(st.data())
+def test_where_descent_ends_no_move_of_one_unit_helps(data):
+    problem = data.draw(pipelines(6, 3))
+    start = random_devices(data.draw, problem)
+    if start is None:
+        return
+    arrays = pipeline_of(problem).arrays
+    state = kernel.new_state(arrays, problem.device_memory, start)
+    assert descend(arrays, state, np.arange(problem.unit_count), 1_000_000) >= 0
+    value = value_of(problem, state.unit_device)
+    assert kernel.value(arrays, state) == pytest.approx(value, abs=1e-9)
+    assert value <= value_of(problem, start) * (1 + 1e-9)
+    assert value <= least_after_one_move(problem, state.unit_device) * (1 + 1e-9) + 1e-12

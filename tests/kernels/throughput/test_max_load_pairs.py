@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from placewright.analysis.nets import pipeline_of
 from placewright.planners.throughput import pairs
+from tests.builders import throughput_chain as chain
 from tests.kernels.throughput.test_max_load import random_devices
-from tests.naive.max_load import pipelines
 from tests.naive.pairs import all_sharings, busy_seconds
+from tests.strategies.throughput import pipelines
 
 
 @st.composite
@@ -66,8 +67,6 @@ def test_no_way_to_share_is_better_than_the_ways_found(case):
 
 
 def test_a_pair_whose_units_all_share_nets_is_left_to_others(monkeypatch):
-    from tests.verify.test_throughput import chain
-
     problem = chain()
     pipeline = pipeline_of(problem)
     here = np.zeros(problem.unit_count, dtype=np.int32)

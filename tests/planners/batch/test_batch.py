@@ -35,11 +35,11 @@ from placewright.simulate.batch import expand
 from placewright.solving import solve
 from placewright.verify import verify
 from tests import naive
+from tests.builders import batches_of_four as by_hand
 from tests.naive import batch as naive_batch
 from tests.planners.judging import judged, judged_twice
 from tests.strategies import tight
 from tests.strategies.batch import batch_problems, op_orders, rows_of
-from tests.verify.test_batch import problem as by_hand
 
 LISTS = [SingleDevice, MinimumExecutionTime, Greedy, Heft]
 SEARCHES = [

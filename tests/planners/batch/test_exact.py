@@ -32,9 +32,9 @@ from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import batches_of_four as by_hand
 from tests.naive.batch_milp import shortest_batch_time
 from tests.strategies import problems
-from tests.verify.test_batch import problem as by_hand
 
 LATENCY = st.builds(
     Options, transfer_unit=st.sampled_from(["tensor", "edge"]), contention=st.just("none")

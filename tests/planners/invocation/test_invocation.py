@@ -35,12 +35,13 @@ from placewright.planning import make_problem
 from placewright.simulate.invocation import invoke
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import ACC0, ACC1, CPU
+from tests.builders import invocation_chain as chain
 from tests.naive.fit import runs_in_subgraphs
 from tests.naive.invocation import least_latency
 from tests.planners.judging import judged
 from tests.strategies import placements
 from tests.strategies.invocation import invocation_problems, tight_invocation_problems
-from tests.verify.test_invocation import ACC0, ACC1, CPU, chain
 
 WORKLOADS = Path(__file__).parents[3].parent / "shared" / "workloads" / "tarnawski"
 

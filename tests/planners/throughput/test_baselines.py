@@ -15,9 +15,11 @@ from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import CPU, X, Y
+from tests.builders import throughput_chain as chain
 from tests.naive.throughput import best_split
 from tests.strategies.throughput import throughput_problems
-from tests.verify.test_throughput import CPU, X, Y, chain, planned
+from tests.verify.test_throughput import planned
 
 TARNAWSKI = Path(__file__).resolve().parents[4] / "shared" / "workloads" / "tarnawski"
 

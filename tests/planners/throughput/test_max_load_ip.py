@@ -29,12 +29,9 @@ from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.naive.max_load import (
-    least_max_load,
-    pipelines,
-    placements_that_fit,
-    stages_with_replicas,
-)
+from tests.builders import throughput_chain as chain
+from tests.naive.max_load import least_max_load, placements_that_fit, stages_with_replicas
+from tests.strategies.throughput import pipelines
 
 TOLERANCE = 3e-5  # of the value: what whole numbers and solvers' tolerances may hide
 
@@ -130,8 +127,6 @@ def test_no_bound_of_one_set_is_above_the_best_plan(problem, slack):
 
 def test_least_load_counts_the_transfers_that_no_set_avoids():
     """An op between two tensors too big to send: its neighbours are where it is."""
-    from tests.verify.test_throughput import chain
-
     problem = chain(
         tensor_bytes=[100, 100, 0], options=Options(objective="throughput"), device_memory=[9] * 3
     )
@@ -140,8 +135,6 @@ def test_least_load_counts_the_transfers_that_no_set_avoids():
 
 
 def test_replicas_and_rows_of_devices_are_refused_where_they_are_not_planned():
-    from tests.verify.test_throughput import chain
-
     problem = chain()
     with pytest.raises(OptionError, match="row"):
         solve(problem, MultilevelAnnealing())
@@ -157,8 +150,6 @@ def test_a_wrong_option_is_said_to_be_wrong(options):
 
 
 def test_too_little_memory_is_said_to_be_proved():
-    from tests.verify.test_throughput import chain
-
     problem = chain(op_memory=[3, 3, 3, 1], device_memory=[4, 4, 2.5])
     with pytest.raises(InfeasibleError, match="proved"):
         solve(problem, MaxLoadIp(), time_limit=20)
@@ -268,8 +259,6 @@ def test_a_start_that_is_best_is_kept_when_there_is_no_time(workloads):
 
 
 def test_a_start_that_does_not_fit_is_left_aside():
-    from tests.verify.test_throughput import chain
-
     problem = chain(op_memory=[3, 3, 3, 1], device_memory=[4, 6, 4])
     start = Placement(np.zeros(4, dtype=np.int32))
     for planner in (MaxLoadIp(steps=1000), MultilevelAnnealing(steps=1000), LocalSearch()):

@@ -15,9 +15,11 @@ from placewright.planners.throughput.hybrid import Hybrid
 from placewright.planners.throughput.multilevel import Found
 from placewright.planners.throughput.rebalance import Rebalancing
 from placewright.simulate import evaluate
+from tests.builders import throughput_chain as chain
 from tests.kernels.throughput.test_max_load import random_devices
-from tests.naive.max_load import least_max_load, pipelines
+from tests.naive.max_load import least_max_load
 from tests.planners.throughput.test_max_load_ip import published
+from tests.strategies.throughput import pipelines
 
 
 def value_of(problem, unit_device):
@@ -95,8 +97,6 @@ def test_the_same_steps_give_the_same_plan(workloads):
 
 
 def test_a_search_goes_on_from_what_another_found():
-    from tests.verify.test_throughput import chain
-
     problem = chain()
     start = np.zeros(problem.unit_count, dtype=np.int32)
     better = np.array([0, 0, 1, 1], dtype=np.int32)[: problem.unit_count]

@@ -119,6 +119,8 @@ def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, dat
         assert sparse_loads.value(state) == pytest.approx(found.value)
         used = np.bincount(state.piece_device, pieces.piece_memory, problem.device_count)
         assert state.used == pytest.approx(used)
+        has_room = (state.used <= problem.device_memory * (1 + sparse_loads.ROUNDING)).all()
+        assert sparse_loads.fits(arrays, state) == has_room
         assert _rings(state) == {
             d: set(np.flatnonzero(state.piece_device == d).tolist())
             for d in range(problem.device_count)

@@ -28,7 +28,7 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
 from tests.planners.judging import judged
-from tests.strategies import problems, tight
+from tests.strategies import problems, tight, tiny
 
 RESIDENT = st.builds(
     Options,
@@ -36,12 +36,6 @@ RESIDENT = st.builds(
     contention=st.sampled_from(["none", "port", "link"]),
 )
 MODULE = "zoo:rwnn?modules=1&ops=10"
-
-
-def tiny(options, **limits):
-    """Small enough for brute force, which tries every order of the transfers too."""
-    any_size = options.flatmap(lambda chosen: problems(5, 3, options=chosen, **limits))
-    return any_size.filter(lambda problem: problem.edge_count <= 7)
 
 
 def is_optimal(problem):

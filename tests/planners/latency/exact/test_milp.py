@@ -32,7 +32,7 @@ from placewright.solvers.mathopt import Program, solve_program
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
-from tests.strategies import graph_columns, problems
+from tests.strategies import graph_columns, problems, tiny
 
 PLANNERS = {"moirai-milp": MoiraiMilp, "diviml-milp": DivimlMilp}
 RESIDENT = st.builds(
@@ -43,12 +43,6 @@ RESIDENT = st.builds(
 NO_CONTENTION = st.builds(
     Options, transfer_unit=st.sampled_from(["tensor", "edge"]), contention=st.just("none")
 )
-
-
-def tiny(options, **limits):
-    """Small enough for brute force, which tries every order of the transfers too."""
-    any_size = options.flatmap(lambda chosen: problems(5, 3, options=chosen, **limits))
-    return any_size.filter(lambda problem: problem.edge_count <= 7)
 
 
 def is_optimal(problem, planner):

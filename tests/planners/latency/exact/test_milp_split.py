@@ -33,18 +33,13 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
 from tests.planners.judging import judged
-from tests.strategies import placements, problems
+from tests.strategies import placements, problems, tiny
 
 RESIDENT = st.builds(
     Options,
     transfer_unit=st.sampled_from(["tensor", "edge"]),
     contention=st.sampled_from(["none", "port", "link"]),
 )
-
-
-def tiny(options=RESIDENT, **limits):
-    any_size = options.flatmap(lambda chosen: problems(5, 3, options=chosen, **limits))
-    return any_size.filter(lambda problem: problem.edge_count <= 7)
 
 
 def rwnn(query, options=None):
@@ -81,7 +76,7 @@ OVERTIME = 1.5  # seconds; on an idle machine it is less than half of one
 
 
 @settings(max_examples=40, deadline=None)
-@given(tiny(memory=False))
+@given(tiny(RESIDENT, memory=False))
 def test_with_one_channel_and_ample_memory_it_finds_the_shortest_makespan(problem):
     best = shortest_makespan(problem)
     assume(np.isfinite(best))
@@ -109,7 +104,7 @@ def test_a_chain_of_diamonds_with_any_times_is_solved_to_the_optimum(data):
 
 
 @settings(max_examples=25, deadline=None)
-@given(tiny())
+@given(tiny(RESIDENT))
 def test_where_memory_binds_the_plan_fits_and_the_bound_holds(problem):
     best = shortest_makespan(problem)
     plan = judged(problem, MilpSplit(channels="1"))
@@ -126,7 +121,7 @@ def test_it_agrees_with_the_exact_planner_on_random_wiring():
 
 
 @settings(max_examples=15, deadline=None)
-@given(tiny(memory=False), st.data())
+@given(tiny(RESIDENT, memory=False), st.data())
 def test_pins_are_respected_and_the_pinned_optimum_is_found(problem, data):
     op = data.draw(st.integers(0, problem.op_count - 1))
     device = data.draw(st.integers(0, problem.device_count - 1))
@@ -164,7 +159,7 @@ def test_the_same_problem_has_the_same_plan_again(channels):
 
 
 @settings(max_examples=25, deadline=None)
-@given(tiny(), st.sampled_from(["2", "3", "4"]))
+@given(tiny(RESIDENT), st.sampled_from(["2", "3", "4"]))
 def test_with_more_channels_the_plan_is_valid_and_the_bound_holds(problem, channels):
     plan = judged(problem, MilpSplit(channels=channels, max_ops="2"))
     assert plan is None or plan.lower_bound <= shortest_makespan(problem) * (1 + 1e-9)
@@ -182,7 +177,7 @@ def test_larger_problems_of_every_kind_get_a_plan_the_judge_accepts(data):
 
 
 @settings(max_examples=40)
-@given(tiny(), st.sampled_from([2, 3, 4]), st.sampled_from([1, 2, 3]))
+@given(tiny(RESIDENT), st.sampled_from([2, 3, 4]), st.sampled_from([1, 2, 3]))
 def test_the_bound_of_several_channels_is_never_above_the_optimum(problem, channels, max_ops):
     best = shortest_makespan(problem)
     assume(np.isfinite(best))
@@ -252,7 +247,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
 
 
 @settings(max_examples=25)
-@given(tiny())
+@given(tiny(RESIDENT))
 def test_the_constraint_programme_finds_and_proves_the_optimum(problem):
     best = shortest_makespan(problem)
     answer = cases.solve_exactly(problem, 30, cases.Method())
@@ -300,7 +295,7 @@ def _after(calls, then, before):
 
 
 @settings(max_examples=25, deadline=None)
-@given(tiny(memory=False), st.floats(0.5, 1.5))
+@given(tiny(RESIDENT, memory=False), st.floats(0.5, 1.5))
 def test_a_cutoff_leaves_the_optimum_below_it_and_excludes_what_is_not(problem, share):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0)
@@ -326,7 +321,7 @@ def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
 
 
 @settings(max_examples=20, deadline=None)
-@given(tiny(memory=False))
+@given(tiny(RESIDENT, memory=False))
 def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0.0)
@@ -483,7 +478,7 @@ def test_it_tells_of_plans_and_bounds_on_the_way(channels, monkeypatch):
 
 
 @settings(max_examples=15, deadline=None)
-@given(tiny(), st.sampled_from(["1", "2"]), st.integers(0, 3))
+@given(tiny(RESIDENT), st.sampled_from(["1", "2"]), st.integers(0, 3))
 def test_it_is_never_worse_than_its_start(problem, channels, seed):
     try:
         start = MinimumExecutionTime().plan(problem, Budget(), 0, _mute).placement

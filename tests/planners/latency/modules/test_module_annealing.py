@@ -22,9 +22,9 @@ from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import chain
 from tests.planners.judging import judged_twice
 from tests.strategies import problems
-from tests.test_solving import chain
 
 
 def small(turns=12):

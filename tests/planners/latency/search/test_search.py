@@ -98,6 +98,20 @@ def test_evolution_does_what_its_twin_does_however_it_is_cut(pair):
     assert_same(walk, twin)
 
 
+@given(pair=starts(), data=st.data())
+def test_a_walk_goes_on_from_any_string(pair, data):
+    walk, twin = pair
+    other = list(twin.at)
+    for unit in twin.movable:
+        other[unit] = data.draw(st.sampled_from(twin.choices(unit)))
+    walk.restart_from(np.array(other, dtype=np.int32))
+    twin.at = other
+    twin.keep(twin.evaluate())
+    assert_same(walk, twin)
+    used = np.bincount(other, walk.problem.unit_memory, walk.problem.device_count)
+    assert walk.state.free.tolist() == (walk.problem.device_memory - used).tolist()
+
+
 @given(starts())
 def test_sampling_the_temperature_leaves_everything_in_place(pair):
     walk, twin = pair
