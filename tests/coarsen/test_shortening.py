@@ -138,9 +138,10 @@ def test_other_objectives_are_refused():
 def test_heft_on_the_few_or_an_honest_refusal(drawn):
     problem, _ = drawn
     try:
-        solve(problem, "heft", coarsening="repeats")
+        plan = solve(problem, "heft", coarsening="repeats")
     except (OptionError, InfeasibleError):
         return
+    assert verify(plan).ok
 
 
 @given(st.data())

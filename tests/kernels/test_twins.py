@@ -202,10 +202,10 @@ TWINS = {
         "kernels.throughput.test_max_load", "tests.naive.max_load.least_after_one_move"
     ),
     "throughput.max_load_pairs.choices_to": Twin(
-        "kernels.throughput.test_max_load_pairs", "tests.naive.pairs.busy_seconds", "sharings"
+        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.busy_seconds", "sharings"
     ),
     "throughput.max_load_pairs.shared_loads": Twin(
-        "kernels.throughput.test_max_load_pairs", "tests.naive.pairs.all_sharings", "sharings"
+        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.all_sharings", "sharings"
     ),
     "throughput.row_cuts.copies_sent": Twin(
         "planners.throughput.test_row_cuts", "tests.naive.row_cuts.naive_copies"

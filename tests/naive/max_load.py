@@ -82,3 +82,20 @@ def stages_with_replicas(problem):
             )
             if stages and equal:
                 yield Placement(device, replicas=tuple(tuple(s) for s in stages.values()))
+
+
+def busy_seconds(problem, unit_device):
+    """`[device]` as the evaluator has it."""
+    return evaluate(problem, Placement(unit_device[problem.op_unit])).load
+
+
+def all_sharings(problem, here, devices):
+    """`(unit_device, loads of the two)` for every way to share the units of both, others fixed."""
+    time = problem.unit_time[:, list(devices)]
+    fits = problem.unit_memory[:, None] <= problem.device_memory[list(devices)]
+    both = (np.isfinite(time) & fits).all(axis=1)
+    units = np.flatnonzero(np.isin(here, devices) & both)
+    for chosen in product(devices, repeat=len(units)):
+        unit_device = here.copy()
+        unit_device[units] = chosen
+        yield unit_device, busy_seconds(problem, unit_device)[list(devices)]

@@ -1,4 +1,4 @@
-"""Slow, obvious twins of `shared.dominators` and `latency.region_moves`: sets and searches."""
+"""Slow, obvious twins of `common.dominators` and `latency.region_moves`: sets and searches."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from placewright.analysis.nets import pipeline_of
 from placewright.planners.throughput import pairs
 from tests.builders import throughput_chain as chain
 from tests.kernels.throughput.test_max_load import random_devices
-from tests.naive.pairs import all_sharings, busy_seconds
+from tests.naive.max_load import all_sharings, busy_seconds
 from tests.strategies.throughput import pipelines
 
 

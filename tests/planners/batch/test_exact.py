@@ -33,7 +33,7 @@ from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.builders import batches_of_four as by_hand
-from tests.naive.batch_milp import shortest_batch_time
+from tests.naive.batch import shortest_batch_time
 from tests.strategies import problems
 
 LATENCY = st.builds(
