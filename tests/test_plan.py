@@ -15,8 +15,9 @@ from placewright.outcome import Schedule, Transfers
 from placewright.plan import Placement, Plan
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import small
 from tests.strategies import problems
-from tests.test_problem import assert_equal, small
+from tests.test_problem import assert_equal
 
 NO_TRANSFERS = Transfers(*([],) * 6)
 NO_LOADS = {name: [] for name in ("compute", "incoming", "outgoing", "sync", "load")}

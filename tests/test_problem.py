@@ -17,38 +17,10 @@ from placewright.formats.problems import problem_document, read_problem
 from placewright.formats.schema import ProblemEntry
 from placewright.options import Options, chosen_options
 from placewright.problem import Problem
+from tests.builders import small
 from tests.strategies import problems
 
 INF = math.inf
-
-
-def small(**changes: object) -> Problem:
-    """Four ops a → b, c → d on devices x and y; b and c colocated."""
-    columns: dict[str, object] = {
-        "name": "small",
-        "op_names": ("a", "b", "c", "d"),
-        "op_types": ("op",) * 4,
-        "op_modules": ("",) * 4,
-        "op_time": [[1, 2], [2, 4], [3, 6], [1, INF]],
-        "op_memory": [4, 3, 2, 1],
-        "is_backward": [False] * 4,
-        "forward_twin": [-1] * 4,
-        "colocation": [-1, 7, 7, -1],
-        "op_pinned": [-1] * 4,
-        "tensor_producer": [0, 1, 2],
-        "tensor_bytes": [8, 4, 2],
-        "consumer_offsets": [0, 2, 3, 4],
-        "consumers": [1, 2, 3, 3],
-        "device_names": ("x", "y"),
-        "device_kinds": ("fast", "slow"),
-        "device_memory": [20, INF],
-        "link_latency": [[0, 0.5], [0.5, 0]],
-        "link_seconds_per_byte": [[0, 1], [1, 0]],
-        "channel_offsets": [0, 0, 1, 2, 2],
-        "channels": [0, 1],
-        "channel_names": ("x → y", "y → x"),
-    }
-    return Problem(**columns | changes)  # type: ignore[arg-type]
 
 
 # -- options -------------------------------------------------------------------------------------

@@ -29,39 +29,8 @@ from placewright.planning import make_problem, plan
 from placewright.problem import Problem
 from placewright.solving import best_of, compare, no_plan, quick_planners, solve
 from placewright.verify import verify
+from tests.builders import chain
 from tests.strategies import problems
-
-
-def chain(
-    kept: list[float], capacity: list[float], tensor_bytes: float = 0.0, **options: Any
-) -> Problem:
-    """Ops o0 → o1 → … that take 1 s on device x and 2 s on y, and keep `kept` bytes."""
-    n = len(kept)
-    return Problem(
-        name="chain",
-        op_names=tuple(f"o{k}" for k in range(n)),
-        op_types=("op",) * n,
-        op_modules=("",) * n,
-        op_time=np.tile([1.0, 2.0], (n, 1)),
-        op_memory=np.array(kept),
-        is_backward=np.zeros(n),
-        forward_twin=np.full(n, -1),
-        colocation=np.full(n, -1),
-        op_pinned=np.full(n, -1),
-        tensor_producer=np.arange(n - 1),
-        tensor_bytes=np.full(n - 1, tensor_bytes),
-        consumer_offsets=np.arange(n),
-        consumers=np.arange(1, n),
-        device_names=("x", "y"),
-        device_kinds=("fast", "slow"),
-        device_memory=np.array(capacity),
-        link_latency=np.array([[0.0, 0.5], [0.5, 0.0]]),
-        link_seconds_per_byte=np.array([[0.0, 0.1], [0.1, 0.0]]),
-        channel_offsets=np.array([0, 0, 1, 2, 2]),
-        channels=np.array([0, 1]),
-        channel_names=("x → y", "y → x"),
-        options=Options(**options),
-    )
 
 
 class Fixed(LatencyPlanner):

@@ -14,9 +14,8 @@ from placewright.planning import improve, make_problem, plan
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.test_solving import chain
-from tests.test_verify_invocation import chain as invocation_chain
-from tests.test_verify_invocation import plan_of as subgraphs_of
+from tests.builders import chain, invocation_chain
+from tests.verify.test_invocation import plan_of as subgraphs_of
 
 ONE_ROUND = {"iterations": "1", "processes": "1"}
 

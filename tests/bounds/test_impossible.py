@@ -13,9 +13,9 @@ from placewright.bounds import lower_bound
 from placewright.bounds.invocation.path import path_bound
 from placewright.bounds.latency import paths as latency
 from tests.strategies import problems
-from tests.strategies_batch import batch_problems
-from tests.strategies_invocation import tight_invocation_problems
-from tests.strategies_throughput import throughput_problems
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import tight_invocation_problems
+from tests.strategies.throughput import throughput_problems
 
 PROBLEMS = {
     "latency": problems(max_ops=6),

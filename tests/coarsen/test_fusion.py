@@ -13,7 +13,7 @@ from placewright.coarsen.fusion import fusion_groups, load_rules, rule_names
 from placewright.errors import FormatError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.planning import make_problem
-from tests.naive_coarsen import edge_pairs, is_fusible, naive_fused_count
+from tests.naive.coarsen import edge_pairs, is_fusible, naive_fused_count
 from tests.strategies import problems
 
 

@@ -23,7 +23,8 @@ from placewright.graph import GraphBuilder, frozen
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.sequential import cheapest_cuts, top_levels
 from placewright.planning import make_problem
-from tests import naive, naive_celeritas
+from tests import naive
+from tests.naive import celeritas as naive_celeritas
 from tests.strategies import BYTES, problems
 
 MEASURES = st.sampled_from(["edge", "tensor"])

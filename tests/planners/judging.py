@@ -13,7 +13,7 @@ from placewright.planners.base import Planner
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.naive_fit import anything_fits
+from tests.naive.fit import anything_fits
 
 IN_A_ROW = {
     ("invocation-latency", "max-load-dp"),

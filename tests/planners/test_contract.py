@@ -28,9 +28,9 @@ from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.verify import verify
 from tests.strategies import problems
-from tests.strategies_batch import batch_problems
-from tests.strategies_invocation import invocation_problems
-from tests.strategies_throughput import throughput_problems
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import invocation_problems
+from tests.strategies.throughput import throughput_problems
 
 SECONDS = 2.0  # the effort below should end most planners long before
 SLACK = 1e-6  # relative: solvers prove and plan with tolerances

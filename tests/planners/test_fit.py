@@ -10,7 +10,7 @@ from placewright.errors import InfeasibleError
 from placewright.formulations.fit import fit, unit_fit
 from placewright.planners.base import NoRoomError
 from placewright.planners.first_placed import FirstPlaced
-from tests.naive_fit import anything_fits
+from tests.naive.fit import anything_fits
 from tests.planners.judging import judged
 from tests.strategies import problems, tight
 

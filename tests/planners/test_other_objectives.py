@@ -12,9 +12,9 @@ from placewright.solving import compare
 from placewright.verify import verify
 from tests.planners.judging import judged_twice
 from tests.strategies import tight
-from tests.strategies_batch import batch_problems
-from tests.strategies_invocation import invocation_problems
-from tests.strategies_throughput import throughput_problems
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import invocation_problems
+from tests.strategies.throughput import throughput_problems
 
 TARNAWSKI = Path(__file__).resolve().parents[3] / "shared" / "workloads" / "tarnawski"
 PROBLEMS = {

@@ -27,12 +27,12 @@ from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.workers import Processes
 from placewright.solving import compare
 from placewright.verify import verify
+from tests.builders import chain
 from tests.naive import shortest_makespan
 from tests.strategies import problems
-from tests.strategies_batch import batch_problems
-from tests.strategies_invocation import invocation_problems
-from tests.strategies_throughput import throughput_problems
-from tests.test_solving import chain
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import invocation_problems
+from tests.strategies.throughput import throughput_problems
 
 PROBLEMS = {
     "latency": problems(),

@@ -14,9 +14,10 @@ from placewright.planners.batch.rows import input_devices, listed
 from placewright.simulate import evaluate
 from placewright.simulate.batch import expand
 from placewright.verify import verify
-from tests import naive_batch, naive_expand
-from tests.strategies_batch import batch_problems, op_orders, rows_of
-from tests.test_verify_batch import problem as by_hand
+from tests.builders import batches_of_four as by_hand
+from tests.naive import batch as naive_batch
+from tests.naive import expand as naive_expand
+from tests.strategies.batch import batch_problems, op_orders, rows_of
 
 
 @given(data=st.data(), problem=batch_problems())

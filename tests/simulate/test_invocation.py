@@ -14,8 +14,8 @@ from placewright.errors import GraphError
 from placewright.kernels.invocation.timing import latency
 from placewright.plan import Placement
 from placewright.simulate.invocation import invoke
-from tests import naive_invocation
-from tests.strategies_invocation import invocation_problems, invocation_slots
+from tests.naive import invocation as naive_invocation
+from tests.strategies.invocation import invocation_problems, invocation_slots
 
 
 @settings(max_examples=150, deadline=None)

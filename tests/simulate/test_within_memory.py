@@ -16,7 +16,8 @@ from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.simulate.peak import peak_excess
 from placewright.verify import verify
-from tests import naive, naive_peak
+from tests import naive
+from tests.naive import peak as naive_peak
 from tests.strategies import graph_columns, placements, sequences, short_of_peaks
 
 

@@ -34,7 +34,7 @@ from placewright.whatif.repair import Given
 from placewright.whatif.robust import SUFFIX, robust_plan
 from placewright.whatif.robustness import makespan_percentiles
 from placewright.whatif.samples import Costs, in_lanes, scratch_of
-from tests import naive_robust
+from tests.naive import robust as naive_robust
 from tests.strategies import placements, problems, sequences
 from tests.whatif.test_robustness import planned
 

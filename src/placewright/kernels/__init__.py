@@ -1,7 +1,8 @@
 """Compiled inner loops: functions of arrays and scalars, compiled nowhere else.
 
-Each kernel has a slow, obvious twin among the tests (``tests/naive*.py``). A kernel is compiled
-when it is first used and kept on disk by numba, so that only the first run on a machine waits.
+Most have a slow, obvious twin among the tests (``tests/naive/``); ``tests/kernels/test_twins.py``
+says what each kernel is compared with. A kernel is compiled when it is first used and kept on disk
+by numba, so that only the first run on a machine waits.
 """
 
 from __future__ import annotations

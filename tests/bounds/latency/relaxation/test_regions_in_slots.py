@@ -1,0 +1,162 @@
+"""Regions in slots of time: the kernel against its twin, what it rules out against brute force."""
+
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.bounds.latency.relaxation import fan_out, slots
+from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies
+from placewright.bounds.latency.relaxation.forest import forest_of
+from placewright.bounds.latency.relaxation.network import network_of
+from placewright.bounds.latency.relaxation.regions import Regions
+from placewright.bounds.latency.relaxation.slots import bound_in_slots
+from placewright.budget import Budget
+from placewright.kernels.latency.bound_fan_out import heads_and_tails
+from placewright.kernels.latency.bound_slots import SURE, Copies, slots_bound
+from tests import naive
+from tests.bounds.latency.relaxation.test_relaxation import EXACT
+from tests.bounds.latency.relaxation.test_repeated_regions import (
+    between_two_ends,
+    hub_problems,
+    model,
+    repeated_blocks,
+)
+from tests.naive import copies as naive_copies
+from tests.naive import slots as naive_slots
+
+ENDLESS = Budget()
+
+
+class Region:
+    """A problem between its ends as a forest, with the copies of its hub that may be sent."""
+
+    def __init__(self, problem, data):
+        self.problem, self.first, self.last, self.network, self.ops, self.hub = between_two_ends(
+            problem, data
+        )
+        if self.hub is None:
+            return
+        self.routes = self.network.routes
+        part = self.hub.part
+        head, tail = heads_and_tails(part, self.routes, self.first, self.last, part.closed > 0)
+        self.forest = forest_of(part, self.hub.reader, head, tail)
+        self.send = self.routes.latency[self.first] + (
+            self.hub.size * self.routes.per_byte[self.first]
+        )
+        self.send[self.first] = 0.0
+        said = st.sampled_from([-1, 0, 1])
+        self.copy = np.array([data.draw(said) for _ in range(problem.device_count)])
+        self.copy[self.first] = -1
+
+    def value(self, copies, horizon, each, weight, memory, steps):
+        return slots_bound(
+            self.forest, self.routes, self.first, self.last, copies, horizon, each, weight,
+            memory, steps,
+        )[0]  # fmt: skip
+
+
+def prices(data, region, intervals):
+    devices = region.problem.device_count
+    rows = devices + region.routes.channel_count
+    number = st.sampled_from([0.0, 0.25, 1.0, 3.0])
+    weight = np.array([[data.draw(number) for _ in range(intervals)] for _ in range(rows)]) + 1e-3
+    memory = np.array([data.draw(number) for _ in range(devices)])
+    total = weight.sum() + memory.sum()
+    return weight / total, memory / total
+
+
+@settings(max_examples=60)
+@given(problem=st.one_of(hub_problems(), repeated_blocks()), data=st.data())
+def test_a_value_is_that_of_the_twin(problem, data):
+    region = Region(problem, data)
+    if region.hub is None:
+        return
+    intervals, each = data.draw(st.sampled_from([(1, 1), (1, 2), (2, 2), (3, 1)]))
+    weight, memory = prices(data, region, intervals)
+    horizon = data.draw(st.sampled_from([1.0, 2.5, 6.0])) * max(float(region.send.max()), 0.5)
+    low = region.send * data.draw(st.sampled_from([1.0, 1.5]))
+    high = np.where(np.arange(len(low)) % 2 == 0, np.inf, low + 0.5 * horizon)
+    copies = Copies(region.send, region.copy, low, high)
+    twin = naive_slots.value(
+        region.forest, region.routes, region.first, region.last, copies, horizon, each, weight,
+        memory,
+    )  # fmt: skip
+    found = region.value(copies, horizon, each, weight, memory, 1)
+    assert found == pytest.approx(twin, rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=80)
+@given(problem=hub_problems(), data=st.data())
+def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
+    region = Region(problem, data)
+    if region.hub is None:
+        return
+    readers = region.network.order[region.ops[region.hub.reader]].tolist()
+    optimum = naive_copies.shortest_with_copies(region.problem, readers, region.copy)
+    if not 0.0 < optimum < np.inf:
+        return
+    intervals, each = data.draw(st.sampled_from([(1, 1), (4, 1), (3, 5), (8, 4)]))
+    weight, memory = prices(data, region, intervals)
+    copies = Copies(region.send, region.copy, region.send, np.full(len(region.send), np.inf))
+    horizon = optimum * data.draw(st.sampled_from([1.0001, 1.1, 1.5]))
+    assert region.value(copies, horizon, each, weight, memory, 60) <= SURE
+
+
+@settings(max_examples=60)
+@given(problem=hub_problems(), data=st.data())
+def test_all_cases_of_copies_and_times_bound_the_region(problem, data):
+    region = Region(problem, data)
+    if region.hub is None:
+        return
+    optimum = naive.shortest_makespan(region.problem)
+    known = data.draw(st.sampled_from([0.2, 0.7, 1.0])) * optimum
+    order = [d for d in range(problem.device_count) if d != region.first]
+    with mock.patch.object(slots, "MOST_WORK", 3_000_000):
+        bound = bound_in_slots(
+            region.hub.part, region.hub.reader, region.send, order, region.routes,
+            region.first, region.last, known, ENDLESS,
+        )  # fmt: skip
+    assert known <= bound <= optimum * (1 + EXACT)
+
+
+def attention(name="gpt3-330m"):
+    network = network_of(model(1, name))
+    regions = Regions.of(network)
+    for region in np.argsort(-regions.count).tolist():
+        ops = regions.ops(region)
+        hub = fan_out.hub_of(network, ops, regions.part(ops))
+        if hub is not None:
+            return network, hub
+    raise AssertionError("no region begins with a tensor that many read")
+
+
+def test_equal_heads_are_one_tree():
+    network, hub = attention()
+    shut = hub.part.closed > 0
+    head, tail = heads_and_tails(hub.part, network.routes, 0, 0, shut)
+    forest = forest_of(hub.part, hub.reader, head, tail)
+    assert (forest.parent < 0).sum() == 1
+    assert forest.times.sum() == len(hub.part.time) - 2
+    assert len(forest.time) * forest.times[0] == len(hub.part.time) - 2
+    behind = forest.parent > np.arange(len(forest.parent))
+    assert behind[:-1].all()
+
+
+def test_heads_that_wait_for_copies_take_longer_than_all_devices_share_them():
+    network, hub = attention()
+    by_devices = bound_by_copies(hub, network, 0, 0, 0.0, ENDLESS)
+    with mock.patch.object(slots, "MOST_WORK", 40_000_000):
+        in_slots = bound_by_arrivals(hub, network, 0, 0, by_devices, ENDLESS)
+    assert in_slots > 1.1 * by_devices
+
+
+def test_a_part_that_takes_no_time_is_left_as_it_is():
+    network, hub = attention()
+    send = np.zeros(network.device_count)
+    found = bound_in_slots(
+        hub.part, hub.reader, send, [1, 2, 3], network.routes, 0, 0, 0.0, ENDLESS
+    )
+    assert found == 0.0

@@ -1,0 +1,428 @@
+"""Every kernel is compared with a slow, obvious twin, or it stands here how else it is tested."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import placewright.kernels
+
+KERNELS = Path(placewright.kernels.__file__).parent
+TESTS = Path(__file__).parents[1]
+
+
+class Twin(NamedTuple):
+    """What a kernel is compared with, and the test that does so.
+
+    `through` is what the test calls where it does not call the kernel itself: a function, method
+    or planner that does. What it is compared with is a function of `tests.naive`, or one of the
+    package that is as slow and obvious as a twin.
+    """
+
+    test: str
+    twin: str
+    through: str = ""
+
+
+LATENCY = "tests.naive.latency"
+BATCH = "planners.batch.test_batch"
+INCREMENTAL = "kernels.latency.test_incremental"
+MATCHING = "kernels.latency.test_multilevel_matching"
+REGIONS = "kernels.latency.test_regions"
+RELAXATION = "kernels.latency.test_relaxation"
+SEARCH = "planners.latency.search.test_search"
+IDEALS = "planners.throughput.test_ideal_dp"
+
+TWINS = {
+    "batch.lists.list_batches": Twin(BATCH, "tests.naive.batch.list_schedule", "list_in_order"),
+    "batch.timing.finish_time": Twin(BATCH, "tests.naive.batch.run_in_order", "finish"),
+    "common.dominators.dominator_tree": Twin(REGIONS, "tests.naive.regions.dominated"),
+    "common.lifting.lift": Twin("coarsen.test_shortening", "tests.naive.coarsen.lifted"),
+    "common.pieces.adjacency": Twin("kernels.common.test_pieces", "tests.naive.pieces.neighbours"),
+    "common.pieces.connected_pieces": Twin(
+        "kernels.common.test_pieces", "tests.naive.pieces.strong_components"
+    ),
+    "common.ranks.upward_ranks": Twin("kernels.latency.test_insertion", f"{LATENCY}.upward_ranks"),
+    "invocation.hulls.enclose": Twin(
+        "bounds.invocation.test_bounds", "tests.naive.invocation.least_latency", "path_bound"
+    ),
+    "invocation.search.anneal": Twin(
+        "planners.invocation.test_invocation", "tests.naive.invocation.least_latency", "Annealing"
+    ),
+    "invocation.search.settle": Twin(
+        "planners.invocation.test_invocation", "tests.naive.invocation.least_latency", "Annealing"
+    ),
+    "invocation.segments.best_segments": Twin(
+        "kernels.invocation.test_segments", "tests.naive.invocation.cheapest_split"
+    ),
+    "invocation.timing.evaluate": Twin(
+        "simulate.test_invocation", "tests.naive.invocation.latency", "latency"
+    ),
+    "latency.adjusting.adjusting_schedule": Twin(
+        "planners.latency.construct.test_celeritas", "tests.naive.celeritas.adjusting_schedule"
+    ),
+    "latency.bound_chain.cheapest_chain": Twin(RELAXATION, "tests.naive.relaxation.cheapest_chain"),
+    "latency.bound_chain.pair_energies": Twin(
+        RELAXATION, "tests.naive.relaxation.cheapest_placement"
+    ),
+    "latency.bound_fan_out.case_bound": Twin(
+        "bounds.latency.relaxation.test_repeated_regions",
+        "tests.naive.copies.shortest_with_copies",
+    ),
+    "latency.bound_fan_out.heads_and_tails": Twin(
+        "bounds.latency.relaxation.test_repeated_regions", "tests.naive.copies.heads_and_tails"
+    ),
+    "latency.bound_paths.arrivals": Twin(RELAXATION, "tests.naive.relaxation.earliest_ends"),
+    "latency.bound_paths.mark_between": Twin(RELAXATION, "tests.naive.relaxation.between"),
+    "latency.bound_paths.mark_cuts": Twin(
+        "bounds.latency.relaxation.test_repeated_regions", "tests.naive.copies.cuts"
+    ),
+    "latency.bound_paths.measure_regions": Twin(RELAXATION, "tests.naive.relaxation.seconds_alone"),
+    "latency.bound_paths.meeting_points": Twin(RELAXATION, "tests.naive.relaxation.meeting_point"),
+    "latency.bound_paths.remainders": Twin(RELAXATION, "tests.naive.relaxation.least_rest"),
+    "latency.bound_slots.slots_bound": Twin(
+        "bounds.latency.relaxation.test_regions_in_slots", "tests.naive.slots.value"
+    ),
+    "latency.dispatch.dispatch": Twin(
+        "kernels.latency.test_dispatch", "tests.naive.dispatch.dispatch"
+    ),
+    "latency.dual_ascent.add_loads": Twin(RELAXATION, "tests.naive.relaxation.loads"),
+    "latency.dual_ascent.pair_prices": Twin(RELAXATION, "tests.naive.relaxation.pair_prices"),
+    "latency.dual_ascent.sweep": Twin(RELAXATION, "tests.naive.relaxation.cheapest_placement"),
+    "latency.dual_ascent.window_bound": Twin(RELAXATION, f"{LATENCY}.shortest_makespan"),
+    "latency.earliest_start.earliest_start_placement": Twin(
+        "kernels.latency.test_earliest_start", f"{LATENCY}.earliest_start_placement"
+    ),
+    "latency.favourite_child.favourite_child_placement": Twin(
+        "planners.latency.construct.test_m_sct",
+        "tests.naive.lp_planners.favourite_child_placement",
+    ),
+    "latency.favourite_child.favourite_descent": Twin(
+        "planners.latency.construct.test_m_sct", "tests.naive.lp_planners.favourite_descent"
+    ),
+    "latency.getf.assignment_descent": Twin(
+        "planners.latency.construct.test_getf", "tests.naive.lp_planners.assignment_descent"
+    ),
+    "latency.getf.dual_value": Twin(
+        "planners.latency.construct.test_getf", "tests.naive.lp_planners.dual_value"
+    ),
+    "latency.getf.soft_longest_path": Twin(
+        "planners.latency.construct.test_m_sct", "tests.naive.lp_planners.soft_longest_path"
+    ),
+    "latency.getf.sweep_colours": Twin(
+        "planners.latency.construct.test_m_sct",
+        "tests.naive.lp_planners.equitable_classes",
+        "Symmetry",
+    ),
+    "latency.incremental.begin": Twin(INCREMENTAL, f"{LATENCY}.time_sequence", "Refinement"),
+    "latency.incremental.commit": Twin(INCREMENTAL, f"{LATENCY}.time_sequence"),
+    "latency.incremental.find_tails": Twin(INCREMENTAL, f"tests.{INCREMENTAL}.longest_paths"),
+    "latency.incremental.retime": Twin(INCREMENTAL, f"{LATENCY}.time_sequence"),
+    "latency.insertion.insertion_schedule": Twin(
+        "kernels.latency.test_insertion", f"{LATENCY}.insertion_schedule"
+    ),
+    "latency.multilevel_matching.depths_of": Twin(
+        "planners.latency.search.test_multilevel", "tests.naive.multilevel.depths"
+    ),
+    "latency.multilevel_matching.heads_and_tails": Twin(
+        MATCHING, "tests.naive.multilevel.heads_and_tails"
+    ),
+    "latency.multilevel_matching.join_pairs": Twin(MATCHING, "tests.naive.multilevel.join_pairs"),
+    "latency.multilevel_matching.join_units": Twin(MATCHING, "tests.naive.multilevel.join_units"),
+    "latency.multilevel_matching.losses": Twin(
+        "planners.latency.search.test_multilevel", "tests.naive.multilevel.longest_path"
+    ),
+    "latency.multilevel_matching.ordered": Twin(MATCHING, "tests.naive.multilevel.ordered"),
+    "latency.multilevel_timing.settle": Twin(
+        "planners.latency.search.test_multilevel", "tests.naive.multilevel.tails", "Search"
+    ),
+    "latency.moves.move_block": Twin(SEARCH, "tests.naive.search.Searcher"),
+    "latency.narrow_cuts.narrow_cuts": Twin(
+        "analysis.test_modules", "tests.naive.coarsen.naive_narrow_cuts", "split_modules"
+    ),
+    "latency.refining.find_critical": Twin(INCREMENTAL, f"tests.{INCREMENTAL}.longest_paths"),
+    "latency.region_moves.climb": Twin(REGIONS, f"{LATENCY}.time_sequence"),
+    "latency.region_moves.describe": Twin(REGIONS, "tests.naive.regions.behind"),
+    "latency.region_moves.jump_values": Twin(REGIONS, f"{LATENCY}.time_sequence"),
+    "latency.region_moves.members": Twin(REGIONS, "tests.naive.regions.beside"),
+    "latency.robust.anneal": Twin("whatif.test_robust", "tests.naive.robust.Annealer"),
+    "latency.robust.percentile_within": Twin(
+        "whatif.test_robust", "tests.naive.robust.percentile_within"
+    ),
+    "latency.robust.time_block": Twin(
+        "whatif.test_robust", "tests.naive.robust.makespan", "makespans"
+    ),
+    "latency.search.anneal": Twin(SEARCH, "tests.naive.search.Searcher"),
+    "latency.search.descend": Twin(SEARCH, "tests.naive.search.Searcher"),
+    "latency.search.evolve": Twin(SEARCH, "tests.naive.search.Searcher"),
+    "latency.search.scatter": Twin(SEARCH, "tests.naive.search.Searcher"),
+    "latency.sequential.breadth_first_order": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.breadth_first_order", "order_named"
+    ),
+    "latency.sequential.cheapest_cuts": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.cheapest_cuts"
+    ),
+    "latency.sequential.depth_first_order": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.depth_first", "dfs_topo"
+    ),
+    "latency.sequential.order_by_label": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.by_label", "by_label"
+    ),
+    "latency.sequential.top_levels": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.top_levels"
+    ),
+    "latency.timing.repeat_timing": Twin("kernels.latency.test_timing", f"{LATENCY}.time_sequence"),
+    "latency.timing.time_sequence": Twin("kernels.latency.test_timing", f"{LATENCY}.time_sequence"),
+    "latency.within_memory.value_within_memory": Twin(
+        "simulate.test_within_memory", "tests.naive.peak.gated"
+    ),
+    "throughput.ideal_dp.find_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideal_dp.least_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideal_dp.survivors": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideals.passable": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideals.surviving_ideals": Twin(
+        IDEALS, "tests.naive.throughput.best_split", "IdealDP"
+    ),
+    "throughput.line_dp.best_cuts": Twin(
+        IDEALS, "tests.naive.throughput.all_splits", "best_of_lines"
+    ),
+    "throughput.max_load.value": Twin(
+        "kernels.throughput.test_max_load", "placewright.simulate.evaluate"
+    ),
+    "throughput.max_load.anneal": Twin(
+        "kernels.throughput.test_max_load", "placewright.simulate.evaluate"
+    ),
+    "throughput.max_load_descent.descend": Twin(
+        "kernels.throughput.test_max_load", "tests.naive.max_load.least_after_one_move"
+    ),
+    "throughput.max_load_pairs.choices_to": Twin(
+        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.busy_seconds", "sharings"
+    ),
+    "throughput.max_load_pairs.shared_loads": Twin(
+        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.all_sharings", "sharings"
+    ),
+    "throughput.row_cuts.copies_sent": Twin(
+        "planners.throughput.test_row_cuts", "tests.naive.row_cuts.naive_copies"
+    ),
+    "throughput.row_cuts.crossing": Twin(
+        "planners.throughput.test_row_cuts", "tests.naive.row_cuts.naive_crossing"
+    ),
+    "throughput.row_cuts.cut_row": Twin(
+        "planners.throughput.test_row_cuts", "tests.naive.row_cuts.best_cut"
+    ),
+    "throughput.sparse_loads.move": Twin(
+        "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
+    ),
+    "throughput.sparse_loads.refill": Twin(
+        "planners.throughput.test_row_cuts", "placewright.simulate.evaluate", "boards"
+    ),
+    "throughput.sparse_loads.restore": Twin(
+        "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
+    ),
+    "throughput.sparse_loads.settle": Twin(
+        "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
+    ),
+    "throughput.sparse_loads.value": Twin(
+        "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
+    ),
+    "throughput.stage_loads.adjacent_nets": Twin(
+        "kernels.common.test_pieces", "tests.naive.pieces.nets_of"
+    ),
+    "throughput.stage_loads.chain_rows": Twin(
+        IDEALS, "placewright.simulate.throughput.loads", "evaluated"
+    ),
+}
+
+# Kernels without a twin that other kernels call: what they do is compared with what those do.
+PARTS = {
+    "batch.search.allowed": "batch.search.anneal",
+    "batch.search.assign": "batch.search.anneal",
+    "batch.search.change": "batch.search.anneal",
+    "batch.search.has_room": "batch.search.anneal",
+    "batch.search.keep": "batch.search.anneal",
+    "batch.search.move": "batch.search.anneal",
+    "batch.search.take_back": "batch.search.anneal",
+    "batch.timing.send": "batch.timing.finish_time",
+    "common.gaps.room": "latency.insertion.insertion_schedule",
+    "latency.moves.assign": "latency.search.anneal",
+    "latency.moves.below": "latency.search.anneal",
+    "latency.moves.geometric": "latency.search.anneal",
+    "latency.moves.has_room": "latency.search.anneal",
+    "latency.moves.span": "latency.multilevel_search.improve",
+    "latency.moves.take_back": "latency.search.anneal",
+    "latency.order_moves.fits": "latency.refining.refine",
+    "latency.refining.draw": "latency.refining.refine",
+    "latency.region_moves.jump": "latency.region_moves.jump_values",
+    "latency.region_moves.value_of": "latency.region_moves.jump_values",
+    "latency.search.evaluate": "latency.search.anneal",
+    "latency.search.keep": "latency.search.anneal",
+    "latency.within_memory.time_within_memory": "latency.within_memory.value_within_memory",
+    "throughput.ideal_dp.clear": "throughput.ideal_dp.find_chain",
+    "throughput.ideal_dp.fill": "throughput.ideal_dp.find_chain",
+    "throughput.ideal_dp.within": "throughput.ideal_dp.find_chain",
+    "throughput.max_load.energy": "throughput.max_load.anneal",
+    "throughput.max_load.load": "throughput.max_load.value",
+    "throughput.max_load.overflow": "throughput.max_load.anneal",
+    "throughput.max_load.refill": "throughput.max_load_descent.descend",
+    "throughput.stage_loads.charges": "throughput.line_dp.best_cuts",
+}
+
+# Kernels that nothing slower does again: changes drawn at random and taken back, searches that go
+# their own way. The test of what holds for each, whatever it drew.
+WITHOUT = {
+    "batch.search.anneal": (
+        "planners.batch.test_batch.test_annealing_stays_sound_and_does_the_same_however_it_is_cut"
+    ),
+    "batch.search.evolve": (
+        "planners.batch.test_batch"
+        ".test_evolution_stays_sound_gets_no_worse_and_does_the_same_however_it_is_cut"
+    ),
+    "batch.search.mean_worsening": (
+        "planners.batch.test_batch.test_sampling_the_temperature_leaves_everything_in_place"
+    ),
+    "invocation.segments.random_order": (
+        "kernels.invocation.test_segments.test_orders_stay_topological"
+    ),
+    "invocation.segments.shift_atom": (
+        "kernels.invocation.test_segments.test_orders_stay_topological"
+    ),
+    "latency.incremental.forget": (
+        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
+    ),
+    "latency.moves.assign_all": f"{SEARCH}.test_a_walk_goes_on_from_any_string",
+    "latency.multilevel_search.improve": (
+        "planners.latency.search.test_multilevel.test_the_search_keeps_its_books"
+    ),
+    "latency.multilevel_search.keep": (
+        "planners.latency.search.test_multilevel.test_the_search_keeps_its_books"
+    ),
+    "latency.multilevel_search.return_to_best": (
+        "planners.latency.search.test_multilevel.test_a_worse_order_is_not_taken"
+    ),
+    "latency.multilevel_timing.restore": (
+        "planners.latency.search.test_multilevel"
+        ".test_a_window_tells_what_a_change_within_it_comes_to"
+    ),
+    "latency.multilevel_timing.window": (
+        "planners.latency.search.test_multilevel"
+        ".test_a_window_tells_what_a_change_within_it_comes_to"
+    ),
+    "latency.order_moves.extent": (
+        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
+    ),
+    "latency.order_moves.redevice": (
+        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
+    ),
+    "latency.order_moves.reorder_edge": f"{INCREMENTAL}.test_a_changed_order_is_still_topological",
+    "latency.order_moves.reorder_op": f"{INCREMENTAL}.test_a_changed_order_is_still_topological",
+    "latency.order_moves.undo_devices": (
+        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
+    ),
+    "latency.order_moves.undo_order": (
+        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
+    ),
+    "latency.refining.refine": (f"{INCREMENTAL}.test_annealing_is_the_same_however_it_is_cut"),
+    "latency.search.mean_worsening": (
+        f"{SEARCH}.test_sampling_the_temperature_leaves_everything_in_place"
+    ),
+    "throughput.block_moves.anneal_blocks": (
+        "planners.throughput.test_row_cuts"
+        ".test_plans_pass_the_judge_and_moves_never_make_them_worse"
+    ),
+    "throughput.sparse_loads.fits": (
+        "planners.throughput.test_row_cuts"
+        ".test_loads_stay_what_the_evaluator_makes_them_while_pieces_move"
+    ),
+}
+
+
+def name_of(node: ast.expr) -> str:
+    """The last part of a name, as ``kernel`` in ``@compiled.kernel(allocates=True)``."""
+    if isinstance(node, ast.Call):
+        return name_of(node.func)
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
+@cache
+def functions() -> dict[str, ast.FunctionDef]:
+    """All functions of `placewright.kernels` by module and name."""
+    found = {}
+    for path in KERNELS.rglob("*.py"):
+        module = ".".join(path.relative_to(KERNELS).with_suffix("").parts)
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                found[f"{module}.{node.name}"] = node
+    return found
+
+
+def kernels() -> set[str]:
+    """Those that Python calls."""
+    return {
+        name for name, node in functions().items() if "kernel" in map(name_of, node.decorator_list)
+    }
+
+
+def called_by(kernel: str) -> set[str]:
+    """All functions of kernels that a kernel calls, through others too.
+
+    Functions are told by where the module that calls them has them from.
+    """
+    found, waiting = set(), [kernel]
+    while waiting:
+        one = waiting.pop()
+        module = importlib.import_module(f"placewright.kernels.{one.rpartition('.')[0]}")
+        body = (n for line in functions()[one].body for n in ast.walk(line))
+        calls = {name_of(n) for n in body if isinstance(n, ast.Call)}
+        for call in calls & set(vars(module)):
+            function = getattr(module, call)
+            home = getattr(function, "__module__", "") or ""
+            each = f"{home.removeprefix('placewright.kernels.')}.{call}"
+            if each in functions() and each not in found:
+                found.add(each)
+                waiting.append(each)
+    return found
+
+
+def names_in(test: str) -> set[str]:
+    """All names that a test module uses, functions it imports under another name by their own."""
+    tree = ast.parse((TESTS / (test.replace(".", "/") + ".py")).read_text("utf-8"))
+    nodes = list(ast.walk(tree))
+    used = {each.attr for each in nodes if isinstance(each, ast.Attribute)}
+    used |= {each.id for each in nodes if isinstance(each, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom):
+            used |= {each.name for each in node.names if each.asname in used}
+    return used
+
+
+def test_every_kernel_has_a_twin_is_part_of_one_that_has_or_says_why_not():
+    tables = [set(TWINS), set(PARTS), set(WITHOUT)]
+    assert set.union(*tables) == kernels()
+    assert sum(map(len, tables)) == len(kernels())
+
+
+@pytest.mark.parametrize("kernel", TWINS)
+def test_a_test_uses_both_the_kernel_and_its_twin(kernel):
+    test, twin, through = TWINS[kernel]
+    module, _, function = twin.rpartition(".")
+    assert callable(getattr(importlib.import_module(module), function))
+    assert names_in(test) >= {function, through or kernel.rpartition(".")[2]}
+
+
+@pytest.mark.parametrize("kernel", PARTS)
+def test_a_part_is_called_by_the_kernel_that_is_compared(kernel):
+    whole = PARTS[kernel]
+    assert whole in TWINS or whole in WITHOUT
+    assert kernel in called_by(whole)
+
+
+@pytest.mark.parametrize("kernel", WITHOUT)
+def test_what_has_no_twin_has_a_test_of_what_holds_for_it(kernel):
+    test, _, function = WITHOUT[kernel].rpartition(".")
+    assert callable(getattr(importlib.import_module(f"tests.{test}"), function))

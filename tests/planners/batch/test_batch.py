@@ -1,0 +1,412 @@
+"""Planners for batches: kernels against their twins, plans against the judge."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.analysis.orders import m_topo
+from placewright.budget import Budget
+from placewright.errors import InfeasibleError, OptionError
+from placewright.kernels.batch import search as kernel
+from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.common.arrays import arrays_of
+from placewright.options import Options
+from placewright.planners.batch import splits as splitting
+from placewright.planners.batch.lists import (
+    Greedy,
+    Heft,
+    MinimumExecutionTime,
+    SingleDevice,
+    heft_order,
+    list_in_order,
+)
+from placewright.planners.batch.rows import input_devices, listed, placement_of
+from placewright.planners.batch.search import Annealing, OnePlusOneEA
+from placewright.planners.batch.splits import splits_of
+from placewright.planners.batch.walk import Walk
+from placewright.planning import make_problem
+from placewright.simulate import evaluate
+from placewright.simulate.batch import expand
+from placewright.solving import solve
+from placewright.verify import verify
+from tests import naive
+from tests.builders import batches_of_four as by_hand
+from tests.naive import batch as naive_batch
+from tests.planners.judging import judged, judged_twice
+from tests.strategies import tight
+from tests.strategies.batch import batch_problems, op_orders, rows_of
+
+LISTS = [SingleDevice, MinimumExecutionTime, Greedy, Heft]
+SEARCHES = [
+    pytest.param(lambda **limits: OnePlusOneEA(**limits), id="one-plus-one-ea"),
+    pytest.param(lambda **limits: Annealing(**limits), id="annealing"),
+    pytest.param(lambda **limits: Annealing(order="free", **limits), id="annealing-free"),
+]
+EVERY = [pytest.param(kind, id=kind.name) for kind in LISTS] + [
+    pytest.param(lambda kind=each.values[0]: kind(iterations=200), id=each.id) for each in SEARCHES
+]
+FREE = Options("batch-throughput", contention="none", batch=4)
+
+
+def finish(problem, rows, order):
+    arrays = arrays_of(problem)
+    scratch = scratch_of(problem, arrays.channel_count)
+    return finish_time(arrays, batches_of(problem), rows, order, scratch)
+
+
+# -- splits ----------------------------------------------------------------------------------
+
+
+@given(problem=batch_problems())
+def test_splits_are_exactly_the_allowed_ones_over_fewest_devices_first(problem):
+    splits, allowed = splits_of(problem), batches_of(problem).allowed
+    for unit in range(problem.unit_count):
+        expected = naive_batch.fewest_first(problem, allowed[unit].tolist())
+        assert [tuple(split) for split in splits.of(unit).tolist()] == expected
+
+
+def test_sizes_that_leave_a_gap_are_never_proposed():
+    time = np.full((2, 2, 4), np.inf)
+    time[:, :, [1, 3]] = 1.0  # two or four inputs, not one or three
+    problem = by_hand(batch_time=time)
+    assert batches_of(problem).chunk == 1
+    assert splits_of(problem).of(0).tolist() == [[0, 4], [4, 0], [2, 2]]
+
+
+def test_of_very_many_splits_an_even_choice_is_kept(monkeypatch):
+    monkeypatch.setattr(splitting, "MOST_SPLITS", 7)
+    many = by_hand(
+        options=Options("batch-throughput", batch=100),
+        batch_sizes=range(1, 101),
+        batch_time=np.ones((2, 2, 100)),
+    )
+    assert splits_of(many).of(0)[:, 0].tolist() == [0, 100, 1, 20, 40, 60, 80]
+
+
+# -- kernels ---------------------------------------------------------------------------------
+
+
+@given(data=st.data(), problem=batch_problems())
+def test_the_kernel_finishes_when_its_twin_and_the_evaluator_do(data, problem):
+    rows, order = data.draw(rows_of(problem)), data.draw(op_orders(problem))
+    device = input_devices(problem, rows)
+    value = finish(problem, rows, order)
+    ends = naive_batch.run_in_order(problem, device.tolist(), order.tolist())[1]
+    assert value == pytest.approx(max(ends.values()), abs=1e-12)
+    placement = replace(
+        placement_of(problem, rows, order), sequence=listed_for(problem, rows, order)
+    )
+    assert evaluate(problem, placement).value == value
+    assert evaluate(problem, placement_of(problem, rows, order)).value <= value
+
+
+def listed_for(problem, rows, order):
+    return listed(expand(problem, input_devices(problem, rows)), order)
+
+
+@pytest.mark.parametrize("insertion", [False, True])
+@given(data=st.data(), problem=batch_problems(memory=False))
+def test_list_scheduling_splits_and_times_as_its_twin(insertion, data, problem):
+    order = data.draw(op_orders(problem))
+    rows, times = list_in_order(problem, order, "test", insertion=insertion)
+    b = batches_of(problem)
+    splits = [
+        naive_batch.fewest_first(problem, b.allowed[unit].tolist())
+        for unit in range(problem.unit_count)
+    ]
+    expected = naive_batch.list_schedule(
+        problem, order.tolist(), splits, b.chunk, insertion=insertion
+    )
+    ends = {
+        (op, d): float(times[1][op, d])
+        for op in range(problem.op_count)
+        for d in set(rows[problem.op_unit[op]].tolist())
+    }
+    unpinned = [u for u in range(problem.unit_count) if problem.unit_pinned[u] < 0]
+    assert {u: rows[u].tolist() for u in unpinned} == {u: expected[0][u] for u in unpinned}
+    assert ends == pytest.approx(expected[2], abs=1e-9)
+
+
+def walk_of(problem, seed=0):
+    start = np.array(
+        [np.repeat(np.arange(problem.device_count), splits_of(problem).of(u)[0])
+         for u in range(problem.unit_count)], dtype=np.int32,
+    )  # fmt: skip
+    return Walk(problem, Budget(), seed, np.inf, start)
+
+
+def assert_sound(walk, problem):
+    """The counts are those of the rows, the rows allowed, the order topological, the value true."""
+    state = walk.state
+    devices = np.arange(problem.device_count)
+    for unit, row in enumerate(state.rows):
+        counts = (row[:, None] == devices).sum(axis=0)
+        assert state.count[unit].tolist() == counts.tolist()
+        assert walk.batches.allowed[unit, devices, counts].all()
+    used = ((state.count > 0) * problem.unit_memory[:, None]).sum(axis=0)
+    assert state.free == pytest.approx(problem.device_memory - used, abs=1e-9)
+    assert sorted(state.op_at) == list(range(problem.op_count))
+    assert state.op_rank[state.op_at].tolist() == list(range(problem.op_count))
+    assert (state.op_rank[problem.edge_producer] < state.op_rank[problem.consumers]).all()
+    current, best = state.value
+    assert finish(problem, state.rows, state.op_at) == current
+    assert finish(problem, state.best_rows, state.best_op_at) == best <= current
+
+
+@given(problem=batch_problems(), share=st.sampled_from([0.0, 0.5, 1.0]), seed=st.integers(0, 9))
+def test_annealing_stays_sound_and_does_the_same_however_it_is_cut(problem, share, seed):
+    one, other = walk_of(problem, seed), walk_of(problem, seed)
+    if not one.choices:
+        return
+    temperature = 0.5
+    for count in (1, 7, 60):
+        temperature = one.run(kernel.anneal, count, temperature, 0.95, share)
+        assert_sound(one, problem)
+    assert other.run(kernel.anneal, 68, 0.5, 0.95, share) == temperature
+    assert other.state.rows.tolist() == one.state.rows.tolist()
+    assert other.state.value.tolist() == one.state.value.tolist()
+
+
+@given(problem=batch_problems(), seed=st.integers(0, 9))
+def test_evolution_stays_sound_gets_no_worse_and_does_the_same_however_it_is_cut(problem, seed):
+    one, other = walk_of(problem, seed), walk_of(problem, seed)
+    if not one.choices:
+        return
+    value = one.state.value[0]
+    for count in (1, 7, 60):
+        one.run(kernel.evolve, count)
+        assert_sound(one, problem)
+        assert one.state.value[0] <= value
+        value = one.state.value[0]
+    other.run(kernel.evolve, 68)
+    assert other.state.rows.tolist() == one.state.rows.tolist()
+
+
+@given(problem=batch_problems())
+def test_sampling_the_temperature_leaves_everything_in_place(problem):
+    walk = walk_of(problem)
+    if not walk.choices:
+        return
+    before = walk.state.rows.copy()
+    assert walk.run(kernel.mean_worsening, 30) >= 0
+    assert walk.state.rows.tolist() == before.tolist()
+    assert_sound(walk, problem)
+
+
+@given(problem=batch_problems(max_ops=4, max_batch=4), seed=st.integers(0, 3))
+def test_every_row_that_is_allowed_can_be_reached(problem, seed):
+    walk = walk_of(problem, seed)
+    if not walk.choices or len(walk.space.movable) != 1:
+        return
+    unit = int(walk.space.movable[0])
+    seen = set()
+    for _ in range(1500):
+        walk.run(kernel.anneal, 1, 1e9, 1.0, 0.0)
+        seen.add(tuple(walk.state.rows[unit].tolist()))
+    used = walk.splits.of(unit) > 0
+    memory = problem.unit_memory[unit]
+    free = walk.state.free + np.where(walk.state.count[unit] > 0, memory, 0.0)
+    fitting = ~used | (memory <= free)
+    chunks = walk.state.rows.shape[1]
+    expected = {
+        row
+        for split in walk.splits.of(unit)[fitting.all(axis=1)].tolist()
+        for row in itertools.permutations(np.repeat(np.arange(len(split)), split).tolist(), chunks)
+    }
+    if len(expected) <= 60:
+        assert seen == expected
+
+
+# -- plans -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@settings(max_examples=20)
+@given(problem=batch_problems() | tight(batch_problems(6)), seed=st.integers(0, 3))
+def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed):
+    judged_twice(problem, kind(), seed)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@settings(max_examples=20)
+@given(problem=batch_problems(max_ops=4, max_devices=2, max_batch=3, contention="none"))
+def test_it_is_never_better_than_the_optimum(kind, problem):
+    plan = judged(problem, kind())
+    assert plan is None or plan.value >= shortest(problem) * (1 - 1e-9)
+
+
+def shortest(problem):
+    """The optimum by trying every placement in every order."""
+    return min(
+        (
+            naive.shortest_makespan(
+                expand(problem, np.array(where)).problem.with_device_memory(
+                    np.full(problem.device_count, np.inf)
+                )
+            )
+            for where in naive_batch.every_placement(problem)
+        ),
+        default=np.inf,
+    )
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+@settings(max_examples=25)
+@given(problem=batch_problems(memory=False))
+def test_a_search_is_no_worse_than_where_it_starts(kind, problem):
+    start = solve(problem, MinimumExecutionTime())
+    rows = start.placement.device[:, :: batches_of(problem).chunk]
+    unit_rows = np.empty((problem.unit_count, rows.shape[1]), dtype=np.int32)
+    unit_rows[problem.op_unit] = rows
+    before = finish(problem, unit_rows, m_topo(problem))
+    assert solve(problem, kind(iterations=50)).value <= before + 1e-12
+
+
+def test_met_takes_the_batches_of_least_time_per_input():
+    time = [[[3, 4, 5, 6], [1, 1, 9, 9]]] * 2
+    plan = solve(by_hand(options=FREE, batch_time=time), MinimumExecutionTime())
+    assert np.bincount(plan.placement.device[0]).tolist() == [2, 2]
+
+
+def test_data_stays_where_it_is_when_an_op_is_split_like_the_one_before():
+    problem = by_hand(options=Options("batch-throughput", batch=4))
+    for kind in (Greedy, Heft):
+        device = solve(problem, kind()).placement.device
+        assert np.bincount(device[0]).tolist() == [3, 1]
+        assert (device[0] == device[1]).sum() >= 3
+
+
+def test_a_single_device_needs_to_take_all_inputs_at_once():
+    plan = solve(by_hand(), SingleDevice())
+    assert (set(plan.placement.device.ravel().tolist()), plan.value) == ({0}, 8.0)
+    time = np.array(by_hand().batch_time)
+    time[1, :, 3] = np.inf
+    with pytest.raises(InfeasibleError, match="no device takes all 4 inputs"):
+        solve(by_hand(batch_time=time), SingleDevice())
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@settings(max_examples=15)
+@given(data=st.data(), problem=batch_problems(memory=False))
+def test_it_respects_pins(kind, data, problem):
+    op = data.draw(st.integers(0, problem.op_count - 1))
+    device = data.draw(st.integers(0, problem.device_count - 1))
+    plan = judged(problem.with_pins({int(problem.op_unit[op]): device}), kind())
+    assert plan is None or set(plan.placement.device[op].tolist()) == {device}
+
+
+@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize("options", [FREE, Options("batch-throughput", batch=4)])
+def test_an_op_has_no_batches_where_it_is_not_supported(kind, options):
+    """Though y has times for batches of a, which are as quick."""
+    unsupported = [[1, math.inf], [1, 2]]
+    problem = by_hand(options=options, op_time=unsupported, batch_time=np.ones((2, 2, 4)))
+    plan = solve(problem, kind())
+    assert plan.placement.device[0].tolist() == [0] * 4
+
+
+def test_copies_of_weights_leave_room_for_the_ops_to_come():
+    """Both devices would hold a twice; then b would fit nowhere."""
+    problem = by_hand(options=FREE, op_memory=[2.0, 2.0], device_memory=[2.0, 2.0])
+    for kind in (MinimumExecutionTime, Greedy, Heft):
+        assert verify(solve(problem, kind())).ok
+
+
+def test_an_op_that_finds_no_room_is_placed_before_the_others():
+    time = np.array(by_hand().batch_time)
+    time[1, 1] = np.inf  # b runs on x only, where a would go first
+    problem = by_hand(batch_time=time, op_memory=[1.0, 2.0], device_memory=[2.0, 2.0])
+    for kind in (MinimumExecutionTime, Greedy, Heft):
+        assert solve(problem, kind()).placement.device.tolist() == [[1] * 4, [0] * 4]
+
+
+def test_no_room_at_all_is_said():
+    problem = by_hand(op_memory=[2.0, 2.0], op_pinned=[-1, 0], device_memory=[3.0, 1.0])
+    for kind in (MinimumExecutionTime, Greedy, Heft, OnePlusOneEA):
+        with pytest.raises(InfeasibleError, match=r"op 'a'|needs"):
+            solve(problem, kind())
+
+
+# -- searches --------------------------------------------------------------------------------
+
+
+def chain(seconds=0.0):
+    """Four ops in a row on two devices that are equally fast; a transfer takes so long."""
+    columns = {
+        "op_names": tuple("abcd"), "op_types": ("op",) * 4, "op_modules": ("",) * 4,
+        "op_time": np.ones((4, 2)), "op_memory": [0.0] * 4, "is_backward": [False] * 4,
+        "forward_twin": [-1] * 4, "colocation": [-1] * 4, "op_pinned": [-1] * 4,
+        "tensor_producer": [0, 1, 2], "tensor_bytes": [0.0] * 3, "consumer_offsets": [0, 1, 2, 3],
+        "consumers": [1, 2, 3], "batch_time": np.broadcast_to([1.0, 2.0, 3.0, 4.0], (4, 2, 4)),
+        "link_latency": [[0.0, seconds], [seconds, 0.0]],
+    }  # fmt: skip
+    return by_hand(**columns)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_it_finds_that_half_the_inputs_belong_on_each_of_two_equal_devices(kind):
+    plan = solve(chain(), kind())
+    assert (plan.value, plan.status) == (pytest.approx(8.0), "optimal")
+
+
+def test_annealing_knows_that_inputs_may_go_their_own_ways_where_transfers_are_slow():
+    assert solve(chain(seconds=5.0), Annealing()).value == pytest.approx(8.0)
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_it_stops_when_the_time_is_up(kind):
+    problem = chain()
+    solve(problem, kind(iterations=50))  # compiled
+    assert solve(problem, kind(), time_limit=0.3).seconds < 1.5
+    assert solve(problem, kind(), time_limit=1e-9).value <= 16.0
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_an_interrupt_keeps_what_was_found(kind):
+    problem = chain()
+
+    def interrupt(what, done):
+        if done > 0:
+            raise KeyboardInterrupt
+
+    proposal = kind(iterations=100_000).plan(problem, Budget(), 0, interrupt)
+    assert evaluate(problem, proposal.placement).value <= 16.0
+
+
+def test_progress_goes_from_nothing_towards_everything():
+    seen = []
+    planner = OnePlusOneEA(iterations=300)
+    planner.plan(chain(), Budget(), 0, lambda what, done: seen.append(done))
+    assert seen[0] == 0
+    assert seen == sorted(seen)
+    assert seen[-1] <= 1
+
+
+def test_options_are_those_of_latency():
+    with pytest.raises(OptionError, match="iterations is many"):
+        Annealing(iterations="many")
+    hot = solve(chain(), Annealing(iterations=9, temperature="1 s", cooling=1))
+    assert verify(hot).ok
+
+
+def test_heft_ranks_by_the_mean_batch():
+    problem = chain()
+    assert heft_order(problem).tolist() == [0, 1, 2, 3]
+
+
+# What the published machine of CPU, T4 and A100 makes of ten random modules.
+@pytest.mark.slow
+def test_on_randomly_wired_networks_search_beats_lists_and_lists_beat_one_device():
+    options = {"objective": "batch-throughput", "batch": 16, "contention": "none"}
+    problem, _ = make_problem("zoo:rwnn?modules=10&ops=32", "diviml", options)
+    values = [
+        solve(problem, planner).value
+        for planner in (SingleDevice(), Greedy(), Heft(), Annealing(iterations=200_000))
+    ]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] <= 1.05 * solve(problem, SingleDevice()).lower_bound
