@@ -137,10 +137,10 @@ def _module(
         time[row] = np.diff(ready[row], prepend=0.0)[:, None]
         rows += [(int(a), int(b)) for a, b in pairwise(row.tolist())]
     # Edges among ops read would hold them up: they have ended.
-    sub = _without_edges_to(sub, count)
+    sub = _rewired(sub, count, rows)
     part = replace(sub.problem, op_time=time, op_memory=memory, op_pinned=pinned)
     part = replace(part, device_memory=np.maximum(free, 0.0))
-    return inputs, replace(sub, problem=_with_edges(part, rows))
+    return inputs, replace(sub, problem=part)
 
 
 def _pin_to_placed(problem: Problem, ops: Ints, device: Ints, pinned: Ints) -> None:
@@ -156,38 +156,25 @@ def _begin(finish: Floats, inputs: Ints) -> float:
     return float(finish[inputs].min()) if len(inputs) else 0.0
 
 
-def _without_edges_to(sub: Subproblem, count: int) -> Subproblem:
-    """Without the edges to the first `count` ops."""
+def _rewired(sub: Subproblem, count: int, rows: list[tuple[int, int]]) -> Subproblem:
+    """Without the edges to the first `count` ops, with those of `rows`, of no bytes; these last."""
     part = sub.problem
     kept = part.consumers >= count
     per_tensor = np.bincount(part.edge_tensor[kept], minlength=part.tensor_count)
     tensors = np.flatnonzero(per_tensor)
+    sources, targets = [a for a, _ in rows], [b for _, b in rows]
+    sizes = [*per_tensor[tensors].tolist(), *(1 for _ in rows)]
     problem = replace(
         part,
-        tensor_producer=part.tensor_producer[tensors],
-        tensor_bytes=part.tensor_bytes[tensors],
-        consumer_offsets=np.concatenate([[0], np.cumsum(per_tensor[tensors])]),
-        consumers=part.consumers[kept],
+        tensor_producer=np.concatenate([part.tensor_producer[tensors], sources]),
+        tensor_bytes=np.concatenate([part.tensor_bytes[tensors], np.zeros(len(rows))]),
+        consumers=np.concatenate([part.consumers[kept], targets]),
+        consumer_offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )
     return Subproblem(problem, sub.ops, sub.edges[kept])
 
 
-def _with_edges(problem: Problem, pairs: list[tuple[int, int]]) -> Problem:
-    """With a tensor of no bytes for each pair of ops; their edges come last."""
-    sources, targets = [a for a, _ in pairs], [b for _, b in pairs]
-    end = problem.edge_count
-    return replace(
-        problem,
-        tensor_producer=np.concatenate([problem.tensor_producer, sources]),
-        tensor_bytes=np.concatenate([problem.tensor_bytes, np.zeros(len(pairs))]),
-        consumers=np.concatenate([problem.consumers, targets]),
-        consumer_offsets=np.concatenate(
-            [problem.consumer_offsets, np.arange(end + 1, end + 1 + len(pairs))]
-        ),
-    )
-
-
 def _inside(placement: Placement, edges: int) -> Placement:
-    """Without the edges that `_with_edges` added."""
+    """Without the edges that `_rewired` added."""
     assert placement.sequence is not None
     return Placement(placement.device, placement.sequence[placement.sequence >= -edges])
