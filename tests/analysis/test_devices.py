@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright import bounds
-from placewright.analysis.devices import alike, restricted
+from placewright.analysis.devices import kinds, restricted
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
 from placewright.simulate.latency import schedule_placement, time_placement
@@ -60,7 +60,7 @@ def _channels(problem, source, target):
 @given(problem=problems(max_devices=3))
 def test_devices_with_equal_times_and_memory_are_alike_unless_pinned_to(problem):
     twice = _doubled(problem)
-    first, class_of = alike(twice)
+    first, class_of = kinds(twice)
     count = problem.device_count
     assert class_of[:count].tolist() == class_of[count:].tolist()
     assert len(first) <= count
@@ -68,7 +68,7 @@ def test_devices_with_equal_times_and_memory_are_alike_unless_pinned_to(problem)
         model = first[class_of[device]]
         assert np.array_equal(twice.op_time[:, model], twice.op_time[:, device])
         assert twice.device_memory[model] == twice.device_memory[device]
-    _, pinned_class = alike(twice.with_pins({0: 0}))
+    _, pinned_class = kinds(twice.with_pins({0: 0}))
     assert (pinned_class == pinned_class[0]).sum() == 1
 
 
@@ -80,7 +80,7 @@ def test_no_bound_that_counts_a_class_once_is_above_the_optimum(problem):
         twice.check_feasible()
     except InfeasibleError:
         return
-    assert len(alike(twice)[0]) < twice.device_count
+    assert len(kinds(twice)[0]) < twice.device_count
     assert bounds.lower_bound(twice).value <= naive.shortest_makespan(twice) + 1e-9
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.analysis.modules import cut_ops, module_groups, split_modules
+from placewright.analysis.modules import cut_positions, module_groups, split_modules
 from placewright.coarsen.contraction import contract
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
@@ -48,6 +48,10 @@ def named(problem, ops):
 
 def listed(problem, modules):
     return [named(problem, modules.ops(t)) for t in range(modules.count)]
+
+
+def cut_ops(problem):
+    return problem.topological_order[cut_positions(problem)]
 
 
 # -- cut ops ---------------------------------------------------------------------------------------
@@ -88,7 +92,6 @@ def test_a_module_begins_after_a_bridge_and_a_shared_cut_op_stays_with_what_it_e
     modules = split_modules(problem)
     assert listed(problem, modules) == ["abcd", "efgh", "ijk"]
     assert named(problem, modules.cut_op) == "dh"
-    assert modules.cut_shared.tolist() == [False, True]
     assert modules.is_exact
 
 
@@ -102,7 +105,6 @@ def test_accessors_and_boundaries_say_what_the_partition_is(problem, channels):
     for t in range(modules.count):
         assert set(modules.ops(t)) == set(np.flatnonzero(modules.op_module == t))
         assert set(modules.input_edges(t)) == set(np.flatnonzero((home < t) & (reader == t)))
-        assert set(modules.output_edges(t)) == set(np.flatnonzero((home == t) & (reader > t)))
     for t in range(modules.count - 1):
         over = modules.channel_edges(t)
         assert set(over) == set(np.flatnonzero((home <= t) & (reader > t)))
@@ -116,7 +118,6 @@ def test_accessors_and_boundaries_say_what_the_partition_is(problem, channels):
         else:
             assert cut in cuts and {a for a, _ in ends} == {cut}
             assert _prefix(problem, cut) == set(np.flatnonzero(modules.op_module <= t))
-            assert modules.cut_shared[t] == (len(ends) > 1)
 
 
 def _prefix(problem, cut):

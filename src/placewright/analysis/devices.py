@@ -1,4 +1,4 @@
-"""The same problem on fewer devices: on some of them, or on one of each kind.
+"""Restriction to fewer devices: the same problem on some of them, or on one of each kind.
 
 A plan on some of the devices is a plan on all of them, and as long. Devices are *alike* where
 every op takes as long, and they have as much memory; how they are linked may differ.
@@ -7,8 +7,9 @@ every op takes as long, and they have as much memory; how they are linked may di
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,21 @@ from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import Problem
 
+T = TypeVar("T")
+
 COLUMNS = 64  # of op_time looked at together
+
+
+def grouped(items: Iterable[T], same: Callable[[T, T], bool]) -> list[list[T]]:
+    """Items with those that are the same as them, in the order in which they first come."""
+    groups: list[list[T]] = []
+    for item in items:
+        home = next((group for group in groups if same(group[0], item)), None)
+        if home is None:
+            groups.append([item])
+        else:
+            home.append(item)
+    return groups
 
 
 def swaps_links(link: Floats, one: int, two: int) -> bool:
@@ -114,15 +129,19 @@ def _channels(problem: Problem, devices: Ints) -> tuple[NDArray[np.int64], Ints,
     return offsets, channels.astype(np.int32), names
 
 
-def alike(problem: Problem) -> tuple[Ints, Ints]:
+def kinds(problem: Problem) -> tuple[Ints, Ints]:
     """`(first, class_of)`: per class of alike devices its first, and `[device]` its class.
 
-    A device that an op is pinned to is like no other.
+    A device that an op is pinned to is like no other. Cached on the problem, for this looks at all
+    times of all devices.
 
-    >>> first, class_of = alike(problem)     # doctest: +SKIP
+    >>> first, class_of = kinds(problem)     # doctest: +SKIP
     >>> np.bincount(class_of)                # doctest: +SKIP
     array([600, 400])
     """
+    cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
+    if cached is not None:
+        return cached
     keys: dict[tuple[bytes, float, int], int] = {}
     pinned = np.isin(np.arange(problem.device_count), problem.op_pinned)
     class_of = np.empty(problem.device_count, dtype=np.int32)
@@ -139,7 +158,17 @@ def alike(problem: Problem) -> tuple[Ints, Ints]:
                 keys[key] = len(first)
                 first.append(device)
             class_of[device] = keys[key]
-    return np.array(first, dtype=np.int32), class_of
+    found = problem.__dict__["_kinds"] = np.array(first, dtype=np.int32), class_of
+    return found
+
+
+def one_of_each(problem: Problem) -> tuple[Problem, Floats]:
+    """The problem on the first device of each kind, and `[kind]` how many there are of it."""
+    first, class_of = kinds(problem)
+    count = np.bincount(class_of).astype(np.float64)
+    if len(first) == problem.device_count:
+        return problem, count
+    return restricted(problem, first).problem, count  # kinds are numbered by their first device
 
 
 def _digest(column: Floats) -> bytes:

@@ -1,4 +1,4 @@
-"""Modules: pieces of a graph that talk to the rest through few channels.
+"""Modules: pieces of a graph with few edges, or channels, to the rest.
 
 DiviML (Ghannane and Abdelfattah 2023), §IV-B, and what its dynamic program needs to know of them.
 
@@ -6,7 +6,7 @@ DiviML (Ghannane and Abdelfattah 2023), §IV-B, and what its dynamic program nee
 and bridges, and solves every module by itself. Any graph is made such a one by an input that
 feeds all sources and an output that reads all sinks. An op is then an articulation point just
 where every path from input to output meets it: where it is comparable with every other op and no
-edge bypasses it, a *cut op* (`cut_ops`). So modules follow one another in time, whatever the
+edge bypasses it, a *cut op* (`cut_positions`). So modules follow one another in time, whatever the
 schedule: when a cut op ends, all earlier ops and transfers are done; no later one can have begun.
 DiviML's dummy op stands at a cut op with no bridge beside it: the op belongs to the module that it
 ends, and the next module begins with the same op on the same device.
@@ -22,6 +22,7 @@ ops of one k-edge-connected component.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -36,13 +37,14 @@ from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem
 
 MOST_CHANNELS = 4
-"""How far `module_groups` goes to make modules smaller (DiviML's experiments end there too)."""
+"""How far one goes to make modules smaller (DiviML's experiments end there too)."""
 
 
-def cut_ops(problem: Problem) -> Ints:
-    """The ops comparable with every other op and bypassed by no edge, in their order.
+def cut_positions(problem: Problem) -> Flags:
+    """`[position]` in the topological order: whether a cut op stands there.
 
-    O(V + E). Take any topological order, and an op c at position i.
+    Those are the ops comparable with every other op and bypassed by no edge. O(V + E). Take any
+    topological order, and an op c at position i.
 
     *If c is a cut op*, no edge leads from a position before i to one after; an op before i cannot
     be a descendant, so it is an ancestor and no sink; an op after i is a descendant and no source.
@@ -52,15 +54,9 @@ def cut_ops(problem: Problem) -> Ints:
     and none jumps over i, so the walk meets c. Likewise backwards from any op after i. So c
     is comparable with all, and no edge bypasses it.
 
-    >>> cut_ops(problem)          # a → (b, c) → d: all but b and c
-    array([0, 3], dtype=int32)
+    >>> cut_positions(problem)          # a → (b, c) → d: all but b and c
+    array([ True, False, False,  True])
     """
-    order = problem.topological_order
-    return frozen(order[_is_cut(problem)], np.int32)
-
-
-def _is_cut(problem: Problem) -> Flags:
-    """`[position]` in the topological order: whether a cut op stands there."""
     count = problem.op_count
     position = problem.topological_rank
     start, end = position[problem.edge_producer], position[problem.consumers]
@@ -84,10 +80,7 @@ class Modules:
     - `op_module[op]` its module, numbered along the chain;
     - `cut_op[t]` for the boundary after module t, t < count − 1: the cut op that is the last op
       of modules 0 … t, or -1 if the boundary is none. Every edge over such a boundary leaves
-      `cut_op[t]`; the others of modules 0 … t are its ancestors, all later ops its descendants;
-    - `cut_shared[t]`: whether several ops of the later modules read `cut_op[t]`. If so the two
-      sides share the op (DiviML's dummy op: the same op, on the same device, begins the next
-      module); if not they are joined by one bridge, from `cut_op[t]` to another cut op.
+      `cut_op[t]`; the others of modules 0 … t are its ancestors, all later ops its descendants.
 
     With one channel every boundary has its cut op (`is_exact`) and, for v the device of
     `cut_op[t]`,
@@ -100,14 +93,17 @@ class Modules:
     """
 
     problem: Problem
-    channels: int
     op_module: Ints
     cut_op: Ints
-    cut_shared: Flags
 
     @property
     def count(self) -> int:
         return len(self.cut_op) + 1
+
+    @property
+    def largest(self) -> int:
+        """Ops of the largest one."""
+        return int(np.bincount(self.op_module).max())
 
     @property
     def is_exact(self) -> bool:
@@ -122,10 +118,6 @@ class Modules:
         """Edges to it from earlier modules, by number."""
         return _row(self._entering, module)
 
-    def output_edges(self, module: int) -> Ints:
-        """Edges from it to later modules, by number."""
-        return _row(self._leaving, module)
-
     def channel_edges(self, boundary: int) -> Ints:
         """Edges from modules 0 … `boundary` to later ones, by number."""
         return _row(self._over, boundary)
@@ -139,11 +131,6 @@ class Modules:
     def _entering(self) -> _Csr:
         edges = self._crossing
         return _csr(self._reader[edges], edges, self.count)
-
-    @cached_property
-    def _leaving(self) -> _Csr:
-        edges = self._crossing
-        return _csr(self._home[edges], edges, self.count)
 
     @cached_property
     def _over(self) -> _Csr:
@@ -205,25 +192,44 @@ def split_modules(problem: Problem, channels: int = 1, max_ops: int | None = Non
     module = _between_cut_ops(problem)
     if channels > 1:
         module = _at_narrow_cuts(problem, module, channels)
-    modules = _modules(problem, channels, module)
+    modules = chained(problem, module)
     if max_ops is None:
         return modules
-    return _modules(problem, channels, _joined(modules, max_ops)[modules.op_module])
+    return chained(problem, _joined(modules, max_ops)[modules.op_module])
 
 
-def _modules(problem: Problem, channels: int, module: Ints) -> Modules:
+def asked_channels(planner: str, text: str) -> int | None:
+    """The value of a planner's option `channels`, None for ``auto``; OptionError if neither."""
+    if text not in ("auto", *(str(n) for n in range(1, MOST_CHANNELS + 1))):
+        raise OptionError(
+            f"planner '{planner}': channels is '{text}'; give auto or 1 to {MOST_CHANNELS}"
+        )
+    return int(text) if text != "auto" else None
+
+
+def ever_smaller(
+    problem: Problem, channels: int | None, max_ops: Callable[[int], int | None], enough: int
+) -> Iterator[Modules]:
+    """The modules of so many channels or, of None, of ever more, up to `MOST_CHANNELS`.
+
+    Until no module has more than `enough` ops; `max_ops` as of `split_modules`, by channels.
+    """
+    for number in (channels,) if channels else range(1, MOST_CHANNELS + 1):
+        modules = split_modules(problem, number, max_ops(number))
+        yield modules
+        if modules.largest <= enough:
+            return
+
+
+def chained(problem: Problem, module: Ints) -> Modules:
     """`module`, a chain numbered from 0, with what is known of its boundaries."""
     last = np.zeros(int(module.max()) + 1, dtype=np.int64)
     np.maximum.at(last, module, problem.topological_rank)
     last = np.maximum.accumulate(last)[:-1]
-    is_cut = _is_cut(problem)
+    is_cut = cut_positions(problem)
     is_boundary = (np.cumsum(np.bincount(module))[:-1] == last + 1) & is_cut[last]
     cut_op = np.where(is_boundary, problem.topological_order[last], -1)
-    shared = is_boundary & ~is_cut[np.minimum(last + 1, problem.op_count - 1)]
-    return Modules(
-        problem, channels, frozen(module, np.int32), frozen(cut_op, np.int32),
-        frozen(shared, np.bool_),
-    )  # fmt: skip
+    return Modules(problem, frozen(module, np.int32), frozen(cut_op, np.int32))
 
 
 def _between_cut_ops(problem: Problem) -> Ints:
@@ -232,7 +238,7 @@ def _between_cut_ops(problem: Problem) -> Ints:
     Not after one that begins a module itself: it has a bridge, or nothing, before it, and other
     ops than a bridge after it.
     """
-    is_cut = _is_cut(problem)
+    is_cut = cut_positions(problem)
     before = np.concatenate([[True], is_cut[:-1]])
     after = np.concatenate([is_cut[1:], [True]])
     ends = is_cut & ~(before & ~after)

@@ -1,4 +1,4 @@
-"""Parts of a graph that follow one another in time, whatever the schedule.
+"""Parts: pieces of a graph that follow one another in time, whatever the schedule.
 
 Time is cut at every cut op (`analysis.modules`), so a schedule is a path over (boundary, device of
 its cut op), and its makespan the sum of what the parts take between the devices of their ends.
@@ -6,7 +6,6 @@ its cut op), and its makespan the sum of what the parts take between the devices
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -20,9 +19,6 @@ from placewright.plan import Placement
 from placewright.problem import Problem
 
 ROUNDING = 1e-12
-
-Arc = tuple[int, int, int]
-"""A part, the device of the cut op before it and that of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +39,11 @@ class Part:
         time, memory = sub.problem.op_time.copy(), sub.problem.op_memory.copy()
         time[0], memory[0] = 0.0, 0.0
         return replace(sub, problem=replace(sub.problem, op_time=time, op_memory=memory))
+
+    def key(self) -> tuple[object, ...]:
+        """Equal where two parts of one problem differ in names and numbers only."""
+        after = np.flatnonzero(self.sub.ops == self.after)
+        return (*self.sub.key(), self.before >= 0, after.tobytes())
 
     def restricted(self, placement: Placement) -> tuple[tuple[int, int], Placement]:
         """What a placement of the whole is here: its pair of devices, and its plan of the part."""
@@ -108,16 +109,6 @@ def spans_of(modules: Modules) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return first, last
 
 
-def joined(problem: Problem, parts: Sequence[Part], placements: Sequence[Placement]) -> Placement:
-    """The plans of all parts one after another, with their sequences, as one of the whole."""
-    device = np.full(problem.op_count, -1)
-    items = []
-    for part, placement in zip(parts, placements, strict=True):
-        device[part.sub.ops] = placement.device
-        items.append(part.sub.items(placement, skipped=1 if part.before >= 0 else 0))
-    return Placement(device, np.concatenate(items))
-
-
 def longest_paths(part: Part) -> Floats:
     """`[source, target]` the longest path, each op on its best device given what it reads.
 
@@ -167,21 +158,3 @@ def _moves(problem: Problem, edge: int) -> Floats:
         move = move.copy()
     np.fill_diagonal(move, 0.0)
     return move
-
-
-def shortest_path(cost: list[Floats]) -> tuple[list[Arc], float]:
-    """The arcs `(part, source, target)` of a shortest path, and its length."""
-    total = np.zeros(cost[0].shape[0])
-    choices = []
-    for each in cost:
-        lengths = total[:, None] + each
-        choices.append(lengths.argmin(axis=0))
-        total = lengths.min(axis=0)
-    at = int(total.argmin())
-    length = float(total[at])
-    arcs = []
-    for part in range(len(cost) - 1, -1, -1):
-        source = int(choices[part][at])
-        arcs.append((part, source, at))
-        at = source
-    return arcs[::-1], length

@@ -30,8 +30,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.devices import swaps_links
-from placewright.analysis.kinds import kinds
+from placewright.analysis.devices import grouped, kinds, swaps_links
 from placewright.analysis.ties import ordered_edges, readings
 from placewright.graph import Floats, Ints
 from placewright.kernels.common.pieces import adjacency, connected_pieces
@@ -166,19 +165,15 @@ def device_classes(problem: Problem) -> tuple[Ints, tuple[tuple[int, ...], ...]]
     Devices of a class may be exchanged in any placement: they have equal times, memory and
     transfers, no op is pinned to one of them, and no device tells them apart.
     """
-    count = problem.device_count
-    device_class = np.full(count, -1, dtype=np.int32)
-    members: list[list[int]] = []
     pinned = set(problem.op_pinned[problem.op_pinned >= 0].tolist())
-    for device in range(count):
-        for number, others in enumerate(members):
-            if not pinned.intersection((device, others[0])) and _alike(problem, device, others[0]):
-                device_class[device] = number
-                others.append(device)
-                break
-        else:
-            device_class[device] = len(members)
-            members.append([device])
+
+    def same(one: int, two: int) -> bool:
+        return not pinned.intersection((one, two)) and _alike(problem, one, two)
+
+    members = grouped(range(problem.device_count), same)
+    device_class = np.empty(problem.device_count, dtype=np.int32)
+    for number, devices in enumerate(members):
+        device_class[devices] = number
     return device_class, tuple(tuple(each) for each in members)
 
 

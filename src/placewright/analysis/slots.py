@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.analysis.devices import grouped
 from placewright.kernels.invocation.timing import Whole
 from placewright.plan import Placement, numbered
 from placewright.problem import Problem
@@ -15,19 +16,16 @@ def accelerators(problem: Problem) -> Whole:
 
 def cpu_choices(problem: Problem) -> Whole:
     """CPUs that differ; of those that are equal and never full, the first."""
-    kept: list[int] = []
-    for cpu in np.flatnonzero(problem.is_cpu).tolist():
-        room = problem.device_memory[cpu] >= problem.op_memory.sum()
-        if not any(room and _same_times(problem, cpu, other) for other in kept):
-            kept.append(cpu)
-    return np.array(kept, dtype=np.int64)
+    never_full = problem.device_memory >= problem.op_memory.sum()
 
+    def same(one: int, two: int) -> bool:
+        times = (problem.unit_time, problem.op_time)
+        return bool(never_full[one] and never_full[two]) and all(
+            np.array_equal(time[:, one], time[:, two]) for time in times
+        )
 
-def _same_times(problem: Problem, one: int, other: int) -> bool:
-    return np.array_equal(problem.unit_time[:, one], problem.unit_time[:, other]) and (
-        np.array_equal(problem.op_time[:, one], problem.op_time[:, other])
-        and problem.device_memory[other] >= problem.op_memory.sum()
-    )
+    groups = grouped(np.flatnonzero(problem.is_cpu).tolist(), same)
+    return np.array([group[0] for group in groups], dtype=np.int64)
 
 
 def slot_of(problem: Problem, device: Whole, number: Whole | int = 0) -> Whole:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -82,20 +83,28 @@ def subproblem(problem: Problem, ops: Ints) -> Subproblem:
     twin = problem.forward_twin[ops]
     part = replace(
         problem,
-        op_names=tuple(problem.op_names[op] for op in ops.tolist()),
-        op_types=tuple(problem.op_types[op] for op in ops.tolist()),
-        op_modules=tuple(problem.op_modules[op] for op in ops.tolist()),
-        op_time=problem.op_time[ops],
-        op_memory=problem.op_memory[ops],
-        is_backward=problem.is_backward[ops],
+        **op_columns(problem, ops),
         forward_twin=np.where(twin >= 0, number[twin], -1),
-        colocation=problem.colocation[ops],
-        op_pinned=problem.op_pinned[ops],
-        op_sync_bytes=problem.op_sync_bytes[ops],
-        batch_time=problem.batch_time[ops],
         tensor_producer=number[problem.tensor_producer[tensors]],
         tensor_bytes=problem.tensor_bytes[tensors],
         consumer_offsets=starts,
         consumers=number[problem.consumers[edges]],
     )
     return Subproblem(part, frozen(ops, np.int32), frozen(edges, np.int32))
+
+
+def op_columns(problem: Problem, ops: Ints) -> dict[str, Any]:
+    """The fields of a problem that have an entry per op, of those ops; not `forward_twin`."""
+    chosen = ops.tolist()
+    return {
+        "op_names": tuple(problem.op_names[op] for op in chosen),
+        "op_types": tuple(problem.op_types[op] for op in chosen),
+        "op_modules": tuple(problem.op_modules[op] for op in chosen),
+        "op_time": problem.op_time[ops],
+        "op_memory": problem.op_memory[ops],
+        "is_backward": problem.is_backward[ops],
+        "colocation": problem.colocation[ops],
+        "op_pinned": problem.op_pinned[ops],
+        "op_sync_bytes": problem.op_sync_bytes[ops],
+        "batch_time": problem.batch_time[ops],
+    }

@@ -1,4 +1,4 @@
-"""Devices and hosts that are as good as one another, and rows that keep one plan of many equal.
+"""Symmetry breaking: devices and hosts that can be exchanged, and rows that order their use.
 
 DiviML §VI: "we introduce additional constraints to our MILP formulation, enforcing a partial
 ordering of certain variables (e.g. #batches, #tasks, time utilization) between identical devices
@@ -20,10 +20,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
-from placewright.analysis.devices import channel_uses
+from placewright.analysis.devices import channel_uses, grouped
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
@@ -130,31 +131,23 @@ def _parts(group: list[int], hosts: list[list[int]]) -> list[list[int]]:
 
 def is_automorphism(problem: Problem, renamed: Ints) -> bool:
     """Whether the problem stays the same when device d is called ``renamed[d]``."""
+    names = np.arange(problem.device_count, dtype=np.int32)
+    moved = np.flatnonzero(renamed != names)
+    if not _look_alike(problem, moved, renamed[moved]):
+        return False
     for matrix in (problem.link_latency, problem.link_seconds_per_byte):
         if not np.array_equal(matrix, matrix[np.ix_(renamed, renamed)]):
             return False
-    if not np.array_equal(problem.device_memory, problem.device_memory[renamed]):
+    if np.isin(problem.op_pinned, moved).any():
         return False
-    for times in (problem.op_time, problem.unit_time, problem.batch_time):
-        if not np.array_equal(times, times[:, renamed]):
-            return False
-    pinned = np.unique(problem.op_pinned[problem.op_pinned >= 0])
-    if (renamed[pinned] != pinned).any():
-        return False
-    names = np.arange(problem.device_count, dtype=np.int32)
     return channel_uses(problem, names) == channel_uses(problem, renamed)
 
 
 def equal_devices(problem: Problem) -> list[list[int]]:
     """Groups of two or more devices any two of which can be exchanged alone."""
-    groups: list[list[int]] = []
-    for device in range(problem.device_count):
-        for group in groups:
-            if _exchangeable(problem, [group[0]], [device]):
-                group.append(device)
-                break
-        else:
-            groups.append([device])
+    groups = grouped(
+        range(problem.device_count), lambda one, two: _exchangeable(problem, [one], [two])
+    )
     return [group for group in groups if len(group) > 1]
 
 
@@ -211,11 +204,11 @@ def _matched(problem: Problem, one: list[int], two: list[int]) -> list[int] | No
     return order if _exchangeable(problem, one, order) else None
 
 
-def _look_alike(problem: Problem, one: int, two: int) -> bool:
-    return bool(
-        problem.device_memory[one] == problem.device_memory[two]
-        and np.array_equal(problem.unit_time[:, one], problem.unit_time[:, two])
-        and np.array_equal(problem.batch_time[:, one], problem.batch_time[:, two])
+def _look_alike(problem: Problem, one: Any, two: Any) -> bool:
+    """Whether devices, or rows of devices one by one, have as much memory and the same times."""
+    times = (problem.op_time, problem.unit_time, problem.batch_time)
+    return np.array_equal(problem.device_memory[one], problem.device_memory[two]) and all(
+        np.array_equal(time[:, one], time[:, two]) for time in times
     )
 
 

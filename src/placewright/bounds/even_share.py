@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.kinds import kinds
+from placewright.analysis.devices import kinds
 from placewright.bounds.bound import Bound
 from placewright.graph import Floats
 

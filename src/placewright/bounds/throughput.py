@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.analysis.kinds import kinds
+from placewright.analysis.devices import kinds
 from placewright.bounds.bound import Bound
 from placewright.bounds.even_share import even_share
 from placewright.bounds.latency import paths as latency

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from placewright.analysis.subproblem import op_columns
 from placewright.coarsen.contraction import merged_colocation, projected
 from placewright.coarsen.repeats import FEWEST_BLOCKS, Repeat, Whole, find_repeats
 from placewright.errors import OptionError
@@ -188,17 +189,13 @@ def _shortened(problem: Problem, order: Ints, series: tuple[Series, ...]) -> Sho
     np.add.at(time, op_group, problem.op_time)
     short = replace(
         problem,
-        op_names=tuple(problem.op_names[op] for op in ops),
-        op_types=tuple(problem.op_types[op] for op in ops),
-        op_modules=tuple(problem.op_modules[op] for op in ops),
-        op_time=time / copies[:, None],
-        op_memory=np.bincount(op_group, problem.op_memory, count).astype(np.float64),
-        is_backward=problem.is_backward[ops],
+        **op_columns(problem, ops)
+        | {
+            "op_time": time / copies[:, None],
+            "op_memory": np.bincount(op_group, problem.op_memory, count).astype(np.float64),
+            "colocation": merged_colocation(problem, op_group, count, ties),
+        },
         forward_twin=np.full(count, -1),
-        colocation=merged_colocation(problem, op_group, count, ties),
-        op_pinned=problem.op_pinned[ops],
-        op_sync_bytes=problem.op_sync_bytes[ops],
-        batch_time=problem.batch_time[ops],
         tensor_producer=op_group[problem.tensor_producer[tensors]],
         tensor_bytes=problem.tensor_bytes[tensors],
         consumer_offsets=offsets,

@@ -11,7 +11,7 @@ feasible placement and any set S of ops,
 because the placement pays Σ_{o in S} μ_{d(o)} m_o ≤ Σ_d μ_d M_d. Good prices are sought by
 subgradient steps; every price vector gives a valid bound, so the best seen counts.
 
-Devices that are alike (`analysis.devices.alike`) have one price: the bound is concave in the
+Devices that are alike (`analysis.devices.kinds`) have one price: the bound is concave in the
 prices and does not change when alike devices change theirs, so equal ones are as good as any. A
 class of them is one column with a `count`, and a cluster of a thousand devices costs no more than
 one of its kinds.
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.analysis.kinds import one_of_each
+from placewright.analysis.devices import one_of_each
 from placewright.bounds.bound import Bound, nowhere
 from placewright.graph import Floats, Ints
 from placewright.kernels.common.arrays import arrays_of

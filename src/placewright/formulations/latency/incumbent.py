@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.analysis.devices import channel_uses, swaps_links
+from placewright.analysis.symmetry import equal_devices
 from placewright.outcome import Schedule
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -64,29 +64,4 @@ def interchangeable_devices(problem: Problem) -> list[list[int]]:
 
     Not looked for among more than `MOST_DEVICES`.
     """
-    if problem.device_count > MOST_DEVICES:
-        return []
-    groups: list[list[int]] = []
-    for device in range(problem.device_count):
-        for group in groups:
-            if _swappable(problem, group[0], device):
-                group.append(device)
-                break
-        else:
-            groups.append([device])
-    return [group for group in groups if len(group) > 1]
-
-
-def _swappable(problem: Problem, one: int, two: int) -> bool:
-    swap = np.arange(problem.device_count, dtype=np.int32)
-    swap[[one, two]] = two, one
-    if problem.device_memory[one] != problem.device_memory[two]:
-        return False
-    if not np.array_equal(problem.unit_time[:, one], problem.unit_time[:, two]):
-        return False
-    if not np.array_equal(problem.op_time[:, one], problem.op_time[:, two]):
-        return False
-    for matrix in (problem.link_latency, problem.link_seconds_per_byte):
-        if not swaps_links(matrix, one, two):
-            return False
-    return channel_uses(problem, np.sort(swap)) == channel_uses(problem, swap)
+    return equal_devices(problem) if problem.device_count <= MOST_DEVICES else []

@@ -1,4 +1,4 @@
-"""A lower bound from modules for a batch of inputs (DiviML, §IV-B2, last paragraph).
+"""Module bound for a batch of inputs (DiviML, §IV-B2, last paragraph).
 
 Let OPT(S, n) be the least time in which n inputs pass through the ops S, where a batch may hold
 fewer inputs than its size and lasts as long as the size does (`of_some_inputs`). For n = L and all

@@ -1,4 +1,4 @@
-"""The planner `milp-split` for a batch of inputs (DiviML §IV-B, §V-C)."""
+"""MILP-SPLIT for a batch of inputs: the planner `milp-split` (DiviML §IV-B, §V-C)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.modules import MOST_CHANNELS, Modules, split_modules
+from placewright.analysis.modules import Modules, asked_channels, ever_smaller
 from placewright.analysis.symmetry import Symmetry, check_use, equal_hosts
 from placewright.bounds.bound import Bound
 from placewright.budget import Budget, Progress, Reporter, no_progress
@@ -24,7 +24,7 @@ from placewright.formulations.batch.instance import (
 )
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
-from placewright.planners.base import Proposal, positive_number
+from placewright.planners.base import Proposal, positive_number, whole_number
 from placewright.planners.batch.diviml import better, check_solver, refused
 from placewright.planners.batch.module_bound import by_cp_sat, module_bound
 from placewright.planners.batch.starts import HEURISTICS, SEARCH, first_plans, in_chunks
@@ -53,7 +53,7 @@ class BatchSplit:
     The start is the best plan of the simple rules, of `annealing` with a quarter of the time, and,
     where hosts are equal, of one host repeated (`one_node`); or the budget's start. From there on
     the units of one module at a time get new devices and all batches new times, what is before and
-    after being known (`batch_window`). When every module had its turn, windows of units that run at
+    after being known (`window`). When every module had its turn, windows of units that run at
     about the same time follow, larger while they are solved to the end and smaller while they are
     not, until time is up. A batch of a later module may run before one of an earlier module, so no
     dynamic program over the boundaries is exact here.
@@ -77,24 +77,13 @@ class BatchSplit:
         symmetry: str = "none",
         iterations: str = "",
     ) -> None:
-        if channels not in ("auto", *(str(n) for n in range(1, MOST_CHANNELS + 1))):
-            raise OptionError(
-                f"planner 'milp-split': channels is '{channels}'; give auto or 1 to {MOST_CHANNELS}"
-            )
+        self.channels = asked_channels(self.name, channels)
         check_solver(self.name, solver)
-        if iterations and not (iterations.isdecimal() and int(iterations) > 0):
-            raise OptionError(
-                f"planner 'milp-split': iterations is '{iterations}'; give a whole number above 0"
-            )
-        self.channels = int(channels) if channels != "auto" else None
         self.solver = solver
-        self.module_seconds = (
-            positive_number(self.name, "module_seconds", module_seconds)
-            if module_seconds
-            else MODULE_SECONDS
-        )
+        seconds = module_seconds or MODULE_SECONDS
+        self.module_seconds = positive_number(self.name, "module_seconds", seconds)
         self.use = check_use(self.name, symmetry)
-        self.iterations = int(iterations) if iterations else None
+        self.iterations = whole_number(self.name, "iterations", iterations) if iterations else None
 
     def supports(self, problem: Problem) -> str | None:
         return refused(problem)
@@ -161,13 +150,7 @@ class BatchSplit:
 
     def modules(self, problem: Problem) -> Modules:
         """The modules that have their turn one after another."""
-        if self.channels is not None:
-            return split_modules(problem, self.channels, SOLVABLE_OPS)
-        for channels in range(1, MOST_CHANNELS + 1):
-            modules = split_modules(problem, channels, SOLVABLE_OPS)
-            if np.bincount(modules.op_module).max() <= SOLVABLE_OPS:
-                break
-        return modules
+        return list(ever_smaller(problem, self.channels, lambda _: SOLVABLE_OPS, SOLVABLE_OPS))[-1]
 
 
 class _Search:

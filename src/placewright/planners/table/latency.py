@@ -248,7 +248,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "latency",
         "modules solved exactly, joined by a dynamic program",
         "DiviML §IV-B",
-        "planners.latency.exact.split:MilpSplit",
+        "planners.latency.modules.milp_split:MilpSplit",
         {
             "channels": "1 to 4, or auto: the fewest that give modules of at most 40 ops (auto)",
             "max_ops": "join neighbouring modules up to this size (none; 20 with more channels)",
@@ -267,7 +267,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "latency",
         "modules annealed one by one, joined by a shortest path",
         "dynamic program of DiviML §IV-B1, annealing for the solver",
-        "planners.latency.modules.planner:ModuleAnnealing",
+        "planners.latency.modules.annealing:ModuleAnnealing",
         {
             "turns": "of a module each (60; with a time limit, no limit)",
             "processes": "modules annealed at the same time (1)",

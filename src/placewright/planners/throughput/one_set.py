@@ -29,7 +29,7 @@ from typing import Literal
 
 import numpy as np
 
-from placewright.analysis.kinds import kinds
+from placewright.analysis.devices import kinds
 from placewright.analysis.nets import Net, Pipeline
 from placewright.analysis.pieces import device_classes
 from placewright.bounds.even_share import ROUNDING, Offload, meeting_point

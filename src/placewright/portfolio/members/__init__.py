@@ -44,8 +44,8 @@ def members_for(problem: Problem, in_iterations: bool) -> list[Member]:
 
 def shape_of(problem: Problem) -> Shape:
     """Whether it is a chain of small modules, falls apart into large ones, or does not."""
-    from placewright.planners.latency.exact.split import is_chain
-    from placewright.planners.latency.modules.line import part_sizes
+    from placewright.planners.latency.modules.chain import part_sizes
+    from placewright.planners.latency.modules.milp_split import is_chain
 
     if is_chain(problem):
         return CHAIN

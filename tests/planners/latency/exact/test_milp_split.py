@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.analysis.modules import _modules, split_modules
+from placewright.analysis.modules import chained, split_modules
 from placewright.analysis.parts import parts_of
 from placewright.analysis.subproblem import subproblem
 from placewright.budget import Budget
@@ -20,12 +20,14 @@ from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.latency.construct.simple import MinimumExecutionTime
-from placewright.planners.latency.exact import cases, parallel, split
+from placewright.planners.latency.exact import cases, parallel
 from placewright.planners.latency.exact.diviml import DivimlMilp
-from placewright.planners.latency.exact.split import MilpSplit, is_chain
-from placewright.planners.latency.exact.split_bound import channel_bounds
-from placewright.planners.latency.exact.split_channels import polished
-from placewright.planners.latency.exact.split_exact import Chain
+from placewright.planners.latency.modules import milp_split
+from placewright.planners.latency.modules.arcs_exact import ExactArcs, ExactChain
+from placewright.planners.latency.modules.chain import chain_of
+from placewright.planners.latency.modules.channel_bound import channel_bounds
+from placewright.planners.latency.modules.channels import polished
+from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain
 from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
@@ -228,7 +230,7 @@ def test_ops_that_lead_to_no_later_module_may_run_after_it():
         link_latency=np.zeros_like(problem.link_latency),
     )
     module = np.array([0, 0, 0, 0, 1, 1])
-    bounds = bounds_of(_modules(problem, 2, module))
+    bounds = bounds_of(chained(problem, module))
     assert shortest_makespan(problem) == 6.0
     assert bounds == pytest.approx([6.0, 6.0])
 
@@ -325,16 +327,17 @@ def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
 def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0.0)
-    chain = Chain(problem, parts_of(split_modules(problem)), parallel.Solvers(cases.Method(), 1))
-    chain._find_hard(list(range(len(chain.parts))), Budget())
-    bound = chain.result().lower_bound
+    chain = chain_of(split_modules(problem), ExactArcs)
+    solving = ExactChain(chain, parallel.Solvers(cases.Method(), 1))
+    solving._find_hard(chain.arcs, Budget())
+    bound = chain.lower_bound()
     assert bound <= best * (1 + 1e-9)
-    for _ in chain.steps(Budget()):
+    for _ in solving.steps(Budget()):
         pass
-    found = chain.result()
-    assert chain.is_finished
-    assert time_placement(problem, found.placement).makespan == pytest.approx(best, rel=1e-5)
-    assert bound <= found.lower_bound <= best * (1 + 1e-9)
+    assert solving.is_finished
+    found = time_placement(problem, solving.placement())
+    assert found.makespan == pytest.approx(best, rel=1e-5)
+    assert bound <= chain.lower_bound() <= best * (1 + 1e-9)
 
 
 def test_only_graphs_that_fall_apart_into_small_modules_are_chains():
@@ -357,7 +360,7 @@ def test_from_a_start_it_searches_itself_only_if_it_has_cores_to_itself(
     processes, searches, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(split, "searched", lambda *given: asked.append(given) or iter(()))
+    monkeypatch.setattr(milp_split, "searched", lambda *given: asked.append(given) or iter(()))
     problem, _ = make_problem("zoo:rwnn?modules=3&ops=34", "diviml", {"contention": "none"})
     start = MinimumExecutionTime().plan(problem, Budget(), 0, _mute).placement
     MilpSplit(processes=processes).plan(problem, Budget(2.0, start), 0, _mute)

@@ -7,7 +7,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.formulations.latency.incumbent import timed
-from placewright.planners.latency.modules.arc import Turn
+from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Turn
 from placewright.planners.latency.modules.branch_assignment import (
     ENOUGH,
     SPREAD,
@@ -15,8 +15,8 @@ from placewright.planners.latency.modules.branch_assignment import (
     shared_out,
 )
 from placewright.planners.latency.modules.branches import shared_start
+from placewright.planners.latency.modules.chain import chains_of
 from placewright.planners.latency.modules.equal_branches import Twins, twins_of
-from placewright.planners.latency.modules.line import lines_of
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
@@ -106,8 +106,8 @@ def test_a_shared_start_keeps_what_is_outside_and_fits(case, seed):
 
 def test_many_heads_shared_out_take_less_than_with_heft_and_less_still_refined():
     problem = heads("gpt3-13b?layers=1")
-    kinds = {kind for line in lines_of(problem) for kind in line.kinds}
-    arc = max(kinds, key=lambda kind: len(kind.part.ops)).arcs[0, 0]
+    kinds = {arcs for chain in chains_of(problem, AnnealedArcs) for arcs in chain.arcs}
+    arc = max(kinds, key=lambda arcs: len(arcs.part.ops)).at[0, 0]
     heft = solve(arc.problem, "heft")
     device = np.zeros(arc.problem.op_count, dtype=np.int32)
     shared = shared_start(arc.problem, twins_of(arc.problem), device, math.inf, 0)

@@ -14,16 +14,17 @@ from placewright.analysis.modules import split_modules
 from placewright.analysis.parts import parts_of
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
-from placewright.planners.latency.modules.arc import Turn
+from placewright.planners.latency.modules.annealing import ModuleAnnealing
+from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Turn, cheapest
+from placewright.planners.latency.modules.chain import MOST_CHAINS, chains_of, part_sizes
 from placewright.planners.latency.modules.knapsack import fitted, prices_of
-from placewright.planners.latency.modules.line import MOST_LINES, lines_of, part_sizes
-from placewright.planners.latency.modules.planner import ModuleAnnealing
 from placewright.planning import make_problem
-from placewright.simulate.latency import time_placement
+from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.builders import chain
 from tests.planners.judging import judged_twice
+from tests.planners.test_milp_split import diamonds
 from tests.strategies import problems
 
 
@@ -52,11 +53,11 @@ def test_a_chain_of_small_modules_comes_near_its_optimum():
 
 def test_equal_layers_share_what_is_found_and_tied_weights_stay_together():
     problem = tied()
-    lines = lines_of(problem)
-    assert len(lines) == problem.device_count
-    kinds = {id(kind) for line in lines for kind in line.kinds}
-    assert len(lines[0].parts) > 6
-    assert len(kinds) < sum(len(line.parts) for line in lines) / 2
+    chains = chains_of(problem, AnnealedArcs)
+    assert len(chains) == problem.device_count
+    kinds = {id(arcs) for chain in chains for arcs in chain.arcs}
+    assert len(chains[0].parts) > 6
+    assert len(kinds) < sum(len(chain.parts) for chain in chains) / 2
     assert max(part_sizes(problem)) < 0.5 * problem.op_count
     plan = solve(problem, small(turns=40))
     assert verify(plan).ok
@@ -117,25 +118,36 @@ def test_units_with_one_device_join_no_modules(problem):
 
 @settings(max_examples=50, deadline=None)
 @given(problems())
-def test_a_line_holds_every_op_and_its_simple_plans_are_plans(problem):
-    lines = lines_of(problem)
-    assert 1 <= len(lines) <= MOST_LINES
+def test_a_chain_holds_every_op_and_its_simple_plans_are_plans(problem):
+    chains = chains_of(problem, AnnealedArcs)
+    assert 1 <= len(chains) <= MOST_CHAINS
     zero = np.zeros(problem.device_count)
-    for line in lines:
-        assert sorted(np.concatenate([p.ops for p in line.parts])) == list(range(problem.op_count))
-        choice = line.path(zero)
-        if math.isinf(choice.length):
+    for each in chains:
+        assert sorted(np.concatenate([p.ops for p in each.parts])) == list(range(problem.op_count))
+        arcs, length = cheapest(each, zero)
+        if math.isinf(length):
             continue
-        arcs = line.arcs(choice.path)
-        assert choice.length == pytest.approx(sum(arc.value for arc in arcs))
+        assert length == pytest.approx(sum(arc.value for arc in arcs))
         assert all(arc.low <= arc.value * (1 + 1e-9) for arc in arcs)
-        assert line.path(zero, hopeful=True).length <= choice.length * (1 + 1e-9)
+        assert cheapest(each, zero, optimistic=True)[1] <= length * (1 + 1e-9)
 
 
-def every_choice(line):
+def test_the_last_part_shares_no_arcs_with_equal_ones_that_end_at_a_cut_op():
+    problem = diamonds(4, contention="none")
+    device = np.full(problem.op_count, problem.device_count - 1, dtype=np.int32)
+    (found,) = chains_of(problem, AnnealedArcs)
+    found.learn(schedule_placement(problem, device))
+    assert found.arcs[1] is found.arcs[2] and found.arcs[2] is not found.arcs[3]
+    assert found.parts[2].sub.key() == found.parts[3].sub.key()
+    for arcs in found.arcs:
+        for pair, arc in arcs.at.items():
+            assert all(arcs.part.ends(plan.placement) == pair for plan in arc.plans)
+
+
+def every_choice(chosen):
     """Seconds and bytes of every choice of an arc and a plan for each module, devices agreeing."""
     options = [
-        [(arc, plan) for arc in kind.arcs.values() for plan in arc.plans] for kind in line.kinds
+        [(arc, plan) for arc in arcs.at.values() for plan in arc.plans] for arcs in chosen.arcs
     ]
     for row in itertools.product(*options):
         if all(one.target == two.source for (one, _), (two, _) in itertools.pairwise(row)):
@@ -148,25 +160,24 @@ def every_choice(line):
 @settings(max_examples=30, deadline=None)
 @given(problems(), st.floats(0.3, 1.0))
 def test_what_fits_is_the_shortest_that_does_and_prices_bound_it(problem, share):
-    line = lines_of(problem)[0]
-    sizes = [sum(len(arc.plans) for arc in kind.arcs.values()) for kind in line.kinds]
+    whole = chains_of(problem, AnnealedArcs)[0]
+    sizes = [sum(len(arc.plans) for arc in arcs.at.values()) for arcs in whole.arcs]
     assume(math.prod(sizes) <= 20_000)
-    everything = list(every_choice(line))
+    everything = list(every_choice(whole))
     assume(everything)
     capacity = np.maximum(share * np.max([used for _, used in everything], axis=0), 1.0)
     values = [value for value, used in everything if (used <= capacity).all()]
     best = min(values, default=math.inf)
-    found = fitted(line, capacity, 10.0)
+    found = fitted(whole, capacity, 10.0)
     assert (found is None) == math.isinf(best)
     goal = best if math.isfinite(best) else 2 * max(value for value, _ in everything)
-    price = prices_of([line], capacity, goal)
+    price = prices_of([whole], capacity, goal)
     assert (price >= 0).all()
-    assert line.path(price).length - price @ capacity <= best * (1 + 1e-9) + 1e-12
+    assert cheapest(whole, price)[1] - price @ capacity <= best * (1 + 1e-9) + 1e-12
     if found is not None:
-        arcs, plans = found
-        used = np.sum([arc.memory(plan) for arc, plan in zip(arcs, plans, strict=True)], axis=0)
+        used = np.sum([arc.memory(plan) for arc, plan in found], axis=0)
         assert (used <= capacity * (1 + 1e-9)).all()
-        assert sum(plan.value for plan in plans) == pytest.approx(best, rel=1e-4, abs=1e-12)
+        assert sum(plan.value for _, plan in found) == pytest.approx(best, rel=1e-4, abs=1e-12)
 
 
 @pytest.mark.parametrize("kept", [[1.0, 5.0, 1.0], [2.0, 5.0, 2.0, 1.0]])

@@ -7,10 +7,10 @@ then replicates that schedule for the rest of GPT-3 on the remaining 5 nodes."
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
+from placewright.analysis.devices import restricted
 from placewright.analysis.modules import split_modules
 from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.analysis.symmetry import equal_hosts
@@ -71,29 +71,7 @@ def pieces(problem: Problem, count: int) -> list[Ints]:
 
 
 def on_devices(problem: Problem, devices: list[int]) -> Problem:
-    """The problem with these devices alone; OptionError if an op is pinned to another.
-
-    Contention ``none`` only: routes between the devices keep no channels.
-    """
-    number = np.full(problem.device_count, -1)
-    number[devices] = np.arange(len(devices))
-    pinned = problem.op_pinned
-    if ((pinned >= 0) & (number[pinned] < 0)).any():
+    """The problem with these devices alone, rising; OptionError if an op is pinned to another."""
+    if not np.isin(problem.op_pinned, [-1, *devices]).all():
         raise OptionError("an op is pinned to a device outside; leave out the pins")
-    square = np.ix_(devices, devices)
-    return replace(
-        problem,
-        op_time=problem.op_time[:, devices],
-        batch_time=problem.batch_time[:, devices],
-        op_pinned=np.where(pinned >= 0, number[pinned], -1),
-        device_names=tuple(problem.device_names[d] for d in devices),
-        device_kinds=tuple(problem.device_kinds[d] for d in devices),
-        device_memory=problem.device_memory[devices],
-        is_cpu=problem.is_cpu[devices],
-        host_latency=problem.host_latency[:, devices],
-        host_seconds_per_byte=problem.host_seconds_per_byte[:, devices],
-        link_latency=problem.link_latency[square],
-        link_seconds_per_byte=problem.link_seconds_per_byte[square],
-        channel_offsets=np.zeros(len(devices) ** 2 + 1, dtype=np.int64),
-        channels=np.zeros(0, dtype=np.int32),
-    )
+    return restricted(problem, np.array(devices)).problem

@@ -1,4 +1,4 @@
-"""How many of equal branches have each op on each device: a program over counts.
+"""Branch assignment: how many of equal branches have each op on each device, by a program.
 
 With n[i, d] branches whose place i is on device d and z[e, d, f] whose edge e goes from d to f,
 

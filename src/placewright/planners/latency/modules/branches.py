@@ -1,4 +1,4 @@
-"""A plan with equal branches shared out over the devices, in a good order."""
+"""Branch sharing: a plan with equal branches shared out over the devices, in a good order."""
 
 from __future__ import annotations
 

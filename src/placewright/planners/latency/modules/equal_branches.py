@@ -1,4 +1,4 @@
-"""Equal branches side by side, such as the heads of a layer: groups of them, place by place."""
+"""Colour refinement (Weisfeiler and Lehman 1968): equal branches, such as heads of a layer."""
 
 from __future__ import annotations
 

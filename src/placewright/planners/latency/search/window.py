@@ -283,10 +283,12 @@ class Window:
     def improved(self, effort: Effort, gain: float = GAIN) -> State | None:
         """A schedule that is shorter by `gain`, relatively; None if none was found.
 
-        The simulator times it over the whole graph.
+        The simulator times it over the whole graph. KeyboardInterrupt after Ctrl-C.
         """
         model = self.model(gain)
         answer = model.solve(effort) if model else None
+        if answer is not None and answer.interrupted:
+            raise KeyboardInterrupt
         return None if answer is None or answer.times is None else self.put_back(answer.times)
 
     def model(self, gain: float = GAIN) -> Model | None:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placewright.analysis.devices import Restriction, restricted
-from placewright.analysis.kinds import kinds
+from placewright.analysis.devices import Restriction, kinds, restricted
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import Problem

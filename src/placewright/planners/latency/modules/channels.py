@@ -1,4 +1,4 @@
-"""Modules with several channels between them, one after another (DiviML, §IV-B2; a heuristic)."""
+"""MILP-SPLIT with several channels: modules one after another (DiviML, §IV-B2; a heuristic)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from placewright.analysis.modules import Modules
 from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.budget import Budget, Progress
 from placewright.formulations.latency.cp_model import Effort
+from placewright.formulations.latency.incumbent import timed
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import QUICK_TURNS, Job, overfull
@@ -30,7 +31,7 @@ ROUND = 4  # windows of each thread between two looks at what was found
 def solve_in_order(
     modules: Modules, solvers: Solvers, limit: Budget, on_progress: Progress
 ) -> Placement | None:
-    """Solve every module given the devices and the finish of the ops it reads, then stitch.
+    """Solve every module given the devices and the finish of the ops it reads, then join them.
 
     What else earlier modules still run then is not seen, so this may lose the optimum, and
     nothing is proved. A module has a few short turns, and a fair share of what time is left.
@@ -53,7 +54,8 @@ def solve_in_order(
         ops = sub.ops[len(inputs) :]
         device[ops] = placement.device[len(inputs) :]
         free -= np.bincount(device[ops], problem.op_memory[ops], problem.device_count)
-        finish[ops] = _finish(sub.problem, placement)[len(inputs) :] + _begin(finish, inputs)
+        schedule = timed(sub.problem, placement).schedule
+        finish[ops] = schedule.op_finish[len(inputs) :] + _begin(finish, inputs)
         items.append(sub.items(_inside(placement, len(sub.edges)), skipped=len(inputs)))
         on_progress("modules solved", (module + 1) / modules.count)
     return Placement(device, np.concatenate(items))
@@ -85,17 +87,9 @@ def polished(
 def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
     free = np.zeros(best.problem.unit_count, dtype=np.bool_)
     free[best.problem.op_unit[ops]] = True
-    window = Window(best, free)
-    model = window.model()
-    if model is None:
-        return best
-    answer = model.solve(Effort(max(limit.left, 0.0), WINDOW_UNITS, level=0, seed=seed))
-    if answer.interrupted:
-        raise KeyboardInterrupt
-    if answer.times is None:
-        return best
-    found = window.put_back(answer.times)
-    if found.value >= best.value or overfull(best.problem, found.placement):
+    effort = Effort(max(limit.left, 0.0), WINDOW_UNITS, level=0, seed=seed)
+    found = Window(best, free).improved(effort)
+    if found is None or found.value >= best.value or overfull(best.problem, found.placement):
         return best
     return found
 
@@ -103,7 +97,7 @@ def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
 def searched(
     best: State, limit: Budget, in_vain: int, solvers: Solvers, on_progress: Progress
 ) -> Iterator[State]:
-    """Ever shorter schedules, by windows anywhere (`cp.neighbourhood`): there modules do not count.
+    """Ever shorter schedules, by windows anywhere (`search.windows`): there modules do not count.
 
     Until time is up, or so many windows in a row bring nothing (`in_vain`).
     """
@@ -143,10 +137,10 @@ def _module(
         time[row] = np.diff(ready[row], prepend=0.0)[:, None]
         rows += [(int(a), int(b)) for a, b in pairwise(row.tolist())]
     # Edges among ops read would hold them up: they have ended.
-    sub = _without_edges_to(sub, count)
+    sub = _rewired(sub, count, rows)
     part = replace(sub.problem, op_time=time, op_memory=memory, op_pinned=pinned)
     part = replace(part, device_memory=np.maximum(free, 0.0))
-    return inputs, replace(sub, problem=_with_edges(part, rows))
+    return inputs, replace(sub, problem=part)
 
 
 def _pin_to_placed(problem: Problem, ops: Ints, device: Ints, pinned: Ints) -> None:
@@ -162,44 +156,25 @@ def _begin(finish: Floats, inputs: Ints) -> float:
     return float(finish[inputs].min()) if len(inputs) else 0.0
 
 
-def _without_edges_to(sub: Subproblem, count: int) -> Subproblem:
-    """Without the edges to the first `count` ops."""
+def _rewired(sub: Subproblem, count: int, rows: list[tuple[int, int]]) -> Subproblem:
+    """Without the edges to the first `count` ops, with those of `rows`, of no bytes; these last."""
     part = sub.problem
     kept = part.consumers >= count
     per_tensor = np.bincount(part.edge_tensor[kept], minlength=part.tensor_count)
     tensors = np.flatnonzero(per_tensor)
+    sources, targets = [a for a, _ in rows], [b for _, b in rows]
+    sizes = [*per_tensor[tensors].tolist(), *(1 for _ in rows)]
     problem = replace(
         part,
-        tensor_producer=part.tensor_producer[tensors],
-        tensor_bytes=part.tensor_bytes[tensors],
-        consumer_offsets=np.concatenate([[0], np.cumsum(per_tensor[tensors])]),
-        consumers=part.consumers[kept],
+        tensor_producer=np.concatenate([part.tensor_producer[tensors], sources]),
+        tensor_bytes=np.concatenate([part.tensor_bytes[tensors], np.zeros(len(rows))]),
+        consumers=np.concatenate([part.consumers[kept], targets]),
+        consumer_offsets=np.concatenate([[0], np.cumsum(sizes)]),
     )
     return Subproblem(problem, sub.ops, sub.edges[kept])
 
 
-def _with_edges(problem: Problem, pairs: list[tuple[int, int]]) -> Problem:
-    """With a tensor of no bytes for each pair of ops; their edges come last."""
-    sources, targets = [a for a, _ in pairs], [b for _, b in pairs]
-    end = problem.edge_count
-    return replace(
-        problem,
-        tensor_producer=np.concatenate([problem.tensor_producer, sources]),
-        tensor_bytes=np.concatenate([problem.tensor_bytes, np.zeros(len(pairs))]),
-        consumers=np.concatenate([problem.consumers, targets]),
-        consumer_offsets=np.concatenate(
-            [problem.consumer_offsets, np.arange(end + 1, end + 1 + len(pairs))]
-        ),
-    )
-
-
 def _inside(placement: Placement, edges: int) -> Placement:
-    """Without the edges that `_with_edges` added."""
+    """Without the edges that `_rewired` added."""
     assert placement.sequence is not None
     return Placement(placement.device, placement.sequence[placement.sequence >= -edges])
-
-
-def _finish(problem: Problem, placement: Placement) -> Floats:
-    from placewright.simulate.latency import time_placement
-
-    return time_placement(problem, placement).op_finish

@@ -1,4 +1,4 @@
-"""The planner `module-annealing`."""
+"""Module annealing: DiviML's module splitting with annealed arcs, planner `module-annealing`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from operator import itemgetter
 from threading import Event
 from typing import ClassVar
 
@@ -18,9 +19,9 @@ from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.planners.base import LatencyPlanner, Proposal, whole_number
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.planners.latency.modules.arc import Arc, Turn
+from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Arc, Turn, cheapest
+from placewright.planners.latency.modules.chain import Chain, chains_of
 from placewright.planners.latency.modules.knapsack import fitted, prices_of
-from placewright.planners.latency.modules.line import Choice, Line, lines_of
 from placewright.problem import Problem
 
 DEFAULT_TURNS = 60
@@ -77,7 +78,7 @@ def _first(
 
 
 class _Search:
-    """The best plan so far, the lines, and the turns under way.
+    """The best plan so far, the chains, and the turns under way.
 
     `price[device]`, of a byte, is not 0 where memory is short; `chosen` are the arcs of the last
     plan that was put together.
@@ -96,7 +97,7 @@ class _Search:
         self.best, self.on_progress = first, on_progress
         known = first.value if first and budget.start is not None else math.inf
         self.reporter = Reporter(budget, known)
-        self.lines = lines_of(problem)
+        self.chains = chains_of(problem, AnnealedArcs)
         self.price = np.zeros(problem.device_count)
         self.chosen: list[Arc] = []
         self.running: dict[Future[Incumbent | None], Arc] = {}
@@ -108,8 +109,8 @@ class _Search:
     def run(self, processes: int) -> None:
         if self.best is not None:
             self._tell()
-            for line in self.lines:
-                line.learn(self.best.placement)
+            for chain in self.chains:
+                chain.learn(self.best.placement)
         with ThreadPoolExecutor(processes) as pool:
             try:
                 while self._start(pool, processes):
@@ -163,9 +164,8 @@ class _Search:
     def _weights(self) -> dict[Arc, float]:
         """Seconds that arcs take of the path that may become the shortest, or of the last plan."""
         weight: dict[Arc, float] = {}
-        hoped = self._shortest(self.price, hopeful=True)
-        arcs = [] if math.isinf(hoped.length) else hoped.line.arcs(hoped.path)
-        for arc in [*self.chosen, *arcs]:
+        _, likely, _ = self._shortest(self.price, optimistic=True)
+        for arc in [*self.chosen, *likely]:
             weight[arc] = weight.get(arc, 0.0) + (arc.value if arc.plans else arc.low)
         return weight
 
@@ -181,16 +181,16 @@ class _Search:
 
     def _join(self, is_last: bool) -> None:
         """Put the shortest plans of the modules together or, where too full, those that fit."""
-        found = self._shortest(np.zeros_like(self.price))
-        if math.isinf(found.length):
+        chain, arcs, length = self._shortest(np.zeros_like(self.price))
+        if math.isinf(length):
             return
-        arcs = found.line.arcs(found.path)
-        used = np.sum([arc.memory(arc.plans[0]) for arc in arcs], axis=0)
+        plans = [(arc, arc.plans[0]) for arc in arcs]
+        used = np.sum([arc.memory(plan) for arc, plan in plans], axis=0)
         if (used <= self.problem.device_memory).all():
             self.price[:] = 0.0
-            self._keep(found.line, arcs, [arc.plans[0] for arc in arcs])
+            self._keep(chain, plans)
         elif is_last or self._may_fit:
-            self._fit(found.length)
+            self._fit(length)
 
     @property
     def _may_fit(self) -> bool:
@@ -205,12 +205,11 @@ class _Search:
         self.fittings += 1
         capacity = self.problem.device_memory
         goal = self.best.value if self.best else 2.0 * length
-        self.price = prices_of(self.lines, capacity, goal)
-        choices = [line.path(self.price) for line in self.lines]
-        for choice in sorted(choices, key=lambda each: each.length):
-            found = fitted(choice.line, capacity, self._fitting_seconds)
+        self.price = prices_of(self.chains, capacity, goal)
+        for chain in sorted(self.chains, key=lambda chain: cheapest(chain, self.price)[1]):
+            found = fitted(chain, capacity, self._fitting_seconds)
             if found is not None:
-                self._keep(choice.line, *found)
+                self._keep(chain, found)
                 break
         self.fitting_seconds += time.monotonic() - started
 
@@ -220,18 +219,22 @@ class _Search:
             return math.inf
         return min(FITTING_SECONDS, max(self.budget.left, LEAST_SECONDS))
 
-    def _shortest(self, price: Floats, hopeful: bool = False) -> Choice:
-        return min((line.path(price, hopeful) for line in self.lines), key=lambda one: one.length)
+    def _shortest(
+        self, price: Floats, optimistic: bool = False
+    ) -> tuple[Chain[AnnealedArcs], list[Arc], float]:
+        """The chain with the cheapest path, that path, and its length."""
+        paths = [(chain, *cheapest(chain, price, optimistic)) for chain in self.chains]
+        return min(paths, key=itemgetter(2))
 
-    def _keep(self, line: Line, arcs: list[Arc], plans: list[Incumbent]) -> None:
+    def _keep(self, chain: Chain[AnnealedArcs], found: list[tuple[Arc, Incumbent]]) -> None:
         """Take plans that fit, for what follows, and the whole if it is shorter than the best."""
-        self.chosen = arcs
-        length = sum(plan.value for plan in plans)
+        self.chosen = [arc for arc, _ in found]
+        length = sum(plan.value for _, plan in found)
         if self.best is not None and length >= self.best.value * (1 - GAIN):
             return
-        found = timed(self.problem, line.joined(plans))
-        if self.best is None or found.value < self.best.value:
-            self.best = found
+        whole = timed(self.problem, chain.joined([plan.placement for _, plan in found]))
+        if self.best is None or whole.value < self.best.value:
+            self.best = whole
             self._tell()
 
     def _tell(self) -> None:

@@ -1,4 +1,4 @@
-"""A lower bound from modules with several channels between them (DiviML, §IV-B2).
+"""Channel bound: what modules with several channels between them prove (DiviML, §IV-B2).
 
 Write dep(o) for all descendants of an op o, pre(o) for all its ancestors, OPT(S) for the shortest
 makespan of the ops S alone, and take a boundary between modules; its *outputs* are the ops before
@@ -35,7 +35,7 @@ inputs let q begin first, at σ. All of dep(Q) ∪ Q begins at σ or later; all 
 and its transfers to q have arrived, by σ. The better of both results counts.
 
 *Each OPT may be replaced by a lower bound of it*: the solver's own proof, or one of
-`bounds.latency.paths`. For the exact value of a small one see `parallel.solve_exactly`.
+`bounds.latency.paths`. For the exact value of a small one see `cases.solve_exactly`.
 
 *Why parts bound the whole.* Restrict a schedule of the problem to a set S of ops and the transfers
 between them. Precedence, and that ops of a device and transfers of a channel do not overlap,

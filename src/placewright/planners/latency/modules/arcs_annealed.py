@@ -1,4 +1,8 @@
-"""A module between two devices: the plans of it so far, and how to find a better one."""
+"""Annealed arcs of a chain of modules: the plans of each so far, and how to find a better one.
+
+DiviML (§IV-B1) solves modules exactly. Those with hundreds of ops, such as all heads of a layer,
+are annealed instead.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from placewright.analysis.parts import Part
+from placewright.analysis.parts import Part, longest_paths
 from placewright.budget import Budget, no_progress
 from placewright.coarsen import Coarser, coarsen
 from placewright.errors import PlacewrightError
@@ -18,6 +22,7 @@ from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.modules.branches import shared_start
+from placewright.planners.latency.modules.chain import Chain, Pair
 from placewright.planners.latency.modules.equal_branches import Twins, twins_of
 from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.multilevel import Multilevel
@@ -43,37 +48,33 @@ TINY_OPS = 16
 PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
+GAIN_ELSEWHERE = 0.03  # of the best between other devices, that one not tried may be shorter
+SLOWNESS = 0.02  # of what its simple plan is slower, that it is less likely to be
+GAIN_PER_TURN = 0.02  # that one tried once may yet get shorter; of n turns an n-th of it
+
 Way = Literal["fused", "shared both ways", "shared", "elsewhere", "starts", "refine"]
 SHARING = ("shared", "elsewhere")
 
 
 @dataclass
 class Turn(Budget):
-    """The time of a turn, which ends at once, with all its parts, when `stop` is set."""
+    """What a turn may take: time or, where turns are counted, `iterations`.
+
+    It ends at once, with all its parts, when `stop` is set.
+    """
 
     stop: Event = field(default_factory=Event)
+    iterations: int | None = None
 
     @property
     def left(self) -> float:
         return 0.0 if self.stop.is_set() else super().left
 
     def part(self, seconds: float) -> Turn:
-        return Turn(min(seconds, self.left), stop=self.stop)
+        return Turn(min(seconds, self.left), stop=self.stop, iterations=self.iterations)
 
-
-class _Pace:
-    """What a turn may take: its time or, counted in turns and for tiny modules, iterations."""
-
-    def __init__(self, turn: Turn, ops: int, in_turns: bool) -> None:
-        self.iterations = EVALUATIONS_PER_OP * ops if in_turns or ops <= TINY_OPS else None
-        self.turn = Turn(stop=turn.stop) if self.iterations else turn
-
-    def part(self, share: float) -> Turn:
-        return self.turn.part(share * self.turn.left)
-
-    def starts(self, seconds: float) -> int:
-        """How many there is time for."""
-        return int(min(max(self.turn.left / seconds, 1.0), STARTS))
+    def share(self, share: float) -> Turn:
+        return self.part(share * self.left)
 
 
 @dataclass(eq=False)
@@ -217,69 +218,69 @@ class Arc:
     ) -> Incumbent | None:
         """What a turn finds, None if nothing. Several may run side by side."""
         best = self.plans[0] if self.plans else None
-        pace = _Pace(turn, self.problem.op_count, in_turns)
+        ops = self.problem.op_count
+        if in_turns or ops <= TINY_OPS:
+            turn = Turn(stop=turn.stop, iterations=EVALUATIONS_PER_OP * ops)
         try:
             if way == "fused":
-                return self._fused_first(pace, seed)
+                return self._fused_first(turn, seed)
             if way == "shared both ways" and best is not None:
-                return self._shared_both_ways(best.placement, pace, seed, price)
+                return self._shared_both_ways(best.placement, turn, seed, price)
             if way in SHARING and best is not None:
                 start = best.placement
                 if way == "elsewhere":
                     start = _elsewhere(self.problem, start, seed)
-                return self._shared(start, self.fused_first, pace, seed, price)
+                return self._shared(start, self.fused_first, turn, seed, price)
             if best is None or way == "starts":
-                best = self._best_start(pace, seed)
-            found = _refined(self.problem, best.placement, pace, 1.0, seed, WARMTH)
+                best = self._best_start(turn, seed)
+            found = _refined(self.problem, best.placement, turn, 1.0, seed, WARMTH)
             return timed(self.problem, found)
         except PlacewrightError:  # such as: the module alone has no room on these devices
             return None
 
-    def _fused_first(self, pace: _Pace, seed: int) -> Incumbent:
+    def _fused_first(self, turn: Turn, seed: int) -> Incumbent:
         """Few ops are soon placed well, and on slow links next to as well as all."""
         problem = self._fused.problem if self._fused else self.problem
-        annealing = Annealing(iterations=pace.iterations, order="free")
-        found = annealing.plan(problem, pace.part(1.0), seed, no_progress).placement
+        annealing = Annealing(iterations=turn.iterations, order="free")
+        found = annealing.plan(problem, turn.share(1.0), seed, no_progress).placement
         return timed(self.problem, self._fused.expand(found) if self._fused else found)
 
-    def _best_start(self, pace: _Pace, seed: int) -> Incumbent:
+    def _best_start(self, turn: Turn, seed: int) -> Incumbent:
         """The best of some searches level by level, op by op in the end: good on fast links.
 
         How good is settled soon, by the levels, and what follows makes no bad one a good one.
         """
-        starts = pace.starts(START_SECONDS_PER_OP * self.problem.op_count / START_SHARE)
+        seconds = START_SECONDS_PER_OP * self.problem.op_count / START_SHARE
+        starts = int(min(max(turn.left / seconds, 1.0), STARTS))
         found: list[Incumbent] = []
         for number in range(starts):
-            part = pace.part(START_SHARE / (starts - START_SHARE * number))
-            multilevel = Multilevel(iterations=pace.iterations)
+            part = turn.share(START_SHARE / (starts - START_SHARE * number))
+            multilevel = Multilevel(iterations=turn.iterations)
             placement = multilevel.plan(self.problem, part, seed + number, no_progress).placement
             found.append(timed(self.problem, placement))
         return min(found, key=lambda plan: plan.value)
 
-    def _shared_both_ways(
-        self, here: Placement, pace: _Pace, seed: int, price: Floats
-    ) -> Incumbent:
+    def _shared_both_ways(self, here: Placement, turn: Turn, seed: int, price: Floats) -> Incumbent:
         """What an engine fuses first, which slow links need, and op by op, if there is time."""
-        first = _Pace(pace.part(0.5), self.problem.op_count, pace.iterations is not None)
-        found = [self._shared(here, True, first, seed, price)]
-        if pace.turn.left >= LEAST_PER_OP * self.problem.op_count:
-            found.append(self._shared(here, False, pace, seed, price))
+        found = [self._shared(here, True, turn.share(0.5), seed, price)]
+        if turn.left >= LEAST_PER_OP * self.problem.op_count:
+            found.append(self._shared(here, False, turn, seed, price))
         best = min(found, key=lambda plan: plan.value)
         self.fused_first = best is found[0]
         return best
 
     def _shared(
-        self, here: Placement, fused_first: bool, pace: _Pace, seed: int, price: Floats
+        self, here: Placement, fused_first: bool, turn: Turn, seed: int, price: Floats
     ) -> Incumbent:
         """Equal branches shared out anew: those of what an engine fuses first, or op by op."""
         coarse = self._fused.project(here) if fused_first and self._fused else None
         if self._fused is None or coarse is None:
-            found = _shared_and_refined(self.problem, self._twins, here, pace, 1.0, seed, price)
+            found = _shared_and_refined(self.problem, self._twins, here, turn, 1.0, seed, price)
             return timed(self.problem, found)
         small, groups = self._fused.problem, self._fused_twins
-        coarse = _shared_and_refined(small, groups, coarse, pace, FUSED_SHARE, seed, price)
+        coarse = _shared_and_refined(small, groups, coarse, turn, FUSED_SHARE, seed, price)
         found = self._fused.expand(coarse)
-        return timed(self.problem, _refined(self.problem, found, pace, 1.0, seed, COOL))
+        return timed(self.problem, _refined(self.problem, found, turn, 1.0, seed, COOL))
 
     @cached_property
     def _fused(self) -> Coarser | None:
@@ -291,6 +292,74 @@ class Arc:
     @cached_property
     def _fused_twins(self) -> list[Twins]:
         return twins_of(self._fused.problem) if self._fused else []
+
+
+@dataclass(eq=False)
+class AnnealedArcs:
+    """The arcs of a `part`: `at` a pair of devices, if it can begin and end there."""
+
+    part: Part
+    low: Floats = field(init=False)
+    at: dict[Pair, Arc] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.low = longest_paths(self.part)
+        self.at = {
+            (source, target): Arc(self.part, source, target, float(self.low[source, target]))
+            for source, target in np.argwhere(np.isfinite(self.low)).tolist()
+        }
+        for arc in self.at.values():
+            arc.offer_simple()
+
+    def offer(self, pair: Pair, found: Incumbent) -> None:
+        self.at[pair].offer(found)
+
+    @property
+    def tried(self) -> list[Arc]:
+        return [arc for arc in self.at.values() if arc.turns and arc.plans]
+
+    def table(self, price: Floats, optimistic: bool) -> Floats:
+        """`[source, target]` seconds found, or that may yet be found; bytes cost their price."""
+        table = np.full(self.low.shape, np.inf)
+        for pair, arc in self.at.items():
+            if arc.plans:
+                table[pair] = arc.cost(arc.cheapest(price), price)
+        if optimistic:
+            best = min(self.tried, key=lambda arc: table[arc.source, arc.target], default=None)
+            for pair, arc in self.at.items():
+                if not arc.is_closed:
+                    table[pair] = self._optimistic(arc, best, table, price)
+        return table
+
+    def _optimistic(self, arc: Arc, best: Arc | None, table: Floats, price: Floats) -> float:
+        """What an arc may yet cost; `best` is the one that costs least of those tried.
+
+        As much less than that as its simple plan is, and not much more where that takes longer:
+        what is between the ends need not be where they are, but slow devices rarely do better.
+        """
+        low = arc.low + float(price.min()) * float(self.part.sub.problem.op_memory.sum())
+        cost = float(table[arc.source, arc.target])
+        if arc.turns:
+            return max(low, cost - arc.value * GAIN_PER_TURN / arc.turns)
+        if best is None or not arc.plans:
+            return low
+        least = (1 - GAIN_ELSEWHERE) * float(table[best.source, best.target])
+        ratio = arc.simple / best.simple if best.simple > 0 else 1.0
+        slower = SLOWNESS * max(arc.simple - best.simple, 0.0)
+        return min(cost, max(low, least * min(ratio, 1.0) + slower))
+
+
+def cheapest(
+    chain: Chain[AnnealedArcs], price: Floats, optimistic: bool = False
+) -> tuple[list[Arc], float]:
+    """The arcs of the shortest path with `price[device]` seconds for each byte, and its length.
+
+    Over what was found or, `optimistic`, may yet be; of infinite length if there is none.
+    """
+    path = chain.shortest(lambda arcs: arcs.table(price, optimistic))
+    if math.isinf(path.length):
+        return [], math.inf
+    return [arcs.at[pair] for arcs, pair in path.arcs], path.length
 
 
 def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
@@ -306,19 +375,19 @@ def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
 
 
 def _shared_and_refined(
-    problem: Problem, groups: list[Twins], start: Placement, pace: _Pace, share: float,
+    problem: Problem, groups: list[Twins], start: Placement, turn: Turn, share: float,
     seed: int, price: Floats,
 ) -> Placement:  # fmt: skip
     """Equal branches shared out anew, what is outside where `start` has it, without much heat."""
-    seconds = share * pace.turn.left
+    seconds = share * turn.left
     found = shared_start(problem, groups, start.device, seconds, seed, price)
-    return _refined(problem, found, pace, share, seed, COOL)
+    return _refined(problem, found, turn, share, seed, COOL)
 
 
 def _refined(
-    problem: Problem, start: Placement, pace: _Pace, share: float, seed: int, warmth: float
+    problem: Problem, start: Placement, turn: Turn, share: float, seed: int, warmth: float
 ) -> Placement:
     per_op = refining.makespan_per_op(problem, start)
     hot = COLDEST * warmth ** np.random.default_rng(seed).random() * per_op
-    limit = math.inf if pace.iterations is None else pace.iterations
-    return refining.refined(problem, start, pace.part(share), limit, seed, no_progress, hot)[0]
+    limit = math.inf if turn.iterations is None else turn.iterations
+    return refining.refined(problem, start, turn.share(share), limit, seed, no_progress, hot)[0]

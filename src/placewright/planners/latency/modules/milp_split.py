@@ -1,4 +1,4 @@
-"""The planner `milp-split`: DiviML's MILP-SPLIT (Ghannane and Abdelfattah 2023, §IV-B)."""
+"""MILP-SPLIT: the planner `milp-split` (Ghannane and Abdelfattah 2023, DiviML, §IV-B)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,28 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from placewright.analysis.modules import MOST_CHANNELS, Modules, split_modules
+from placewright.analysis.modules import Modules, asked_channels, ever_smaller, split_modules
 from placewright.analysis.parts import parts_of
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.planners.base import LatencyPlanner, Proposal, no_room, positive_number
+from placewright.planners.base import (
+    LatencyPlanner,
+    Proposal,
+    no_room,
+    positive_number,
+    whole_number,
+)
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
 from placewright.planners.latency.exact.outline import DEFAULT_SECONDS
 from placewright.planners.latency.exact.parallel import Solvers
-from placewright.planners.latency.exact.split_bound import channel_bounds
-from placewright.planners.latency.exact.split_channels import polished, searched, solve_in_order
-from placewright.planners.latency.exact.split_exact import Chain
 from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.modules.arcs_exact import ExactArcs, ExactChain
+from placewright.planners.latency.modules.chain import chain_of
+from placewright.planners.latency.modules.channel_bound import channel_bounds
+from placewright.planners.latency.modules.channels import polished, searched, solve_in_order
 from placewright.planners.latency.search.state import State
 from placewright.problem import Problem
 from placewright.solvers.bound_callback import BoundReporter
@@ -53,13 +60,14 @@ ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
 class MilpSplit(LatencyPlanner):
     """Solve modules exactly and put their schedules together.
 
-    With one channel (`split_exact`) the plan is optimal if every module was solved to the end and
+    With one channel (`chain`) the plan is optimal if every module was solved to the end and
     memory does not bind; its bound holds in any case, for a module alone has all the memory.
-    With more (`split_channels`) modules are solved in order and then placed anew two at a time;
-    what is proved comes from `split_bound`. It begins with the best of the budget's start, HEFT and
-    simpler rules, so there is a plan even if no module was solved in time, or the modules together
-    overflow a device. Time that is left then goes to windows of the plan as of planner `lns`,
-    unless there is a start and one core: then it is one of several that work on the same plan.
+    With more (`channels`) modules are solved in order and then placed anew two at a time;
+    what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
+    and simpler rules, so there is a plan even if no module was solved in time, or the modules
+    together overflow a device. Time that is left then goes to windows of the plan as of planner
+    `lns`, unless there is a start and one core: then it is one of several that work on the same
+    plan.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
@@ -82,30 +90,23 @@ class MilpSplit(LatencyPlanner):
         processes: str = "",
         ray: str = "",
     ) -> None:
-        if channels not in ("auto", *(str(n) for n in range(1, MOST_CHANNELS + 1))):
-            raise OptionError(
-                f"planner 'milp-split': channels is '{channels}'; give auto or 1 to {MOST_CHANNELS}"
-            )
+        self.channels = asked_channels(self.name, channels)
         if solver not in MODULE_SOLVERS:
             raise OptionError(
-                f"planner 'milp-split': solver is '{solver}'; choose {', '.join(MODULE_SOLVERS)}"
+                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(MODULE_SOLVERS)}"
             )
-        self.channels = int(channels) if channels != "auto" else None
-        self.max_ops = _count("max_ops", max_ops)
+        self.max_ops = self._count("max_ops", max_ops)
         self.solver = solver
-        self.nodes = _count("nodes", nodes)
-        self.module_seconds = (
-            positive_number(self.name, "module_seconds", module_seconds)
-            if module_seconds
-            else MODULE_SECONDS
-        )
-        self.processes = _count("processes", processes)
+        self.nodes = self._count("nodes", nodes)
+        seconds = module_seconds or MODULE_SECONDS
+        self.module_seconds = positive_number(self.name, "module_seconds", seconds)
+        self.processes = self._count("processes", processes)
         self.ray = ray
 
     def supports(self, problem: Problem) -> str | None:
         if problem.op_count <= LARGEST_MODULE:
             return None
-        largest = _largest(self.modules(problem, Budget(SPLIT_SECONDS)))
+        largest = self.modules(problem, Budget(SPLIT_SECONDS)).largest
         if largest <= LARGEST_MODULE:
             return None
         return (
@@ -115,19 +116,12 @@ class MilpSplit(LatencyPlanner):
 
     def modules(self, problem: Problem, limit: Budget | None = None) -> Modules:
         """The modules that are solved one by one; no more channels are tried after the limit."""
-        if self.channels is not None:
-            return self._split(problem, self.channels)
-        fewest: Modules | None = None
-        for channels in range(1, MOST_CHANNELS + 1):
-            modules = self._split(problem, channels)
-            if _largest(modules) <= SOLVABLE_OPS:
-                return modules
-            if fewest is None or _largest(modules) < _largest(fewest):
-                fewest = modules
+        found = []
+        for modules in ever_smaller(problem, self.channels, self._joined_ops, SOLVABLE_OPS):
+            found.append(modules)
             if limit is not None and limit.left <= 0:
                 break
-        assert fewest is not None
-        return fewest
+        return min(found, key=lambda modules: modules.largest)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
@@ -155,11 +149,12 @@ class MilpSplit(LatencyPlanner):
 
         return ray_pool(self.ray, self.processes)
 
-    # -- modules ---------------------------------------------------------------------------------
+    def _joined_ops(self, channels: int) -> int | None:
+        """Up to how many ops neighbouring modules are joined."""
+        return self.max_ops or (JOINED_OPS if channels > 1 else None)
 
-    def _split(self, problem: Problem, channels: int) -> Modules:
-        joined = self.max_ops or (JOINED_OPS if channels > 1 else None)
-        return split_modules(problem, channels, joined)
+    def _count(self, option: str, text: str) -> int | None:
+        return whole_number(self.name, option, text) if text else None
 
 
 class _Search:
@@ -195,7 +190,7 @@ class _Search:
 
     def _one_channel(self, may_search: bool) -> None:
         """The chain; if that is hard, first quickly, then a better plan, which cuts off more."""
-        chain = Chain(self.problem, parts_of(self.modules), self.solvers)
+        chain = ExactChain(chain_of(self.modules, ExactArcs), self.solvers)
         self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
         if may_search:
             self._search_between_turns(chain)
@@ -203,7 +198,7 @@ class _Search:
             self._improve(polished, self.modules, self._part(POLISH_SHARE))
             self._chain(chain, self.limit)
 
-    def _search_between_turns(self, chain: Chain) -> None:
+    def _search_between_turns(self, chain: ExactChain) -> None:
         """Windows anywhere, on all cores: that gains more than modules one after another."""
         turns = BOUND_TURN + 1
         while not (chain.is_finished or self._is_proved() or self.limit.left <= 0):
@@ -224,9 +219,9 @@ class _Search:
     def _part(self, share: float) -> Budget:
         return self.limit.part(self.limit.left * share)
 
-    def _chain(self, chain: Chain, limit: Budget, turns: float = math.inf) -> None:
+    def _chain(self, chain: ExactChain, limit: Budget, turns: float = math.inf) -> None:
         if self.best is not None:
-            chain.learn(self.best.placement)
+            chain.chain.learn(self.best.placement)
         try:
             for done in chain.steps(limit, turns):
                 self.on_progress("modules solved", done)
@@ -234,10 +229,9 @@ class _Search:
         finally:
             self._take(chain)
 
-    def _take(self, chain: Chain) -> None:
-        result = chain.result()
-        self._prove(result.lower_bound)
-        self._offer(result.placement)
+    def _take(self, chain: ExactChain) -> None:
+        self._prove(chain.chain.lower_bound())
+        self._offer(chain.placement())
 
     def _improve(self, improve: Callable[..., Iterator[State]], *given: Any) -> None:
         if self.best is None or self._is_proved() or self.limit.left <= 0:
@@ -275,7 +269,7 @@ def is_chain(problem: Problem) -> bool:
     """Whether it falls apart into several modules of one channel that can be solved.
 
     And every device could hold all of it. Then what is found and proved of the modules holds for
-    the whole (`split_exact`). O(V + E).
+    the whole (`chain`). O(V + E).
     """
     if problem.op_memory.sum() > problem.device_memory.min():
         return False
@@ -287,28 +281,12 @@ def _known(problem: Problem, start: Placement | None) -> float:
     return timed(problem, start).value if start is not None else math.inf
 
 
-def _largest(modules: Modules) -> int:
-    return int(np.bincount(modules.op_module).max())
-
-
-def _count(option: str, text: str) -> int | None:
-    if not text:
-        return None
-    if not (text.isdecimal() and int(text) > 0):
-        raise OptionError(
-            f"planner 'milp-split': {option} is '{text}'; give a whole number above 0"
-        )
-    return int(text)
-
-
 def _overfull(problem: Problem, placement: Placement) -> tuple[int, Floats] | None:
     """The largest free unit on a device that has too much, and what is free everywhere."""
-    free = problem.device_memory - np.bincount(
-        placement.device, problem.op_memory, problem.device_count
-    )
+    unit_device = problem.unit_device(placement.device)
+    free = problem.free_memory(unit_device)
     over = np.flatnonzero(free < 0)
     if not len(over):
         return None
-    unit_device = problem.unit_device(placement.device)
     movable = (unit_device == over[0]) & (problem.unit_pinned < 0)
     return int(np.where(movable, problem.unit_memory, -1.0).argmax()), free
