@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from placewright.analysis.devices import alike, restricted
 from placewright.graph import Floats, Ints
-
-if TYPE_CHECKING:
-    from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 
+@once_per_problem
 def kinds(problem: Problem) -> tuple[Ints, Ints]:
-    """`analysis.devices.alike`, cached on the problem: it looks at all times of all devices."""
-    cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
-    if cached is None:
-        cached = problem.__dict__["_kinds"] = alike(problem)
-    return cached
+    """`analysis.devices.alike`, once: it looks at all times of all devices."""
+    return alike(problem)
 
 
 def one_of_each(problem: Problem) -> tuple[Problem, Floats]:
