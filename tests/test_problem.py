@@ -16,7 +16,7 @@ from placewright.errors import GraphError, InfeasibleError, OptionError
 from placewright.formats.problems import problem_document, read_problem
 from placewright.formats.schema import ProblemEntry
 from placewright.options import Options, chosen_options
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 from tests.builders import small
 from tests.strategies import problems
 
@@ -366,3 +366,16 @@ def test_a_problem_stays_read_only_in_a_worker_process(problem):
             if isinstance(array, np.ndarray):
                 assert not array.flags.writeable, name
     assert (copy.op_time == problem.op_time).all()
+
+
+def test_what_is_made_once_per_problem_is_made_once_and_not_sent_along():
+    made = []
+
+    @once_per_problem
+    def count(problem):
+        made.append(problem)
+        return len(made)
+
+    one, other = small(), small()
+    assert [count(one), count(one), count(other)] == [1, 1, 2]
+    assert count(pickle.loads(pickle.dumps(one))) == 3

@@ -30,7 +30,11 @@ from placewright.stored import Stored
 WHOLE_MEMORY = "whole_memory"
 """The attribute of a training graph whose parameter bytes have gradients and all else in them."""
 
-DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4")
+ITEM_BYTES: Mapping[str, float] = {
+    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0,
+    "int4": 0.5,
+}  # fmt: skip
+DTYPES = tuple(ITEM_BYTES)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
@@ -299,6 +303,25 @@ _OP_FLOATS = (
 )
 _FLOAT_COLUMNS = (*_OP_FLOATS, "tensor_bytes")
 _OP_COLUMNS = (*_NAME_COLUMNS, *_OP_FLOATS, "is_backward", "forward_twin", "colocation")
+
+
+def merged(sets: Iterable[Iterable[str]]) -> dict[str, str]:
+    """`op → group` for ops that must share a device; sets that overlap become one group.
+
+    An op that is in no set with another has no group.
+    """
+    parent: dict[str, str] = {}
+
+    def root(op: str) -> str:
+        while (above := parent.setdefault(op, op)) != op:
+            op = parent[op] = parent[above]
+        return op
+
+    for first, *others in filter(None, map(tuple, sets)):
+        for other in others:
+            one, two = root(first), root(other)
+            parent[two] = one
+    return {op: root(op) for op in parent}
 
 
 def topological_order(

@@ -5,10 +5,10 @@ Seconds and bytes. Index order is stated by each name: ``op_time[op, device]``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any, Literal, get_args
+from functools import cached_property, wraps
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from placewright.options import Options
 from placewright.units import format_bytes
 
 Staging = Literal["direct", "host"]
+T = TypeVar("T")
 
 DEFAULT_OPTIONS = Options()
 ROUNDING = 1e-12  # relative: more than sums of bytes are rounded by
@@ -116,6 +117,15 @@ class Problem(ReadOnly):
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what `once_per_problem` keeps: another process makes that for itself."""
+        return {name: value for name, value in vars(self).items() if name != "_kept"}
+
+    @cached_property
+    def _kept(self) -> dict[Callable[..., Any], Any]:
+        """What functions made of the problem, by function (see `once_per_problem`)."""
+        return {}
 
     @property
     def op_count(self) -> int:
@@ -315,6 +325,22 @@ _ARRAYS: Mapping[str, Any] = {
     "batch_sizes": np.int32,
     "batch_time": np.float64,
 }
+
+
+def once_per_problem(function: Callable[[Problem], T]) -> Callable[[Problem], T]:
+    """`function` with its result kept for as long as the problem is.
+
+    For what several modules ask of a problem that knows nothing of them.
+    """
+
+    @wraps(function)
+    def kept(problem: Problem) -> T:
+        results = problem._kept
+        if function not in results:
+            results[function] = function(problem)
+        return results[function]  # type: ignore[no-any-return]
+
+    return kept
 
 
 def _check(problem: Problem) -> None:

@@ -20,6 +20,7 @@ from placewright.errors import (
     PlacewrightError,
     PlacewrightWarning,
 )
+from placewright.formats import files
 from placewright.graph import Graph
 from placewright.importers import load
 from placewright.importers.onnx.branches import take_branches
@@ -1207,3 +1208,10 @@ def test_without_onnx_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingExtraError, match=r"placewright\[onnx\]"):
         read_onnx(path)
+
+
+def test_a_file_is_read_once(saved, monkeypatch):
+    read_bytes, times = files.read_bytes, []
+    monkeypatch.setattr(files, "read_bytes", lambda path: times.append(path) or read_bytes(path))
+    load(saved([node("Relu", "x", "y")]))
+    assert len(times) == 1

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from placewright.costs.clusters import load_cluster
 from placewright.errors import OptionError
-from placewright.graph import Graph, GraphBuilder
+from placewright.graph import ITEM_BYTES, Graph, GraphBuilder
 from placewright.importers import zoo
 from placewright.importers.zoo import blocks
 from placewright.importers.zoo.diviml_times import A100, BATCHES, CPU, T4
@@ -51,7 +51,7 @@ def test_every_model_builds_with_the_parameters_its_entry_states(name: str) -> N
     graph = zoo.build(name)
     assert graph.name == name
     assert graph.attributes["parameters"] == BY_NAME[name].parameter_count
-    item = blocks.ITEM_BYTES[graph.attributes["dtype"]]
+    item = ITEM_BYTES[graph.attributes["dtype"]]
     assert graph.op_parameter_bytes.sum() == pytest.approx(item * BY_NAME[name].parameter_count)
 
 

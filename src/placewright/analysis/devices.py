@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 T = TypeVar("T")
 
@@ -129,19 +129,16 @@ def _channels(problem: Problem, devices: Ints) -> tuple[NDArray[np.int64], Ints,
     return offsets, channels.astype(np.int32), names
 
 
+@once_per_problem
 def kinds(problem: Problem) -> tuple[Ints, Ints]:
     """`(first, class_of)`: per class of alike devices its first, and `[device]` its class.
 
-    A device that an op is pinned to is like no other. Cached on the problem, for this looks at all
-    times of all devices.
+    A device that an op is pinned to is like no other. It looks at all times of all devices.
 
     >>> first, class_of = kinds(problem)     # doctest: +SKIP
     >>> np.bincount(class_of)                # doctest: +SKIP
     array([600, 400])
     """
-    cached: tuple[Ints, Ints] | None = problem.__dict__.get("_kinds")
-    if cached is not None:
-        return cached
     keys: dict[tuple[bytes, float, int], int] = {}
     pinned = np.isin(np.arange(problem.device_count), problem.op_pinned)
     class_of = np.empty(problem.device_count, dtype=np.int32)
@@ -158,8 +155,7 @@ def kinds(problem: Problem) -> tuple[Ints, Ints]:
                 keys[key] = len(first)
                 first.append(device)
             class_of[device] = keys[key]
-    found = problem.__dict__["_kinds"] = np.array(first, dtype=np.int32), class_of
-    return found
+    return np.array(first, dtype=np.int32), class_of
 
 
 def one_of_each(problem: Problem) -> tuple[Problem, Floats]:

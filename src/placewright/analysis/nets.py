@@ -16,7 +16,7 @@ import numpy as np
 from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.kernels.throughput.arrays import PipelineArrays, nets_of_pieces
 from placewright.kernels.throughput.loads import Loads, loads_of
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 LOADS = ("sum", "overlap", "duplex")
 Pairs = tuple[tuple[int, int], ...]
@@ -136,11 +136,9 @@ class Pipeline:
         )
 
 
+@once_per_problem
 def pipeline_of(problem: Problem) -> Pipeline:
-    """The units and nets of a problem; cached on the problem."""
-    cached: Pipeline | None = problem.__dict__.get("_pipeline")
-    if cached is not None:
-        return cached
+    """The units and nets of a problem."""
     gpipe = problem.options.schedule == "gpipe"
     backward = problem.is_backward if gpipe else np.zeros(problem.op_count, dtype=bool)
     allowed = problem.unit_allowed
@@ -148,15 +146,13 @@ def pipeline_of(problem: Problem) -> Pipeline:
     for way in range(len(time)):
         ops = np.flatnonzero(backward == bool(way))
         np.add.at(time[way], problem.op_unit[ops], problem.op_time[ops])
-    made = Pipeline(
+    return Pipeline(
         problem,
         frozen(np.where(allowed, time, 0.0), np.float64),
         frozen(allowed, np.bool_),
         problem.unit_memory,
         _merged(_tensor_nets(problem, backward)),
     )
-    problem.__dict__["_pipeline"] = made
-    return made
 
 
 def _tensor_nets(problem: Problem, backward: Flags) -> Iterator[Net]:

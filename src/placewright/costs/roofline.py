@@ -13,7 +13,7 @@ from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
 from placewright.errors import ClusterError, OptionError
-from placewright.graph import WHOLE_MEMORY, Floats, Graph, Ints
+from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
 from placewright.problem import Problem
 
@@ -21,10 +21,6 @@ Optimizer = Literal["sgd", "momentum", "adam"]
 
 _STATE_COPIES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 """What an optimizer keeps per parameter, in fp32 or wider."""
-
-_ITEM_BYTES: Mapping[str, float] = {
-    "fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1, "int4": 0.5,
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -141,7 +137,7 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
 def _optimizer_state(graph: Graph, optimizer: str) -> Floats:
     """`[op]` bytes of optimizer state; the op's type is taken for that of its parameters."""
     copies = _STATE_COPIES[optimizer]
-    item = np.array([_ITEM_BYTES[dtype] for dtype in graph.op_dtypes])
+    item = np.array([ITEM_BYTES[dtype] for dtype in graph.op_dtypes])
     numbers = np.where((item < 4) & (copies > 0), copies + 1, copies)
     state: Floats = graph.op_parameter_bytes / item * numbers * np.maximum(item, 4.0)
     return state

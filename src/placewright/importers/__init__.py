@@ -88,11 +88,11 @@ def _load_file(path: Path, query: str) -> Imported:
     if kind == "pt2":
         from placewright.importers.torch.sources import read_pt2
 
-        return Imported(read_pt2(path), source=str(path))
+        return Imported(read_pt2(path, content=content), source=str(path))
     from placewright.importers.onnx.dimensions import read_sizes
     from placewright.importers.onnx.model import read_onnx
 
-    graph = read_onnx(path, dimensions=read_sizes(query, path))
+    graph = read_onnx(path, dimensions=read_sizes(query, path), content=content)
     return Imported(graph, source=f"{path}?{query}" if query else str(path))
 
 

@@ -22,6 +22,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
+from platformdirs import user_cache_path
+
 from placewright import planners
 from placewright.bounds import lower_bound
 from placewright.budget import Progress
@@ -199,4 +201,4 @@ def _folder() -> Path:
     beside = Path(__file__).parents[1] / "kernels" / "__pycache__"
     if os.access(beside if beside.exists() else beside.parent, os.W_OK):
         return beside
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "placewright"
+    return user_cache_path("placewright")

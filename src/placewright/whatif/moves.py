@@ -20,7 +20,7 @@ from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import time_sequence
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 from placewright.simulate.latency import schedule_placement
 
 Units = NDArray[np.int64]
@@ -231,15 +231,11 @@ def _doubling(most: int) -> Iterator[int]:
 # -- sets of units ---------------------------------------------------------------------------
 
 
+@once_per_problem
 def unit_order(problem: Problem) -> Units:
     """Units by the place of their first op in a depth-first topological order."""
-    cached = problem.__dict__.get("_unit_order")
-    if cached is None:
-        units, first = np.unique(problem.op_unit[cpd_topo(problem)], return_index=True)
-        cached = units[np.argsort(first)].astype(np.int64)
-        problem.__dict__["_unit_order"] = cached
-    order: Units = cached
-    return order
+    units, first = np.unique(problem.op_unit[cpd_topo(problem)], return_index=True)
+    return units[np.argsort(first)].astype(np.int64)
 
 
 def unit_sets(problem: Problem) -> list[Units]:

@@ -113,7 +113,7 @@ def _varint(stream: BinaryIO) -> int | None:
     return None
 
 
-def load_model(path: str | Path) -> ModelProto:
+def load_model(path: str | Path, content: bytes | None = None) -> ModelProto:
     """The model in `path`, its external data checked and the values of its weights let go.
 
     Raises FormatError if the file is no ONNX model, is cut short, or refers to external data
@@ -125,7 +125,7 @@ def load_model(path: str | Path) -> ModelProto:
         raise MissingExtraError("onnx", "importing an ONNX model") from None
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped,unused-ignore]
 
-    content = files.read_bytes(path)
+    content = files.read_bytes(path) if content is None else content
     model = onnx.ModelProto()
     try:
         model.ParseFromString(content)

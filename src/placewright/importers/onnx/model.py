@@ -18,11 +18,12 @@ from __future__ import annotations
 import ast
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placewright.errors import FormatError, GraphError, OptionError, PlacewrightWarning
-from placewright.graph import Graph, GraphBuilder
+from placewright.graph import Graph, GraphBuilder, merged
 from placewright.importers.onnx.branches import take_branches
 from placewright.importers.onnx.dimensions import (
     Dimension,
@@ -44,7 +45,11 @@ __all__ = ["is_onnx", "read_onnx"]
 
 
 def read_onnx(
-    path: str | Path, *, batch: int | None = None, dimensions: Mapping[str, int] | None = None
+    path: str | Path,
+    *,
+    batch: int | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    content: bytes | None = None,
 ) -> Graph:
     """The graph of the ONNX model in `path`.
 
@@ -53,7 +58,8 @@ def read_onnx(
     `batch` if they are the batch, that is, stand on axis 0 of an input (if some names on axis 0
     speak of a batch, only these); else 1. The sizes taken are in
     ``graph.attributes["dimensions"]``; operators without a FLOP formula, of which only the bytes
-    are counted, in ``graph.attributes["uncounted"]``.
+    are counted, in ``graph.attributes["uncounted"]``. `content` is what the file holds, where it
+    has been read already.
 
     What had to be assumed about the model is told by PlacewrightWarning: dimensions without a
     size, an If whose branch is not known, how often a Loop runs.
@@ -68,7 +74,7 @@ def read_onnx(
     {'batch_size': 8}
     """
     try:
-        graph, remarks = _read(path, batch, dict(dimensions or {}))
+        graph, remarks = _read(path, batch, dict(dimensions or {}), content)
     except (FormatError, GraphError, OptionError) as error:
         if str(error).isprintable():
             raise
@@ -78,11 +84,13 @@ def read_onnx(
     return graph
 
 
-def _read(path: str | Path, batch: int | None, given: Mapping[str, int]) -> tuple[Graph, list[str]]:
+def _read(
+    path: str | Path, batch: int | None, given: Mapping[str, int], content: bytes | None
+) -> tuple[Graph, list[str]]:
     """The graph, and what had to be assumed about it."""
     for name, size in given.items():
         check_size(size, f"dimension '{name}'", path)
-    model = _inline(load_model(path), path)
+    model = _inline(load_model(path, content), path)
     _check_nodes(model, path)
     _check_names(model.graph, set(), path)
     inputs = real_inputs(model.graph)
@@ -154,19 +162,11 @@ def _check_functions(model: ModelProto, path: str | Path) -> None:
         }
         for function in model.functions
     }
-    settled: set[tuple[str, str]] = set()
-    while True:
-        ready = {
-            name
-            for name, called in calls.items()
-            if name not in settled and not (called & calls.keys()) - settled
-        }
-        if not ready:
-            break
-        settled |= ready
-    if len(settled) < len(calls):
-        name = next(name for _, name in calls.keys() - settled)
-        raise GraphError(f"{path}: function '{name}' calls itself; a model must be a DAG")
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        _, name = error.args[1][0]
+        raise GraphError(f"{path}: function '{name}' calls itself; a model must be a DAG") from None
 
 
 def _all_nodes(nodes: object) -> Iterator[NodeProto]:
@@ -330,26 +330,13 @@ def _parameters(ops: Mapping[str, Op]) -> dict[str, float]:
 
 
 def _colocation(ops: Mapping[str, Op]) -> dict[str, str]:
-    """The group of each op that shares a weight with another, named by its first op."""
-    leader: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while leader.setdefault(name, name) != name:
-            leader[name] = leader[leader[name]]
-            name = leader[name]
-        return name
-
-    first: dict[str, str] = {}
-    shared = set()
+    """The group of each op that shares a weight with another."""
+    readers: dict[str, list[str]] = {}
     for name, op in ops.items():
         for key, constant in op.constants.items():
-            if constant.is_copied or key in op.copied:
-                continue
-            owner = first.setdefault(key, name)
-            if owner != name:
-                shared |= {owner, name}
-                leader[find(name)] = find(owner)
-    return {name: find(name) for name in shared}
+            if not (constant.is_copied or key in op.copied):
+                readers.setdefault(key, []).append(name)
+    return merged(readers.values())
 
 
 def _connect(

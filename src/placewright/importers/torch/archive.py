@@ -53,18 +53,23 @@ _ARITHMETIC = {
 }
 
 
-def read_pt2(path: str | Path, *, shared: Shared = "colocate") -> Graph:
-    """The `Graph` of a saved inference program; its name is the file's. FormatError, GraphError."""
-    program = load_pt2(path)
+def read_pt2(
+    path: str | Path, *, shared: Shared = "colocate", content: bytes | None = None
+) -> Graph:
+    """The `Graph` of a saved inference program; its name is the file's. FormatError, GraphError.
+
+    `content` is what the file holds, where it has been read already.
+    """
+    program = load_pt2(path, content)
     return torch_export.graph_from_program(program, Path(path).stem, shared=shared)
 
 
-def load_pt2(path: str | Path) -> ExportedProgram:
+def load_pt2(path: str | Path, content: bytes | None = None) -> ExportedProgram:
     """The program in a ``.pt2`` file, functional; FormatError if it is none, or none to trust."""
     import_torch("reading a .pt2 file")
     import torch
 
-    content = files.read_bytes(path)
+    content = files.read_bytes(path) if content is None else content
     with _explained(path):
         _check_archive(content, path)
         with _quiet(), torch.no_grad():

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from placewright.errors import GraphError
-from placewright.graph import Graph, GraphBuilder
+from placewright.graph import Graph, GraphBuilder, merged
 from placewright.importers.torch import costs as torch_costs
 
 if TYPE_CHECKING:
@@ -226,24 +226,10 @@ def _resident(uses: Mapping[Any, _Use], shared: Shared) -> dict[str, float]:
 
 
 def _groups(program: Program, uses: Mapping[Any, _Use], shared: Shared) -> dict[str, str]:
-    """`op → group` for the ops that must share a device; overlapping sets become one."""
-    parent: dict[str, str] = {}
-
-    def root(op: str) -> str:
-        while (above := parent.setdefault(op, op)) != op:
-            op = parent[op] = parent[above]
-        return op
-
-    def join(ops: list[str]) -> None:
-        for op in ops[1:]:
-            first, other = root(ops[0]), root(op)
-            parent[other] = first
-
+    """`op → group` for the ops that must share a device."""
+    sets: list[Iterable[str]] = []
     for use in uses.values():
-        for readers in use.holders.values():
-            join(readers)
+        sets += use.holders.values()
         if shared == "colocate":
-            join(list(use.holders))
-    for ops in program.together:
-        join(list(ops))
-    return {op: root(op) for op in parent}
+            sets.append(use.holders)
+    return merged([*sets, *program.together])

@@ -36,8 +36,7 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.graph import Graph, GraphBuilder
-from placewright.importers.zoo.blocks import ITEM_BYTES
+from placewright.graph import ITEM_BYTES, Graph, GraphBuilder
 
 _OUTPUT, _INPUTS, _NOTHING = "output", "inputs", "nothing"
 

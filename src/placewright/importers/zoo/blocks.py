@@ -28,12 +28,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from placewright.errors import OptionError
-from placewright.graph import Graph, GraphBuilder
-
-ITEM_BYTES = {
-    "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0,
-    "int4": 0.5,
-}  # fmt: skip
+from placewright.graph import ITEM_BYTES, Graph, GraphBuilder
 
 MAX_OPS = 500_000
 """No spec makes more ops than this: a slip of the pen must not fill the machine's memory."""

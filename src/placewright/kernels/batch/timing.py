@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 
 class Batches(NamedTuple):
@@ -43,25 +43,22 @@ class Scratch(NamedTuple):
     arrival: Any  # [source, target]
 
 
+@once_per_problem
 def batches_of(problem: Problem) -> Batches:
-    """The arrays of a problem with objective ``batch-throughput``; cached on the problem."""
-    cached = problem.__dict__.get("_kernel_batches")
-    if cached is None:
-        chunk = gcd(problem.options.batch, *problem.batch_sizes.tolist())
-        time = _count_times(problem, chunk)
-        edges = problem.op_inputs[1]
-        cached = Batches(
-            chunk,
-            time,
-            _allowed_counts(problem, time),
-            problem.op_unit,
-            problem.unit_memory,
-            problem.options.contention != "none",
-            problem.edge_producer[edges],
-            _apart_times(problem, edges),
-        )
-        problem.__dict__["_kernel_batches"] = cached
-    return cached
+    """The arrays of a problem with objective ``batch-throughput``."""
+    chunk = gcd(problem.options.batch, *problem.batch_sizes.tolist())
+    time = _count_times(problem, chunk)
+    edges = problem.op_inputs[1]
+    return Batches(
+        chunk,
+        time,
+        _allowed_counts(problem, time),
+        problem.op_unit,
+        problem.unit_memory,
+        problem.options.contention != "none",
+        problem.edge_producer[edges],
+        _apart_times(problem, edges),
+    )
 
 
 def scratch_of(problem: Problem, channel_count: int) -> Scratch:

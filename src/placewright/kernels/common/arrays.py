@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from placewright.graph import Floats, Ints
 from placewright.kernels.compiled import inlined
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 Wide = NDArray[np.int64]
 NOT_SENT = -1.0
@@ -43,37 +43,34 @@ class Arrays(NamedTuple):
     device_memory: Floats | None  # None where memory is no matter (see `arrays_with_memory`)
 
 
+@once_per_problem
 def arrays_of(problem: Problem) -> Arrays:
-    """The problem's arrays, with the channels of its contention option; cached on the problem."""
-    cached = problem.__dict__.get("_kernel_arrays")
-    if cached is None:
-        input_offsets, inputs = problem.op_inputs
-        output_offsets, outputs = problem.op_outputs
-        channel_offsets, channels, channel_names = problem.active_channels
-        cached = Arrays(
-            problem.op_time,
-            problem.tensor_bytes,
-            problem.consumer_offsets,
-            problem.consumers,
-            problem.edge_tensor,
-            problem.edge_producer,
-            np.stack([problem.edge_producer, problem.consumers, _shared_tensor(problem)], axis=1),
-            problem.tensor_bytes[problem.edge_tensor],
-            input_offsets,
-            inputs,
-            output_offsets,
-            outputs,
-            problem.link_latency,
-            problem.link_seconds_per_byte,
-            channel_offsets,
-            channels,
-            len(channel_names),
-            problem.options.transfer_unit == "tensor",
-            problem.op_memory,
-            None,
-        )
-        problem.__dict__["_kernel_arrays"] = cached
-    return cached
+    """The problem's arrays, with the channels of its contention option."""
+    input_offsets, inputs = problem.op_inputs
+    output_offsets, outputs = problem.op_outputs
+    channel_offsets, channels, channel_names = problem.active_channels
+    return Arrays(
+        problem.op_time,
+        problem.tensor_bytes,
+        problem.consumer_offsets,
+        problem.consumers,
+        problem.edge_tensor,
+        problem.edge_producer,
+        np.stack([problem.edge_producer, problem.consumers, _shared_tensor(problem)], axis=1),
+        problem.tensor_bytes[problem.edge_tensor],
+        input_offsets,
+        inputs,
+        output_offsets,
+        outputs,
+        problem.link_latency,
+        problem.link_seconds_per_byte,
+        channel_offsets,
+        channels,
+        len(channel_names),
+        problem.options.transfer_unit == "tensor",
+        problem.op_memory,
+        None,
+    )
 
 
 def arrays_with_memory(problem: Problem) -> Arrays:

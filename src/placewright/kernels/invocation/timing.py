@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 Whole = NDArray[np.signedinteger[Any]]
 
@@ -59,38 +59,35 @@ class Work(NamedTuple):
     queue: Any  # [node]
 
 
+@once_per_problem
 def network_of(problem: Problem) -> Network:
-    """The problem's arrays; cached on the problem."""
-    cached: Network | None = problem.__dict__.get("_invocation_network")
-    if cached is None:
-        input_offsets, edges = problem.op_inputs
-        output_offsets, outputs = problem.op_outputs
-        unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
-        units = np.arange(problem.unit_count + 1)
-        cached = Network(
-            problem.op_time,
-            problem.op_memory,
-            problem.is_backward.astype(np.int64),
-            problem.op_unit,
-            np.searchsorted(problem.op_unit[unit_ops], units),
-            unit_ops,
-            problem.unit_allowed.copy(),
-            problem.tensor_producer,
-            problem.tensor_bytes,
-            problem.consumer_offsets,
-            problem.consumers,
-            input_offsets,
-            problem.edge_tensor[edges],
-            output_offsets,
-            outputs,
-            problem.host_latency,
-            problem.host_seconds_per_byte,
-            problem.is_cpu,
-            problem.device_memory,
-            problem.options.subgraphs,
-        )
-        problem.__dict__["_invocation_network"] = cached
-    return cached
+    """The problem's arrays."""
+    input_offsets, edges = problem.op_inputs
+    output_offsets, outputs = problem.op_outputs
+    unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
+    units = np.arange(problem.unit_count + 1)
+    return Network(
+        problem.op_time,
+        problem.op_memory,
+        problem.is_backward.astype(np.int64),
+        problem.op_unit,
+        np.searchsorted(problem.op_unit[unit_ops], units),
+        unit_ops,
+        problem.unit_allowed.copy(),
+        problem.tensor_producer,
+        problem.tensor_bytes,
+        problem.consumer_offsets,
+        problem.consumers,
+        input_offsets,
+        problem.edge_tensor[edges],
+        output_offsets,
+        outputs,
+        problem.host_latency,
+        problem.host_seconds_per_byte,
+        problem.is_cpu,
+        problem.device_memory,
+        problem.options.subgraphs,
+    )
 
 
 def equal_accelerators(problem: Problem) -> list[list[int]]:
