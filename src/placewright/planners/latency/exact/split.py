@@ -17,8 +17,8 @@ from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room, positive_number
+from placewright.planners.exact import DEFAULT_SECONDS
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
-from placewright.planners.latency.exact.outline import DEFAULT_SECONDS
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.exact.split_bound import channel_bounds
 from placewright.planners.latency.exact.split_channels import polished, searched, solve_in_order

@@ -16,13 +16,13 @@ from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import QUICK_TURNS, Job, overfull
 from placewright.planners.latency.exact.parallel import Solvers
+from placewright.planners.latency.search.neighbourhood import Neighbourhood
+from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
-from placewright.planners.latency.search.window import Window
-from placewright.planners.latency.search.windows import Search
 from placewright.problem import Problem
 
 GAIN = 1e-4  # relative; less is not worth another round
-WINDOW_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
+NEIGHBOURHOOD_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
 MOST_ROUNDS = 2
 ROUND = 4  # windows of each thread between two looks at what was found
 
@@ -85,16 +85,14 @@ def polished(
 def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
     free = np.zeros(best.problem.unit_count, dtype=np.bool_)
     free[best.problem.op_unit[ops]] = True
-    window = Window(best, free)
+    window = Neighbourhood(best, free)
     model = window.model()
     if model is None:
         return best
-    answer = model.solve(Effort(max(limit.left, 0.0), WINDOW_UNITS, level=0, seed=seed))
-    if answer.interrupted:
-        raise KeyboardInterrupt
-    if answer.times is None:
+    answer = model.solve(Effort(max(limit.left, 0.0), NEIGHBOURHOOD_UNITS, level=0, seed=seed))
+    if answer.values is None:
         return best
-    found = window.put_back(answer.times)
+    found = window.put_back(answer.values)
     if found.value >= best.value or overfull(best.problem, found.placement):
         return best
     return found
