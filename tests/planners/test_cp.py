@@ -71,7 +71,7 @@ def test_it_respects_pins_and_finds_the_optimum_with_them(problem, data):
 
 @settings(max_examples=12)
 @given(RESIDENT.flatmap(lambda chosen: tight(problems(8, 3, options=chosen))))
-def test_it_agrees_with_the_mixed_integer_programmes(problem):
+def test_it_agrees_with_the_mixed_integer_programs(problem):
     other = DivimlMilp() if problem.options.contention == "none" else MoiraiMilp()
     one = judged(problem, CpSat())
     if one is None:
