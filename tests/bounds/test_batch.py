@@ -83,7 +83,7 @@ def test_memory_is_priced():
     assert batch.lower_bound(tight).value <= shortest(tight)
 
 
-def test_no_weights_prove_more_than_the_linear_programme():
+def test_no_weights_prove_more_than_the_linear_program():
     """On a real network: the dual of the same program, solved by trying weights."""
     options = {"objective": "batch-throughput", "batch": 16, "contention": "none"}
     problem, _ = make_problem("zoo:rwnn?modules=2&ops=10", "diviml", options)

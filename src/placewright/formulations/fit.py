@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from placewright.budget import Budget
 from placewright.errors import ProvedInfeasibleError
 from placewright.graph import Flags, Floats, Ints
 from placewright.problem import Problem
-from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.cp_sat import cp_solver, solve_model
 
+ROUNDING = 1e-12  # of a sum of memory sizes
 EFFORT = 20.0  # of CP-SAT's deterministic time
 WHOLE = 2**50  # into how many shares all bytes are cut where some are no whole number
 
@@ -62,16 +65,31 @@ def fit(
             if devices[device]
         ]
         model.add(sum(taken) <= rooms[device])
-    solver = cp_solver(workers=1, seconds=seconds, effort=EFFORT)
-    status = solver.solve(model)
-    if status == cp_model.INFEASIBLE:
+
+    def read(solver: Any) -> list[int]:
+        picked = {
+            u: [solver.boolean_value(x) for x in row].index(True) for u, row in chosen.items()
+        }
+        return [picked.get(unit, 0) for unit in range(len(need))]
+
+    answer = solve_model(cp_solver(workers=1, effort=EFFORT), model, Budget(seconds), read)
+    if answer.infeasible:
         raise _none_fits()
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    return [
-        [solver.boolean_value(each) for each in chosen[unit]].index(True) if unit in chosen else 0
-        for unit in range(len(need))
-    ]
+    return answer.values
+
+
+def overfull(unit: Ints, device: Ints, memory: Floats, room: Floats) -> list[tuple[int, list[int]]]:
+    """Devices with more than they have room for, rounding aside, and the units that take it.
+
+    Each ``unit[k]`` keeps its ``memory[unit]`` on ``device[k]``, once however often it is named.
+    """
+    pairs = np.unique(np.stack([device, unit], axis=1), axis=0)
+    used = np.bincount(pairs[:, 0], memory[pairs[:, 1]], len(room))
+    found = []
+    for crowded in np.flatnonzero(used > room * (1 + ROUNDING)).tolist():
+        there = pairs[pairs[:, 0] == crowded, 1]
+        found.append((crowded, there[memory[there] > 0].tolist()))
+    return found
 
 
 def _whole(need: Floats, room: Floats) -> tuple[list[int], list[int]]:

@@ -6,11 +6,8 @@ thousands of terms.
 
 from __future__ import annotations
 
-import atexit
-import threading
 from array import array
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from functools import cache
 from typing import Any
@@ -20,6 +17,7 @@ import numpy as np
 from placewright.budget import Budget
 from placewright.errors import OptionError, PlacewrightError
 from placewright.graph import Floats
+from placewright.solvers.running import Answer, run_aside
 
 SOLVERS = ("highs", "scip", "gurobi")
 THREADS = 2
@@ -32,10 +30,6 @@ HORIZON = 1000.0
 # Solvers look at the clock now and then only, and hand over what they have after that: they are
 # told of less time than there is, and left behind when they are late nonetheless.
 MARGIN, MOST_MARGIN = 0.15, 0.8  # of the time; seconds
-GRACE_SECONDS = 0.5
-LAST_SECONDS = 10.0  # that the process waits, at its end, for those left behind
-HAND_OVER_SECONDS = 2.0
-POLL_SECONDS = 0.02
 LONGEST_SECONDS = 1e7  # a time limit MathOpt can write down
 HIGHS_TOLERANCES = (1e-6, 1e-8, 1e-9)
 
@@ -114,20 +108,14 @@ class Program:
         return bool((lower > upper).any())
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What the solver found: `values` of all variables or None, and its dual bound (raw)."""
+MilpAnswer = Answer[Floats]
+"""The values of all variables; the bound is raw, see `safe_bound`."""
 
-    values: Floats | None
-    bound: float
-    infeasible: bool = False
+NOTHING: MilpAnswer = Answer(None, 0.0)
+NO_SOLUTION: MilpAnswer = Answer(None, 0.0, complete=True)
 
 
-NOTHING = Answer(None, 0.0)
-NO_SOLUTION = Answer(None, 0.0, infeasible=True)
-
-
-def safe_bound(answer: Answer) -> float:
+def safe_bound(answer: MilpAnswer) -> float:
     """The dual bound, lowered by what the solver's tolerances may have added to it."""
     if answer.infeasible or not np.isfinite(answer.bound):
         return 0.0
@@ -142,15 +130,15 @@ def solve_program(
     nodes: int | None = None,
     seed: int = 0,
     gap: float = RELATIVE_GAP,
-) -> Answer:
-    """Solve for at most so many seconds; KeyboardInterrupt if Ctrl-C left no answer.
+    found: Callable[[Floats], None] = lambda values: None,
+) -> MilpAnswer:
+    """Solve for at most so many seconds; Ctrl-C as in `running`.
 
     With a relative `gap` of more than `RELATIVE_GAP` only the values of the answer are of use.
 
-    Python sees Ctrl-C only between its own instructions, so the solver runs in a second thread.
-    HiGHS and SCIP cannot be interrupted through MathOpt: they are left behind, to end at their time
-    limit, and what they had is lost. Gurobi hands it over. A solver that is late, such as HiGHS in
-    its presolve of a large program, is left behind too.
+    HiGHS and SCIP cannot be interrupted through MathOpt: after Ctrl-C they are left behind, to end
+    at their time limit, and what they had is lost. Gurobi hands it over, to `found`. A solver that
+    is late, such as HiGHS in its presolve of a large program, is left behind too.
     """
     if seconds <= 0:
         return NOTHING
@@ -160,39 +148,23 @@ def solve_program(
 
     limit = Budget(seconds)
     interrupter = SolveInterrupter()
-    outcome: list[Answer | Exception] = []
+    answers: list[MilpAnswer] = []
 
-    def work() -> None:
-        try:
-            outcome.append(_solve(program, solver, limit, hint, nodes, seed, gap, interrupter))
-        except Exception as error:  # handed to the caller's thread
-            outcome.append(error)
+    def work() -> MilpAnswer:
+        answers.append(_solve(program, solver, limit, hint, nodes, seed, gap, interrupter))
+        return answers[0]
 
-    thread = threading.Thread(target=work, daemon=True, name=f"placewright-{solver}")
-    thread.start()
+    stop = interrupter.interrupt if solver == "gurobi" else None
     try:
-        while thread.is_alive() and limit.left > -GRACE_SECONDS:
-            thread.join(POLL_SECONDS)
+        return run_aside(solver, work, limit, stop) or NOTHING
     except KeyboardInterrupt:
-        interrupter.interrupt()
-        if solver == "gurobi":
-            thread.join(HAND_OVER_SECONDS)
-        if not outcome:
-            _leave_behind(thread)
-            raise
-    if not outcome:
-        _leave_behind(thread)
-        return NOTHING
-    if isinstance(outcome[0], PlacewrightError):
-        raise outcome[0]
-    if isinstance(outcome[0], Exception):
-        raise _failure(solver, outcome[0]) from outcome[0]
-    return outcome[0]
-
-
-def _leave_behind(thread: threading.Thread) -> None:
-    """HiGHS aborts a process that ends while it runs: so that waits for it a while."""
-    atexit.register(thread.join, LAST_SECONDS)
+        if answers and answers[0].values is not None:
+            found(answers[0].values)
+        raise
+    except PlacewrightError:
+        raise
+    except Exception as error:
+        raise _failure(solver, error) from error
 
 
 def _solve(
@@ -204,7 +176,7 @@ def _solve(
     seed: int,
     gap: float,
     interrupter: Any,
-) -> Answer:
+) -> MilpAnswer:
     from ortools.math_opt.python import mathopt
 
     model = mathopt.Model.from_model_proto(_proto(program))
@@ -250,7 +222,7 @@ def run_solver(model: Any, kind: Any, **arguments: Any) -> Any:
         raise RuntimeError(str(told or error)) from error
 
 
-def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> Answer:
+def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> MilpAnswer:
     """HiGHS, again with tighter tolerances where it fails.
 
     HiGHS 1.12 throws a solution away, with the status "solve error", if after presolve is undone
@@ -302,7 +274,7 @@ def _two_threads() -> bool:
     return True
 
 
-def _answer(result: Any, mathopt: Any) -> Answer:
+def _answer(result: Any, mathopt: Any) -> MilpAnswer:
     reason = result.termination.reason
     infeasible = reason in (
         mathopt.TerminationReason.INFEASIBLE,
@@ -317,7 +289,9 @@ def _answer(result: Any, mathopt: Any) -> Answer:
                 for variable in sorted(by_variable, key=lambda variable: variable.id)
             ]
         )
-    return Answer(values, float(result.termination.objective_bounds.dual_bound), infeasible)
+    optimal = values is not None and reason == mathopt.TerminationReason.OPTIMAL
+    bound = float(result.termination.objective_bounds.dual_bound)
+    return Answer(values, bound, complete=optimal or infeasible)
 
 
 def _proto(program: Program) -> Any:

@@ -9,28 +9,25 @@ counted in units of ``1 / UNITS``).
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from placewright.budget import Budget
-from placewright.errors import PlacewrightError
 from placewright.graph import Floats
-from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.cp_sat import cp_solver, solve_model
 from placewright.solvers.mathopt import (
     HORIZON,
     ROWS_BETWEEN_LOOKS,
-    Answer,
     OutOfTimeError,
     Program,
 )
+from placewright.solvers.running import Answer
 
 UNITS = 1_000_000 / HORIZON  # of the objective, per unit of the program's time
 SHARES = 1_000_000  # in which shares, such as of a memory, are counted
-LOOK_SECONDS = 0.1  # between two looks at the clock
-GRACE_SECONDS = 0.4  # for the solver to stop; then it is left behind
 
 
 def solve_whole(
@@ -45,7 +42,7 @@ def solve_whole(
     relaxed: bool = True,
     on_solution: Callable[[Floats], None] | None = None,
     on_bound: Callable[[float], None] | None = None,
-) -> Answer:
+) -> Answer[Floats]:
     """Solve until the end of `limit`, which another thread may bring forward.
 
     `on_solution` is called with the best solution so far, `on_bound` with the best bound, now and
@@ -55,96 +52,27 @@ def solve_whole(
     linear relaxations: the bound is weak and a small program solved far sooner. OutOfTimeError if
     time is up before the solver starts.
 
-    KeyboardInterrupt stops the solver and is raised again; what it had found by then was given
-    to `on_solution`.
+    After Ctrl-C what it had found by then was given to `on_solution` (see `running`).
     """
     if limit.left <= 0:
         raise OutOfTimeError
-    from ortools.sat.python import cp_model
-
     model, variables = _model(program, limit)
     for variable, value in (hint or {}).items():
         model.add_hint(variables[variable], round(value))
-    solver = cp_solver(workers=workers, seed=seed, seconds=limit.left, effort=effort)
+    solver = cp_solver(workers=workers, seed=seed, effort=effort)
     solver.parameters.interleave_search = repeatable and workers > 1
     if not relaxed:
         solver.parameters.linearization_level = 0
-    watcher = _watcher(variables, on_solution is not None)
-    if on_bound is not None:
-        solver.best_bound_callback = watcher.on_bound
 
-    seen: list[Any] = [None, None]
+    def read(found: Any) -> Floats:
+        return np.array([float(found.value(each)) for each in variables])
 
-    def look() -> None:
-        solution, bound = watcher.solution, watcher.bound
-        if solution is not seen[0] and on_solution is not None:
-            on_solution(solution)
-        if bound is not seen[1] and on_bound is not None:
+    def tell(bound: float) -> None:
+        if on_bound is not None:
             on_bound(bound / UNITS)
-        seen[:] = solution, bound
 
-    status = _run(solver, model, watcher, limit, look)
-    if status is None:
-        return Answer(None, (watcher.bound or 0.0) / UNITS)
-    if status == cp_model.INFEASIBLE:
-        return Answer(None, 0.0, infeasible=True)
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return Answer(None, solver.best_objective_bound / UNITS)
-    values = np.array([float(solver.value(each)) for each in variables])
-    return Answer(values, solver.best_objective_bound / UNITS)
-
-
-def _run(solver: Any, model: Any, watcher: Any, limit: Budget, look: Callable[[], None]) -> Any:
-    """The solver's status, None if it does not heed the end of the limit.
-
-    It works in a thread, for Python sees Ctrl-C between its own instructions only.
-    """
-    outcome: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: outcome.append(solver.solve(model, watcher)),
-        daemon=True,
-        name="placewright-cp-sat",
-    )
-    thread.start()
-    try:
-        while thread.is_alive():
-            thread.join(min(LOOK_SECONDS, max(limit.left, 0.01)))
-            look()
-            if limit.left <= 0:
-                solver.stop_search()
-            if limit.left < -GRACE_SECONDS:
-                return None
-    except BaseException:
-        solver.stop_search()
-        look()
-        raise
-    look()
-    if not outcome:
-        raise PlacewrightError(
-            "CP-SAT ended without an answer; report this with the problem's file"
-        )
-    return outcome[0]
-
-
-def _watcher(variables: list[Any], solutions: bool) -> Any:
-    from ortools.sat.python import cp_model
-
-    class Watcher(cp_model.CpSolverSolutionCallback):
-        """Keeps the newest solution and bound for who looks."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.solution: Floats | None = None
-            self.bound: float | None = None
-
-        def on_solution_callback(self) -> None:
-            if solutions:
-                self.solution = np.array([float(self.value(each)) for each in variables])
-
-        def on_bound(self, bound: float) -> None:
-            self.bound = bound
-
-    return Watcher()
+    answer = solve_model(solver, model, limit, read, on_solution, tell)
+    return replace(answer, bound=answer.bound / UNITS)
 
 
 def _model(program: Program, limit: Budget) -> tuple[Any, list[Any]]:

@@ -48,7 +48,7 @@ WORKLOADS = Path(__file__).parents[3].parent / "shared" / "workloads" / "tarnaws
 
 @settings(max_examples=12, deadline=None)
 @given(st.data())
-def test_the_integer_programme_finds_the_best_of_all_plans(data):
+def test_the_integer_program_finds_the_best_of_all_plans(data):
     small = data.draw(st.booleans())
     problem = data.draw(invocation_problems(4, 2) if small else invocation_problems(5, 2, False, 1))
     best = least_latency(problem)
@@ -226,7 +226,7 @@ def test_a_bound_above_any_latency_proves_that_nothing_fits():
             solve(problem, InvocationIp(start=start))
 
 
-def test_without_cuts_the_programme_proves_by_itself_beside_a_start():
+def test_without_cuts_the_program_proves_by_itself_beside_a_start():
     problem = chain(Options("invocation-latency"), memory=2.0)
     start = solve(problem, Greedy()).placement
     heard = Heard()
@@ -289,7 +289,7 @@ def test_annealing_comes_close_on_large_graphs(name, milliseconds, gap, publishe
     assert found.gap <= gap
 
 
-def test_the_integer_programme_starts_from_the_optimum_and_stops(published):
+def test_the_integer_program_starts_from_the_optimum_and_stops(published):
     found = solve(published("layer_bert24_inference"), InvocationIp(), time_limit=60)
     assert found.status == "optimal"
     assert found.seconds < 30

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,11 +20,11 @@ from placewright.budget import Budget
 from placewright.formulations.batch.diviml_program import new_names, placement_of
 from placewright.formulations.batch.instance import Batch, BatchIncumbent, BatchInstance
 from placewright.formulations.batch.instance import chunk_devices as chunks_of
-from placewright.formulations.latency.cp_model import run
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
-from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.cp_sat import cp_solver, solve_model
 from placewright.solvers.mathopt import HORIZON, OutOfTimeError
+from placewright.solvers.running import Answer
 
 CP_SAT = "cp-sat"
 TICKS = 1_000_000  # of the horizon
@@ -279,37 +279,20 @@ class BatchModel:
         seed: int,
         deterministic: float = math.inf,
         found: Callable[[Placement], None] | None = None,
-    ) -> ModelAnswer:
-        """What is found in `seconds`; `found` hears of it on the way, in CP-SAT's thread.
+    ) -> Answer[Placement]:
+        """What is found in `seconds`, the bound in scaled time; `found` hears of it on the way.
 
         With `deterministic` units of CP-SAT's own time the result does not depend on the clock.
         """
-        from ortools.sat.python import cp_model
-
         workers = (os.cpu_count() or 2) if math.isinf(deterministic) else 1
-        solver = cp_solver(workers=workers, seed=seed, seconds=seconds, effort=deterministic)
-        status, interrupted = run(solver, self.model, self._callback(found))
-        if interrupted:
-            raise KeyboardInterrupt
-        if status == cp_model.INFEASIBLE:
-            return ModelAnswer(None, 0.0, complete=True)
-        bound = solver.best_objective_bound / PER_UNIT
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return ModelAnswer(None, bound, complete=False)
-        return ModelAnswer(self._decode(solver), bound, status == cp_model.OPTIMAL)
+        solver = cp_solver(workers=workers, seed=seed, effort=deterministic)
+        answer = solve_model(solver, self.model, Budget(seconds), self._decode, found)
+        return replace(answer, bound=answer.bound / PER_UNIT)
 
-    def _callback(self, found: Callable[[Placement], None] | None) -> Any:
-        from ortools.sat.python import cp_model
-
-        if found is None:
-            return None
-        model, heard = self, found
-
-        class Solutions(cp_model.CpSolverSolutionCallback):
-            def on_solution_callback(self) -> None:
-                heard(model._decode(self))
-
-        return Solutions()
+    def forbid(self, device: int, units: list[int]) -> None:
+        """Not all of these units on the device."""
+        used = [b for unit in units for b in self.size[unit][device].values()]
+        self.model.add(sum(used) <= len(units) - 1)
 
     def _decode(self, solver: Any) -> Placement:
         device = np.empty((self.problem.op_count, self.instance.chunks), dtype=np.int32)
@@ -320,15 +303,6 @@ class BatchModel:
                         device[ops, chunk] = u
         starts = {batch: solver.value(start) / PER_UNIT for batch, start in self.start.items()}
         return placement_of(self.problem, self.instance.chunk, device, starts, self.instance.scale)
-
-
-@dataclass(frozen=True)
-class ModelAnswer:
-    """The placement found or None, the bound proved (scaled time), whether nothing is left."""
-
-    placement: Placement | None
-    bound: float
-    complete: bool
 
 
 def _ticks(time: float) -> int:

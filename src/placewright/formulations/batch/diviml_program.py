@@ -29,7 +29,6 @@ from placewright.problem import Problem
 from placewright.simulate.batch import expand
 from placewright.solvers.mathopt import HORIZON, Program, Term
 
-ROUNDING = 1e-12  # of a sum of memory sizes
 LARGEST_KEY = 1000  # of the rows that order chunks: larger coefficients trouble solvers
 
 
@@ -39,6 +38,7 @@ class BatchProgram:
     def __init__(self, instance: BatchInstance, symmetry: Symmetry, limit: Budget) -> None:
         self.instance = instance
         self.problem = instance.problem
+        self.scale = instance.scale
         self.symmetry = symmetry
         self.program = Program(limit)
         self._variables()
@@ -272,23 +272,10 @@ class BatchProgram:
         }
         return placement_of(self.problem, self.instance.chunk, device, starts, self.instance.scale)
 
-    def forbid_overfull(self, device: Ints) -> bool:
-        """Cut off a placement that only the solver's tolerance took for one that fits.
-
-        Whether there was anything to cut off: then the units on an overfull device may not all
-        be there (a cover inequality).
-        """
-        problem = self.problem
-        found = False
-        for number, capacity in enumerate(problem.device_memory.tolist()):
-            here = (device == number).any(axis=1)
-            units = np.unique(problem.op_unit[here])
-            if problem.unit_memory[units].sum() > capacity * (1 + ROUNDING):
-                cover = [u for u in units.tolist() if problem.unit_memory[u] > 0]
-                used = [(b, 1.0) for u in cover for b in self.size[u][number].values()]
-                self.program.row(used, upper=len(cover) - 1)
-                found = True
-        return found
+    def forbid(self, device: int, units: list[int]) -> None:
+        """Not all of these units on the device (a cover inequality)."""
+        used = [(b, 1.0) for u in units for b in self.size[u][device].values()]
+        self.program.row(used, upper=len(units) - 1)
 
 
 def new_names(instance: BatchInstance, symmetry: Symmetry, device: Ints) -> Ints:

@@ -30,6 +30,7 @@ from itertools import pairwise
 import numpy as np
 
 from placewright.analysis.precedence import Precedence
+from placewright.formulations.time_windows import Ways, time_windows
 from placewright.graph import Flags, Floats, Ints
 from placewright.outcome import BatchSchedule
 from placewright.plan import Placement
@@ -133,7 +134,6 @@ class BatchInstance:
         self.scale = longest * (1 + SLACK) / HORIZON
         self.moves = self._moves()
         self.floor: Floats = np.zeros((problem.op_count, problem.device_count))
-        self.allowed = self._possible()
         self._narrow()
         least = np.where(self.allowed, np.array(self.sizes), self.chunks + 1).min(axis=2)
         self.smallest: Ints = least[problem.op_unit]
@@ -168,48 +168,24 @@ class BatchInstance:
         return possible
 
     def _narrow(self) -> None:
-        """Windows from what is allowed, what is allowed from the windows, until both stay."""
-        unit = self.problem.op_unit
-        while True:
-            times = np.where(self.allowed[unit], self.problem.batch_time, np.inf) / self.scale
-            self.time: Floats = times
-            self.quickest: Floats = times.min(axis=2)
-            self.head, self.tail = self._heads(), self._tails()
-            self.latest_finish: Floats = HORIZON - self.tail
-            self.latest_start: Floats = self.latest_finish - self.quickest
-            fits = (self.head + self.tail)[:, :, None] + times <= HORIZON
-            narrowed = self.allowed.copy()
-            np.logical_and.at(narrowed, unit, fits)
-            if (narrowed == self.allowed).all():
-                return
-            self.allowed = narrowed
-
-    def _heads(self) -> Floats:
-        head = np.where(np.isfinite(self.quickest), self.floor, np.inf)
-        for op in self.precedence.order:
-            for parent in self.precedence.parents[op]:
-                done = head[parent] + self.quickest[parent]
-                there = (done[:, None] + self._way(parent, op)).min(axis=0)
-                head[op] = np.maximum(head[op], there)
-        return np.asarray(head)
-
-    def _tails(self) -> Floats:
-        tail = np.where(np.isfinite(self.quickest), 0.0, np.inf)
-        for op in reversed(self.precedence.order):
-            for child in self.precedence.followers[op]:
-                rest = self.quickest[child] + tail[child]
-                needed = (self._way(op, child) + rest[None, :]).min(axis=1)
-                tail[op] = np.maximum(tail[op], needed)
-        return np.asarray(tail)
-
-    def _way(self, parent: int, child: int) -> Floats:
-        """`[source, target]` of what goes from one to the other; `inf` apart within a unit."""
-        move = self.moves[parent, child]
-        if self.problem.op_unit[parent] != self.problem.op_unit[child]:
-            return move
-        apart = np.full_like(move, np.inf)
-        np.fill_diagonal(apart, 0.0)
-        return apart
+        problem, unit = self.problem, self.problem.op_unit
+        ends = np.array(list(self.moves), dtype=np.int32).reshape(-1, 2)
+        delay = np.array(list(self.moves.values())).reshape(-1, *problem.link_latency.shape)
+        together = unit[ends[:, 0]] == unit[ends[:, 1]]
+        apart = ~np.eye(problem.device_count, dtype=np.bool_)
+        delay[together[:, None, None] & apart] = np.inf
+        found = time_windows(
+            self._possible(),
+            problem.batch_time / self.scale,
+            unit,
+            Ways(ends[:, 0], ends[:, 1], delay, problem.topological_rank),
+            (self.floor, np.zeros(self.floor.shape)),
+            HORIZON,
+        )
+        self.allowed, self.time, self.quickest = found.allowed, found.time, found.quickest
+        self.head, self.tail = found.head, found.tail
+        self.latest_finish: Floats = HORIZON - self.tail
+        self.latest_start: Floats = self.latest_finish - self.quickest
 
     def arranged(self, device: Ints) -> Ints:
         """``device[op, chunk]`` with the chunks in lexicographic order of where they go.

@@ -15,8 +15,10 @@ import numpy as np
 from placewright.analysis.slots import accelerators, cpu_choices
 from placewright.budget import Budget
 from placewright.errors import GraphError
+from placewright.formulations.formulation import Timed
 from placewright.graph import Floats
 from placewright.kernels.invocation.timing import READS, WRITES, equal_accelerators
+from placewright.outcome import InvocationTable
 from placewright.plan import Placement, numbered
 from placewright.problem import Problem
 from placewright.simulate.invocation import invoke
@@ -62,7 +64,16 @@ class InvocationProgram:
                 strict=True,
             )
         )
+        self.start: dict[Slot, int] = {}
+        self.finish: dict[Slot, int] = {}
+        self.comm_in: dict[Slot, dict[int, int]] = {}
+        self.comm_out: dict[Slot, dict[int, int]] = {}
+        self.z: dict[Slot, list[int]] = {}
         self.program = Program(limit)
+        self._variables_and_rows(least)
+
+    def _variables_and_rows(self, least: float) -> None:
+        problem = self.problem
         self.total = self.program.variable(least / self.scale, HORIZON)
         self.latency = [self.program.variable(0.0, HORIZON) for _ in range(problem.op_count)]
         for each in self.latency:
@@ -103,16 +114,20 @@ class InvocationProgram:
                 if math.isfinite(problem.unit_time[unit, device]):
                     self.x[part][place] = program.binary()
             program.row([(x, 1.0) for x in self.x[part].values()], 1.0, 1.0)
+        self._keep_together()
+        for device in {*self.cpus, *(slot[0] for slot in self.slots)}:
+            self._fit(device)
+        if self.training:
+            self._turn()
+
+    def _keep_together(self) -> None:
+        """The parts of a unit on one device."""
         for first, *others in self.unit_parts.values():
             for device in {*self.cpus, *(slot[0] for slot in self.slots)}:
                 for other in others if (others and self.on(first, device)) else ():
                     together = [(x, 1.0) for x in self.on(first, device)]
                     together += [(x, -1.0) for x in self.on(other, device)]
-                    program.row(together, 0.0, 0.0)
-        for device in {*self.cpus, *(slot[0] for slot in self.slots)}:
-            self._fit(device)
-        if self.training:
-            self._turn()
+                    self.program.row(together, 0.0, 0.0)
 
     def on(self, part: int, device: int) -> list[int]:
         """The variables of which one is 1 where the part is on the device."""
@@ -185,27 +200,10 @@ class InvocationProgram:
 
     def _invoke(self, slot: Slot) -> None:
         """Eqs 4 to 7, 10, and 11 to 13 for one slot."""
-        if not hasattr(self, "start"):
-            self.start: dict[Slot, int] = {}
-            self.finish: dict[Slot, int] = {}
-            self.comm_in: dict[Slot, dict[int, int]] = {}
-            self.comm_out: dict[Slot, dict[int, int]] = {}
-            self.z: dict[Slot, list[int]] = {}
         program, problem = self.program, self.problem
         self.start[slot] = program.variable(0.0, HORIZON)
         self.finish[slot] = program.variable(0.0, HORIZON)
-        self.comm_in[slot] = {}
-        self.comm_out[slot] = {}
-        for producer, tensor, consumer in self.edges:
-            if self.part[producer] == self.part[consumer]:
-                continue
-            source, reader = self.inside(producer, slot), self.inside(consumer, slot)
-            ends = [(source, -1.0)] if source is not None else []
-            if reader is not None:
-                self._at_least(self.comm_in[slot], tensor, [*ends, (reader, 1.0)])
-            if source is not None:
-                ends = [(reader, -1.0)] if reader is not None else []
-                self._at_least(self.comm_out[slot], tensor, [*ends, (source, 1.0)])
+        self.comm_in[slot], self.comm_out[slot] = self._transfers(slot)
         for tensor, comm in self.comm_in[slot].items():
             producer = int(problem.tensor_producer[tensor])
             program.row(
@@ -225,6 +223,22 @@ class InvocationProgram:
             spent += [(comm, -self._host_time(way, slot, t)) for t, comm in found.items()]
         program.row(spent, 0.0, 0.0)
         self._contiguous(slot)
+
+    def _transfers(self, slot: Slot) -> tuple[dict[int, int], dict[int, int]]:
+        """Tensor → 1 if the slot reads it from elsewhere; and if it writes it for others."""
+        comm_in: dict[int, int] = {}
+        comm_out: dict[int, int] = {}
+        for producer, tensor, consumer in self.edges:
+            if self.part[producer] == self.part[consumer]:
+                continue
+            source, reader = self.inside(producer, slot), self.inside(consumer, slot)
+            ends = [(source, -1.0)] if source is not None else []
+            if reader is not None:
+                self._at_least(comm_in, tensor, [*ends, (reader, 1.0)])
+            if source is not None:
+                ends = [(reader, -1.0)] if reader is not None else []
+                self._at_least(comm_out, tensor, [*ends, (source, 1.0)])
+        return comm_in, comm_out
 
     def _at_least(self, comm: dict[int, int], tensor: int, terms: list[Term]) -> None:
         if tensor not in comm:
@@ -256,8 +270,11 @@ class InvocationProgram:
         pairs = [(a, b) for a, b in pairwise(self.slots) if a[0] == b[0]]
         for before, after in pairs:
             self.program.row([(self.start[after], 1.0), (self.finish[before], -1.0)], lower=0.0)
-        if not self.ranked:
-            return
+        if self.ranked:
+            self._rank(pairs)
+
+    def _rank(self, pairs: list[tuple[Slot, Slot]]) -> None:
+        """Ops and slots in an order in which they can run; `pairs` of slots follow each other."""
         most = float(len(self.slots))
         program = self.program
         self.op_rank = [program.variable(0.0, most) for _ in self.part]
@@ -299,22 +316,33 @@ class InvocationProgram:
 
     # -- solutions
 
-    def hint(self, placement: Placement) -> Floats:
-        """The value of every variable in a plan, with equal accelerators named by first use."""
-        problem = self.problem
-        placement = self._renamed(placement)
-        outcome = invoke(problem, placement)
+    def hint(self, start: Timed) -> Floats | None:
+        """The value of every variable in a plan, with equal accelerators named by first use.
+
+        None with ranks, which have no values there.
+        """
+        if self.ranked:
+            return None
+        placement = self._renamed(start.placement)
+        outcome = invoke(self.problem, placement)
         assert placement.subgraph is not None
         values = np.zeros(self.program.variable_count)
         pairs = zip(placement.device.tolist(), placement.subgraph.tolist(), strict=True)
         where: list[int | Slot] = [
-            device if problem.is_cpu[device] else (device, number) for device, number in pairs
+            device if self.problem.is_cpu[device] else (device, number) for device, number in pairs
         ]
         values[self.latency] = outcome.op_finish / self.scale
         values[self.total] = outcome.value / self.scale
         for op, place in enumerate(where):
             values[self.x[self.part[op]][place]] = 1.0
-        table = outcome.invocations
+        self._hint_times(values, outcome.invocations)
+        self._hint_transfers(values, where)
+        self._hint_ancestors(values, where)
+        if self.training:
+            self._hint_turns(values, where)
+        return values
+
+    def _hint_times(self, values: Floats, table: InvocationTable) -> None:
         end = table.start + table.incoming + table.compute + table.outgoing
         times = {
             (int(d), int(k)): (float(s), float(e))
@@ -322,10 +350,12 @@ class InvocationProgram:
         }
         free: dict[int, float] = defaultdict(float)
         for slot in self.slots:
-            start, finish = times.get(slot, (free[slot[0]], free[slot[0]]))
+            begin, finish = times.get(slot, (free[slot[0]], free[slot[0]]))
             free[slot[0]] = finish
-            values[self.start[slot]] = start / self.scale
+            values[self.start[slot]] = begin / self.scale
             values[self.finish[slot]] = finish / self.scale
+
+    def _hint_transfers(self, values: Floats, where: list[int | Slot]) -> None:
         for producer, tensor, consumer in self.edges:
             home, reader = where[producer], where[consumer]
             if home != reader:
@@ -333,20 +363,17 @@ class InvocationProgram:
                     values[self.comm_in[reader][tensor]] = 1.0
                 if isinstance(home, tuple) and tensor in self.comm_out[home]:
                     values[self.comm_out[home][tensor]] = 1.0
-        for slot in self.slots:
-            for op in reversed(problem.topological_order.tolist()):
-                if where[op] == slot or any(values[self.z[slot][c]] for c in self._after(op)):
-                    values[self.z[slot][op]] = 1.0
-        if self.training:
-            self._hint_turns(values, where)
-        return values
 
-    def _after(self, op: int) -> list[int]:
-        if not hasattr(self, "_consumers"):
-            self._consumers: dict[int, list[int]] = defaultdict(list)
-            for producer, _, consumer in self.edges:
-                self._consumers[producer].append(consumer)
-        return self._consumers[op]
+    def _hint_ancestors(self, values: Floats, where: list[int | Slot]) -> None:
+        """z: the slot's ops and their ancestors."""
+        consumers: dict[int, list[int]] = defaultdict(list)
+        for producer, _, consumer in self.edges:
+            consumers[producer].append(consumer)
+        for slot in self.slots:
+            z = self.z[slot]
+            for op in reversed(self.problem.topological_order.tolist()):
+                if where[op] == slot or any(values[z[each]] for each in consumers[op]):
+                    values[z[op]] = 1.0
 
     def _hint_turns(self, values: Floats, where: list[int | Slot]) -> None:
         q = self.problem.options.subgraphs

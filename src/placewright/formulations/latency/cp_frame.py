@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from placewright.formulations.time_windows import TimeWindows, Ways, edge_delays, time_windows
 from placewright.graph import Flags, Floats, Ints
 from placewright.problem import Problem
 
@@ -132,63 +133,21 @@ def transfer_times(problem: Problem, tensor: int) -> Floats:
     return time
 
 
-@dataclass(frozen=True, eq=False)
-class Windows:
-    """When the ops of a frame can be where, if the makespan is to be within a horizon.
+def windows_of(frame: Frame, horizon: float) -> tuple[TimeWindows, dict[int, Floats]]:
+    """When the ops of a frame can be where, rows as `ops`; and the delay of each edge within it.
 
-    `time`, `head` and `tail` are ``[k, device]`` (`inf` where not allowed); `delay[edge]` is
-    ``[source, target]`` for the edges within the frame, `inf` where the horizon rules it out.
+    Delays are ``[source, target]``, `inf` where the horizon rules it out.
     """
-
-    allowed: Flags
-    time: Floats
-    head: Floats
-    tail: Floats
-    delay: dict[int, Floats]
-
-
-def windows_of(frame: Frame, horizon: float) -> Windows:
-    """Heads and tails along single paths, transfers paid; devices that these leave open.
-
-    Narrowed until nothing changes. A unit may be left with no device at all: then there is no
-    schedule within the horizon.
-    """
-    problem, ops = frame.problem, np.array(frame.ops, dtype=np.int64)
-    unit = problem.op_unit[ops]
-    place = np.full(problem.op_count, -1, dtype=np.int64)
-    place[ops] = np.arange(len(ops))
-    # Rows of edges in the order of their producers, or backwards in that of their consumers.
-    edges = np.array(list(frame.inner_edges()), dtype=np.int64)
+    problem, ops = frame.problem, np.array(frame.ops, dtype=np.int32)
+    place = np.full(problem.op_count, -1, dtype=np.int32)
+    place[ops] = rank = np.arange(len(ops), dtype=np.int32)
+    edges = np.array(list(frame.inner_edges()), dtype=np.int32)
+    delay = edge_delays(problem, edges)
     producer, consumer = place[problem.edge_producer[edges]], place[problem.consumers[edges]]
-    delay = (
-        problem.link_latency[None]
-        + problem.tensor_bytes[problem.edge_tensor[edges]][:, None, None]
-        * problem.link_seconds_per_byte[None]
-    )
-    together = unit[producer] == unit[consumer]
-    delay[together] = np.inf
-    delay[:, np.arange(problem.device_count), np.arange(problem.device_count)] = 0.0
-    forwards = np.argsort(consumer, kind="stable").tolist()
-    backwards = np.argsort(-producer, kind="stable").tolist()
-    ends = list(zip(producer.tolist(), consumer.tolist(), strict=True))
-    allowed = frame.allowed.copy()
-    while True:
-        time = np.where(allowed[unit], problem.op_time[ops], np.inf)
-        head = np.where(np.isfinite(time), frame.head, np.inf)
-        tail = np.where(np.isfinite(time), frame.tail, np.inf)
-        for e in forwards:
-            p, c = ends[e]
-            there = ((head[p] + time[p])[:, None] + delay[e]).min(axis=0)
-            np.maximum(head[c], there, out=head[c])
-        for e in backwards:
-            p, c = ends[e]
-            needed = (delay[e] + (time[c] + tail[c])[None, :]).min(axis=1)
-            np.maximum(tail[p], needed, out=tail[p])
-        narrowed = allowed.copy()
-        np.logical_and.at(narrowed, unit, head + time + tail <= horizon)
-        if (narrowed == allowed).all():
-            break
-        allowed = narrowed
-    whole_path = (head + time)[producer][:, :, None] + delay + (time + tail)[consumer][:, None, :]
-    delay[whole_path > horizon] = np.inf
-    return Windows(allowed, time, head, tail, dict(zip(edges.tolist(), delay, strict=True)))
+    ways = Ways(producer, consumer, delay, rank)
+    bounds = frame.head, frame.tail
+    unit = problem.op_unit[ops]
+    found = time_windows(frame.allowed, problem.op_time[ops], unit, ways, bounds, horizon)
+    before, after = (found.head + found.time)[producer], (found.time + found.tail)[consumer]
+    delay[before[:, :, None] + delay + after[:, None, :] > horizon] = np.inf
+    return found, dict(zip(edges.tolist(), delay, strict=True))

@@ -17,27 +17,29 @@ where paths part and meet lies between them in time.
 from __future__ import annotations
 
 import math
-import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from placewright.analysis.precedence import END, LARGEST_REGION, START, Precedence
 from placewright.budget import Budget
+from placewright.formulations.fit import overfull
+from placewright.formulations.formulation import Listener
 from placewright.formulations.latency.cp_frame import Frame, Owed, Parcel, transfer_times
 from placewright.formulations.latency.cp_peak import PeakRows
 from placewright.formulations.latency.cp_rows import ROUNDING, OpRows
 from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.graph import Floats, Ints
-from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.cp_sat import cp_solver, solve_model
+from placewright.solvers.running import Answer
 
 TICKS = 10_000_000
 """Whole numbers that the horizon is cut into."""
 MOST_REGION_OPS = 3_000  # of the whole; finding regions takes the square of it in bits
 SHORT_UNITS = 1.0
-POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True)
@@ -76,27 +78,6 @@ class Times:
     begin: dict[tuple[int, int], tuple[float, float]]
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The best schedule found, or None; a bound on the makespan in seconds; whether it is done.
-
-    `complete` without a schedule: there is none within the horizon. `interrupted` by Ctrl-C.
-    """
-
-    times: Times | None
-    lower_bound: float
-    complete: bool
-    interrupted: bool = False
-
-
-class Watcher(Protocol):
-    """Who hears of what is found and proved while CP-SAT runs, in its thread."""
-
-    def found(self, times: Times) -> None: ...
-
-    def proved(self, lower_bound: float) -> None: ...
-
-
 class Model(OpRows):
     """CP-SAT's model of a frame for makespans up to `horizon` seconds; see the module's docstring.
 
@@ -126,14 +107,14 @@ class Model(OpRows):
         """Edges within the frame: transport, and the delay that it takes."""
         unit = self.problem.op_unit
         open_to: dict[tuple[int, int], Any] = {}
-        for edge, delay in self.windows.delay.items():
+        for edge, delay in self.delay.items():
             pair = self.pair_of(edge)
             open_to[pair] = open_to.get(pair, True) & np.isfinite(delay)
         self.route = {
             (u, v): self._transport(u, v, flags) for (u, v), flags in open_to.items() if u != v
         }
         slowest: dict[tuple[int, int], Floats] = {}
-        for edge, delay in self.windows.delay.items():
+        for edge, delay in self.delay.items():
             ends = int(self.problem.edge_producer[edge]), int(self.problem.consumers[edge])
             slowest[ends] = np.maximum(slowest.get(ends, 0.0), delay)
         for (producer, consumer), delay in slowest.items():
@@ -391,32 +372,26 @@ class Model(OpRows):
 
     # -- solving ---------------------------------------------------------------------------------
 
-    def solve(self, effort: Effort, watcher: Watcher | None = None) -> Answer:
-        """The best found and proved by the end or, after Ctrl-C or `stop`, by then.
+    def solve(self, effort: Effort, listener: Listener[Times] | None = None) -> Answer[Times]:
+        """The best found by the end or `stop`, with a bound on the makespan in seconds.
 
-        A `watcher` hears of both on the way.
+        Infeasible: there is none within the horizon. A `listener` hears of both on the way. Ctrl-C
+        as in `solvers.running`.
         """
         if not self.is_open:
             return Answer(None, 0.0, complete=True)
         solver = self.solver = self._solver(effort)
         limit = Budget(effort.seconds)
+        found = None if listener is None else self._found(listener)
+        proved = None if listener is None else self._proved(listener)
         bound = 0.0
         while limit.left > 0:
-            solver.parameters.max_time_in_seconds = limit.left
-            status, interrupted = run(solver, self.model, self._callback(solver, watcher))
-            if status == self.cp.MODEL_INVALID:
-                raise AssertionError(self.model.validate())
-            if status == self.cp.INFEASIBLE:
-                return Answer(None, bound, True, interrupted)
-            bound = max(bound, solver.best_objective_bound / self.scale * (1 - ROUNDING))
-            if status not in (self.cp.OPTIMAL, self.cp.FEASIBLE):
-                return Answer(None, bound, False, interrupted)
-            if not self._forbid_overfull(solver):
-                done = status == self.cp.OPTIMAL
-                return Answer(self._read(solver), bound, done, interrupted)
-            if interrupted:
-                return Answer(None, bound, False, interrupted)
-        return Answer(None, bound, complete=False)
+            answer = solve_model(solver, self.model, limit, self._read, found, proved)
+            if not answer.infeasible:
+                bound = max(bound, self._seconds(answer.bound))
+            if answer.values is None or not self._forbid_overfull(answer.values):
+                return replace(answer, bound=bound)
+        return Answer(None, bound)
 
     def stop(self) -> None:
         """End a search that another thread is in."""
@@ -433,21 +408,15 @@ class Model(OpRows):
             parameters.symmetry_level = 0
         return solver
 
-    def _callback(self, solver: Any, watcher: Watcher | None) -> Any:
-        """What CP-SAT calls with each solution, or None; sets what it calls with each bound."""
-        if watcher is None:
-            return None
-        model, heard = self, watcher
+    def _found(self, listener: Listener[Times]) -> Callable[[Times], None]:
+        return lambda times: None if self._overfull(times) else listener.found(times)
 
-        class Solutions(self.cp.CpSolverSolutionCallback):  # type: ignore[name-defined, misc]
-            def on_solution_callback(self) -> None:
-                if not model._overfull(self):
-                    heard.found(model._read(self))
+    def _proved(self, listener: Listener[Times]) -> Callable[[float], None]:
+        return lambda ticks: listener.proved(self._seconds(ticks))
 
-        solver.best_bound_callback = lambda ticks: heard.proved(
-            ticks / model.scale * (1 - ROUNDING)
-        )
-        return Solutions()
+    def _seconds(self, ticks: float) -> float:
+        """A lower bound in seconds from one in ticks."""
+        return ticks / self.scale * (1 - ROUNDING)
 
     def _read(self, solver: Any) -> Times:
         ops = self.frame.ops
@@ -466,54 +435,19 @@ class Model(OpRows):
                     begin[key] = at / self.scale, (at + duration) / self.scale
         return Times(device, start / self.scale, (start + length) / self.scale, begin)
 
-    def _forbid_overfull(self, solver: Any) -> bool:
+    def _forbid_overfull(self, times: Times) -> bool:
         """Whether shares rounded down let too much on some device; then that is cut off."""
-        overfull = self._overfull(solver)
+        overfull = self._overfull(times)
         for device, units in overfull:
-            self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
+            self.forbid(device, units)
         return bool(overfull)
 
-    def _overfull(self, solver: Any) -> list[tuple[int, list[int]]]:
+    def forbid(self, device: int, units: list[int]) -> None:
+        """Not all of these units on the device."""
+        self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
+
+    def _overfull(self, times: Times) -> list[tuple[int, list[int]]]:
         """Devices with more than they have room for, and the units there."""
-        found = []
-        for device, room in enumerate(self.frame.room.tolist()):
-            units = [
-                unit
-                for unit, on in self.on.items()
-                if device in on
-                and self.problem.unit_memory[unit] > 0
-                and solver.boolean_value(on[device])
-            ]
-            if self.problem.unit_memory[units].sum() > room * (1 + ROUNDING):
-                found.append((device, units))
-        return found
-
-
-def run(solver: Any, model: Any, callback: Any = None) -> tuple[Any, bool]:
-    """Solve in a second thread, for Python sees Ctrl-C only between its own instructions.
-
-    CP-SAT's status, and whether Ctrl-C has ended the search; then the solver has its best still.
-    """
-    outcome: list[Any] = []
-    done = threading.Event()
-
-    def work() -> None:
-        try:
-            outcome.append(solver.solve(model, callback))
-        except BaseException as error:  # handed to the caller's thread
-            outcome.append(error)
-        done.set()
-
-    threading.Thread(target=work, daemon=True, name="placewright-cp-sat").start()
-    interrupted = False
-    while True:
-        try:
-            # Not `join`: interrupted, it takes a thread that runs for one that has ended.
-            if done.wait(POLL_SECONDS):
-                break
-        except KeyboardInterrupt:
-            interrupted = True
-            solver.stop_search()
-    if isinstance(outcome[0], BaseException):
-        raise outcome[0]
-    return outcome[0], interrupted
+        units, first = np.unique(self.problem.op_unit[self.frame.ops], return_index=True)
+        memory = self.problem.unit_memory
+        return overfull(units, times.device[first], memory, self.frame.room)

@@ -31,7 +31,8 @@ class OpRows:
         self.scale = ticks / horizon if horizon > 0 else 1.0
         # Rounding down an op's or a transfer's time takes a tick at most off a path.
         self.limit = self._down(horizon) + 1
-        self.windows = windows_of(frame, horizon * (1 + ROUNDING * len(frame.ops)) + 0.0)
+        rounded = horizon * (1 + ROUNDING * len(frame.ops))
+        self.windows, self.delay = windows_of(frame, rounded)
         self.cp = cp_model
         self.model = cp_model.CpModel()
         self.place = {op: k for k, op in enumerate(frame.ops)}

@@ -8,19 +8,17 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.precedence import Precedence
 from placewright.budget import Budget
 from placewright.formulations.latency.incumbent import Incumbent, longest
-from placewright.graph import Floats, Ints
+from placewright.formulations.time_windows import Ways, edge_delays, time_windows
+from placewright.graph import Floats
 from placewright.problem import Problem
 from placewright.solvers.mathopt import HORIZON, OutOfTimeError
 
 # The horizon is a little above the incumbent's makespan, so that rounding keeps the incumbent.
 SLACK = 1e-7
-
-Flags = NDArray[np.bool_]
 
 
 class Instance:
@@ -41,10 +39,22 @@ class Instance:
         self.incumbent = incumbent
         self.limit = limit or Budget()
         self.precedence = Precedence(problem)
-        self.input_edges, self.output_edges = _edges_by_op(problem)
         self.scale = self._longest_of_interest() * (1 + SLACK) / HORIZON
-        self.allowed: Flags = problem.unit_allowed.copy()  # to be narrowed
-        self._narrow()
+        edges = np.arange(problem.edge_count, dtype=np.int32)
+        self._delay = edge_delays(problem, edges) / self.scale
+        ends = problem.edge_producer, problem.consumers
+        nothing = np.zeros((problem.op_count, problem.device_count))
+        found = time_windows(
+            problem.unit_allowed,
+            problem.op_time / self.scale,
+            problem.op_unit,
+            Ways(*ends, self._delay, problem.topological_rank),
+            (nothing, nothing),
+            HORIZON,
+            self._look,
+        )
+        self.allowed, self.op_time = found.allowed, found.time
+        self.head, self.tail = found.head, found.tail
 
     def _longest_of_interest(self) -> float:
         """The incumbent's makespan, or all ops and transfers in a row, each at its slowest."""
@@ -52,55 +62,14 @@ class Instance:
             return self.incumbent.value
         return longest(self.problem)
 
-    def _narrow(self) -> None:
-        """Windows from the devices allowed, devices from the windows, until nothing changes."""
-        unit = self.problem.op_unit
-        while True:
-            self._look()
-            times = np.where(self.allowed[unit], self.problem.op_time, np.inf) / self.scale
-            self.op_time: Floats = times
-            self.head, self.tail = self._heads(), self._tails()
-            fits = self.head + times + self.tail <= HORIZON
-            narrowed = self.allowed.copy()
-            np.logical_and.at(narrowed, unit, fits)
-            if (narrowed == self.allowed).all():
-                return
-            self.allowed = narrowed
-
     def _look(self) -> None:
         """At the clock."""
         if self.limit.left <= 0:
             raise OutOfTimeError
 
-    def _heads(self) -> Floats:
-        head = np.where(np.isfinite(self.op_time), 0.0, np.inf)
-        for op in self.precedence.order:
-            for edge in self.input_edges[op]:
-                producer = int(self.problem.edge_producer[edge])
-                done = head[producer] + self.op_time[producer]
-                there = (done[:, None] + self.route_time(edge)).min(axis=0)
-                head[op] = np.maximum(head[op], there)
-        return np.asarray(head)
-
-    def _tails(self) -> Floats:
-        tail = np.where(np.isfinite(self.op_time), 0.0, np.inf)
-        for op in reversed(self.precedence.order):
-            for edge in self.output_edges[op]:
-                consumer = int(self.problem.consumers[edge])
-                rest = self.op_time[consumer] + tail[consumer]
-                needed = (self.route_time(edge) + rest[None, :]).min(axis=1)
-                tail[op] = np.maximum(tail[op], needed)
-        return np.asarray(tail)
-
     def route_time(self, edge: int) -> Floats:
         """`[source, target]` of the edge's transfer; 0 on one device, `inf` within a unit."""
-        problem = self.problem
-        size = problem.tensor_bytes[problem.edge_tensor[edge]]
-        time: Floats = (problem.link_latency + size * problem.link_seconds_per_byte) / self.scale
-        if self.within_unit(edge):
-            time = np.full_like(time, np.inf)
-        np.fill_diagonal(time, 0.0)
-        return time
+        return np.asarray(self._delay[edge])
 
     def within_unit(self, edge: int) -> bool:
         unit = self.problem.op_unit
@@ -154,15 +123,3 @@ class Instance:
                 if later > place and not after >> later & 1
             ]
         return pairs
-
-
-def _edges_by_op(problem: Problem) -> tuple[list[list[int]], list[list[int]]]:
-    inputs: list[list[int]] = [[] for _ in range(problem.op_count)]
-    outputs: list[list[int]] = [[] for _ in range(problem.op_count)]
-    ends: tuple[Ints, Ints] = (problem.edge_producer, problem.consumers)
-    for edge, (producer, consumer) in enumerate(
-        zip(ends[0].tolist(), ends[1].tolist(), strict=True)
-    ):
-        outputs[producer].append(edge)
-        inputs[consumer].append(edge)
-    return inputs, outputs

@@ -14,10 +14,10 @@ from placewright.analysis.precedence import (
 )
 from placewright.budget import Budget
 from placewright.formulations.latency.disjunction import Interval, keep_apart
-from placewright.formulations.latency.formulation import Formulation
 from placewright.formulations.latency.incumbent import Incumbent
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.peak import PeakRows
+from placewright.formulations.latency.program import LatencyProgram
 from placewright.formulations.latency.transport import Transfer, Transport, span
 from placewright.graph import Floats
 from placewright.plan import Placement
@@ -26,7 +26,7 @@ from placewright.solvers.mathopt import HORIZON, Term
 HINT_ROUNDING = 1e-9  # of scaled times
 
 
-class MoiraiProgram(Formulation):
+class MoiraiProgram(LatencyProgram):
     """Variables, in scaled time: makespan, x (placement), S (starts of ops and transfers), u.
 
     u is kept in transport form (see `transport`). z_q is the sum of u over k' ≠ k'', and C = S +
@@ -167,15 +167,15 @@ class MoiraiProgram(Formulation):
 
     # -- from and to schedules -------------------------------------------------------------------
 
-    def hint(self, incumbent: Incumbent) -> Floats:
+    def hint(self, start: Incumbent) -> Floats:
         values = np.zeros(self.program.variable_count)
-        device, schedule = incumbent.placement.device, incumbent.schedule
+        device, schedule = start.placement.device, start.schedule
         self.placement.fill(values, device)
         scale = self.instance.scale
         values[self.makespan] = schedule.makespan / scale
         for op, interval in enumerate(self.ops):
             values[interval.start] = schedule.op_start[op] / scale
-        self.transport.hint(values, incumbent)
+        self.transport.hint(values, start)
         for order, intervals in (
             (self.op_order, self.ops),
             (self.transfer_order, [transfer.interval for transfer in self.transfers]),

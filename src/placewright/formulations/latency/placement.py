@@ -83,23 +83,3 @@ class PlacementVariables:
         """`[op]` the device chosen."""
         unit_device = [max(on, key=lambda d: float(values[on[d]])) for on in self.on]
         return np.array(unit_device, dtype=np.int32)[self.problem.op_unit]
-
-    def forbid_overfull(self, device: Ints) -> bool:
-        """Cut off a placement that only the solver's tolerance took for one that fits.
-
-        Whether there was anything to cut off: then the units on an overfull device may not all
-        be there (a cover inequality).
-        """
-        problem = self.problem
-        found = False
-        unit_device = problem.unit_device(device)
-        for number, capacity in enumerate(problem.device_memory.tolist()):
-            units = np.flatnonzero(unit_device == number)
-            if problem.unit_memory[units].sum() > capacity * (1 + ROUNDING):
-                cover = [u for u in units.tolist() if problem.unit_memory[u] > 0]
-                self.program.row([(self.on[u][number], 1.0) for u in cover], upper=len(cover) - 1)
-                found = True
-        return found
-
-
-ROUNDING = 1e-12  # of a sum of memory sizes

@@ -20,7 +20,6 @@ from placewright.solvers.mathopt import HORIZON, Program, Term, solve_program
 
 PRECEDENCE_UNITS = 40  # units at the head of the order by which equal devices are told apart
 LOOSE = 1e-7  # of the horizon: solvers add errors of this size to the incumbent's loads
-ROUNDING = 1e-12  # of a sum of memory sizes
 Terms = list[Term]
 
 
@@ -288,17 +287,10 @@ class MaxLoadProgram:
         """`[unit]` the device chosen."""
         return np.array([max(on, key=lambda d: float(values[on[d]])) for on in self.on], np.int32)
 
-    def forbid_overfull(self, unit_device: Ints) -> bool:
-        """Cut off a placement that only the solver's tolerance took for one that fits."""
-        found = False
-        memory = self.pipeline.memory
-        for device, capacity in enumerate(self.problem.device_memory.tolist()):
-            units = np.flatnonzero(unit_device == device)
-            if memory[units].sum() > capacity * (1 + ROUNDING):
-                cover = [u for u in units.tolist() if memory[u] > 0]
-                self.program.row([(self.on[u][device], 1.0) for u in cover], upper=len(cover) - 1)
-                found = True
-        return found
+    def forbid(self, device: int, units: list[int]) -> None:
+        """Not all of these units on the device (a cover inequality)."""
+        cover = [(self.on[unit][device], 1.0) for unit in units]
+        self.program.row(cover, upper=len(units) - 1)
 
     def hint(self, unit_device: Ints) -> dict[int, float]:
         """The placement variables of a plan, equal devices named as the program has them."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, ClassVar
 
 from placewright.analysis.symmetry import Symmetry, check_use
-from placewright.budget import Budget, Progress, Reporter
-from placewright.errors import InfeasibleError, OptionError
+from placewright.bounds.bound import Bound
+from placewright.budget import Budget, Progress
+from placewright.errors import InfeasibleError
 from placewright.formulations.batch.cp_model import CP_SAT, BatchModel
 from placewright.formulations.batch.diviml_program import BatchProgram
 from placewright.formulations.batch.instance import (
@@ -17,17 +20,21 @@ from placewright.formulations.batch.instance import (
     chunks_lose_nothing,
     timed_batches,
 )
+from placewright.formulations.formulation import Formulation, Listener, MathOpt, Programmed
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planners.batch.starts import first_plans, in_chunks
-from placewright.planners.latency.exact.outline import DEFAULT_SECONDS, MAX_BINARIES
-from placewright.problem import Problem
-from placewright.solvers.mathopt import (
-    SOLVERS,
-    OutOfTimeError,
-    safe_bound,
-    solve_program,
+from placewright.planners.exact import (
+    DEFAULT_SECONDS,
+    ExactRun,
+    nodes_option,
+    solver_option,
+    too_many,
 )
+from placewright.planners.latency.exact.outline import MAX_BINARIES
+from placewright.problem import Problem
+from placewright.solvers.mathopt import SOLVERS
+from placewright.solvers.running import Answer
 
 
 class BatchMilp:
@@ -49,26 +56,13 @@ class BatchMilp:
     objective: ClassVar[str] = "batch-throughput"
 
     def __init__(self, solver: str = "highs", nodes: str = "", symmetry: str = "none") -> None:
-        check_solver(self.name, solver)
-        if nodes and not (nodes.isdecimal() and int(nodes) > 0):
-            raise OptionError(
-                f"planner '{self.name}': nodes is '{nodes}'; give a whole number above 0"
-            )
-        self.solver = solver
-        self.nodes = int(nodes) if nodes else None
+        self.solver = solver_option(self.name, solver, (*SOLVERS, CP_SAT))
+        self.nodes = nodes_option(self.name, nodes)
         self.use = check_use(self.name, symmetry)
 
     def supports(self, problem: Problem) -> str | None:
-        refusal = refused(problem)
-        if refusal:
-            return refusal
-        count = binaries(problem)
-        if count <= MAX_BINARIES:
-            return None
-        return (
-            f"its program would have {count:,} yes-or-no variables, more than the "
-            f"{MAX_BINARIES:,} that are of any use; coarsen the graph or take a heuristic planner"
-        )
+        advice = "coarsen the graph or take a heuristic planner"
+        return refused(problem) or too_many(binaries(problem), MAX_BINARIES, advice)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
@@ -79,89 +73,50 @@ class BatchMilp:
             budget.listener.found(incumbent.placement)
         if incumbent and incumbent.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(incumbent.placement)
-        bound = 0.0
-        try:
+
+        def build() -> Formulation[BatchIncumbent, Any]:
             on_progress(f"{self.name}: building the program", 0.05)
             instance = BatchInstance(problem, incumbent.value if incumbent else None)
-            if limit.left <= 0:
-                raise OutOfTimeError
-            start = next((each for each in first if in_chunks(problem, each)), None)
-            known = incumbent.value if incumbent else math.inf
+            symmetry = Symmetry(problem, self.use)
             on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.1)
-            search = self._by_cp_sat if self.solver == CP_SAT else self._by_program
-            found, proved, infeasible = search(instance, start, limit, seed, known)
-            if chunks_lose_nothing(problem):
-                bound = proved * instance.scale
-            if found is not None:
-                incumbent = better(problem, incumbent, found)
-            elif infeasible and incumbent is None:
-                raise InfeasibleError(
-                    f"planner '{self.name}': no placement in chunks of {instance.chunk} inputs "
-                    "fits the devices' memory and batch sizes; give the devices more of them"
-                )
-        except OutOfTimeError:
-            pass
-        except KeyboardInterrupt:
-            if incumbent is None:
-                raise
-        if incumbent is None:
-            raise InfeasibleError(
-                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more time "
-                "or try another planner"
-            )
+            if self.solver == CP_SAT:
+                effort = self.nodes / 1000 if self.nodes else math.inf
+                return Constrained(BatchModel(instance, symmetry, limit), effort, seed)
+            how = MathOpt(self.solver, self.nodes, seed)
+            return Programmed(BatchProgram(instance, symmetry, limit), how)
+
         source = f"{self.name} ({self.solver})"
-        return Proposal(incumbent.placement, min(bound, incumbent.value), source)
-
-    def _by_program(
-        self,
-        instance: BatchInstance,
-        start: BatchIncumbent | None,
-        limit: Budget,
-        seed: int,
-        known: float,
-    ) -> Found:
-        program = BatchProgram(instance, Symmetry(instance.problem, self.use), limit)
-        hint = program.hint(start) if start else None
-        while True:
-            answer = solve_program(program.program, self.solver, limit.left, hint, self.nodes, seed)
-            if answer.values is None:
-                return None, safe_bound(answer), answer.infeasible
-            found = program.decode(answer.values)
-            if not program.forbid_overfull(found.device):
-                return found, safe_bound(answer), False
-
-    def _by_cp_sat(
-        self,
-        instance: BatchInstance,
-        start: BatchIncumbent | None,
-        limit: Budget,
-        seed: int,
-        known: float,
-    ) -> Found:
-        """Plans of `known` seconds or more are no news."""
-        model = BatchModel(instance, Symmetry(instance.problem, self.use), limit)
-        if start:
-            model.hint(start)
-        reporter = Reporter(limit, known)
-
-        def tell(found: Placement) -> None:
-            reporter.tell(timed_batches(instance.problem, found).value, lambda: found)
-
-        effort = self.nodes / 1000 if self.nodes else math.inf
-        answer = model.solve(limit.left, seed, effort, tell)
-        infeasible = answer.complete and answer.placement is None
-        return answer.placement, answer.bound, infeasible
+        run = ExactRun(problem, limit, source, partial(better, problem), incumbent)
+        run.start = next((each for each in first if in_chunks(problem, each)), None)
+        run.run(build)
+        if run.infeasible:
+            raise InfeasibleError(
+                f"planner '{self.name}': no placement in chunks of {chunk_size(problem)} inputs "
+                "fits the devices' memory and batch sizes; give the devices more of them"
+            )
+        if not chunks_lose_nothing(problem):
+            run.bound = Bound(0.0, source)
+        return run.proposal(self.name)
 
 
-Found = tuple[Placement | None, float, bool]
-"""The placement found, the bound proved in scaled time, and whether there is none to be found."""
+class Constrained:
+    """CP-SAT's model as a formulation, with so much of its deterministic time."""
 
+    def __init__(self, model: BatchModel, effort: float, seed: int) -> None:
+        self.model, self.effort, self.seed = model, effort, seed
 
-def check_solver(planner: str, solver: str) -> None:
-    if solver not in (*SOLVERS, CP_SAT):
-        raise OptionError(
-            f"planner '{planner}': solver is '{solver}'; choose {', '.join((*SOLVERS, CP_SAT))}"
-        )
+    def hint(self, start: BatchIncumbent) -> None:
+        self.model.hint(start)
+
+    def solve(self, limit: Budget, listener: Listener[Placement]) -> Answer[Placement]:
+        answer = self.model.solve(limit.left, self.seed, self.effort, listener.found)
+        return replace(answer, bound=answer.bound * self.model.instance.scale)
+
+    def decode(self, solution: Placement) -> Placement:
+        return solution
+
+    def forbid(self, device: int, units: list[int]) -> None:
+        self.model.forbid(device, units)
 
 
 def refused(problem: Problem) -> str | None:
@@ -181,7 +136,9 @@ def binaries(problem: Problem) -> int:
     return problem.unit_count * d * (chunks + len(problem.batch_sizes)) + d * n * (n - 1) // 2
 
 
-def better(problem: Problem, incumbent: BatchIncumbent | None, found: Placement) -> BatchIncumbent:
+def better(
+    problem: Problem, found: Placement, incumbent: BatchIncumbent | None = None
+) -> BatchIncumbent:
     """The shortest of the incumbent, the solution in its own order, and that listed anew."""
     candidates = [timed_batches(problem, found), timed_batches(problem, Placement(found.device))]
     if incumbent:

@@ -25,14 +25,14 @@ from placewright.formulations.batch.instance import (
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, positive_number, whole_number
-from placewright.planners.batch.diviml import better, check_solver, refused
+from placewright.planners.batch.diviml import better, refused
 from placewright.planners.batch.module_bound import by_cp_sat, module_bound
+from placewright.planners.batch.neighbourhood import Neighbourhood
 from placewright.planners.batch.starts import HEURISTICS, SEARCH, first_plans, in_chunks
-from placewright.planners.batch.window import Window
+from placewright.planners.exact import DEFAULT_SECONDS, crowded, solver_option
 from placewright.planners.latency.exact.one_node import repeated_on_hosts
-from placewright.planners.latency.exact.outline import DEFAULT_SECONDS
 from placewright.problem import Problem
-from placewright.solvers.mathopt import OutOfTimeError, solve_program
+from placewright.solvers.mathopt import SOLVERS, OutOfTimeError, solve_program
 
 SOLVABLE_OPS = 16
 """A window of so many units is searched well within seconds."""
@@ -78,8 +78,7 @@ class BatchSplit:
         iterations: str = "",
     ) -> None:
         self.channels = asked_channels(self.name, channels)
-        check_solver(self.name, solver)
-        self.solver = solver
+        self.solver = solver_option(self.name, solver, (*SOLVERS, CP_SAT))
         seconds = module_seconds or MODULE_SECONDS
         self.module_seconds = positive_number(self.name, "module_seconds", seconds)
         self.use = check_use(self.name, symmetry)
@@ -238,7 +237,7 @@ class _Search:
         device = chunk_devices(self.best.placement.device, chunk_size(self.problem))
         assert device is not None  # every plan of this search is in chunks
         before = self.limit.left
-        window = Window(self.problem, self.best, device, free, self._devices(device, free))
+        window = Neighbourhood(self.problem, self.best, device, free, self._devices(device, free))
         self.writing = before - self.limit.left
         try:
             found, complete = self._solve(window)
@@ -259,7 +258,7 @@ class _Search:
         chosen[np.concatenate([own, others])[:MOST_DEVICES]] = True
         return chosen
 
-    def _solve(self, window: Window) -> tuple[BatchIncumbent | None, bool]:
+    def _solve(self, window: Neighbourhood) -> tuple[BatchIncumbent | None, bool]:
         """The plan found, and whether the window was searched to the end."""
         planner = self.planner
         seed = int(self.random.integers(2**31 - 1))
@@ -269,8 +268,8 @@ class _Search:
             seconds = min(planner.module_seconds, max(self.limit.left, 0.0))
             deterministic = DETERMINISTIC_SECONDS if planner.iterations else math.inf
             answer = model.solve(seconds, seed, deterministic)
-            found, complete = answer.placement, answer.complete
-            return (better(self.problem, None, found) if found else None), complete
+            found, complete = answer.values, answer.complete
+            return (better(self.problem, found) if found else None), complete
         limit = Budget(min(planner.module_seconds, self.limit.left))
         program = BatchProgram(window, self.symmetry, limit)
         solution = solve_program(
@@ -279,6 +278,6 @@ class _Search:
         if solution.values is None:
             return None, False
         found = program.decode(solution.values)
-        if program.forbid_overfull(found.device):
+        if crowded(self.problem, found):
             return None, False
-        return better(self.problem, None, found), False
+        return better(self.problem, found), False

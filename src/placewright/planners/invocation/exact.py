@@ -3,77 +3,60 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from placewright.budget import Budget
 from placewright.errors import InfeasibleError
+from placewright.formulations.formulation import MathOpt, Programmed, Valued
 from placewright.formulations.invocation.program import InvocationProgram, binaries, value_of
 from placewright.plan import Placement
+from placewright.planners.exact import ExactRun
 from placewright.problem import Problem
-from placewright.solvers.mathopt import (
-    RELATIVE_GAP,
-    Answer,
-    OutOfTimeError,
-    safe_bound,
-    solve_program,
-)
 
 ANY_GAP = 1e9  # relative: the first plan ends the search
 ANY_SECONDS = 10.0
 ANY_BINARIES = 5_000
 
 
-def best_split(
-    problem: Problem,
-    best: Placement | None,
-    least: float,
-    limit: Budget,
-    solver: str = "highs",
-    nodes: int | None = None,
-    seed: int = 0,
-    gap: float = RELATIVE_GAP,
-) -> tuple[Placement | None, Answer, float]:
-    """The best placement, the solver's last answer, and what it has proved, in seconds.
+class SplitRun(ExactRun[Valued]):
+    """The best split so far; `is_stuck` if subgraphs of the last one wait for each other."""
 
-    `best` is a placement known, or None; `least` seconds are a lower bound.
-    """
-    ranked = False
-    horizon = value_of(problem, best) if best else _enough(problem)
-    horizon *= 1 + 1e-6  # what the solver's tolerances could cut off
-    formulation = InvocationProgram(problem, horizon, least, limit, ranked=ranked)
-    while True:
-        hint = formulation.hint(best) if best and not ranked else None
-        answer = solve_program(formulation.program, solver, limit.left, hint, nodes, seed, gap)
-        proved = safe_bound(answer) * formulation.scale
-        if answer.values is None:
-            return best, answer, proved
-        found = formulation.decode(answer.values)
-        if units := _overfull(problem, found):
-            formulation.forbid(*units)
-            continue
-        value = value_of(problem, found)
-        if math.isinf(value) and not ranked:
-            ranked = True
-            formulation = InvocationProgram(problem, horizon, least, limit, ranked=True)
-            continue
-        if best is None or value < value_of(problem, best):
-            best = found if math.isfinite(value) else best
-        return best, answer, proved
+    def __init__(self, problem: Problem, limit: Budget, source: str, best: Placement | None):
+        known = Valued(best, value_of(problem, best)) if best else None
+        super().__init__(problem, limit, source, self._better, known)
+        self.is_stuck = False
+
+    def _better(self, found: Placement, best: Valued | None) -> Valued | None:
+        value = value_of(self.problem, found)
+        self.is_stuck = math.isinf(value)
+        return Valued(found, value) if value < (math.inf if best is None else best.value) else best
+
+    def search(self, least: float, how: MathOpt) -> None:
+        """Solve the program, with ranks where it needs them; `least` seconds are a lower bound."""
+        horizon = self.value if self.best else _enough(self.problem)
+        horizon *= 1 + 1e-6  # what the solver's tolerances could cut off
+
+        def build(ranked: bool) -> Programmed[Valued]:
+            program = InvocationProgram(self.problem, horizon, least, self.limit, ranked=ranked)
+            return Programmed(program, how)
+
+        for ranked in (False, True):
+            self.run(partial(build, ranked))
+            if not self.is_stuck or self.interrupted:
+                return
 
 
 def any_split(problem: Problem, planner: str, budget: Budget) -> Placement | None:
     """A placement that can run; None if that would take long, InfeasibleError if there is none."""
     if binaries(problem) > ANY_BINARIES:
         return None
-    limit = budget.part(ANY_SECONDS)
-    try:
-        found, answer, _ = best_split(problem, None, 0.0, limit, gap=ANY_GAP)
-    except OutOfTimeError:
-        return None
-    if found is None and answer.infeasible:
+    run = SplitRun(problem, budget.part(ANY_SECONDS), planner, None)
+    run.search(0.0, MathOpt("highs", gap=ANY_GAP))
+    if run.infeasible:
         raise proved_infeasible(planner)
-    return found
+    return run.best.placement if run.best else None
 
 
 def proved_infeasible(planner: str) -> InfeasibleError:
@@ -92,14 +75,3 @@ def _enough(problem: Problem) -> float:
         problem.host_seconds_per_byte.sum() * problem.tensor_bytes.sum()
     )
     return max(float(slowest) + invocations * float(transfers), 1e-12)
-
-
-def _overfull(problem: Problem, placement: Placement) -> tuple[int, list[int]] | None:
-    """A device that the solver's tolerance let overflow, and the units on it."""
-    used = np.bincount(placement.device, problem.op_memory, problem.device_count)
-    over = np.flatnonzero(used > problem.device_memory * (1 + 1e-12))
-    if not len(over):
-        return None
-    device = int(over[0])
-    units = np.unique(problem.op_unit[placement.device == device])
-    return device, [int(unit) for unit in units if problem.unit_memory[unit] > 0]

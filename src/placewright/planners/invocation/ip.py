@@ -7,12 +7,14 @@ from typing import ClassVar
 
 from placewright.bounds.bound import Bound
 from placewright.budget import Budget, Progress
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError
+from placewright.formulations.formulation import MathOpt
 from placewright.formulations.invocation.program import binaries, value_of
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
+from placewright.planners.exact import DEFAULT_SECONDS, solver_option, too_many
 from placewright.planners.invocation.base import InvocationPlanner
-from placewright.planners.invocation.exact import best_split, proved_infeasible
+from placewright.planners.invocation.exact import SplitRun, proved_infeasible
 from placewright.planners.invocation.search import (
     MOST_CUTS,
     PROVED,
@@ -21,9 +23,8 @@ from placewright.planners.invocation.search import (
     searched_bound,
 )
 from placewright.problem import Problem
-from placewright.solvers.mathopt import SOLVERS, OutOfTimeError
+from placewright.solvers.mathopt import SOLVERS
 
-DEFAULT_SECONDS = 600.0
 MAX_BINARIES = 200_000
 SHARE_OF_START = 0.25
 
@@ -51,11 +52,7 @@ class InvocationIp(InvocationPlanner):
         start: str | int = "",
         cuts: str | int = MOST_CUTS,
     ) -> None:
-        if solver not in SOLVERS:
-            raise OptionError(
-                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(SOLVERS)}"
-            )
-        self.solver = solver
+        self.solver = solver_option(self.name, solver, SOLVERS)
         self.nodes = count_option(self.name, "nodes", nodes) if nodes else None
         self.cold = start == "none"
         wanted = None if self.cold or not start else count_option(self.name, "start", start)
@@ -63,41 +60,20 @@ class InvocationIp(InvocationPlanner):
         self.cuts = count_option(self.name, "cuts", cuts, least=0)
 
     def supports(self, problem: Problem) -> str | None:
-        count = binaries(problem)
-        if count <= MAX_BINARIES:
-            return None
-        return (
-            f"its program would have {count:,} yes-or-no variables, more than the "
-            f"{MAX_BINARIES:,} that are of any use; coarsen the graph or take planner 'annealing'"
-        )
+        advice = "coarsen the graph or take planner 'annealing'"
+        return too_many(binaries(problem), MAX_BINARIES, advice)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
         best, bound, reason = self._start(problem, limit, budget, seed, on_progress)
-        value = value_of(problem, best) if best else math.inf
-        if best and (bound.value >= value * (1 - PROVED) or value == 0.0):
-            return Proposal(best, min(bound.value, value), bound.source)
-        answer = None
-        try:
+        run = SplitRun(problem, limit, f"{self.name} ({self.solver})", best)
+        run.bound = bound
+        if best is None or not (bound.value >= run.value * (1 - PROVED) or run.value == 0.0):
             on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.3)
-            best, answer, proved = best_split(
-                problem, best, bound.value, limit, self.solver, self.nodes, seed
-            )
-            if proved > bound.value:
-                bound = Bound(proved, f"{self.name} ({self.solver})")
-        except OutOfTimeError:
-            pass
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-        if best is None:
-            if answer and answer.infeasible:
-                raise proved_infeasible(self.name)
-            raise reason or InfeasibleError(
-                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more "
-                "time or try another planner"
-            )
-        return Proposal(best, min(bound.value, value_of(problem, best)), bound.source)
+            run.search(bound.value, MathOpt(self.solver, self.nodes, seed))
+        if run.infeasible:
+            raise proved_infeasible(self.name)
+        return run.proposal(self.name, reason)
 
     def _start(
         self, problem: Problem, limit: Budget, budget: Budget, seed: int, on_progress: Progress

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,10 +17,13 @@ import numpy as np
 from placewright.analysis.nets import pipeline_of
 from placewright.bounds.throughput import lower_bound
 from placewright.budget import Budget, Progress
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError
+from placewright.formulations.formulation import Listener, MathOpt, Valued
 from placewright.formulations.throughput.max_load_program import MaxLoadProgram, row_of
 from placewright.graph import Floats, Ints
+from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
+from placewright.planners.exact import DEFAULT_SECONDS, ExactRun, solver_option, too_many
 from placewright.planners.throughput.hybrid import Hybrid, search_together
 from placewright.planners.throughput.multilevel import first_plan
 from placewright.planners.throughput.one_set import (
@@ -30,19 +33,23 @@ from placewright.planners.throughput.one_set import (
     one_set_bound,
     work_question,
 )
-from placewright.planners.throughput.reporting import PipelineReporter, start_units
+from placewright.planners.throughput.reporting import (
+    PipelineReporter,
+    placement_of,
+    start_units,
+)
 from placewright.problem import Problem
 from placewright.solvers.mathopt import (
     HORIZON,
     SOLVERS,
-    Answer,
     OutOfTimeError,
     safe_bound,
     solve_program,
 )
 from placewright.solvers.rounded import solve_whole
+from placewright.solvers.running import Answer
 
-DEFAULT_SECONDS = 600.0
+CP_SAT = "cp-sat"
 # Of the time that is left: a first search, each bound of one set, the search after that.
 FIRST_SHARE, SET_SHARE, SEARCH_SHARE = 0.08, 0.25, 0.7
 AGAIN_SHARE = 0.7  # the bound that the first time did not suffice for
@@ -71,11 +78,7 @@ class MaxLoadIp:
     objective: ClassVar[str] = "throughput"
 
     def __init__(self, solver: str = "cp-sat", steps: str | int | None = None) -> None:
-        if solver not in ("cp-sat", *SOLVERS):
-            raise OptionError(
-                f"planner 'max-load-ip': solver is '{solver}'; choose cp-sat, {', '.join(SOLVERS)}"
-            )
-        self.solver = solver
+        self.solver = solver_option(self.name, solver, (CP_SAT, *SOLVERS))
         self.steps = math.inf if steps is None else whole_number(self.name, "steps", steps)
 
     def supports(self, problem: Problem) -> str | None:
@@ -85,42 +88,39 @@ class MaxLoadIp:
                 "contiguous plans with replicas"
             )
         count = int(pipeline_of(problem).allowed.sum())
-        if count > MAX_BINARIES:
-            return (
-                f"its program would have {count:,} yes-or-no variables, more than the "
-                f"{MAX_BINARIES:,} that are of any use; coarsen the graph or use annealing"
-            )
-        return None
+        return too_many(count, MAX_BINARIES, "coarsen the graph or use annealing")
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
         attempt = _Attempt(self, problem, limit, seed, on_progress)
         try:
-            attempt.run()
+            attempt.run_steps()
         except KeyboardInterrupt:
             if attempt.best is None:
                 raise
-        return attempt.proposal()
+        return attempt.answer()
 
 
-class _Attempt:
+@dataclass(frozen=True, eq=False)
+class _Plan(Valued):
+    unit_device: Ints
+
+
+class _Attempt(ExactRun[_Plan]):
     """The best plan so far and what is proved, step by step."""
 
     def __init__(
         self, planner: MaxLoadIp, problem: Problem, limit: Budget, seed: int, report: Progress
     ) -> None:
-        self.planner, self.problem, self.limit = planner, problem, limit
-        self.seed, self.report = seed, report
+        super().__init__(problem, limit, f"max-load-ip ({planner.solver})", self._better)
+        self.planner, self.seed, self.report = planner, seed, report
         self.pipeline = pipeline_of(problem)
-        self.best: Ints | None = None
-        self.value = math.inf
-        self.bound, self.source = 0.0, ""
         self.refused: InfeasibleError | None = None
         self.searches: list[Hybrid] = []
         self.cut_short = False  # the bound by work
-        self.reporter = PipelineReporter(problem, limit)
+        self.pipeline_reporter = PipelineReporter(problem, limit)
 
-    def run(self) -> None:
+    def run_steps(self) -> None:
         quick = lower_bound(self.problem)
         self._prove(quick.value, quick.source)
         self.report("max-load-ip: a first plan", 0.0)
@@ -146,16 +146,13 @@ class _Attempt:
                 step()
 
     def _is_proved(self) -> bool:
-        return self.best is not None and self.value <= self.bound * (1 + PROVED)
+        return self.best is not None and self.value <= self.bound.value * (1 + PROVED)
 
-    def proposal(self) -> Proposal:
-        if self.best is None:
-            raise self.refused or InfeasibleError(
-                f"planner 'max-load-ip' found no plan in {self.limit.seconds:.0f} s; give it more "
-                "time or try another planner"
-            )
-        placement = self.reporter.answer(self.best, self.value)
-        return Proposal(placement, min(self.bound, self.value), self.source)
+    def answer(self) -> Proposal:
+        found = self.proposal(self.planner.name, self.refused)
+        assert self.best is not None
+        placement = self.pipeline_reporter.answer(self.best.unit_device, self.best.value)
+        return replace(found, placement=placement)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -163,7 +160,7 @@ class _Attempt:
         """A short one: the bounds of one set are the better the better the plan is."""
         if self.best is None or self.problem.options.contiguous:
             return
-        start = self.best
+        start = self.best.unit_device
         self.searches = [
             Hybrid(self.problem, self.seed * SEARCHES + each, start) for each in range(SEARCHES)
         ]
@@ -194,13 +191,13 @@ class _Attempt:
             if search.best.value < self.value:
                 self._adopt(search.best.unit_device)
         if self.best is not None:
-            self.reporter.found(self.best, self.value)
+            self.tell(self.best)
 
     def _count_bound(self) -> None:
         if self.best is None:
             return
         question = count_question(self.pipeline, main_class(self.pipeline), self.value)
-        if question is not None and question.at_least > self.bound * (1 - PROVED):
+        if question is not None and question.at_least > self.bound.value * (1 - PROVED):
             self._one_set(question, "one device holds its share of the largest ops")
 
     def _work_bound(self, share: float = SET_SHARE) -> None:
@@ -237,77 +234,55 @@ class _Attempt:
     def _program(self) -> None:
         self.report(f"max-load-ip: {self.planner.solver}, up to {self.limit.left:.0f} s", 0.5)
         unguided = self.best is None
-        scale = (self.value if self.best is not None else self._largest()) / HORIZON
-        program = MaxLoadProgram(self.pipeline, scale or 1.0, self.limit)
-        source = f"max-load-ip ({self.planner.solver})"
-        while True:
-            answer = self._solve(
-                program, lambda bound: self._prove(bound * (1 - ROUNDING) * scale, source)
+        scale = (self._largest() if unguided else self.value) / HORIZON or 1.0
+        self.run(
+            lambda: _Loads(
+                MaxLoadProgram(self.pipeline, scale, self.limit),
+                MathOpt(self.planner.solver, seed=self.seed),
+                self._repeatable,
             )
-            if answer.infeasible and self.best is None:
-                self.refused = InfeasibleError(
-                    "planner 'max-load-ip': no placement fits the devices"
-                    f"{' in a row' if self.problem.options.contiguous else ''}, as "
-                    f"{self.planner.solver} has proved; give the devices more memory"
-                )
-                return
-            bound = self.value if answer.infeasible else self._proved(answer) * scale
-            self._prove(bound, source)
-            if answer.values is None:
-                return
-            found = program.device_of(answer.values)
-            if not program.forbid_overfull(found):
-                self._adopt(found)
-                break
-        if unguided and not self._is_proved():
-            self._program()  # once more, in a scale that fits
-
-    def _proved(self, answer: Answer) -> float:
-        """Whole numbers have no tolerances, other solvers do."""
-        if self.planner.solver == "cp-sat":
-            return max(answer.bound, 0.0) * (1 - ROUNDING)
-        return safe_bound(answer)
-
-    def _solve(self, program: MaxLoadProgram, on_bound: Callable[[float], None]) -> Answer:
-        hint = None if self.best is None else program.hint(self.best)
-
-        def adopt(values: Floats) -> None:
-            self._adopt(program.device_of(values))
-
-        if self.planner.solver == "cp-sat":
-            return solve_whole(
-                program.program,
-                self.limit,
-                hint,
-                seed=self.seed,
-                repeatable=self._repeatable,
-                # Which of the solutions on the way are seen is chance.
-                on_solution=None if self._repeatable else adopt,
-                on_bound=on_bound,
-            )
-        start = None if hint is None else program.completed(hint, self.limit.left * HINT_SHARE)
-        return solve_program(
-            program.program, self.planner.solver, self.limit.left, start, None, self.seed
         )
+        if self.infeasible:
+            self.refused = InfeasibleError(
+                "planner 'max-load-ip': no placement fits the devices"
+                f"{' in a row' if self.problem.options.contiguous else ''}, as "
+                f"{self.planner.solver} has proved; give the devices more memory"
+            )
+        elif unguided and self.best is not None and not (self.interrupted or self._is_proved()):
+            self._program()  # once more, in a scale that fits
 
     # -- keeping ---------------------------------------------------------------------------------
 
     def _adopt(self, unit_device: Ints) -> None:
         """Take a placement if it is valid and better."""
-        problem, units = self.problem, np.arange(len(unit_device))
-        if not self.pipeline.allowed[units, unit_device].all():
-            return
+        before = self.best
+        self.best = self._better(placement_of(self.problem, unit_device), before)
+        if self.best is not None and self.best is not before:
+            self.tell(self.best)
+
+    def _better(self, found: Placement, best: _Plan | None) -> _Plan | None:
+        problem, unit_device = self.problem, self.problem.unit_device(found.device)
+        if not self.pipeline.allowed[np.arange(problem.unit_count), unit_device].all():
+            return best
         if problem.options.contiguous and row_of(self.pipeline, unit_device) is None:
-            return
+            return best
         state = self.pipeline.loads(unit_device)
-        if state.best_value[0] < self.value:  # infinite if it does not fit, rounding aside
-            self.best, self.value = unit_device.copy(), float(state.best_value[0])
-            self.reporter.found(self.best, self.value)
+        value = float(state.best_value[0])  # infinite if it does not fit, rounding aside
+        if value >= (math.inf if best is None else best.value):
+            return best
+        return _Plan(found, value, unit_device)
+
+    def tell(self, best: _Plan) -> None:
+        self.pipeline_reporter.found(best.unit_device, best.value)
+
+    def tell_bound(self, bound: float) -> None:
+        self.pipeline_reporter.proved(bound, self.source)
 
     def _prove(self, bound: float, source: str) -> None:
-        if bound > self.bound:
-            self.bound, self.source = bound, source
-            self.reporter.proved(min(bound, self.value), source)
+        before = self.bound.value
+        self.prove(bound, source)
+        if self.bound.value > before:
+            self.pipeline_reporter.proved(self.bound.value, source)
 
     def _largest(self) -> float:
         """No largest load is above all computing and all transfers, each counted at its dearest."""
@@ -322,3 +297,54 @@ class _Attempt:
         )
         transfers = 2.0 * readers * (count * float(latency.max()) + size * float(per_byte.max()))
         return float(pipeline.time.sum(axis=0).max(axis=1).sum()) + transfers
+
+
+class _Loads:
+    """The program as a formulation: rounded to whole numbers, or by a solver of MathOpt."""
+
+    def __init__(self, program: MaxLoadProgram, how: MathOpt, repeatable: bool) -> None:
+        self.program, self.how, self.repeatable = program, how, repeatable
+        self.start: dict[int, float] | None = None
+
+    def hint(self, start: _Plan) -> None:
+        self.start = self.program.hint(start.unit_device)
+
+    def solve(self, limit: Budget, listener: Listener[Floats]) -> Answer[Floats]:
+        solve = self._by_whole_numbers if self.how.solver == CP_SAT else self._by_mathopt
+        answer, bound = solve(limit, listener)
+        seconds = math.inf if answer.infeasible else bound * self.program.scale
+        return replace(answer, bound=seconds)
+
+    def _by_whole_numbers(
+        self, limit: Budget, listener: Listener[Floats]
+    ) -> tuple[Answer[Floats], float]:
+        """Without tolerances, rounding aside."""
+        exact = 1 - ROUNDING
+        answer = solve_whole(
+            self.program.program,
+            limit,
+            self.start,
+            seed=self.how.seed,
+            repeatable=self.repeatable,
+            # Which of the solutions on the way are seen is chance.
+            on_solution=None if self.repeatable else listener.found,
+            on_bound=lambda bound: listener.proved(bound * exact * self.program.scale),
+        )
+        return answer, max(answer.bound, 0.0) * exact
+
+    def _by_mathopt(
+        self, limit: Budget, listener: Listener[Floats]
+    ) -> tuple[Answer[Floats], float]:
+        rows, how, values = self.program.program, self.how, None
+        if self.start is not None:
+            values = self.program.completed(self.start, limit.left * HINT_SHARE)
+        answer = solve_program(
+            rows, how.solver, limit.left, values, None, how.seed, found=listener.found
+        )
+        return answer, safe_bound(answer)
+
+    def decode(self, solution: Floats) -> Placement:
+        return placement_of(self.program.problem, self.program.device_of(solution))
+
+    def forbid(self, device: int, units: list[int]) -> None:
+        self.program.forbid(device, units)

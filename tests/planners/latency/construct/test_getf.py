@@ -72,7 +72,7 @@ def test_solvers_agree_and_the_descent_stays_below(problem):
 
 @given(problem=problems(max_ops=6, memory=False, options=Options(contention="none")))
 @settings(max_examples=30)
-def test_its_bound_is_that_of_the_programme_by_a_grid(problem):
+def test_its_bound_is_that_of_the_program_by_a_grid(problem):
     """Two devices and one free unit at a time leave a program that a fine grid solves."""
     if problem.device_count != 2 or not np.isfinite(problem.op_time).all():
         return

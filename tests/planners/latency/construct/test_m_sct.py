@@ -102,7 +102,7 @@ def test_classes_are_the_coarsest_that_tell_ops_apart(problem):
 
 @given(problem=problems(max_ops=6))
 @settings(max_examples=30)
-def test_programme_is_below_the_best_integral_choice_and_no_lower_when_merged(problem):
+def test_program_is_below_the_best_integral_choice_and_no_lower_when_merged(problem):
     pairs, op_time = pairs_of(problem), mean_op_time(problem)
     if len(pairs.producer) > 8:
         return
@@ -132,7 +132,7 @@ def test_heads_of_a_layer_are_solved_as_one():
     assert exact <= favourite_children(problem, "descent")[1] <= exact * 1.01
 
 
-def test_a_retry_with_more_pins_does_not_solve_the_programme_again(monkeypatch):
+def test_a_retry_with_more_pins_does_not_solve_the_program_again(monkeypatch):
     problem, _ = make_problem("zoo:googlenet", "2x3090")
     planner = MSct()
     first = solve(problem, planner).value

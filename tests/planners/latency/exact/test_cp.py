@@ -65,7 +65,7 @@ def test_it_respects_pins_and_finds_the_optimum_with_them(problem, data):
 
 @settings(max_examples=12)
 @given(RESIDENT.flatmap(lambda chosen: tight(problems(8, 3, options=chosen))))
-def test_it_agrees_with_the_mixed_integer_programmes(problem):
+def test_it_agrees_with_the_mixed_integer_programs(problem):
     other = DivimlMilp() if problem.options.contention == "none" else MoiraiMilp()
     one = judged(problem, CpSat())
     if one is None:
@@ -100,16 +100,16 @@ def test_the_incumbent_obeys_the_model_however_it_is_written(problem, level, is_
     model = Model(whole(problem), incumbent.value, is_linear=is_linear)
     model.hint(incumbent.placement.device, incumbent.schedule.op_start)
     answer = model.solve(Effort(10.0, level=level))
-    assert answer.complete and answer.times is not None
-    assert answer.times.finish.max() <= incumbent.value * (1 + 1e-6)
-    assert answer.lower_bound <= incumbent.value
+    assert answer.complete and answer.values is not None
+    assert answer.values.finish.max() <= incumbent.value * (1 + 1e-6)
+    assert answer.bound <= incumbent.value
 
 
 def test_a_horizon_below_the_optimum_leaves_nothing():
     problem, _ = make_problem(MODULE, "diviml", {"contention": "none"})
     best = solve(problem, CpSat())
     answer = Model(whole(problem), best.lower_bound * 0.99).solve(Effort(30.0))
-    assert answer.complete and answer.times is None
+    assert answer.complete and answer.values is None
 
 
 def test_one_worker_and_units_give_the_same_plan_again():

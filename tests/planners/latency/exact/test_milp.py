@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from placewright.analysis.precedence import END, START, Precedence
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError, PlacewrightError
+from placewright.formulations import formulation as formulations
 from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.sequence import sequence_by_time
@@ -21,6 +22,7 @@ from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
+from placewright.planners.exact import crowded
 from placewright.planners.latency.exact import outline as milp_planner
 from placewright.planners.latency.exact.diviml import DivimlMilp
 from placewright.planners.latency.exact.moirai import MoiraiMilp
@@ -289,7 +291,7 @@ def test_after_an_interrupt_the_first_plan_is_returned(monkeypatch):
     def interrupted(*arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(milp_planner, "solve_program", interrupted)
+    monkeypatch.setattr(formulations, "solve_program", interrupted)
     plan = solve(diamond(4, 3), MoiraiMilp())
     assert verify(plan).ok and plan.bound_source != "moirai-milp (highs)"
 
@@ -310,9 +312,10 @@ def test_a_placement_that_does_not_fit_by_a_hair_is_cut_off():
     problem = problem.with_device_memory(np.array([4.0, 4.0]))
     formulation, _ = program_of(problem, MoiraiMilp())
     rows = formulation.program.row_count
-    assert formulation.placement.forbid_overfull(np.zeros(4, dtype=np.int32))
+    assert crowded(problem, Placement(np.zeros(4, dtype=np.int32))) == [(0, [0, 1, 2, 3])]
+    formulation.forbid(0, [0, 1, 2, 3])
     assert formulation.program.row_count == rows + 1
-    assert not formulation.placement.forbid_overfull(np.array([0, 0, 0, 1], dtype=np.int32))
+    assert not crowded(problem, Placement(np.array([0, 0, 0, 1], dtype=np.int32)))
     plan = solve(problem, MoiraiMilp())
     assert set(plan.placement.device) == {0, 1}
 

@@ -205,7 +205,7 @@ def test_bound_optimum_and_value_are_in_order_and_near_on_random_wiring(channels
 @pytest.mark.slow
 @pytest.mark.parametrize("dependency", ["sdep", "wdep"])
 @pytest.mark.parametrize("channels", [2, 3, 4])
-def test_the_bound_is_below_what_the_whole_programme_finds(channels, dependency):
+def test_the_bound_is_below_what_the_whole_program_finds(channels, dependency):
     problem = rwnn(f"modules=3&ops=4&channels={channels}&dependency={dependency}")
     exact = solve(problem, DivimlMilp(), time_limit=120)
     plan = solve(problem, MilpSplit(channels=str(channels)))
@@ -250,7 +250,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
 
 @settings(max_examples=25)
 @given(tiny(RESIDENT))
-def test_the_constraint_programme_finds_and_proves_the_optimum(problem):
+def test_the_constraint_program_finds_and_proves_the_optimum(problem):
     best = shortest_makespan(problem)
     answer = cases.solve_exactly(problem, 30, cases.Method())
     assert answer.is_proved or not np.isfinite(best)

@@ -120,7 +120,7 @@ def test_many_heads_shared_out_take_less_than_with_heft_and_less_still_refined()
     assert hurried is not None and hurried.value < heft.value
 
 
-def test_a_programme_that_has_no_time_leaves_the_start():
+def test_a_program_that_has_no_time_leaves_the_start():
     problem = heads()
     device = np.zeros(problem.op_count, dtype=np.int32)
     found = shared_start(problem, twins_of(problem), device, 0.0, 0)

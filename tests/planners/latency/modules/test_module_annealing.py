@@ -24,7 +24,7 @@ from placewright.solving import solve
 from placewright.verify import verify
 from tests.builders import chain
 from tests.planners.judging import judged_twice
-from tests.planners.test_milp_split import diamonds
+from tests.planners.latency.exact.test_milp_split import diamonds
 from tests.strategies import problems
 
 

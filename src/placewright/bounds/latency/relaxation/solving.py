@@ -151,14 +151,12 @@ class Solver:
         units = FIRST_UNITS * 4.0 ** (found.tries - 1)
         effort = Effort(max(self.budget.left, 0.0), units=units, level=2, halving=HALVING)
         answer = model.solve(effort)
-        if answer.interrupted:
-            raise KeyboardInterrupt
-        if answer.complete and answer.times is None:
+        if answer.infeasible:
             found.excluded = max(found.excluded, horizon)
             found.proved = max(found.proved, horizon)
         else:
-            found.proved = max(found.proved, answer.lower_bound)
-        found.done = answer.complete and answer.times is not None
+            found.proved = max(found.proved, answer.bound)
+        found.done = answer.complete and answer.values is not None
 
     def _alone(self, arc: Arc) -> Problem:
         """The region as a problem of its own, its ends on their devices."""

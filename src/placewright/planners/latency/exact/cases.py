@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,17 +18,14 @@ from placewright.bounds.latency.paths import lower_bound
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.cp_frame import whole
-from placewright.formulations.latency.cp_model import Answer as Solution
-from placewright.formulations.latency.cp_model import Effort, Model
+from placewright.formulations.latency.cp_model import Effort, Model, Times
 from placewright.formulations.latency.incumbent import Incumbent, longest, timed
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cp_sat import placement_of
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.problem import Problem
 from placewright.solvers.mathopt import OutOfTimeError
-
-if TYPE_CHECKING:
-    pass
+from placewright.solvers.running import Answer as Solution
 
 PROVED = 1e-5
 """Relative difference of value and bound at which a module needs no more time."""
@@ -223,20 +219,18 @@ class Case:
             seed=self.method.seed + known.turns,
         )  # fmt: skip
         solution = Solution(None, 0.0, complete=False) if self.stopped else model.solve(effort)
-        if solution.interrupted:
-            raise KeyboardInterrupt
         self._learn(model, solution, horizon)
         return units
 
-    def _learn(self, model: Model, solution: Solution, horizon: float) -> None:
-        bound = solution.lower_bound
-        if solution.times is not None:
-            placement = placement_of(model.frame, solution.times)
+    def _learn(self, model: Model, solution: Solution[Times], horizon: float) -> None:
+        bound = solution.bound
+        if solution.values is not None:
+            placement = placement_of(model.frame, solution.values)
             self._found(shortest(self.problem, None, placement))
-        elif solution.complete:  # nothing is below the horizon
+        elif solution.infeasible:  # nothing is below the horizon
             bound = horizon
         bound = min(max(bound, self.known.lower_bound), self.known.value)
-        complete = solution.complete and solution.times is not None
+        complete = solution.complete and solution.values is not None
         self.known = replace(self.known, lower_bound=bound, complete=complete)
 
     def _found(self, found: Incumbent) -> None:

@@ -1,20 +1,21 @@
-"""The planners `cp-sat` (the whole graph, exact) and `lns` (windows of it, one after another)."""
+"""The planners `cp-sat` (the whole graph, exact) and `lns` (parts of it, one after another)."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import time
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from placewright import planners
-from placewright.budget import TELL_SECONDS, Budget, Progress, Reporter, no_progress
-from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
+from placewright.budget import Budget, Progress, no_progress
+from placewright.errors import OptionError
+from placewright.formulations.formulation import Listener
 from placewright.formulations.latency.cp_frame import Frame, whole
-from placewright.formulations.latency.cp_model import Answer, Effort, Model, Times
-from placewright.formulations.latency.incumbent import Incumbent, fitting, longest
+from placewright.formulations.latency.cp_model import Effort, Model, Times
+from placewright.formulations.latency.incumbent import Incumbent, longest
 from placewright.graph import Floats
 from placewright.kernels.common.arrays import NOT_SENT
 from placewright.plan import Placement
@@ -25,16 +26,22 @@ from placewright.planners.base import (
     positive_number,
     whole_number,
 )
+from placewright.planners.exact import DEFAULT_SECONDS, too_many
+from placewright.planners.latency.exact.outline import (
+    exact_run,
+    fits_nowhere,
+    proved_infeasible,
+)
 from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.neighbourhoods import NEIGHBOURHOOD_UNITS, Search
 from placewright.planners.latency.search.refining import refined
 from placewright.planners.latency.search.seeds import seeded
 from placewright.planners.latency.search.state import State
 from placewright.planners.latency.search.strings import default_iterations
-from placewright.planners.latency.search.windows import WINDOW_UNITS, Search
 from placewright.problem import Problem
 from placewright.simulate.latency import sequence_of
+from placewright.solvers.running import Answer
 
-DEFAULT_SECONDS = 600.0
 MOST_LITERALS = 400_000
 """Of the model of a whole graph, at most: beyond, CP-SAT does not get past reading it."""
 
@@ -43,8 +50,8 @@ MOST_LITERALS = 400_000
 QUICK_TURNS = ((0, 0.5),)
 
 ANNEALING_SHARE = 0.35  # of the time of `lns`
-ANNEALING_PER_OP = 1000  # evaluations at most: small graphs gain more from windows
-DEFAULT_WINDOWS = 200
+ANNEALING_PER_OP = 1000  # evaluations at most: small graphs gain more from CP-SAT
+DEFAULT_ROUNDS = 200
 
 
 class CpSat(LatencyPlanner):
@@ -80,105 +87,72 @@ class CpSat(LatencyPlanner):
             )
 
     def supports(self, problem: Problem) -> str | None:
-        count = _literals(problem)
-        if count <= MOST_LITERALS:
-            return None
-        return (
-            f"its model would have {count:,} yes-or-no variables, more than the {MOST_LITERALS:,} "
-            "that are of any use; take planner lns or coarsen the graph"
-        )
+        advice = "take planner lns or coarsen the graph"
+        return too_many(_literals(problem), MOST_LITERALS, advice, "model")
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        limit = _limited(budget, self.units)
+        limit = budget.or_at_most(DEFAULT_SECONDS if math.isinf(self.units) else math.inf)
         on_progress(f"{self.name}: a first plan", 0.0)
         best, reason = first_incumbent(problem, seed, self.start, limit.part(limit.left / 4))
         if best and best.value == 0.0:  # cannot be improved, nor scaled
             return Proposal(best.placement)
         frame = whole(problem)
         if not frame.allowed.any(axis=1).all():
-            raise reason or InfeasibleError(
-                f"planner '{self.name}': some op fits no device; give the devices more memory"
-            )
-        on_progress(f"{self.name}: building the model", 0.05)
-        try:
-            model = Model(frame, best.value if best else longest(problem))
-        except KeyboardInterrupt:
-            if best is None:
-                raise
-            return Proposal(best.placement)
-        best, answer = self._search(model, best, limit, seed, on_progress)
-        if best is None:
-            if answer.complete and answer.times is None:
-                raise ProvedInfeasibleError(
-                    f"planner '{self.name}': no placement fits the devices' memory, as CP-SAT has "
-                    "proved; give the devices more memory"
-                )
-            raise reason or InfeasibleError(
-                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more time "
-                "or try another planner"
-            )
-        return Proposal(best.placement, min(answer.lower_bound, best.value), self.name)
-
-    def _search(
-        self,
-        model: Model,
-        best: Incumbent | None,
-        limit: Budget,
-        seed: int,
-        on_progress: Progress,
-    ) -> tuple[Incumbent | None, Answer]:
-        bound, units = 0.0, self.units
-        answer = Answer(None, 0.0, complete=False)
+            raise reason or fits_nowhere(self.name)
+        run = exact_run(problem, limit, self.name, best)
+        model: Model | None = None
+        left = self.units
         for level, share in (*QUICK_TURNS, (self.level, math.inf)):
-            if limit.left <= 0 or units <= 0 or answer.complete or answer.interrupted:
-                break
-            on_progress(f"{self.name}: up to {limit.left:.0f} s more", 0.1)
             workers = 1 if share < math.inf else self.workers
-            if best:
-                model.hint(best.placement.device, best.schedule.op_start)
-            effort = Effort(limit.left, min(units, share), workers, level, seed)
-            answer = model.solve(effort, Watch(model, limit, best))
-            units -= share
-            bound = max(bound, answer.lower_bound)
-            if answer.times is not None:
-                best = _better(model, best, answer.times)
-            elif answer.complete and best is not None:  # nothing is shorter
-                bound = best.value
-        return best, Answer(answer.times, bound, answer.complete, answer.interrupted)
+            effort = Effort(math.inf, min(left, share), workers, level, seed)
+
+            def build(effort: Effort = effort) -> _Turn:
+                nonlocal model
+                if model is None:
+                    on_progress(f"{self.name}: building the model", 0.05)
+                    model = Model(frame, best.value if best else longest(problem))
+                on_progress(f"{self.name}: up to {limit.left:.0f} s more", 0.1)
+                return _Turn(model, effort)
+
+            left -= share
+            if run.run(build) or run.interrupted or limit.left <= 0 or left <= 0:
+                break
+        if run.infeasible:
+            raise proved_infeasible(self.name, "CP-SAT")
+        return run.proposal(self.name, reason)
 
 
-class Watch:
-    """Tells a budget's listener of what CP-SAT finds and proves on the way."""
+class _Turn:
+    """CP-SAT's model as a formulation, for one of its turns."""
 
-    def __init__(self, model: Model, budget: Budget, best: Incumbent | None) -> None:
-        self.model, self.budget = model, budget
-        self.reporter = Reporter(budget, best.value if best else math.inf)
-        self.bound = 0.0
-        self.told_at = -math.inf
+    def __init__(self, model: Model, effort: Effort) -> None:
+        self.model, self.effort = model, effort
 
-    def found(self, times: Times) -> None:
-        each = fitting(self.model.problem, [placement_of(self.model.frame, times)])
-        if each is not None:
-            self.reporter.tell(each.value, lambda: each.placement)
+    def hint(self, start: Incumbent) -> None:
+        self.model.hint(start.placement.device, start.schedule.op_start)
 
-    def proved(self, lower_bound: float) -> None:
-        now = time.monotonic()
-        if lower_bound > self.bound and now - self.told_at >= TELL_SECONDS:
-            self.bound, self.told_at = lower_bound, now
-            self.budget.listener.proved(min(lower_bound, self.reporter.value), CpSat.name)
+    def solve(self, limit: Budget, listener: Listener[Times]) -> Answer[Times]:
+        answer = self.model.solve(replace(self.effort, seconds=limit.left), listener)
+        return replace(answer, bound=math.inf) if answer.infeasible else answer
+
+    def decode(self, solution: Times) -> Placement:
+        return placement_of(self.model.frame, solution)
+
+    def forbid(self, device: int, units: list[int]) -> None:
+        self.model.forbid(device, units)
 
 
 class Lns(LatencyPlanner):
-    """Large-neighbourhood search: CP-SAT places and orders windows of a plan anew.
+    """Large-neighbourhood search: CP-SAT places and orders parts of a plan anew.
 
     Starts from the budget's start or, if there is none, from annealing over placements and orders
-    (`annealing` with a free order), which has a share of the time. See `neighbourhood` for the
-    windows.
+    (`annealing` with a free order), which has a share of the time. See `neighbourhoods` for the
+    parts.
 
-    Options: `iterations`, the number of windows (without a time limit, `DEFAULT_WINDOWS`), which
-    unlike a time limit give the same plan on every machine; `workers`, windows solved at the same
-    time (2; another number, another plan); `units`, CP-SAT's deterministic time for a window, about
-    a second each (0.03 at first, more after windows in vain). Ctrl-C keeps the best.
+    Options: `iterations`, the number of neighbourhoods (without a time limit, `DEFAULT_ROUNDS`),
+    which unlike a time limit give the same plan on every machine; `workers`, neighbourhoods solved
+    at the same time (2; another number, another plan); `units`, CP-SAT's deterministic time for
+    one, about a second each (0.03 at first, more after some in vain). Ctrl-C keeps the best.
     """
 
     name: ClassVar[str] = "lns"
@@ -190,18 +164,18 @@ class Lns(LatencyPlanner):
         name = self.name
         self.iterations = whole_number(name, "iterations", iterations) if iterations else None
         self.workers = whole_number(name, "workers", workers)
-        self.units = positive_number(name, "units", units) if units else WINDOW_UNITS
+        self.units = positive_number(name, "units", units) if units else NEIGHBOURHOOD_UNITS
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         state, interrupted = self._start(problem, budget, seed, on_progress)
         if interrupted or math.isinf(state.value):
             return Proposal(state.placement)
-        windows = math.inf if budget.seconds < math.inf else DEFAULT_WINDOWS
+        rounds = math.inf if budget.seconds < math.inf else DEFAULT_ROUNDS
         if self.iterations is not None:
-            windows = self.iterations
+            rounds = self.iterations
         search = Search(state, seed, self.workers, self.units)
         with contextlib.suppress(KeyboardInterrupt):  # while a model was written
-            search.run(budget, windows, on_progress)
+            search.run(budget, rounds, on_progress)
         return Proposal(search.best.placement)
 
     def _start(
@@ -223,12 +197,6 @@ class Lns(LatencyPlanner):
 
 
 # -- from a solution to a plan ---------------------------------------------------------------------
-
-
-def _better(model: Model, best: Incumbent | None, times: Times) -> Incumbent | None:
-    """The shortest of the best so far, the solution in its own order, and that listed anew."""
-    found = placement_of(model.frame, times)
-    return fitting(model.problem, [found, Placement(found.device)], best)
 
 
 def placement_of(frame: Frame, times: Times) -> Placement:
@@ -258,7 +226,3 @@ def _literals(problem: Problem) -> int:
     from_ = choices[problem.op_unit[problem.edge_producer]].astype(np.int64)
     to = choices[problem.op_unit[problem.consumers]]
     return int(choices.sum() + (from_ * to).sum())
-
-
-def _limited(budget: Budget, units: float) -> Budget:
-    return budget.or_at_most(DEFAULT_SECONDS if math.isinf(units) else math.inf)

@@ -8,10 +8,10 @@ import numpy as np
 
 from placewright.analysis.precedence import Precedence
 from placewright.budget import Budget
-from placewright.formulations.latency.formulation import Formulation
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.moirai_program import MoiraiProgram
 from placewright.formulations.latency.peak import order_variables
+from placewright.formulations.latency.program import LatencyProgram
 from placewright.planners.latency.exact.outline import MAX_BINARIES, MilpPlanner
 from placewright.problem import Problem
 
@@ -35,7 +35,7 @@ class MoiraiMilp(MilpPlanner):
             count += 2 * _unordered_transfers(problem, precedence)
         return count
 
-    def formulate(self, instance: Instance, limit: Budget) -> Formulation:
+    def formulate(self, instance: Instance, limit: Budget) -> LatencyProgram:
         return MoiraiProgram(instance, limit)
 
 

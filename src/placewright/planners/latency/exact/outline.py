@@ -1,4 +1,4 @@
-"""The outline that every exact planner follows."""
+"""What the planners of mixed-integer programs for one input share."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from typing import ClassVar
 from placewright import planners
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
-from placewright.formulations.latency.formulation import Formulation
+from placewright.formulations.formulation import MathOpt, Programmed
 from placewright.formulations.latency.incumbent import Incumbent, fitting, timed
 from placewright.formulations.latency.instance import Instance
+from placewright.formulations.latency.program import LatencyProgram
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal
+from placewright.planners.exact import (
+    DEFAULT_SECONDS,
+    ExactRun,
+    nodes_option,
+    solver_option,
+    too_many,
+)
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.problem import Problem
-from placewright.solvers.mathopt import (
-    SOLVERS,
-    Answer,
-    OutOfTimeError,
-    safe_bound,
-    solve_program,
-)
+from placewright.solvers.mathopt import SOLVERS
 
-DEFAULT_SECONDS = 600.0
 MAX_BINARIES = 500_000  # of more, HiGHS soon takes over ten gigabytes
 MOST_OPS = 20_000  # counting binaries takes the square of it in bits
 
@@ -43,16 +44,8 @@ class MilpPlanner(LatencyPlanner, ABC):
     counts_peak: ClassVar[bool] = True
 
     def __init__(self, solver: str = "highs", nodes: str = "", start: str = "") -> None:
-        if solver not in SOLVERS:
-            raise OptionError(
-                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(SOLVERS)}"
-            )
-        if nodes and not (nodes.isdecimal() and int(nodes) > 0):
-            raise OptionError(
-                f"planner '{self.name}': nodes is '{nodes}'; give a whole number above 0"
-            )
-        self.solver = solver
-        self.nodes = int(nodes) if nodes else None
+        self.solver = solver_option(self.name, solver, SOLVERS)
+        self.nodes = nodes_option(self.name, nodes)
         self.start = planners.create(start) if start else None
         if isinstance(self.start, MilpPlanner):
             raise OptionError(
@@ -64,7 +57,7 @@ class MilpPlanner(LatencyPlanner, ABC):
         """How many yes-or-no variables the program would have, at most."""
 
     @abstractmethod
-    def formulate(self, instance: Instance, limit: Budget) -> Formulation:
+    def formulate(self, instance: Instance, limit: Budget) -> LatencyProgram:
         """The program; OutOfTimeError if the limit passes first."""
 
     def supports(self, problem: Problem) -> str | None:
@@ -73,13 +66,8 @@ class MilpPlanner(LatencyPlanner, ABC):
                 f"it has {problem.op_count:,} ops, more than the {MOST_OPS:,} whose program can be "
                 "solved; coarsen the graph or take a heuristic planner"
             )
-        count = self.binaries(problem)
-        if count <= MAX_BINARIES:
-            return None
-        return (
-            f"its program would have {count:,} yes-or-no variables, more than the "
-            f"{MAX_BINARIES:,} that are of any use; coarsen the graph or take a heuristic planner"
-        )
+        advice = "coarsen the graph or take a heuristic planner"
+        return too_many(self.binaries(problem), MAX_BINARIES, advice)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
@@ -90,57 +78,48 @@ class MilpPlanner(LatencyPlanner, ABC):
             return Proposal(incumbent.placement)
         if incumbent:
             _tell(problem, limit, incumbent)
-        bound = 0.0
-        try:
+
+        def build() -> Programmed[Incumbent]:
             on_progress(f"{self.name}: building the program", 0.05)
             instance = Instance(problem, incumbent, limit)
             if not instance.allowed.any(axis=1).all():
-                raise reason or InfeasibleError(
-                    f"planner '{self.name}': some op fits no device; give the devices more memory"
-                )
-            formulation = self.formulate(instance, limit)
+                raise reason or fits_nowhere(self.name)
+            program = self.formulate(instance, limit)
             on_progress(f"{self.name}: {self.solver}, up to {limit.left:.0f} s more", 0.1)
-            incumbent, answer = self._search(formulation, incumbent, limit, seed)
-            bound = safe_bound(answer) * instance.scale
-            if answer.infeasible and incumbent is None:
-                raise ProvedInfeasibleError(
-                    f"planner '{self.name}': no placement fits the devices' memory, as "
-                    f"{self.solver} has proved; give the devices more memory"
-                )
-        except OutOfTimeError:
-            pass
-        except KeyboardInterrupt:
-            if incumbent is None:
-                raise
-        if incumbent is None:
-            raise reason or InfeasibleError(
-                f"planner '{self.name}' found no plan in {limit.seconds:.0f} s; give it more time "
-                "or try another planner"
-            )
-        source = f"{self.name} ({self.solver})"
-        return Proposal(incumbent.placement, min(bound, incumbent.value), source)
+            return Programmed(program, MathOpt(self.solver, self.nodes, seed))
 
-    def _search(
-        self, formulation: Formulation, incumbent: Incumbent | None, limit: Budget, seed: int
-    ) -> tuple[Incumbent | None, Answer]:
-        hint = formulation.hint(incumbent) if incumbent else None
-        while True:
-            answer = solve_program(
-                formulation.program, self.solver, limit.left, hint, self.nodes, seed
-            )
-            if answer.values is None:
-                return incumbent, answer
-            found = formulation.decode(answer.values)
-            if not formulation.placement.forbid_overfull(found.device):
-                return _better(formulation.problem, incumbent, found), answer
+        run = exact_run(problem, limit, f"{self.name} ({self.solver})", incumbent)
+        run.run(build)
+        if run.infeasible:
+            raise proved_infeasible(self.name, self.solver)
+        return run.proposal(self.name, reason)
+
+
+def exact_run(
+    problem: Problem, limit: Budget, source: str, best: Incumbent | None
+) -> ExactRun[Incumbent]:
+    """It keeps the shortest of the best, a solution in its own order, and that listed anew."""
+
+    def judge(found: Placement, best: Incumbent | None) -> Incumbent | None:
+        return fitting(problem, [found, Placement(found.device)], best)
+
+    return ExactRun(problem, limit, source, judge, best)
+
+
+def fits_nowhere(planner: str) -> InfeasibleError:
+    return InfeasibleError(
+        f"planner '{planner}': some op fits no device; give the devices more memory"
+    )
+
+
+def proved_infeasible(planner: str, solver: str) -> ProvedInfeasibleError:
+    return ProvedInfeasibleError(
+        f"planner '{planner}': no placement fits the devices' memory, as {solver} has proved; "
+        "give the devices more memory"
+    )
 
 
 def _tell(problem: Problem, limit: Budget, incumbent: Incumbent) -> None:
     """Of a first plan that is better than the start, before the solver, which tells nothing."""
     if limit.start is None or incumbent.value < timed(problem, limit.start).value:
         limit.listener.found(incumbent.placement)
-
-
-def _better(problem: Problem, best: Incumbent | None, found: Placement) -> Incumbent | None:
-    """The shortest of the best so far, the solution in its own order, and that listed anew."""
-    return fitting(problem, [found, Placement(found.device)], best)

@@ -7,10 +7,9 @@ threads there are, unless time runs out.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from placewright.budget import Budget
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
     from placewright.planners.latency.exact.ray_pool import RayPool
 
 from placewright.planners.latency.exact.cases import NOTHING, Answer, Case, Job, Method, later
+from placewright.solvers.running import run_together
 
-POLL_SECONDS = 0.05
 MOST_THREADS = 8
 
 
@@ -73,26 +72,12 @@ class Solvers:
         if self.pool is not None and len(cases) > 1:
             self._run_on_ray(self.pool, cases, asked, limit)
             return
-        if self.workers == 1 or len(cases) <= 1:
-            for key in cases:
-                solve(key)
-            return
-        stopped = threading.Event()
-        with ThreadPoolExecutor(min(self.workers, len(cases))) as pool:
-            waiting = {pool.submit(solve, key) for key in cases}
-            futures = list(waiting)
-            while waiting:
-                try:
-                    waiting = wait(waiting, timeout=POLL_SECONDS).not_done
-                except KeyboardInterrupt:
-                    stopped.set()
-                if stopped.is_set():
-                    for case in cases.values():
-                        case.stop()
-        if stopped.is_set():
-            raise KeyboardInterrupt
-        for future in futures:
-            future.result()
+
+        def stop() -> None:
+            for case in cases.values():
+                case.stop()
+
+        run_together([partial(solve, key) for key in cases], self.workers, stop)
 
     def _run_on_ray(
         self,

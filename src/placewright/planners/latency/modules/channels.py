@@ -17,13 +17,13 @@ from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import QUICK_TURNS, Job, overfull
 from placewright.planners.latency.exact.parallel import Solvers
+from placewright.planners.latency.search.neighbourhood import Neighbourhood
+from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
-from placewright.planners.latency.search.window import Window
-from placewright.planners.latency.search.windows import Search
 from placewright.problem import Problem
 
 GAIN = 1e-4  # relative; less is not worth another round
-WINDOW_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
+NEIGHBOURHOOD_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
 MOST_ROUNDS = 2
 ROUND = 4  # windows of each thread between two looks at what was found
 
@@ -87,8 +87,8 @@ def polished(
 def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
     free = np.zeros(best.problem.unit_count, dtype=np.bool_)
     free[best.problem.op_unit[ops]] = True
-    effort = Effort(max(limit.left, 0.0), WINDOW_UNITS, level=0, seed=seed)
-    found = Window(best, free).improved(effort)
+    effort = Effort(max(limit.left, 0.0), NEIGHBOURHOOD_UNITS, level=0, seed=seed)
+    found = Neighbourhood(best, free).improved(effort)
     if found is None or found.value >= best.value or overfull(best.problem, found.placement):
         return best
     return found

@@ -23,8 +23,8 @@ from placewright.planners.base import (
     positive_number,
     whole_number,
 )
+from placewright.planners.exact import DEFAULT_SECONDS
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
-from placewright.planners.latency.exact.outline import DEFAULT_SECONDS
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.arcs_exact import ExactArcs, ExactChain

@@ -1,4 +1,4 @@
-"""A window of a plan: some units free, all others where they are."""
+"""A neighbourhood of a plan: some units free, all others where they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placewright.solvers.mathopt import HORIZON
 REACH = 0.05
 
 
-class Window(BatchInstance):
+class Neighbourhood(BatchInstance):
     """Find devices for the units `free[unit]` and times for all; the other units stay.
 
     ``device[op, chunk]`` is where the incumbent has everything. Batches that start before the

@@ -1,40 +1,40 @@
-"""Large-neighbourhood search: windows of a schedule placed and ordered anew, one after another.
+"""Large-neighbourhood search: parts of a schedule placed and ordered anew, one after another.
 
-A window is a set of free units around a random critical op; for ops that lie on no longest path
-alone cannot make the makespan shorter. Its kind and its size follow from what has helped: a kind is
-drawn the more often the more of its windows were improved, and its windows grow while CP-SAT gets
-to the end of them, and shrink while it does not. Both are counted in windows and in CP-SAT's own
-time, so that the same seed and number of windows give the same plan on every machine.
+A neighbourhood is a set of free units around a random critical op; for ops that lie on no longest
+path alone cannot make the makespan shorter. Its kind and its size follow from what has helped: a
+kind is drawn the more often the more of its neighbourhoods were improved, and these grow while
+CP-SAT gets to the end of them, and shrink while it does not. Both are counted in neighbourhoods and
+in CP-SAT's own time, so that the same seed and number of them give the same plan on every machine.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from placewright.budget import Budget, Progress, Reporter
-from placewright.formulations.latency.cp_model import Answer, Effort, Model
+from placewright.formulations.latency.cp_model import Effort, Model, Times
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
+from placewright.planners.latency.search.neighbourhood import Neighbourhood
 from placewright.planners.latency.search.state import State
-from placewright.planners.latency.search.window import Window
+from placewright.solvers.running import Answer, run_together
 
-WINDOW_UNITS = 0.03  # at first, of CP-SAT's deterministic time: a tenth of a second
+NEIGHBOURHOOD_UNITS = 0.03  # at first, of CP-SAT's deterministic time: a tenth of a second
 MOST_UNITS = 2.0
-MORE_EFFORT = 1.2  # after a window in vain that was not solved to the end
+MORE_EFFORT = 1.2  # after a neighbourhood in vain that was not solved to the end
 FIRST_SIZE = 18.0
 LEAST_SIZE, MOST_SIZE = 6.0, 400.0
 GROWTH, SHRINKAGE = 1.15, 0.9
 MEMORY = 0.9  # of the success of a kind, each time it is drawn
 LEAST_WEIGHT = 0.1
-DRAWS = 4  # for a window that lies apart from the others solved at the same time
-POLL_SECONDS = 0.02
+DRAWS = 4  # for a neighbourhood that lies apart from the others solved at the same time
 
-# -- kinds of windows ------------------------------------------------------------------------------
+# -- kinds of neighbourhoods -----------------------------------------------------------------------
 
 Chooser = Callable[[State, np.random.Generator, int, int], list[int]]
 """From a state, a critical op and a size: the ops that are to be free."""
@@ -128,15 +128,15 @@ KINDS: Mapping[str, Chooser] = {
 
 @dataclass
 class Kind:
-    """How the windows of a kind have done."""
+    """How the neighbourhoods of a kind have done."""
 
     name: str
-    units: float = WINDOW_UNITS
+    units: float = NEIGHBOURHOOD_UNITS
     size: float = FIRST_SIZE
     success: float = 1.0
 
     def learn(self, gain: float, complete: bool) -> None:
-        """Of a window: by how much, relatively, it made the makespan shorter; whether solved."""
+        """By how much, relatively, one made the makespan shorter; whether it was solved."""
         self.success = MEMORY * self.success + (1 - MEMORY) * (1.0 if gain > 0 else 0.0)
         if complete:
             self.size = min(MOST_SIZE, self.size * GROWTH)
@@ -148,19 +148,27 @@ class Kind:
 @dataclass
 class _Try:
     kind: Kind
-    window: Window
+    neighbourhood: Neighbourhood
     model: Model | None
-    answer: Answer = field(default_factory=lambda: Answer(None, 0.0, complete=True))
+    answer: Answer[Times] = field(default_factory=lambda: Answer(None, 0.0, complete=True))
+
+    def solve(self, effort: Effort) -> None:
+        assert self.model is not None
+        self.answer = self.model.solve(effort)
+
+    def stop(self) -> None:
+        if self.model is not None:
+            self.model.stop()
 
 
 class Search:
-    """Windows of the best schedule so far, `workers` of them at a time.
+    """Neighbourhoods of the best schedule so far, `workers` of them at a time.
 
     >>> best = Search(state, seed=0).run(Budget(30.0)).value
     """
 
     def __init__(
-        self, state: State, seed: int = 0, workers: int = 1, units: float = WINDOW_UNITS
+        self, state: State, seed: int = 0, workers: int = 1, units: float = NEIGHBOURHOOD_UNITS
     ) -> None:
         self.best = state
         self.rng = np.random.default_rng(seed)
@@ -171,21 +179,21 @@ class Search:
         self._failed: set[bytes] = set()
 
     def run(
-        self, budget: Budget, windows: float = math.inf, on_progress: Progress | None = None
+        self, budget: Budget, neighbourhoods: float = math.inf, on_progress: Progress | None = None
     ) -> State:
-        """The best schedule when time or `windows` are used up, or after Ctrl-C."""
+        """The best schedule when time or `neighbourhoods` are used up, or after Ctrl-C."""
         reporter = Reporter(budget, self.best.value if budget.start is not None else math.inf)
-        while not self.interrupted and budget.left > 0 and self.done < windows:
+        while not self.interrupted and budget.left > 0 and self.done < neighbourhoods:
             if self.best.value <= 0.0:
                 break
-            count = int(min(self.workers, windows - self.done))
+            count = int(min(self.workers, neighbourhoods - self.done))
             self._round(count, budget)
             reporter.tell(self.best.value, lambda: self.best.placement)
             if on_progress:
-                share = self.done / windows
+                share = self.done / neighbourhoods
                 if 0 < budget.seconds < math.inf:
                     share = max(share, 1.0 - budget.left / budget.seconds)
-                on_progress(f"windows, {self.best.value:.6g} s", min(1.0, share))
+                on_progress(f"neighbourhoods, {self.best.value:.6g} s", min(1.0, share))
         return self.best
 
     def _round(self, count: int, budget: Budget) -> None:
@@ -195,26 +203,26 @@ class Search:
             self.done += 1
         self._solve([each for each in tries if each.model is not None], budget)
         present = self.best
-        applied: list[Window] = []
+        applied: list[Neighbourhood] = []
         for each in tries:
             before = self.best.value
-            if each.answer.times is not None:
+            if each.answer.values is not None:
                 self._offer(each, present, applied)
             gain = (before - self.best.value) / before
             each.kind.learn(gain, each.answer.complete)
             if gain > 0:
-                applied.append(each.window)
+                applied.append(each.neighbourhood)
                 self._failed.clear()
         if not applied:
-            self._failed |= {each.window.free.tobytes() for each in tries}
+            self._failed |= {each.neighbourhood.free.tobytes() for each in tries}
 
-    def _offer(self, found: _Try, present: State, applied: list[Window]) -> None:
+    def _offer(self, found: _Try, present: State, applied: list[Neighbourhood]) -> None:
         """Take a solution for the best, alone or with those of the same round."""
-        assert found.answer.times is not None
-        alone = found.window.put_back(found.answer.times)
+        assert found.answer.values is not None
+        alone = found.neighbourhood.put_back(found.answer.values)
         candidates = [alone]
         if len(applied) == 1:
-            joined = _joined(present, applied[0], self.best, found.window, alone)
+            joined = _joined(present, applied[0], self.best, found.neighbourhood, alone)
             candidates += [joined] if joined else []
         for state in candidates:
             if state.value < self.best.value and _fits(state):
@@ -223,25 +231,25 @@ class Search:
     # -- drawing ---------------------------------------------------------------------------------
 
     def _drawn(self, count: int) -> Iterator[_Try]:
-        taken: list[Window] = []
+        taken: list[Neighbourhood] = []
         for _ in range(count):
-            window, kind = self._window()
+            neighbourhood, kind = self._neighbourhood()
             for _ in range(DRAWS):
-                if not any(_overlap(window, other) for other in taken):
+                if not any(_overlap(neighbourhood, other) for other in taken):
                     break
-                window, kind = self._window()
-            taken.append(window)
-            known = window.free.tobytes() in self._failed
-            yield _Try(kind, window, None if known else window.model())
+                neighbourhood, kind = self._neighbourhood()
+            taken.append(neighbourhood)
+            known = neighbourhood.free.tobytes() in self._failed
+            yield _Try(kind, neighbourhood, None if known else neighbourhood.model())
 
-    def _window(self) -> tuple[Window, Kind]:
+    def _neighbourhood(self) -> tuple[Neighbourhood, Kind]:
         weights = np.array([LEAST_WEIGHT + kind.success for kind in self.kinds])
         kind = self.kinds[int(self.rng.choice(len(weights), p=weights / weights.sum()))]
         critical = np.flatnonzero(self.best.is_critical)
         op = int(self.rng.choice(critical))
         size = max(1, int(kind.size * self.rng.uniform(0.7, 1.3)))
         ops = KINDS[kind.name](self.best, self.rng, op, size)
-        return Window(self.best, self._units(ops)), kind
+        return Neighbourhood(self.best, self._units(ops)), kind
 
     def _units(self, ops: list[int]) -> Flags:
         free = np.zeros(self.best.problem.unit_count, dtype=bool)
@@ -256,35 +264,19 @@ class Search:
 
     def _solve(self, tries: list[_Try], budget: Budget) -> None:
         efforts = [self._effort(each.kind.units, budget) for each in tries]
-        if len(tries) == 1:
-            assert tries[0].model is not None
-            tries[0].answer = tries[0].model.solve(efforts[0])
-            self.interrupted |= tries[0].answer.interrupted
-            return
-        with ThreadPoolExecutor(max(1, len(tries))) as pool:
-            futures = [
-                pool.submit(each.model.solve, effort)
-                for each, effort in zip(tries, efforts, strict=True)
-                if each.model is not None
-            ]
-            self._await(futures, tries)
-        for each, future in zip(tries, futures, strict=True):
-            each.answer = future.result()
 
-    def _await(self, futures: list[Future[Answer]], tries: list[_Try]) -> None:
-        waiting = set(futures)
-        while waiting:
-            try:
-                waiting = wait(waiting, timeout=POLL_SECONDS).not_done
-            except KeyboardInterrupt:
-                self.interrupted = True
-            if self.interrupted:
-                for each in tries:
-                    if each.model is not None:
-                        each.model.stop()
+        def stop() -> None:
+            for each in tries:
+                each.stop()
+
+        tasks = [partial(each.solve, effort) for each, effort in zip(tries, efforts, strict=True)]
+        try:
+            run_together(tasks, len(tasks), stop)
+        except KeyboardInterrupt:
+            self.interrupted = True
 
 
-def _overlap(one: Window, two: Window) -> bool:
+def _overlap(one: Neighbourhood, two: Neighbourhood) -> bool:
     return one.first <= two.last and two.first <= one.last
 
 
@@ -295,9 +287,9 @@ def _fits(state: State) -> bool:
 
 
 def _joined(
-    present: State, one: Window, one_state: State, two: Window, two_state: State
+    present: State, one: Neighbourhood, one_state: State, two: Neighbourhood, two_state: State
 ) -> State | None:
-    """Both windows of the same state, if they lie apart: up to the end of the first, then the rest.
+    """Both of the same state, if they lie apart: up to the end of the first, then the rest.
 
     What is done by the end of the earlier stretch is closed under precedence in the order of the
     earlier one's solution; the rest follows in the order of the later one's.

@@ -1,4 +1,4 @@
-"""Windows of a schedule: their models have the makespan of the whole for an objective."""
+"""Neighbourhoods of a schedule: their models have the makespan of the whole for an objective."""
 
 import numpy as np
 import pytest
@@ -11,9 +11,9 @@ from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cp_sat import Lns
 from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.neighbourhood import Neighbourhood
+from placewright.planners.latency.search.neighbourhoods import KINDS, Kind, Search
 from placewright.planners.latency.search.state import State
-from placewright.planners.latency.search.window import Window
-from placewright.planners.latency.search.windows import KINDS, Kind, Search
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
@@ -44,60 +44,60 @@ def states(draw, max_ops=12, max_devices=3):
 
 
 @st.composite
-def windows(draw, **limits):
+def neighbourhoods(draw, **limits):
     state = draw(states(**limits))
     count = state.problem.unit_count
     units = draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=6, unique=True))
     free = np.zeros(count, dtype=bool)
     free[units] = True
-    return Window(state, free, reach=draw(st.integers(0, 3)))
+    return Neighbourhood(state, free, reach=draw(st.integers(0, 3)))
 
 
 def everything(state):
-    return Window(state, np.ones(state.problem.unit_count, dtype=bool))
+    return Neighbourhood(state, np.ones(state.problem.unit_count, dtype=bool))
 
 
 @settings(max_examples=120)
-@given(windows())
-def test_the_models_optimum_is_what_the_whole_schedule_then_takes(window):
-    state = window.state
-    assert window.frame.floor <= state.value * (1 + 1e-9)
-    answer = window.model(-1e-3).solve(Effort(10.0, level=0))
-    assert answer.times is not None, "the present schedule is no solution"
-    assert answer.lower_bound <= state.value * (1 + 1e-6)
-    found = window.put_back(answer.times)
-    assert found.value <= answer.lower_bound + state.value * 1e-5
+@given(neighbourhoods())
+def test_the_models_optimum_is_what_the_whole_schedule_then_takes(neighbourhood):
+    state = neighbourhood.state
+    assert neighbourhood.frame.floor <= state.value * (1 + 1e-9)
+    answer = neighbourhood.model(-1e-3).solve(Effort(10.0, level=0))
+    assert answer.values is not None, "the present schedule is no solution"
+    assert answer.bound <= state.value * (1 + 1e-6)
+    found = neighbourhood.put_back(answer.values)
+    assert found.value <= answer.bound + state.value * 1e-5
 
 
 @settings(max_examples=60)
-@given(windows())
-def test_what_is_not_free_stays_on_its_device_in_its_order(window):
-    better = window.improved(Effort(10.0, level=0), gain=-0.2)
+@given(neighbourhoods())
+def test_what_is_not_free_stays_on_its_device_in_its_order(neighbourhood):
+    better = neighbourhood.improved(Effort(10.0, level=0), gain=-0.2)
     assert better is not None
-    kept = np.flatnonzero(~window.free)
-    assert (better.device[kept] == window.state.device[kept]).all()
+    kept = np.flatnonzero(~neighbourhood.free)
+    assert (better.device[kept] == neighbourhood.state.device[kept]).all()
     for device in range(better.problem.device_count):
         rows = [
             [op for op in state.op_order.tolist() if state.device[op] == device and op in kept]
-            for state in (window.state, better)
+            for state in (neighbourhood.state, better)
         ]
         assert rows[0] == rows[1]
 
 
 @settings(max_examples=40)
-@given(windows())
-def test_a_better_schedule_is_better_by_the_simulators_count(window):
-    better = window.improved(Effort(10.0, level=0))
+@given(neighbourhoods())
+def test_a_better_schedule_is_better_by_the_simulators_count(neighbourhood):
+    better = neighbourhood.improved(Effort(10.0, level=0))
     if better is None:
         return
-    assert better.value < window.state.value
+    assert better.value < neighbourhood.state.value
     again = time_placement(better.problem, better.placement)
     assert again.makespan == better.value
 
 
 @settings(max_examples=30)
 @given(states(max_ops=5))
-def test_a_window_of_everything_is_solved_to_the_optimum(state):
+def test_a_neighbourhood_of_everything_is_solved_to_the_optimum(state):
     assume(state.problem.edge_count <= 7)
     best = shortest_makespan(state.problem)
     better = everything(state).improved(Effort(10.0, level=0), gain=1e-4) or state
@@ -115,7 +115,7 @@ def test_heads_and_tails_add_up_to_the_makespan_on_a_critical_path(state):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_of_window_is_around_its_op_and_of_its_size(kind):
+def test_a_kind_of_neighbourhood_is_around_its_op_and_of_its_size(kind):
     problem, _ = make_problem("zoo:rwnn?modules=2", "diviml", SEVERAL)
     state = State(problem, first_incumbent(problem, 0, None, Budget())[0].placement)
     rng = np.random.default_rng(0)
@@ -125,7 +125,7 @@ def test_a_kind_of_window_is_around_its_op_and_of_its_size(kind):
         assert kind == "module" or op in ops
 
 
-def test_windows_grow_while_they_are_solved_and_have_more_effort_when_they_are_not():
+def test_neighbourhoods_grow_while_they_are_solved_and_have_more_effort_when_they_are_not():
     kind = Kind("stretch")
     size, units = kind.size, kind.units
     kind.learn(0.0, complete=True)
@@ -136,10 +136,10 @@ def test_windows_grow_while_they_are_solved_and_have_more_effort_when_they_are_n
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_the_same_number_of_windows_gives_the_same_plan_again(workers):
+def test_the_same_number_of_neighbourhoods_gives_the_same_plan_again(workers):
     problem, _ = make_problem("zoo:rwnn?modules=2", "diviml", SEVERAL)
     first = State(problem, first_incumbent(problem, 0, None, Budget())[0].placement)
-    one, two = (Search(first, 3, workers).run(Budget(), windows=6) for _ in range(2))
+    one, two = (Search(first, 3, workers).run(Budget(), neighbourhoods=6) for _ in range(2))
     assert one.value == two.value <= first.value
     assert (one.device == two.device).all() and (one.sequence == two.sequence).all()
 

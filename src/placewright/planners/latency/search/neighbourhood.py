@@ -1,11 +1,11 @@
-"""A window of a schedule, placed and ordered anew while everything else stays.
+"""A neighbourhood of a schedule, placed and ordered anew while everything else stays.
 
 The items of a schedule, ops and transfers, have an order: that of their starts. The free units of
-a window span a stretch of it. What comes *before* the stretch keeps its times. What comes *behind*
-it keeps its devices and its order, and moves as a whole chain of precedences: all that matters of
-it to the stretch is, for each of its items, the longest path from there to the end. So a model of
-the items of the stretch alone (`frame.Frame`) has the makespan of the whole schedule for its
-objective. Ops of the stretch that are not free keep their device and, among each other, their
+a neighbourhood span a stretch of it. What comes *before* the stretch keeps its times. What comes
+*behind* it keeps its devices and its order, and moves as a whole chain of precedences: all that
+matters of it to the stretch is, for each of its items, the longest path from there to the end. So a
+model of the items of the stretch alone (`frame.Frame`) has the makespan of the whole schedule for
+its objective. Ops of the stretch that are not free keep their device and, among each other, their
 order.
 
 Nothing is lost by this but freedom: free ops stay between what is before and behind on each device,
@@ -35,19 +35,19 @@ from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.plan import Placement
 from placewright.planners.latency.search.state import State
 
-# A model of a window looks for plans that are shorter than the present one by this, relatively;
-# durations rounded down make a path of some hundred items shorter by less.
+# A model looks for plans that are shorter than the present one by this, relatively; durations
+# rounded down make a path of some hundred items shorter by less.
 GAIN = 1e-5
-WINDOW_TICKS = 100_000_000
+NEIGHBOURHOOD_TICKS = 100_000_000
 
 
-class Window:
+class Neighbourhood:
     """The stretch of a schedule that the units `free[unit]` span, as a frame and back.
 
     All of a free unit's ops are in the stretch. `reach` widens it by so many items on each side.
 
-    >>> window = Window(state, free)
-    >>> better = window.improved(Effort(5.0))         # a State that is shorter, or None
+    >>> neighbourhood = Neighbourhood(state, free)
+    >>> better = neighbourhood.improved(Effort(5.0))         # a State that is shorter, or None
     """
 
     def __init__(self, state: State, free: Flags, reach: int = 0) -> None:
@@ -287,9 +287,7 @@ class Window:
         """
         model = self.model(gain)
         answer = model.solve(effort) if model else None
-        if answer is not None and answer.interrupted:
-            raise KeyboardInterrupt
-        return None if answer is None or answer.times is None else self.put_back(answer.times)
+        return None if answer is None or answer.values is None else self.put_back(answer.values)
 
     def model(self, gain: float = GAIN) -> Model | None:
         """For schedules shorter than the present one by `gain`; None if there cannot be any.
@@ -299,7 +297,7 @@ class Window:
         horizon = self.state.value * (1 - gain)
         if self.frame.floor >= horizon:
             return None
-        model = Model(self.frame, horizon, WINDOW_TICKS, is_linear=False)
+        model = Model(self.frame, horizon, NEIGHBOURHOOD_TICKS, is_linear=False)
         model.hint(self.state.device, self.state.op_start)
         return model
 

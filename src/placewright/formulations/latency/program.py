@@ -1,4 +1,4 @@
-"""What the programs for one input have in common: built, started from a plan, read."""
+"""What the programs for one input have in common: a placement, and a scale."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from placewright.plan import Placement
 from placewright.solvers.mathopt import Program
 
 
-class Formulation(ABC):
-    """A program for a problem: built by its constructor, read by `hint` and `decode`."""
+class LatencyProgram(ABC):
+    """`formulation.Rows` of a problem for one input; OutOfTimeError if the limit passes first."""
 
     def __init__(self, instance: Instance, limit: Budget) -> None:
         self.instance = instance
         self.problem = instance.problem
+        self.scale = instance.scale
         self.program = Program(limit)
         self.placement = PlacementVariables(self.program, instance)
 
     @abstractmethod
-    def hint(self, incumbent: Incumbent) -> Floats:
+    def hint(self, start: Incumbent) -> Floats:
         """The value of every variable in the incumbent's schedule."""
 
     @abstractmethod
     def decode(self, values: Floats) -> Placement:
         """The placement, with its sequence, of a solution."""
+
+    def forbid(self, device: int, units: list[int]) -> None:
+        """Not all of these units on the device (a cover inequality)."""
+        cover = [(self.placement.on[unit][device], 1.0) for unit in units]
+        self.program.row(cover, upper=len(units) - 1)

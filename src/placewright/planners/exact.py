@@ -1,0 +1,170 @@
+"""The outline of every exact planner: build, hint, solve, decode, forbid, and keep the best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from placewright.bounds.bound import Bound
+from placewright.budget import Budget
+from placewright.errors import InfeasibleError, OptionError
+from placewright.formulations.fit import overfull
+from placewright.formulations.formulation import Formulation, Timed
+from placewright.plan import Placement
+from placewright.planners.base import Proposal
+from placewright.problem import Problem
+from placewright.solvers.bound_callback import BoundReporter
+from placewright.solvers.mathopt import OutOfTimeError
+
+DEFAULT_SECONDS = 600.0
+
+
+Plan = TypeVar("Plan", bound=Timed)
+Solution = TypeVar("Solution")
+
+
+class ExactRun(Generic[Plan]):
+    """The best plan so far and what is proved, while formulations of a problem are solved.
+
+    `judge` evaluates a placement: it gives the better of that and the best so far, which is None
+    where neither can be used. When time is up, or after Ctrl-C, the best so far is kept, with what
+    is proved by then. The budget's listener hears of both on the way, if the solver tells.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        limit: Budget,
+        source: str,
+        judge: Callable[[Placement, Plan | None], Plan | None],
+        best: Plan | None = None,
+    ) -> None:
+        self.problem, self.limit, self.source, self.judge = problem, limit, source, judge
+        self.best = best
+        self.start: Plan | None = None  # to begin from, if not the best
+        self.bound = Bound(0.0, "")
+        self.infeasible = self.interrupted = False
+        self.reporter = BoundReporter(limit, source, self.value)
+
+    @property
+    def value(self) -> float:
+        return math.inf if self.best is None else self.best.value
+
+    def run(self, build: Callable[[], Formulation[Plan, Solution]]) -> bool:
+        """Build a formulation and solve it; whether nothing better is left within its horizon."""
+        complete = False
+        try:
+            complete = self._solve(build())
+        except OutOfTimeError:
+            pass
+        except KeyboardInterrupt:
+            self.interrupted = True
+            if self.best is None:
+                raise
+        return complete
+
+    def _solve(self, formulation: Formulation[Plan, Solution]) -> bool:
+        start = self.best if self.start is None else self.start
+        if start is not None:
+            formulation.hint(start)
+        listener = _Listener(self, formulation)
+        try:
+            while True:
+                answer = formulation.solve(self.limit, listener)
+                if answer.values is None:
+                    self.infeasible = answer.infeasible and self.best is None
+                    self.prove(answer.bound)
+                    return answer.complete
+                found = formulation.decode(answer.values)
+                crowds = crowded(self.problem, found)
+                if not crowds:
+                    break
+                for device, units in crowds:
+                    formulation.forbid(device, units)
+        except KeyboardInterrupt:
+            # Only then: which of the solutions on the way are seen is chance.
+            self.best = listener.best
+            raise
+        self.best = self.judge(found, self.best)
+        self.prove(answer.bound)
+        return answer.complete
+
+    def prove(self, bound: float, source: str = "") -> None:
+        """Seconds that no plan can beat, by the formulation or another `source`.
+
+        Infinite: none beats the best.
+        """
+        bound = min(bound, self.value)
+        if math.isfinite(bound) and (bound > self.bound.value or not (source or self.bound.source)):
+            self.bound = Bound(bound, source or self.source)
+
+    def tell(self, best: Plan) -> None:
+        """The budget's listener, of a better plan."""
+        self.reporter.tell(best.value, lambda: best.placement)
+
+    def tell_bound(self, bound: float) -> None:
+        self.reporter.prove(bound)
+
+    def proposal(self, planner: str, reason: InfeasibleError | None = None) -> Proposal:
+        """The best plan; InfeasibleError, with a `reason` known before, if there is none."""
+        if self.best is None:
+            raise reason or InfeasibleError(
+                f"planner '{planner}' found no plan in {self.limit.seconds:.0f} s; give it more "
+                "time or try another planner"
+            )
+        bound = min(self.bound.value, self.best.value)
+        return Proposal(self.best.placement, bound, self.bound.source)
+
+
+class _Listener(Generic[Plan, Solution]):
+    """Passes on to the budget's listener what is better than all before."""
+
+    def __init__(self, run: ExactRun[Plan], formulation: Formulation[Plan, Solution]) -> None:
+        self.run, self.formulation, self.best = run, formulation, run.best
+
+    def found(self, solution: Solution) -> None:
+        placement = self.formulation.decode(solution)
+        if crowded(self.run.problem, placement):
+            return
+        self.best = self.run.judge(placement, self.best)
+        if self.best is not None:
+            self.run.tell(self.best)
+
+    def proved(self, lower_bound: float) -> None:
+        self.run.prove(lower_bound)
+        value = math.inf if self.best is None else self.best.value
+        self.run.tell_bound(min(lower_bound, value))
+
+
+def crowded(problem: Problem, placement: Placement) -> list[tuple[int, list[int]]]:
+    """Devices on which units keep more than there is room for, and those units."""
+    device = placement.device.reshape(problem.op_count, -1)
+    unit = np.repeat(problem.op_unit, device.shape[1])
+    return overfull(unit, device.ravel(), problem.unit_memory, problem.device_memory)
+
+
+def too_many(count: int, most: int, advice: str, what: str = "program") -> str | None:
+    """Why a problem with so many yes-or-no variables is refused, or None."""
+    if count <= most:
+        return None
+    return (
+        f"its {what} would have {count:,} yes-or-no variables, more than the {most:,} "
+        f"that are of any use; {advice}"
+    )
+
+
+def solver_option(planner: str, solver: str, solvers: tuple[str, ...]) -> str:
+    """A planner's option `solver`; OptionError if it is none of those."""
+    if solver not in solvers:
+        raise OptionError(f"planner '{planner}': solver is '{solver}'; choose {', '.join(solvers)}")
+    return solver
+
+
+def nodes_option(planner: str, text: str) -> int | None:
+    """A planner's option `nodes`, None if it is not given."""
+    if text and not (text.isdecimal() and int(text) > 0):
+        raise OptionError(f"planner '{planner}': nodes is '{text}'; give a whole number above 0")
+    return int(text) if text else None
