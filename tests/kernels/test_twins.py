@@ -41,13 +41,18 @@ IDEALS = "planners.throughput.test_ideal_dp"
 TWINS = {
     "batch.lists.list_batches": Twin(BATCH, "tests.naive.batch.list_schedule", "list_in_order"),
     "batch.timing.finish_time": Twin(BATCH, "tests.naive.batch.run_in_order", "finish"),
-    "common.dominators.dominator_tree": Twin(REGIONS, "tests.naive.regions.dominated"),
+    "common.dominators._find_parents": Twin(
+        REGIONS, "tests.naive.regions.dominated", "dominator_tree"
+    ),
+    "common.dominators._number": Twin(REGIONS, "tests.naive.regions.dominated", "dominator_tree"),
     "common.lifting.lift": Twin("coarsen.test_shortening", "tests.naive.coarsen.lifted"),
     "common.pieces.adjacency": Twin("kernels.common.test_pieces", "tests.naive.pieces.neighbours"),
     "common.pieces.connected_pieces": Twin(
         "kernels.common.test_pieces", "tests.naive.pieces.strong_components"
     ),
-    "common.ranks.upward_ranks": Twin("kernels.latency.test_insertion", f"{LATENCY}.upward_ranks"),
+    "common.ranks._upward_ranks": Twin(
+        "kernels.latency.test_insertion", f"{LATENCY}.upward_ranks", "upward_ranks"
+    ),
     "invocation.hulls.enclose": Twin(
         "bounds.invocation.test_bounds", "tests.naive.invocation.least_latency", "path_bound"
     ),
@@ -95,12 +100,15 @@ TWINS = {
     "latency.dual_ascent.pair_prices": Twin(RELAXATION, "tests.naive.relaxation.pair_prices"),
     "latency.dual_ascent.sweep": Twin(RELAXATION, "tests.naive.relaxation.cheapest_placement"),
     "latency.dual_ascent.window_bound": Twin(RELAXATION, f"{LATENCY}.shortest_makespan"),
-    "latency.earliest_start.earliest_start_placement": Twin(
-        "kernels.latency.test_earliest_start", f"{LATENCY}.earliest_start_placement"
+    "latency.earliest_start._place": Twin(
+        "kernels.latency.test_earliest_start",
+        f"{LATENCY}.earliest_start_placement",
+        "earliest_start_placement",
     ),
-    "latency.favourite_child.favourite_child_placement": Twin(
+    "latency.favourite_child._place": Twin(
         "planners.latency.construct.test_m_sct",
         "tests.naive.lp_planners.favourite_child_placement",
+        "favourite_child_placement",
     ),
     "latency.favourite_child.favourite_descent": Twin(
         "planners.latency.construct.test_m_sct", "tests.naive.lp_planners.favourite_descent"
@@ -119,7 +127,6 @@ TWINS = {
         "tests.naive.lp_planners.equitable_classes",
         "Symmetry",
     ),
-    "latency.incremental.begin": Twin(INCREMENTAL, f"{LATENCY}.time_sequence", "Refinement"),
     "latency.incremental.commit": Twin(INCREMENTAL, f"{LATENCY}.time_sequence"),
     "latency.incremental.find_tails": Twin(INCREMENTAL, f"tests.{INCREMENTAL}.longest_paths"),
     "latency.incremental.retime": Twin(INCREMENTAL, f"{LATENCY}.time_sequence"),
@@ -161,20 +168,20 @@ TWINS = {
     "latency.search.descend": Twin(SEARCH, "tests.naive.search.Searcher"),
     "latency.search.evolve": Twin(SEARCH, "tests.naive.search.Searcher"),
     "latency.search.scatter": Twin(SEARCH, "tests.naive.search.Searcher"),
-    "latency.sequential.breadth_first_order": Twin(
+    "latency.sequential._breadth_first": Twin(
         "coarsen.test_sequential", "tests.naive.celeritas.breadth_first_order", "order_named"
     ),
-    "latency.sequential.cheapest_cuts": Twin(
-        "coarsen.test_sequential", "tests.naive.celeritas.cheapest_cuts"
+    "latency.sequential._cut": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.cheapest_cuts", "cheapest_cuts"
     ),
-    "latency.sequential.depth_first_order": Twin(
+    "latency.sequential._depth_first": Twin(
         "coarsen.test_sequential", "tests.naive.celeritas.depth_first", "dfs_topo"
     ),
-    "latency.sequential.order_by_label": Twin(
+    "latency.sequential._by_label": Twin(
         "coarsen.test_sequential", "tests.naive.celeritas.by_label", "by_label"
     ),
-    "latency.sequential.top_levels": Twin(
-        "coarsen.test_sequential", "tests.naive.celeritas.top_levels"
+    "latency.sequential._top_levels": Twin(
+        "coarsen.test_sequential", "tests.naive.celeritas.top_levels", "top_levels"
     ),
     "latency.timing.repeat_timing": Twin("kernels.latency.test_timing", f"{LATENCY}.time_sequence"),
     "latency.timing.time_sequence": Twin("kernels.latency.test_timing", f"{LATENCY}.time_sequence"),
@@ -192,20 +199,14 @@ TWINS = {
     "throughput.line_dp.best_cuts": Twin(
         IDEALS, "tests.naive.throughput.all_splits", "best_of_lines"
     ),
-    "throughput.max_load.value": Twin(
-        "kernels.throughput.test_max_load", "placewright.simulate.evaluate"
+    "throughput.descent.descend": Twin(
+        "kernels.throughput.test_loads", "tests.naive.max_load.least_after_one_move"
     ),
-    "throughput.max_load.anneal": Twin(
-        "kernels.throughput.test_max_load", "placewright.simulate.evaluate"
+    "throughput.pairs.choices_to": Twin(
+        "kernels.throughput.test_pairs", "tests.naive.max_load.busy_seconds", "sharings"
     ),
-    "throughput.max_load_descent.descend": Twin(
-        "kernels.throughput.test_max_load", "tests.naive.max_load.least_after_one_move"
-    ),
-    "throughput.max_load_pairs.choices_to": Twin(
-        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.busy_seconds", "sharings"
-    ),
-    "throughput.max_load_pairs.shared_loads": Twin(
-        "kernels.throughput.test_max_load_pairs", "tests.naive.max_load.all_sharings", "sharings"
+    "throughput.pairs.shared_loads": Twin(
+        "kernels.throughput.test_pairs", "tests.naive.max_load.all_sharings", "sharings"
     ),
     "throughput.row_cuts.copies_sent": Twin(
         "planners.throughput.test_row_cuts", "tests.naive.row_cuts.naive_copies"
@@ -216,19 +217,19 @@ TWINS = {
     "throughput.row_cuts.cut_row": Twin(
         "planners.throughput.test_row_cuts", "tests.naive.row_cuts.best_cut"
     ),
-    "throughput.sparse_loads.move": Twin(
+    "throughput.loads.move": Twin(
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
     ),
-    "throughput.sparse_loads.refill": Twin(
+    "throughput.loads.refill": Twin(
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate", "boards"
     ),
-    "throughput.sparse_loads.restore": Twin(
+    "throughput.loads.restore": Twin(
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
     ),
-    "throughput.sparse_loads.settle": Twin(
+    "throughput.loads.settle": Twin(
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
     ),
-    "throughput.sparse_loads.value": Twin(
+    "throughput.loads.value": Twin(
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
     ),
     "throughput.stage_loads.adjacent_nets": Twin(
@@ -266,10 +267,6 @@ PARTS = {
     "throughput.ideal_dp.clear": "throughput.ideal_dp.find_chain",
     "throughput.ideal_dp.fill": "throughput.ideal_dp.find_chain",
     "throughput.ideal_dp.within": "throughput.ideal_dp.find_chain",
-    "throughput.max_load.energy": "throughput.max_load.anneal",
-    "throughput.max_load.load": "throughput.max_load.value",
-    "throughput.max_load.overflow": "throughput.max_load.anneal",
-    "throughput.max_load.refill": "throughput.max_load_descent.descend",
     "throughput.stage_loads.charges": "throughput.line_dp.best_cuts",
 }
 
@@ -331,11 +328,11 @@ WITHOUT = {
     "latency.search.mean_worsening": (
         f"{SEARCH}.test_sampling_the_temperature_leaves_everything_in_place"
     ),
-    "throughput.block_moves.anneal_blocks": (
+    "throughput.annealing.anneal": (
         "planners.throughput.test_row_cuts"
         ".test_plans_pass_the_judge_and_moves_never_make_them_worse"
     ),
-    "throughput.sparse_loads.fits": (
+    "throughput.loads.fits": (
         "planners.throughput.test_row_cuts"
         ".test_loads_stay_what_the_evaluator_makes_them_while_pieces_move"
     ),
