@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from placewright.whatif.replan import Replan
 
 
 def command(
@@ -49,10 +52,8 @@ def command(
     Prints what is gained for how many bytes moved, from repairing the plan to planning anew, and
     chooses. With --cluster the plan's source is read again (a torch: source runs its code).
     """
-    from placewright.cli.output import announce_compilation, console, print_json, progress, remark
+    from placewright.cli.output import announce_compilation, progress, remark
     from placewright.plan import Plan
-    from placewright.report.terminal import device_table, summary
-    from placewright.report.whatif import replan_record, replan_table
     from placewright.whatif.changes import forwarders, on_cluster, without_devices
     from placewright.whatif.replan import replan, require_latency
 
@@ -85,6 +86,14 @@ def command(
         )
     if output is not None:
         result.chosen.plan.save(output)
+    _print(result, output, json)
+
+
+def _print(result: Replan, output: Path | None, json: bool) -> None:
+    from placewright.cli.output import console, print_json
+    from placewright.report.terminal import device_table, summary
+    from placewright.report.whatif import replan_record, replan_table
+
     if json:
         print_json(replan_record(result, output))
         return

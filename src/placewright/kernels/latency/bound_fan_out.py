@@ -19,15 +19,17 @@ T the time from the end of op 0 to the start of the last op, which is on b:
   above for each. The sum of these, each p_d / P times, is one more row without the C_d.
 
 Each row is at most T, so is their average by any weights, and the least price of all placements
-by it is bounded by messages as in `bound_energy`.
+by it is bounded by dual ascent as in `dual_ascent`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.common.rows import copy_into, largest_of, tilt, total_of
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.bound_paths import remainders
@@ -68,164 +70,127 @@ def heads_and_tails(part, routes, first, last, shut):
     return head, tail
 
 
-@inner(allocates=True)
-def copy_rows(part, routes, first, reader, send, copy, head, tail):
-    """What copies say: `(early, late, is_late, busy, queue, share)`.
+class Copies(NamedTuple):
+    """A case: which devices get a copy of the tensor that op 0, on `first`, feeds its readers."""
 
-    `early[d]`, `late[d]` seconds of the rows of d beside its ops, `is_late[op, d]` the ops of the
-    latter; `busy[c]` seconds of copies on a channel; `queue[c]` seconds of the row over a channel,
-    in which the late ops of d have ``share[c, d]``. -1 for no row.
-    """
+    first: int
+    last: int
+    reader: Flags  # [op]
+    readers: int
+    send: Floats  # [device] seconds
+    copy: Ints  # [device]
+
+
+class CopyRows(NamedTuple):
+    """What copies say, -1 for no row, and where the weights of all rows begin."""
+
+    early: Floats  # [device] seconds of its row beside its ops
+    late: Floats
+    is_late: Flags  # [op, device] whether the late row has the op
+    busy: Floats  # [channel] seconds of copies
+    queue: Floats  # [channel] seconds of its row, in which the late ops of d have share[c, d]
+    share: Floats  # [channel, device]
+    devices_at: int
+    channels_at: int
+    early_at: int
+    late_at: int
+    queue_at: int
+
+
+class Flow(NamedTuple):
+    """What the longest paths of the placements so far go through, a mean of them."""
+
+    op: Floats
+    edge: Floats
+    on_path: Floats  # the last of them
+    on_edge: Floats
+    length: Floats
+
+
+@inner(allocates=True)
+def copy_rows(part, routes, case, head, tail):
     n, count = part.time.shape
-    early, late = np.full(count, -1.0), np.full(count, -1.0)
-    is_late = np.zeros((n, count), dtype=np.uint8)
-    busy, queue = np.zeros(routes.channel_count), np.full(routes.channel_count, -1.0)
-    share = np.zeros((routes.channel_count, count))
+    channels = routes.channel_count
     rest = np.zeros(count)
+    rows = CopyRows(
+        np.full(count, -1.0), np.full(count, -1.0), np.zeros((n, count), dtype=np.uint8),
+        np.zeros(channels), np.full(channels, -1.0), np.zeros((channels, count)),
+        1, 1 + count, 1 + count + channels, 1 + 2 * count + channels, 1 + 3 * count + channels,
+    )  # fmt: skip
     for d in range(count):
-        if d == first or copy[d] != 1:
+        if d == case.first or case.copy[d] != 1:
             continue
         soonest, least, rest[d] = np.inf, np.inf, np.inf
         for op in range(1, n - 1):
             if head[op, d] == np.inf or tail[op, d] == np.inf:
                 continue
             soonest, least = min(soonest, head[op, d]), min(least, tail[op, d])
-            if reader[op] or head[op, d] >= send[d]:
-                is_late[op, d] = 1
+            if case.reader[op] or head[op, d] >= case.send[d]:
+                rows.is_late[op, d] = 1
                 rest[d] = min(rest[d], tail[op, d])
-        early[d], late[d] = soonest + least, send[d] + rest[d]
+        rows.early[d], rows.late[d] = soonest + least, case.send[d] + rest[d]
     for d in range(count):
-        if d == first or copy[d] != 1:
+        if d == case.first or case.copy[d] != 1:
             continue
-        pair = first * count + d
+        pair = case.first * count + d
         for k in range(routes.channel_offsets[pair], routes.channel_offsets[pair + 1]):
-            share[routes.channels[k], d] = send[d]
-    for c in range(routes.channel_count):
-        total = share[c].sum()
+            rows.share[routes.channels[k], d] = case.send[d]
+    for c in range(channels):
+        total = total_of(rows.share[c])
         if total <= 0.0:
             continue
         squares, tails = 0.0, 0.0
         for d in range(count):
-            if share[c, d] > 0.0:
-                squares += share[c, d] ** 2
-                tails += share[c, d] * rest[d]
-        busy[c] = total
-        queue[c] = (0.5 * (squares + total * total) + tails) / total
-        share[c] /= total
-    return early, late, is_late, busy, queue, share
+            if rows.share[c, d] > 0.0:
+                squares += rows.share[c, d] ** 2
+                tails += rows.share[c, d] * rest[d]
+        rows.busy[c] = total
+        rows.queue[c] = (0.5 * (squares + total * total) + tails) / total
+        for d in range(count):
+            rows.share[c, d] /= total
+    return rows
 
 
 @kernel(allocates=True)
 def case_bound(part, routes, first, last, reader, send, copy, weight, steps, goal, enough):
     """A bound on T where `copy` says who gets a copy; `inf` where readers find no device.
 
-    `part` charges nothing for the edges of the hub, whose copies take ``send[d]`` from `first`.
-    `weight`, of the path, devices, channels, early, late and queue rows, is where to seek from,
-    and is left at the best found. Stops at `goal`.
+    `part` charges nothing for the edges of the fan-out op, whose copies take ``send[d]`` from
+    `first`. `weight`, of the path, devices, channels, early, late and queue rows, is where to seek
+    from, and is left at the best found. Stops at `goal`.
     """
     n, count = part.time.shape
-    edges, channels = len(part.tail), routes.channel_count
-    shut = part.closed > 0.0
+    edges = len(part.tail)
     readers = 0
     for op in range(n):
-        if reader[op]:
-            readers += 1
-            for d in range(count):
-                if d != first and copy[d] == 0:
-                    shut[op, d] = True
+        readers += 1 if reader[op] else 0
+    case = Copies(first, last, reader, readers, send, copy)
+    shut = part.closed > 0.0
+    _shut_without_copy(case, shut)
     head, tail = heads_and_tails(part, routes, first, last, shut)
-    for op in range(n):
-        if (head[op] + tail[op]).min() == np.inf:
-            return np.inf
-    early, late, is_late, busy, queue, share = copy_rows(
-        part, routes, first, reader, send, copy, head, tail
-    )
-    devices_at, channels_at = 1, 1 + count
-    early_at, late_at = channels_at + channels, channels_at + channels + count
-    queue_at = late_at + count
-    for d in range(count):
-        if early[d] < 0.0:
-            weight[early_at + d] = weight[late_at + d] = 0.0
-        else:
-            for at in (early_at, late_at):
-                weight[at + d] = max(weight[at + d], 0.25 * weight[devices_at + d], 1e-3)
-    for c in range(channels):
-        if queue[c] < 0.0:
-            weight[queue_at + c] = 0.0
-        else:
-            weight[queue_at + c] = max(weight[queue_at + c], 1e-2)
-    weight /= weight.sum()
-    found = weight.copy()
-    memory = np.zeros(count)
-    flow_op, flow_edge = np.zeros(n), np.zeros(edges)
-    on_path, on_edge = np.zeros(n), np.zeros(edges)
+    if _is_nowhere(head, tail):
+        return np.inf
+    rows = copy_rows(part, routes, case, head, tail)
+    _admit_rows(rows, weight)
+    found, gains = weight.copy(), np.zeros(len(weight))
+    memory, used, after = np.zeros(count), np.zeros(count), np.zeros(count)
+    flow = Flow(np.zeros(n), np.zeros(edges), np.zeros(n), np.zeros(edges), np.zeros(n))
     unary, node = np.empty((n, count)), np.empty((n, count))
     back, ahead = np.zeros((edges, count)), np.zeros((edges, count))
-    scaled = np.zeros(edges)
-    price = np.zeros((count, count))
+    scaled, price = np.zeros(edges), np.zeros((count, count))
     label = np.zeros(n, dtype=np.int64)
-    length = np.zeros(n)
-    gains = np.zeros(len(weight))
     best, least = 0.0, np.inf
     for step in range(steps):
-        pair_prices(routes, weight[channels_at:early_at], price)
-        constant = 0.0
-        for c in range(channels):
-            constant += weight[channels_at + c] * busy[c]
-            if queue[c] >= 0.0:
-                constant += weight[queue_at + c] * queue[c]
-        for d in range(count):
-            whole, after = weight[devices_at + d], 0.0
-            if early[d] >= 0.0:
-                whole += weight[early_at + d]
-                after = weight[late_at + d]
-                constant += weight[early_at + d] * early[d] + weight[late_at + d] * late[d]
-                for c in range(channels):
-                    after += weight[queue_at + c] * share[c, d]
-            charge = price[first, d] * send[d] / readers if copy[d] < 0 and d != first else 0.0
-            for op in range(n):
-                unary[op, d] = (
-                    (weight[0] * flow_op[op] + whole + after * is_late[op, d]) * part.time[op, d]
-                    + memory[d] * part.share[op, d]
-                    + (part.penalty if shut[op, d] else 0.0)
-                    + (charge if reader[op] else 0.0)
-                )
-            if d != first:
-                unary[0, d] += part.penalty
-            if last >= 0 and d != last:
-                unary[n - 1, d] += part.penalty
+        pair_prices(routes, weight[rows.channels_at : rows.early_at], price)
+        constant = _charge(part, case, rows, weight, memory, flow, shut, price, unary)
         for e in range(edges):
-            scaled[e] = weight[0] * flow_edge[e]
+            scaled[e] = weight[0] * flow.edge[e]
         bound = sweep(part, routes, unary, scaled, price, back, ahead, node, label)
         bound += constant - total_of(memory)
         if bound > best:
             best = bound
             copy_into(found, weight)
-        gains[:] = 0.0
-        used = np.zeros(count)
-        add_loads(
-            part, routes, label, gains[devices_at:channels_at], gains[channels_at:early_at], used
-        )
-        gains[0] = _longest(part, routes, label, length, on_path, on_edge)
-        after_load = np.zeros(count)
-        for op in range(n):
-            d = label[op]
-            if is_late[op, d]:
-                after_load[d] += part.time[op, d]
-            if reader[op] and d != first and copy[d] < 0:
-                pair = first * count + d
-                for k in range(routes.channel_offsets[pair], routes.channel_offsets[pair + 1]):
-                    gains[channels_at + routes.channels[k]] += send[d] / readers
-        for d in range(count):
-            if early[d] >= 0.0:
-                gains[early_at + d] = early[d] + gains[devices_at + d]
-                gains[late_at + d] = late[d] + after_load[d]
-        for c in range(channels):
-            gains[channels_at + c] += busy[c]
-            if queue[c] >= 0.0:
-                gains[queue_at + c] = queue[c]
-                for d in range(count):
-                    gains[queue_at + c] += share[c, d] * after_load[d]
+        _gain(part, routes, case, rows, label, flow, gains, used, after)
         largest = largest_of(gains)
         if largest <= 0.0:
             break
@@ -233,14 +198,122 @@ def case_bound(part, routes, first, last, reader, send, copy, weight, steps, goa
             least = min(least, largest)
         if best >= goal or best >= least * (1.0 - enough):
             break
-        moved = 1.0 if step == 0 else 2.0 / (3.0 + step)
-        for op in range(n):
-            flow_op[op] += moved * (on_path[op] - flow_op[op])
-        for e in range(edges):
-            flow_edge[e] += moved * (on_edge[e] - flow_edge[e])
+        _mix(flow, 1.0 if step == 0 else 2.0 / (3.0 + step))
         tilt(weight, gains, largest, 1.0 / math.sqrt(1.0 + step))
         for d in range(count):
             if largest_of(part.share[:, d]) > 0.0:
                 memory[d] = max(0.0, memory[d] + best * (used[d] - 1.0) / (1.0 + step))
     copy_into(weight, found)
     return best
+
+
+@inner
+def _shut_without_copy(case, shut):
+    """No reader is where no copy is."""
+    for op in range(len(case.reader)):
+        if case.reader[op]:
+            for d in range(len(case.copy)):
+                if d != case.first and case.copy[d] == 0:
+                    shut[op, d] = True
+
+
+@inner
+def _is_nowhere(head, tail):
+    """Whether some op can be on no device."""
+    for op in range(len(head)):
+        least = np.inf
+        for d in range(head.shape[1]):
+            least = min(least, head[op, d] + tail[op, d])
+        if least == np.inf:
+            return True
+    return False
+
+
+@inner
+def _admit_rows(rows, weight):
+    """Weight for the rows that there are, none for the others; to a sum of 1."""
+    for d in range(len(rows.early)):
+        for at in (rows.early_at, rows.late_at):
+            if rows.early[d] < 0.0:
+                weight[at + d] = 0.0
+            else:
+                weight[at + d] = max(weight[at + d], 0.25 * weight[rows.devices_at + d], 1e-3)
+    for c in range(len(rows.queue)):
+        at = rows.queue_at + c
+        weight[at] = 0.0 if rows.queue[c] < 0.0 else max(weight[at], 1e-2)
+    total = total_of(weight)
+    for row in range(len(weight)):
+        weight[row] /= total
+
+
+@inner
+def _charge(part, case, rows, weight, memory, flow, shut, price, unary):
+    """What ops cost by the weights, in `unary[op, device]`; what is paid wherever they are."""
+    n, count = unary.shape
+    constant = 0.0
+    for c in range(len(rows.queue)):
+        constant += weight[rows.channels_at + c] * rows.busy[c]
+        if rows.queue[c] >= 0.0:
+            constant += weight[rows.queue_at + c] * rows.queue[c]
+    for d in range(count):
+        whole, after = weight[rows.devices_at + d], 0.0
+        if rows.early[d] >= 0.0:
+            early, after = weight[rows.early_at + d], weight[rows.late_at + d]
+            whole += early
+            constant += early * rows.early[d] + after * rows.late[d]
+            for c in range(len(rows.queue)):
+                after += weight[rows.queue_at + c] * rows.share[c, d]
+        is_open = case.copy[d] < 0 and d != case.first
+        charge = price[case.first, d] * case.send[d] / case.readers if is_open else 0.0
+        for op in range(n):
+            unary[op, d] = (
+                (weight[0] * flow.op[op] + whole + after * rows.is_late[op, d]) * part.time[op, d]
+                + memory[d] * part.share[op, d]
+                + (part.penalty if shut[op, d] else 0.0)
+                + (charge if case.reader[op] else 0.0)
+            )
+        if d != case.first:
+            unary[0, d] += part.penalty
+        if case.last >= 0 and d != case.last:
+            unary[n - 1, d] += part.penalty
+    return constant
+
+
+@inner
+def _gain(part, routes, case, rows, label, flow, gains, used, after):
+    """What each row comes to where ops are on ``label[op]``, and of the memory what is used."""
+    count = len(used)
+    for row in range(len(gains)):
+        gains[row] = 0.0
+    for d in range(count):
+        used[d], after[d] = 0.0, 0.0
+    devices, channels = gains[rows.devices_at : rows.channels_at], gains[rows.channels_at :]
+    add_loads(part, routes, label, devices, channels, used)
+    gains[0] = _longest(part, routes, label, flow.length, flow.on_path, flow.on_edge)
+    for op in range(len(label)):
+        d = label[op]
+        if rows.is_late[op, d]:
+            after[d] += part.time[op, d]
+        if case.reader[op] and d != case.first and case.copy[d] < 0:
+            pair = case.first * count + d
+            for k in range(routes.channel_offsets[pair], routes.channel_offsets[pair + 1]):
+                channels[routes.channels[k]] += case.send[d] / case.readers
+    for d in range(count):
+        if rows.early[d] >= 0.0:
+            gains[rows.early_at + d] = rows.early[d] + devices[d]
+            gains[rows.late_at + d] = rows.late[d] + after[d]
+    for c in range(len(rows.queue)):
+        channels[c] += rows.busy[c]
+        if rows.queue[c] >= 0.0:
+            gains[rows.queue_at + c] = rows.queue[c]
+            for d in range(count):
+                gains[rows.queue_at + c] += rows.share[c, d] * after[d]
+
+
+@inner
+def _mix(flow, moved):
+    """A share `moved` of the way from the mean to the last path."""
+    for op in range(len(flow.op)):
+        flow.op[op] += moved * (flow.on_path[op] - flow.op[op])
+    for e in range(len(flow.edge)):
+        flow.edge[e] += moved * (flow.on_edge[e] - flow.edge[e])

@@ -31,19 +31,9 @@ def _send_start(p, gap_start, gap_end, count, device_count, pair, ready, duratio
 
 @kernel(allocates=True)
 def insertion_schedule(
-    p,
-    order,
-    op_unit,
-    unit_device,
-    unit_memory,
-    unit_allowed,
-    free_memory,
-    insertion,
-    op_start,
-    op_finish,
-    edge_start,
-    edge_finish,
-):
+    p, order, op_unit, unit_device, unit_memory, unit_allowed, free_memory, insertion,
+    op_start, op_finish, edge_start, edge_finish,
+):  # fmt: skip
     """Place and time the ops in `order`, each on the device where it finishes first.
 
     An op whose unit has a device already (`unit_device[unit]` ≥ 0 at the call, or set when an

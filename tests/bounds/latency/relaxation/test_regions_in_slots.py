@@ -117,7 +117,7 @@ def test_all_cases_of_copies_and_times_bound_the_region(problem, data):
     with mock.patch.object(slots, "MOST_WORK", 3_000_000):
         bound = bound_in_slots(
             region.hub.part, region.hub.reader, region.send, order, region.routes,
-            region.first, region.last, known, ENDLESS,
+            (region.first, region.last), known, ENDLESS,
         )  # fmt: skip
     assert known <= bound <= optimum * (1 + EXACT)
 
@@ -157,6 +157,6 @@ def test_a_part_that_takes_no_time_is_left_as_it_is():
     network, hub = attention()
     send = np.zeros(network.device_count)
     found = bound_in_slots(
-        hub.part, hub.reader, send, [1, 2, 3], network.routes, 0, 0, 0.0, ENDLESS
+        hub.part, hub.reader, send, [1, 2, 3], network.routes, (0, 0), 0.0, ENDLESS
     )
     assert found == 0.0

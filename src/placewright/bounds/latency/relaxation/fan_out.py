@@ -96,7 +96,7 @@ def bound_by_arrivals(
     """One by when copies arrive as well, which takes some hundred times as long."""
     send, order = _copies(hub, network, first)
     return bound_in_slots(
-        hub.part, hub.reader, send, order, network.routes, first, last, known, budget
+        hub.part, hub.reader, send, order, network.routes, (first, last), known, budget
     )
 
 

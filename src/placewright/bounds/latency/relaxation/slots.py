@@ -57,13 +57,14 @@ class Case:
 
 def bound_in_slots(
     part: Part, reader: Flags, send: Floats, order: list[int], routes: Routes,
-    first: int, last: int, known: float, budget: Budget,
+    ends: tuple[int, int], known: float, budget: Budget,
 ) -> float:  # fmt: skip
-    """A bound on what a part takes with its ends on these devices; `known` holds already.
+    """A bound on what a part takes with its ends on devices `ends`; `known` holds already.
 
     `part`, `reader` are of a `Hub`; a copy takes `send[device]`. `order`: the devices other than
-    `first`, in the order that cases are split by them.
+    the first, in the order that cases are split by them.
     """
+    first, last = ends
     if known <= 0.0:
         return known
     head, tail = heads_and_tails(part, routes, first, last, part.closed > 0)
