@@ -21,7 +21,7 @@ SEARCHING = {
     "local-search": {"iterations": "30"},
     "multilevel": {"iterations": "30"},
     "lns": {"iterations": "2"},
-    "seeds": {},
+    "region-moves": {},
     "metis": {},
     "scotch": {},
     "cp-sat": {},

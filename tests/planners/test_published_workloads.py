@@ -14,7 +14,7 @@ FILES = sorted(WORKLOADS.glob("moirai/*.json")) + sorted(WORKLOADS.glob("tarnaws
 
 QUICK = [row.name for row in planners.planners_for("latency") if row.quick]
 # It plans from several placements until so much work is done, which takes seconds by default.
-EFFORT = {"seeds": {"work": "1"}}
+EFFORT = {"region-moves": {"work": "1"}}
 
 
 @pytest.mark.parametrize("name", QUICK)

@@ -159,11 +159,11 @@ def test_peak_memory_is_kept_too():
         problem, options=Options(contention="none", memory="peak"), tensor_bytes=np.full(3, 0.5)
     )
     old = old_plan(problem, [0, 0, 1, 1])
-    found = replan(old, without_devices(problem, ["y"]), planner="seeds")
+    found = replan(old, without_devices(problem, ["y"]), planner="region-moves")
     assert all(verify(point.plan).ok for point in found.points)
     assert [point.moved_bytes for point in found.points] == [6.0]
     tight = without_devices(problem, ["y"]).with_device_memory(np.array([6.4, 12.9]))
-    points = replan(old, tight, planner="seeds").points
+    points = replan(old, tight, planner="region-moves").points
     assert all(verify(point.plan).ok for point in points)
     assert points[0].moved_bytes == 9.0  # one op leaves x, where the tensor has no room beside two
 

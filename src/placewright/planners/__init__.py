@@ -27,7 +27,7 @@ def planners_for(objective: str) -> list[PlannerEntry]:
 
 def entry(name: str, objective: str = "latency") -> PlannerEntry:
     """The row of the planner `name` for an objective; OptionError with the nearest if none."""
-    rows = [row for row in TABLE if row.name == name]
+    rows = [row for row in TABLE if name and name in (row.name, row.formerly)]
     for row in rows:
         if row.objective == objective:
             return row

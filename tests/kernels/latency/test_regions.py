@@ -10,7 +10,7 @@ from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import region_moves
 from placewright.planners.base import NoRoomError
-from placewright.planners.latency.search.seeds import list_jumps, regions_of
+from placewright.planners.latency.search.region_moves import candidates_of, regions_of
 from placewright.planners.latency.search.strings import OnePlusOneEA
 from placewright.planners.latency.search.walk import Walk
 from tests import naive
@@ -68,14 +68,14 @@ def test_regions_are_what_is_behind_before_and_beside(problem):
 @given(problems())
 def test_no_two_listed_jumps_are_the_same(problem):
     regions, arrays = regions_of(problem), arrays_of(problem)
-    listed = list_jumps(problem, regions, 10_000)
+    listed = candidates_of(problem, regions, 10_000)
     found = np.empty(problem.op_count, dtype=np.int32)
     seen = set()
     for kind, op, device in zip(listed.kind, listed.op, listed.device, strict=True):
         count = region_moves.members(arrays, regions, kind, op, found)
         seen.add((frozenset(found[:count].tolist()), int(device)))
     assert len(seen) == len(listed)
-    assert len(list_jumps(problem, regions, 1)) == problem.device_count
+    assert len(candidates_of(problem, regions, 1)) == problem.device_count
 
 
 @given(problems())
@@ -100,10 +100,10 @@ def test_a_jump_has_the_makespan_of_the_devices_it_leads_to(problem, seed):
         return
     walk = Walk(problem, Budget(), seed, np.inf, start)
     regions = regions_of(problem)
-    listed = list_jumps(problem, regions, 60)
+    listed = candidates_of(problem, regions, 60)
     sequences = np.stack([walk.state.sequence])
     values = np.empty(len(listed))
-    region_moves.jump_values(
+    region_moves.move_values(
         walk.arrays, regions, walk.space, walk.state, walk.scratch, sequences,
         listed.kind, listed.op, listed.device, values,
     )  # fmt: skip
@@ -130,7 +130,7 @@ def test_of_jumps_one_after_another_those_are_made_that_help(problem, seed, gain
         return
     walk = Walk(problem, Budget(), seed, np.inf, start)
     regions = regions_of(problem)
-    listed = list_jumps(problem, regions, 60)
+    listed = candidates_of(problem, regions, 60)
     sequences = np.stack([walk.state.sequence])
     value = float(walk.state.value[0])
     found = region_moves.climb(

@@ -1,4 +1,4 @@
-"""Jumps: whole regions of a graph to another device at once, and what that does to the makespan.
+"""Region moves: whole regions of a graph to another device at once, and the makespan that gives.
 
 A region is given by a kind and an op: what the op dominates or post-dominates (`TREES` of them),
 what is behind it, what is before it, or what is neither and so may run beside it.
@@ -115,7 +115,7 @@ def describe(p, regions, weight, kinds, ops, keys, weights):
 
 
 @kernel
-def jump(p, regions, space, state, scratch, kind, op, device):
+def move_region(p, regions, space, state, scratch, kind, op, device):
     """Put a region on `device`, all of it that may go there; the number of units changed."""
     found = regions.found
     count = 0
@@ -141,10 +141,10 @@ def value_of(p, state, scratch, sequences):
 
 
 @kernel
-def jump_values(p, regions, space, state, scratch, sequences, kinds, ops, devices, values):
-    """The makespan after each jump alone, `inf` if it changes nothing or overflows a memory."""
+def move_values(p, regions, space, state, scratch, sequences, kinds, ops, devices, values):
+    """The makespan after each move alone, `inf` if it changes nothing or overflows a memory."""
     for k in range(len(kinds)):
-        count = jump(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
+        count = move_region(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
         values[k] = np.inf
         if count > 0 and has_room(state, scratch, count):
             values[k] = value_of(p, state, scratch, sequences)
@@ -152,13 +152,13 @@ def jump_values(p, regions, space, state, scratch, sequences, kinds, ops, device
 
 
 @kernel
-def climb(p, regions, space, state, scratch, sequences, kinds, ops, devices, gains, value):
-    """Make those jumps that still help, one after another; the makespan (`value` before).
+def descend(p, regions, space, state, scratch, sequences, kinds, ops, devices, gains, value):
+    """Make those moves that still help, one after another; the makespan (`value` before).
 
     One helps if it makes the makespan shorter by at least ``gains[k]`` seconds.
     """
     for k in range(len(kinds)):
-        count = jump(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
+        count = move_region(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
         if count > 0 and has_room(state, scratch, count):
             found = value_of(p, state, scratch, sequences)
             if found <= value - gains[k]:

@@ -17,6 +17,8 @@ class PlannerEntry:
     home: str
     """``module:Class`` inside `placewright`."""
     options: Mapping[str, str] = field(default_factory=dict)
+    formerly: str = ""
+    """A name it had before, which is still taken."""
     fixed: Mapping[str, str] = field(default_factory=dict)
     """What its constructor gets beside the options."""
     quick: bool = True

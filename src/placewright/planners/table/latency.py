@@ -115,12 +115,13 @@ LATENCY: tuple[PlannerEntry, ...] = (
         | {"transfers": "whose time a transfer takes: work, channels, or both tried (both)"},
     ),
     PlannerEntry(
-        "seeds",
+        "region-moves",
         "latency",
-        "whole regions of the graph jump to another device while that helps",
+        "whole regions of the graph go to another device at once, while that helps",
         "dominator regions (Cooper, Harvey & Kennedy 2001), steepest descent",
-        "planners.latency.search.seeds:Seeds",
+        "planners.latency.search.region_moves:RegionMoves",
         {"work": "millions of items timed from each start at most (400)"},
+        formerly="seeds",
     ),
     PlannerEntry(
         "annealing",
@@ -133,7 +134,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "temperature": "seconds at the start (a twentieth of the mean worsening; order=free: "
             "half a makespan per op)",
             "cooling": "factor per as many evaluations as units (ends at 1/1000)",
-            "order": "breadth-first, or free: from structural seeds, search the order of ops and "
+            "order": "breadth-first, or free: from region moves, search the order of ops and "
             "transfers too",
         },
         quick=False,

@@ -21,7 +21,7 @@ from placewright.system.references import referred
 
 __all__ = ["INSTANT", "PROMISING", "SMALL", "Member", "everybody", "members_for", "shape_of"]
 
-PROMISING = ("seeds", "row-cuts")
+PROMISING = ("region-moves", "row-cuts")
 """The first of the others, on few of the equal blocks of a model before on all."""
 LARGEST_PART = 0.25  # of the ops, in a graph that falls apart
 

@@ -11,8 +11,8 @@ NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
     # A large model of equal layers: few of them are soon planned, the others placed alike.
-    Member("seeds", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
-    Member("seeds", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),
+    Member("region-moves", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
+    Member("region-moves", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
     Member("multilevel", "search", {}, STEPS, coarsening="repeats+fusion", fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, coarsening="repeats", fewest_ops=2_000),

@@ -6,7 +6,7 @@ import pytest
 from placewright.budget import Budget, no_progress
 from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planners.latency.exact.cp_sat import CpSat, Lns
-from placewright.planners.latency.search.seeds import Seeds
+from placewright.planners.latency.search.region_moves import RegionMoves
 from placewright.planners.latency.search.strings import Annealing, LocalSearch, OnePlusOneEA
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
@@ -18,7 +18,7 @@ SEARCHES = {
     "local-search": lambda: LocalSearch(iterations=3000),
     "lns": lambda: Lns(iterations=4, workers=1),
     "cp-sat": lambda: CpSat(workers="1", units="0.3"),
-    "seeds": Seeds,
+    "region-moves": RegionMoves,
 }
 every_search = pytest.mark.parametrize("create", SEARCHES.values(), ids=SEARCHES)
 

@@ -35,7 +35,7 @@ from placewright.planners.latency.exact.outline import (
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.search.neighbourhoods import NEIGHBOURHOOD_UNITS, Search
 from placewright.planners.latency.search.refining import refined
-from placewright.planners.latency.search.seeds import seeded
+from placewright.planners.latency.search.region_moves import by_region_moves
 from placewright.planners.latency.search.state import State
 from placewright.planners.latency.search.strings import default_iterations
 from placewright.problem import Problem
@@ -188,7 +188,7 @@ class Lns(LatencyPlanner):
         is_timed = self.iterations is None and budget.seconds < math.inf
         share = ANNEALING_SHARE * budget.left
         part = budget.part(share if is_timed else math.inf)
-        first, interrupted = seeded(problem, part.part(part.left / 2), seed, no_progress)
+        first, interrupted = by_region_moves(problem, part.part(part.left / 2), seed, no_progress)
         if interrupted:
             return State(problem, first), True
         limit = ANNEALING_PER_OP * problem.op_count if is_timed else default_iterations(problem)

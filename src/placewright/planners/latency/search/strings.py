@@ -28,7 +28,7 @@ from placewright.kernels.latency import search as kernel
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal
 from placewright.planners.latency.construct.simple import fastest_first
 from placewright.planners.latency.search import refining
-from placewright.planners.latency.search.seeds import seeded
+from placewright.planners.latency.search.region_moves import by_region_moves
 from placewright.planners.latency.search.walk import Walk
 from placewright.problem import Problem
 from placewright.units import parse_seconds
@@ -41,7 +41,7 @@ MOST_WORK = 500_000_000  # evaluations × items of the sequence, each about 10 n
 FIRST_SHARE = 0.05
 COLDEST_SHARE = 1e-3
 TEMPERATURE_SAMPLES = 200
-# With a free order: the share of the time for structural seeds, and the first temperature from a
+# With a free order: the share of the time for region moves, and the first temperature from a
 # given start, in makespans per op: drawn on a log scale.
 SEEDS_SHARE = 0.25
 AGAIN_HOTTEST, AGAIN_RANGE = 4.0, 40.0
@@ -105,9 +105,9 @@ class Annealing(_Search):
       default such that it ends at a thousandth, when the iterations or the time end;
     - `order`: ``breadth-first`` as in DiviML, or ``free``: the order of the ops and of their
       transfers is searched too, each transfer with a place of its own. This starts from the plan
-      of `seeds`, or goes on from the budget's start and its sequence; whole regions of the graph
-      may move, runs of ops, and stretches swap devices. It starts colder, by default at half a
-      makespan per op, and ends at a fiftieth.
+      of `region-moves`, or goes on from the budget's start and its sequence; whole regions of the
+      graph may move, runs of ops, and stretches swap devices. It starts colder, by default at half
+      a makespan per op, and ends at a fiftieth.
     """
 
     name: ClassVar[str] = "annealing"
@@ -139,7 +139,7 @@ class Annealing(_Search):
         start, hot = budget.start, self.temperature
         if start is None:
             part = budget.part(SEEDS_SHARE * budget.left)
-            start, interrupted = seeded(problem, part, seed, on_progress)
+            start, interrupted = by_region_moves(problem, part, seed, on_progress)
             if interrupted:
                 return Proposal(start)
         elif hot is None:  # who is asked again and again goes near and far by turns

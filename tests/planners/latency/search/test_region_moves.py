@@ -1,4 +1,4 @@
-"""Structural seeds: jumps of whole regions, judged."""
+"""Steepest descent by moves of whole regions, judged."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from placewright.cluster import Cluster, Device, Link
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.planners.latency.search.seeds import Seeds
+from placewright.planners.latency.search.region_moves import RegionMoves
 from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
@@ -22,7 +22,7 @@ from tests.strategies import problems
 @settings(max_examples=60)
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_its_plan_passes_the_judge_comes_again_and_beats_the_simple_ones(problem, seed):
-    plan = judged_twice(problem, Seeds(), seed)
+    plan = judged_twice(problem, RegionMoves(), seed)
     if plan is None:
         return
     simple, _ = first_incumbent(problem, seed, None, Budget())
@@ -51,22 +51,22 @@ def branches(count=3, length=20):
     return make_problem(builder.build(), Cluster("some", devices=devices, links=links))[0]
 
 
-def test_each_branch_jumps_to_a_device_of_its_own():
+def test_each_branch_goes_to_a_device_of_its_own():
     problem = branches()  # a transfer within a branch takes as long as 100 ops
-    plan = solve(problem, Seeds())
+    plan = solve(problem, RegionMoves())
     assert plan.value == pytest.approx(1 + 20 + 1 + 0.2, abs=0.11)
     assert len(set(plan.placement.device.tolist())) == 3
 
 
 def test_it_stops_when_the_time_is_up():
     problem = branches()
-    solve(problem, Seeds())  # compiled
-    assert solve(problem, Seeds(), time_limit=1e-9).value <= 62.0
+    solve(problem, RegionMoves())  # compiled
+    assert solve(problem, RegionMoves(), time_limit=1e-9).value <= 62.0
 
 
 def test_it_goes_on_from_the_start_it_is_given_and_tells_of_what_is_better(workloads):
     problem, _ = make_problem(workloads / "moirai/googlenet.json")
-    best = Seeds().plan(problem, Budget(), 0, no_progress).placement
+    best = RegionMoves().plan(problem, Budget(), 0, no_progress).placement
     told = []
 
     class Listener:
@@ -77,9 +77,9 @@ def test_it_goes_on_from_the_start_it_is_given_and_tells_of_what_is_better(workl
             raise AssertionError("nothing is proved here")
 
     value = time_placement(problem, best).makespan
-    again = Seeds(work=1).plan(problem, Budget(start=best), 0, no_progress).placement
+    again = RegionMoves(work=1).plan(problem, Budget(start=best), 0, no_progress).placement
     assert time_placement(problem, again).makespan <= value
-    Seeds().plan(problem, Budget(listener=Listener()), 0, no_progress)
+    RegionMoves().plan(problem, Budget(listener=Listener()), 0, no_progress)
     assert len(told) > 1
     assert told == sorted(told, reverse=True)
     assert told[-1] == pytest.approx(value)
@@ -91,17 +91,24 @@ def test_an_interrupt_keeps_what_was_found():
     def interrupt(what, done):
         raise KeyboardInterrupt
 
-    proposal = Seeds().plan(problem, Budget(), 0, interrupt)
+    proposal = RegionMoves().plan(problem, Budget(), 0, interrupt)
     assert time_placement(problem, proposal.placement).makespan <= 62.0
 
 
 def test_work_is_a_whole_number():
     with pytest.raises(OptionError, match="work is 'much'"):
-        Seeds(work="much")
+        RegionMoves(work="much")
 
 
-def test_the_jump_that_a_transformer_needs_is_found(workloads):
+def test_the_move_that_a_transformer_needs_is_found(workloads):
     problem, _ = make_problem(workloads / "moirai/transformer.json")
-    plan = solve(problem, Seeds())
+    plan = solve(problem, RegionMoves())
     assert plan.value <= 20.1e-3  # the best single device: 22.7
     assert verify(plan).ok
+
+
+def test_the_former_name_is_still_taken():
+    problem = branches()
+    plan = solve(problem, "seeds")
+    assert plan.planner == "region-moves"
+    assert plan.value == solve(problem, "region-moves").value

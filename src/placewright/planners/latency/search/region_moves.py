@@ -1,8 +1,8 @@
-"""Structural seeds: plans that differ from a simple one by whole regions of the graph.
+"""Steepest descent by region moves: whole regions of the graph go to another device at once.
 
-A good plan is often a jump of hundreds of ops away from a simple one, each single step of which
-makes it worse: the branch that only one tensor feeds is worth a second device as a whole or not at
-all. `Seeds` tries such jumps, all of them where time allows, and makes those that help.
+A good plan is often hundreds of ops away from a simple one, and each single step on the way makes
+it worse: the branch that only one tensor feeds is worth a second device as a whole or not at all.
+`RegionMoves` tries the moves of regions, all of them where time allows, and makes those that help.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from placewright.problem import Problem
 from placewright.simulate.latency import rank_order
 
 MOST_WORK = 400_000_000  # items timed from one start: 4 to 8 seconds
-ROUND_SHARE = 0.3  # of that, at most, for trying all jumps once
-# The best jumps of a round are scheduled properly, so many of them and so many items.
+ROUND_SHARE = 0.3  # of that, at most, for trying all moves once
+# The best moves of a round are scheduled properly, so many of them and so many items.
 MOST_SCHEDULED = 12
 SCHEDULED_WORK = 300_000
-STILL = 0.5  # of what a jump gained alone, when others are made before it
+STILL = 0.5  # of what a move gained alone, when others are made before it
 GAIN = 1e-6  # relative; less is rounding
 # Producers that are ready before this share of the longest path, or whose tensors are wanted that
 # close to the end, are overlooked in the second pair of trees: constants, masks and the like tie
@@ -48,8 +48,8 @@ LIGHT = 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Jumps:
-    """Jumps as columns: the region's `kind` and `op`, and the `device` that it goes to."""
+class Moves:
+    """Region moves as columns: the region's `kind` and `op`, and the `device` that it goes to."""
 
     kind: NDArray[np.int64]
     op: Ints
@@ -58,56 +58,56 @@ class Jumps:
     def __len__(self) -> int:
         return len(self.kind)
 
-    def __getitem__(self, chosen: NDArray[np.int64] | slice) -> Jumps:
-        return Jumps(self.kind[chosen], self.op[chosen], self.device[chosen])
+    def __getitem__(self, chosen: NDArray[np.int64] | slice) -> Moves:
+        return Moves(self.kind[chosen], self.op[chosen], self.device[chosen])
 
 
-class Seeds(LatencyPlanner):
-    """Jumps of whole regions to another device, the best first, until none helps.
+class RegionMoves(LatencyPlanner):
+    """Moves of whole regions to another device, the best first, until none helps.
 
     Starts from the best single device, and again from the best of HEFT and simpler rules or the
     budget's start. A region is all that an op dominates or post-dominates (with and without
     regard to producers that are ready near the beginning), what is behind it, before it, or
-    neither and so may run beside it. A jump is judged in the better of two fixed orders,
+    neither and so may run beside it. A move is judged in the better of two fixed orders,
     breadth-first and by upward rank; the plans it leads to are scheduled properly.
 
     Option `work`, millions of items (ops and transfers) timed from each start at most (400): where
-    that is too little for all jumps, those of regions with much work in and outside are tried.
+    that is too little for all moves, those of regions with much work in and outside are tried.
     """
 
-    name: ClassVar[str] = "seeds"
+    name: ClassVar[str] = "region-moves"
 
     def __init__(self, work: str | int = MOST_WORK // 1_000_000) -> None:
         self.work = 1_000_000 * whole_number(self.name, "work", work)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        return Proposal(seeded(problem, budget, seed, on_progress, self.work)[0])
+        return Proposal(by_region_moves(problem, budget, seed, on_progress, self.work)[0])
 
 
-def seeded(
+def by_region_moves(
     problem: Problem,
     budget: Budget,
     seed: int,
     on_progress: Progress,
     work: float = MOST_WORK,
 ) -> tuple[Placement, bool]:
-    """The plan of `Seeds`, and whether Ctrl-C came: then it is the best so far.
+    """The plan of `RegionMoves`, and whether Ctrl-C came: then it is the best so far.
 
     InfeasibleError if there is no simple plan to start from.
     """
     best, reason = first_incumbent(problem, seed, None, budget)
     if best is None:
-        raise reason or InfeasibleError(f"planner '{Seeds.name}' found no plan to start from")
+        raise reason or InfeasibleError(f"planner '{RegionMoves.name}' found no plan to start from")
     if budget.start is None:
         budget.listener.found(best.placement)
-    climb = None
+    descent = None
     try:
-        climb = Climb(problem, budget, best, on_progress)
+        descent = Descent(problem, budget, best, on_progress)
         for start in _starts(problem, best):
-            climb.run(start, work)
+            descent.run(start, work)
     except KeyboardInterrupt:
-        return (climb.best if climb else best).placement, True
-    return climb.best.placement, False
+        return (descent.best if descent else best).placement, True
+    return descent.best.placement, False
 
 
 def _starts(problem: Problem, best: Incumbent) -> Iterator[Ints]:
@@ -120,8 +120,8 @@ def _starts(problem: Problem, best: Incumbent) -> Iterator[Ints]:
         yield problem.unit_device(best.placement.device)
 
 
-class Climb:
-    """Jumps made from one start after another, and the best plan so far."""
+class Descent:
+    """Moves made from one start after another, and the best plan so far."""
 
     def __init__(
         self, problem: Problem, budget: Budget, best: Incumbent, on_progress: Progress
@@ -135,35 +135,35 @@ class Climb:
             rank_order(problem, mean_op_time(problem), mean_edge_time(problem)),
         )
         self.sequences = np.stack([breadth_first_sequence(problem, order) for order in orders])
-        self.listed: Jumps | None = None
+        self.all_moves: Moves | None = None
 
     @property
     def items(self) -> int:
-        """Timed for one jump."""
+        """Timed for one move."""
         return int(self.sequences.size)
 
     def run(self, start: Ints, work: float) -> None:
-        """Climb from a start until no jump helps, or `work` items are timed."""
+        """Descend from a start until no move helps, or `work` items are timed."""
         self.walk = Walk(self.problem, Budget(), 0, np.inf, start)
         if not self.walk.choices:
             return
         self.pace = Pace(self.budget, max(1.0, work / self.items))
         most = max(1, int(ROUND_SHARE * self.pace.limit))
-        if self.listed is None:
-            self.listed = list_jumps(self.problem, self.regions, most)
+        if self.all_moves is None:
+            self.all_moves = candidates_of(self.problem, self.regions, most)
         value = self._value()
         while self.pace.done < self.pace.limit and self.budget.left > 0:
-            following = self._round(self.listed, value)
+            following = self._round(self.all_moves, value)
             if following >= value * (1 - GAIN):
                 break
             value = following
 
-    def _round(self, jumps: Jumps, value: float) -> float:
-        """Try every jump, then make those that help, the best first; the makespan then."""
-        walk, values = self.walk, self._values(jumps)
+    def _round(self, listed: Moves, value: float) -> float:
+        """Try every move, then make those that help, the best first; the makespan then."""
+        walk, values = self.walk, self._values(listed)
         order = np.argsort(values, kind="stable")
         order = order[values[order] < value * (1 - GAIN)]
-        helpful = jumps[order]
+        helpful = listed[order]
         if not len(helpful):
             return value
         self._schedule_the_best(helpful)
@@ -171,27 +171,27 @@ class Climb:
         gains = STILL * (value - values[order])
         for first, last in self._parts(len(helpful)):
             part = helpful[first:last]
-            value = kernel.climb(
+            value = kernel.descend(
                 self.arrays, self.regions, walk.space, walk.state, walk.scratch, self.sequences,
                 part.kind, part.op, part.device, gains[first:last], value,
             )  # fmt: skip
         self._offer(walk.state.device)
         return float(value)
 
-    def _values(self, jumps: Jumps) -> Floats:
-        walk, values = self.walk, np.full(len(jumps), np.inf)
-        for first, last in self._parts(len(jumps)):
-            part = jumps[first:last]
-            kernel.jump_values(
+    def _values(self, listed: Moves) -> Floats:
+        walk, values = self.walk, np.full(len(listed), np.inf)
+        for first, last in self._parts(len(listed)):
+            part = listed[first:last]
+            kernel.move_values(
                 self.arrays, self.regions, walk.space, walk.state, walk.scratch, self.sequences,
                 part.kind, part.op, part.device, values[first:last],
             )  # fmt: skip
         return values
 
     def _parts(self, count: int) -> Iterator[tuple[int, int]]:
-        """Stretches of `count` jumps, as the clock and the limit let them be tried."""
+        """Stretches of `count` moves, as the clock and the limit let them be tried."""
         first = 0
-        for size in self.pace.chunks("trying jumps", self.on_progress):
+        for size in self.pace.chunks("trying region moves", self.on_progress):
             last = min(first + size, count)
             yield first, last
             if last == count:
@@ -199,16 +199,16 @@ class Climb:
                 break
             first = last
 
-    def _schedule_the_best(self, jumps: Jumps) -> None:
+    def _schedule_the_best(self, listed: Moves) -> None:
         """Each alone: in a good order of its own it may be better than in the fixed ones."""
         walk = self.walk
         most = max(1, min(MOST_SCHEDULED, SCHEDULED_WORK // self.sequences.shape[1]))
-        for k in range(min(len(jumps), most)):
+        for k in range(min(len(listed), most)):
             if self.budget.left <= 0:
                 break
-            count = kernel.jump(
+            count = kernel.move_region(
                 walk.arrays, self.regions, walk.space, walk.state, walk.scratch,
-                jumps.kind[k], jumps.op[k], jumps.device[k],
+                listed.kind[k], listed.op[k], listed.device[k],
             )  # fmt: skip
             self._offer(walk.state.device)
             moves.take_back(walk.space, walk.state, walk.scratch, count)
@@ -256,8 +256,8 @@ def regions_of(problem: Problem) -> kernel.Regions:
     )
 
 
-def list_jumps(problem: Problem, regions: kernel.Regions, most: int) -> Jumps:
-    """Up to `most` jumps to every device, of regions that differ, those with most work first.
+def candidates_of(problem: Problem, regions: kernel.Regions, most: int) -> Moves:
+    """Up to `most` moves to every device, of regions that differ, those with most work first.
 
     Work counts that is in the region or outside it, whichever is less.
     """
@@ -275,7 +275,7 @@ def list_jumps(problem: Problem, regions: kernel.Regions, most: int) -> Jumps:
     distinct = np.unique(key, return_index=True)[1]
     weight = np.minimum(weight, weight.max() - weight)
     distinct = distinct[np.argsort(-weight[distinct], kind="stable")][:regions_listed]
-    return Jumps(
+    return Moves(
         kind=np.repeat(kind[distinct], devices),
         op=np.repeat(op[distinct], devices),
         device=np.tile(np.arange(devices, dtype=np.int32), len(distinct)),
