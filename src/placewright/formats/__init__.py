@@ -47,6 +47,14 @@ class _Cluster(_Json[Cluster]):
         clusters.save_cluster(data, path)
 
 
+@dataclass(frozen=True)
+class _Plan(_Json[Plan]):
+    """The same, the problem's part of it made once."""
+
+    def save(self, data: Plan, path: str | Path) -> None:
+        plans.save_plan(data, path)
+
+
 kept_as(Graph, _Json("graph", graphs.graph_document, graphs.read_graph))
 kept_as(Cluster, _Cluster("cluster", clusters.cluster_document, clusters.read_cluster))
-kept_as(Plan, _Json("plan", plans.plan_document, plans.read_plan))
+kept_as(Plan, _Plan("plan", plans.plan_document, plans.read_plan))

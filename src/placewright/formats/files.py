@@ -261,7 +261,11 @@ def _refuse_device(path: Path) -> None:
 
 
 def write_json(path: str | Path, document: Any) -> None:
-    write_text(path, json.dumps(document, allow_nan=False, ensure_ascii=False) + "\n")
+    write_text(path, json_text(document) + "\n")
+
+
+def json_text(document: Any) -> str:
+    return json.dumps(document, allow_nan=False, ensure_ascii=False)
 
 
 def _umask() -> int:

@@ -14,7 +14,7 @@ from placewright.graph import Ints
 from placewright.objectives import OBJECTIVES, ObjectiveEntry
 from placewright.outcome import Outcome
 from placewright.plan import Placement, Plan
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 from placewright.system.references import referred
 from placewright.version import __version__
 
@@ -24,8 +24,23 @@ if TYPE_CHECKING:
 FORMAT = "placewright.plan/1"
 
 
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write the plan; what its problem comes to in JSON is kept, for checkpoints come often."""
+    head = files.json_text(_without_problem(plan))
+    files.write_text(path, f'{head[:-1]}, "problem": {_problem_text(plan.problem)}}}\n')
+
+
+@once_per_problem
+def _problem_text(problem: Problem) -> str:
+    return files.json_text(problem_document(problem))
+
+
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The plan as a ``placewright.plan/1`` object."""
+    return _without_problem(plan) | {"problem": problem_document(plan.problem)}
+
+
+def _without_problem(plan: Plan) -> dict[str, Any]:
     document = {
         "format": FORMAT,
         "version": __version__,
@@ -47,7 +62,6 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
     document[OBJECTIVES[plan.problem.options.objective].outcome_key] = plan.outcome.to_document()
-    document["problem"] = problem_document(plan.problem)
     return document
 
 
