@@ -176,7 +176,10 @@ def test_what_plans_knows_no_file_no_framework_and_no_command_line(name):
     assert roots.isdisjoint({"torch", "onnx", "transformers", "typer", "rich"})
 
 
-DATA = ("graph", "cluster", "options", "problem", "outcome", "plan", "stored", "units", "errors")
+DATA = (
+    "graph", "cluster", "options", "problem", "outcome", "plan", "stored", "units", "errors",
+    "objectives",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DATA)

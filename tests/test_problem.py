@@ -71,7 +71,7 @@ def test_options_have_the_defaults_of_a_real_cluster():
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
-        ("objective", "speed", "no objective 'speed'; there are latency, invocation-latency"),
+        ("objective", "speed", "no objective 'speed'; there are latency, throughput"),
         ("transfer_unit", "bit", "transfer-unit is 'bit'; choose tensor, edge"),
         ("contention", "some", "contention is 'some'; choose none, port, link"),
         ("memory", "none", "memory is 'none'; choose resident, peak"),

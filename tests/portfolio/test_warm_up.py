@@ -63,7 +63,7 @@ def test_what_is_not_compiled_in_time_is_left_but_for_what_a_run_needs(tmp_path,
     monkeypatch.setattr(module, "perform", lambda problem, task, tell: tell(Ended()))
     members = [Member("celeritas", "construct"), Member("lns", "search"), *MEMBERS]
     left = module.warm_up("latency", members, silent, seconds=0.0, processes=1)
-    assert [each.name for each in left] == ["lns", "celeritas"]
+    assert [each.name for each in left] == ["lns", "annealing", "celeritas"]
     assert module.cold_members("latency", members) == left
 
 
@@ -128,4 +128,4 @@ def test_the_command_compiles_what_is_not_there_yet(tmp_path, monkeypatch):
     assert command("warm-up", "--objective", "batch-throughput").out == "nothing to compile\n"
     wrong = command("warm-up", "--objective", "speed")
     assert wrong.code == 2
-    assert "choose latency, invocation-latency" in wrong.err
+    assert "choose latency, throughput" in wrong.err

@@ -30,12 +30,14 @@ from placewright.planners.batch.search import Annealing, OnePlusOneEA
 from placewright.planners.batch.splits import splits_of
 from placewright.planners.batch.walk import Walk
 from placewright.planning import make_problem
+from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.simulate.batch import expand
 from placewright.solving import solve
 from placewright.verify import verify
 from tests import naive
 from tests.builders import batches_of_four as by_hand
+from tests.builders import plain
 from tests.naive import batch as naive_batch
 from tests.planners.judging import judged, judged_twice
 from tests.strategies import tight
@@ -57,6 +59,32 @@ def finish(problem, rows, order):
     arrays = arrays_of(problem)
     scratch = scratch_of(problem, arrays.channel_count)
     return finish_time(arrays, batches_of(problem), rows, order, scratch)
+
+
+@pytest.mark.parametrize("planner", [Greedy, Heft, MinimumExecutionTime])
+def test_units_that_fit_in_one_way_only_are_placed_so(planner):
+    """Three of the four fill the larger device; only inputs of a batch of two are allowed."""
+    problem = Problem(
+        **plain(4, 2)
+        | {
+            "op_memory": [1.0, 3.0, 2.0, 2.0],
+            "device_memory": [6.0, 2.0],
+            "op_time": np.zeros((4, 2)),
+            "tensor_producer": [],
+            "tensor_bytes": [],
+            "consumer_offsets": [0],
+            "consumers": [],
+            "link_latency": np.zeros((2, 2)),
+            "link_seconds_per_byte": np.zeros((2, 2)),
+            "channel_offsets": [0] * 5,
+            "channels": [],
+            "channel_names": (),
+            "batch_sizes": [1, 2],
+            "batch_time": np.tile([[np.inf, 0.5], [np.inf, 0.5]], (4, 1, 1)),
+            "options": Options("batch-throughput", contention="none", batch=2),
+        }
+    )
+    assert solve(problem, planner()).value == pytest.approx(1.5)
 
 
 # -- splits ----------------------------------------------------------------------------------

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.errors import InfeasibleError
+from placewright.errors import InfeasibleError, ProvedInfeasibleError
+from placewright.formulations.fit import fit
 from placewright.graph import Floats, Ints
 from placewright.kernels.batch.lists import UNPLACED
 from placewright.kernels.batch.timing import batches_of
@@ -66,8 +67,9 @@ class Draft:
 def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Draft:
     """A draft that `attempt` has completed; it returns -1, or the unit that found no room.
 
-    Such a unit is placed before all others, and the attempt made again; InfeasibleError if that
-    does not help (not NoRoomError: pinned whole to one device, its batch may have no allowed size).
+    Such a unit is placed before all others, and the attempt made again; where that does not help,
+    all units are placed as a search says that they fit. InfeasibleError if it finds no way (not
+    NoRoomError: pinned whole to one device, its batch may have no allowed size).
     """
     splits = splits_of(problem)
     first: list[int] = []
@@ -79,8 +81,29 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
             if failed < 0:
                 return draft
         if failed in first or len(first) == MOST_FIRST:
-            raise InfeasibleError(str(no_room(problem, failed, draft.free, planner)))
+            break
         first.append(failed)
+    fitted = _fitted(problem, splits)
+    if fitted is None:
+        raise InfeasibleError(str(no_room(problem, failed, draft.free, planner)))
+    attempt(fitted)
+    return fitted
+
+
+def _fitted(problem: Problem, splits: Splits) -> Draft | None:
+    """A draft with a split of every unit, such that there is room; None if none is found."""
+    draft = Draft(problem, splits)
+    pinned = problem.unit_pinned >= 0
+    table = [splits.of(u)[:1] if pinned[u] else splits.of(u) for u in range(problem.unit_count)]
+    try:
+        chosen = fit(problem.unit_memory, [each > 0 for each in table], problem.device_memory)
+    except ProvedInfeasibleError:  # of the splits that are looked at
+        return None
+    if chosen is None:
+        return None
+    for unit in np.flatnonzero(~pinned).tolist():
+        draft.place(unit, table[unit][chosen[unit]])
+    return draft
 
 
 def input_devices(problem: Problem, rows: Ints) -> Ints:

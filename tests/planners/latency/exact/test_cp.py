@@ -133,7 +133,7 @@ def test_without_time_the_first_plan_is_returned_and_nothing_proved():
 )
 def test_an_interrupt_ends_the_search_and_keeps_the_best(planner, seconds):
     problem, _ = make_problem("zoo:rwnn?modules=2", "diviml")
-    Lns().plan(problem, Budget(0.5), 0, no_progress)  # Ctrl-C may be lost while code is compiled
+    Lns("8").plan(problem, Budget(), 0, no_progress)  # Ctrl-C may be lost while code is compiled
     started = time.monotonic()
     with interrupted_after(seconds):
         proposal = planner.plan(problem, Budget(40.0), 0, no_progress)

@@ -31,6 +31,7 @@ from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain
 from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.solvers import running
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.naive import shortest_makespan
@@ -285,7 +286,7 @@ def test_ctrl_c_ends_all_threads_and_is_handed_on(monkeypatch):
 
     solvers = parallel.Solvers(cases.Method(), 2)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(parallel, "wait", _after(0, interrupt, parallel.wait))
+        patch.setattr(running, "wait", _after(0, interrupt, running.wait))
         solvers.solve(hard_parts(), Budget())
     assert not any("ThreadPool" in thread.name for thread in threading.enumerate())
 

@@ -258,6 +258,7 @@ class Neighbourhood:
         state, problem = self.state, self.problem
         outside = ~self.inside
         floor = float((self._before_device + self._behind_device).max())
+        floor = max(floor, float((self._release() + self._channel_tail()).max(initial=0.0)))
         before, behind = state.position < self.first, state.position > self.last
         if before.any():
             floor = max(floor, float(state.op_finish[before].max()))
@@ -312,11 +313,9 @@ class Neighbourhood:
         finish = np.zeros(problem.op_count)
         start[self.ops], rank[self.ops], finish[self.ops] = 1.0, times.start, times.finish
         edge_group, edge_rank, edge_finish = self._edge_keys(times, device, start, rank, finish)
-        place = problem.topological_rank
-        precedence = np.concatenate([place, place[problem.edge_producer] + 0.5])
         items = np.concatenate([np.arange(problem.op_count), -1 - np.arange(problem.edge_count)])
         keys = (
-            precedence,
+            np.concatenate([state.position, state.edge_position]),  # topological as well
             np.concatenate([finish, edge_finish]),
             np.concatenate([rank, edge_rank]),
             np.concatenate([start, edge_group]),
