@@ -153,7 +153,7 @@ TWINS = {
         "analysis.test_modules", "tests.naive.coarsen.naive_narrow_cuts", "split_modules"
     ),
     "latency.refining.find_critical": Twin(INCREMENTAL, f"tests.{INCREMENTAL}.longest_paths"),
-    "latency.region_moves.climb": Twin(REGIONS, f"{LATENCY}.time_sequence"),
+    "latency.region_moves.descend": Twin(REGIONS, f"{LATENCY}.time_sequence"),
     "latency.region_moves.describe": Twin(REGIONS, "tests.naive.regions.behind"),
     "latency.region_moves.move_values": Twin(REGIONS, f"{LATENCY}.time_sequence"),
     "latency.region_moves.members": Twin(REGIONS, "tests.naive.regions.beside"),

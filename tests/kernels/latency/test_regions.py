@@ -133,7 +133,7 @@ def test_of_jumps_one_after_another_those_are_made_that_help(problem, seed, gain
     listed = candidates_of(problem, regions, 60)
     sequences = np.stack([walk.state.sequence])
     value = float(walk.state.value[0])
-    found = region_moves.climb(
+    found = region_moves.descend(
         walk.arrays, regions, walk.space, walk.state, walk.scratch, sequences,
         listed.kind, listed.op, listed.device, np.full(len(listed), gain), value,
     )  # fmt: skip
