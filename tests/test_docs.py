@@ -232,8 +232,8 @@ def imports(path: Path) -> set[str]:
 
 def test_the_judge_shares_no_code_with_what_it_judges():
     judges = set().union(*(imports(path) for path in (SOURCE / "verify").glob("*.py")))
-    tables = {"objectives", "system"}  # which name the judge of an objective, and bring it
-    assert judges == {"errors", "outcome", "plan", "problem", "units", "verify", *tables}
+    brought = {"system"}  # `referred`: the judge that the row of an objective names
+    assert judges == {"errors", "outcome", "plan", "problem", "units", "verify", *brought}
     assert all(row.verify.startswith("verify.") for row in OBJECTIVES.values())
 
 

@@ -47,6 +47,11 @@ class ObjectiveEntry:
     by_input: bool = False
     """Whether an op has a device for each input of a batch."""
 
+    @property
+    def has_sequence(self) -> bool:
+        """Whether a placement may say the order of ops and transfers."""
+        return "sequence" in self.placement_fields
+
 
 LATENCY = ObjectiveEntry(
     "latency",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from placewright.errors import OptionError
-from placewright.objectives import OBJECTIVES
+from placewright.objectives import OBJECTIVES, ObjectiveEntry
 
 TransferUnit = Literal["tensor", "edge"]
 Contention = Literal["none", "port", "link"]
@@ -78,13 +78,18 @@ class Options:
                     f"{_written(name)} is '{getattr(self, name)}'; give true or false"
                 )
         for field in fields(self):
-            used = field.name in ("objective", *OBJECTIVES[self.objective].options)
+            used = field.name in ("objective", *self.row.options)
             if not used and getattr(self, field.name) != field.default:
                 raise OptionError(_misplaced(field.name, self.objective))
 
+    @property
+    def row(self) -> ObjectiveEntry:
+        """What belongs to the objective."""
+        return OBJECTIVES[self.objective]
+
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""
-        names = ("objective", *OBJECTIVES[self.objective].options)
+        names = ("objective", *self.row.options)
         return {name: getattr(self, name) for name in names}
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 import numpy as np
 
 from placewright.graph import Floats, Ints, ReadOnly, frozen
-from placewright.objectives import OBJECTIVES
 from placewright.outcome import Outcome, Schedule
 from placewright.problem import Problem
 from placewright.stored import Stored
@@ -110,7 +109,7 @@ class Plan(Stored):
         (`Problem.input_samples`).
         """
         options = self.problem.options
-        if not OBJECTIVES[options.objective].is_rate:
+        if not options.row.is_rate:
             return None
         count = options.batch * (self.problem.input_samples or 1)
         return count / self.value if self.value else float("inf")

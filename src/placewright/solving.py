@@ -23,7 +23,6 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
-from placewright.objectives import OBJECTIVES
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
@@ -120,7 +119,7 @@ def solve(
 def check_feasible(problem: Problem) -> None:
     """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
     problem.check_feasible()
-    if check := OBJECTIVES[problem.options.objective].check:
+    if check := problem.options.row.check:
         referred(check)(problem)
 
 
@@ -398,7 +397,7 @@ def _overheard(problem: Problem, contraction: Coarser | None, budget: Budget) ->
         return budget
     start = budget.start
     if contraction is not None and start is not None:
-        start = contraction.project(start) if _has_sequence(problem) else None
+        start = contraction.project(start) if problem.options.row.has_sequence else None
     return replace(budget, start=start, listener=_Expanding(problem, contraction, budget.listener))
 
 
@@ -437,16 +436,11 @@ def _expand(
     if contraction is None:
         return placement, evaluate(problem, placement)
     kept = contraction.expand(placement)
-    if kept.sequence is None or not _has_sequence(problem):
+    if kept.sequence is None or not problem.options.row.has_sequence:
         kept = replace(kept, sequence=None)
         return kept, evaluate(problem, kept)
     timed = [(each, evaluate(problem, each)) for each in (kept, replace(kept, sequence=None))]
     return min(timed, key=lambda pair: pair[1].value)
-
-
-def _has_sequence(problem: Problem) -> bool:
-    """Whether a placement for the objective may say the order of ops and transfers."""
-    return "sequence" in OBJECTIVES[problem.options.objective].placement_fields
 
 
 def _with_room(

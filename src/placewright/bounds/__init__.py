@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from placewright.bounds.bound import Bound, nowhere
-from placewright.objectives import OBJECTIVES
 from placewright.system.references import referred
 
 if TYPE_CHECKING:
@@ -21,5 +20,5 @@ def lower_bound(problem: Problem) -> Bound:
     """
     if none := nowhere(problem):
         return none
-    bound: Bound = referred(OBJECTIVES[problem.options.objective].bound)(problem)
+    bound: Bound = referred(problem.options.row.bound)(problem)
     return bound

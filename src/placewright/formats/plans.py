@@ -61,7 +61,7 @@ def _without_problem(plan: Plan) -> dict[str, Any]:
         document["replicas"] = [list(stage) for stage in plan.placement.replicas]
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
-    document[OBJECTIVES[plan.problem.options.objective].outcome_key] = plan.outcome.to_document()
+    document[plan.problem.options.row.outcome_key] = plan.outcome.to_document()
     return document
 
 
@@ -73,7 +73,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
     content = files.validate(PlanFile, document, path)
     try:
         problem = read_problem(content.problem)
-        row = OBJECTIVES[problem.options.objective]
+        row = problem.options.row
         entry = _only_outcome(content, row, path)
         plan = Plan(
             problem=problem,
@@ -104,7 +104,7 @@ def _check_lengths(plan: Plan, path: str | Path) -> None:
     columns: dict[str, Any] = {"placement": plan.placement.device}
     if plan.placement.subgraph is not None:
         columns["subgraph"] = plan.placement.subgraph
-    key = OBJECTIVES[plan.problem.options.objective].outcome_key
+    key = plan.problem.options.row.outcome_key
     for name in ("op_start", "op_finish"):
         if hasattr(plan.outcome, name):
             columns[f"{key}.{name}"] = getattr(plan.outcome, name)
@@ -142,7 +142,7 @@ def _outcome(row: ObjectiveEntry, entry: Any, value: float, path: str | Path) ->
 def _rectangle(rows: list[int] | list[list[int]], problem: Problem, path: str | Path) -> Ints:
     """The placement column: a device per op, or per op and input of a batch."""
     options = problem.options
-    width = options.batch if OBJECTIVES[options.objective].by_input else None
+    width = options.batch if options.row.by_input else None
     for op, row in enumerate(rows):
         got = len(row) if isinstance(row, list) else None
         if got != width:

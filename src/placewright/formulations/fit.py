@@ -11,10 +11,9 @@ import numpy as np
 from placewright.budget import Budget
 from placewright.errors import ProvedInfeasibleError
 from placewright.graph import Flags, Floats, Ints
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.solvers.cp_sat import cp_solver, solve_model
 
-ROUNDING = 1e-12  # of a sum of memory sizes
 EFFORT = 20.0  # of CP-SAT's deterministic time
 WHOLE = 2**50  # into how many shares all bytes are cut where some are no whole number
 

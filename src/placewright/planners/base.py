@@ -58,6 +58,13 @@ def whole_number(planner: str, option: str, text: str | int) -> int:
     return number
 
 
+def count_option(planner: str, option: str, text: str) -> int | None:
+    """The same in digits alone, None if it is not given."""
+    if text and not text.isdecimal():
+        raise OptionError(f"planner '{planner}': {option} is '{text}'; give a whole number above 0")
+    return whole_number(planner, option, text) if text else None
+
+
 def positive_number(planner: str, option: str, text: str | float) -> float:
     """The value of a planner's option; OptionError unless it is a finite number above 0."""
     try:

@@ -161,10 +161,3 @@ def solver_option(planner: str, solver: str, solvers: tuple[str, ...]) -> str:
     if solver not in solvers:
         raise OptionError(f"planner '{planner}': solver is '{solver}'; choose {', '.join(solvers)}")
     return solver
-
-
-def nodes_option(planner: str, text: str) -> int | None:
-    """A planner's option `nodes`, None if it is not given."""
-    if text and not (text.isdecimal() and int(text) > 0):
-        raise OptionError(f"planner '{planner}': nodes is '{text}'; give a whole number above 0")
-    return int(text) if text else None

@@ -47,7 +47,7 @@ class Incumbent:
 
     def offer(self, placement: Placement, member: str) -> bool:
         """Whether the placement is better than all before. VerificationError if it is wrong."""
-        if self.problem.options.objective == "latency" and placement.sequence is None:
+        if self.problem.options.row.has_sequence and placement.sequence is None:
             placement = schedule_placement(self.problem, placement.device)
         outcome = evaluate(self.problem, placement)
         if not outcome.value < self.value * (1 - BETTER):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.system.references import referred
@@ -40,4 +39,4 @@ def device_columns(plan: Plan) -> dict[str, list[str]]:
 
 
 def _of(problem: Problem, name: str) -> Any:
-    return referred(f"{OBJECTIVES[problem.options.objective].report}:{name}")
+    return referred(f"{problem.options.row.report}:{name}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from placewright.objectives import OBJECTIVES
 from placewright.system.references import referred
 
 if TYPE_CHECKING:
@@ -15,5 +14,5 @@ if TYPE_CHECKING:
 
 def evaluate(problem: Problem, placement: Placement) -> Outcome:
     """The outcome of a placement under the problem's objective (see `outcome`)."""
-    outcome: Outcome = referred(OBJECTIVES[problem.options.objective].evaluate)(problem, placement)
+    outcome: Outcome = referred(problem.options.row.evaluate)(problem, placement)
     return outcome

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 
-from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.system.references import referred
 from placewright.verify.latency import CHECKS
@@ -25,7 +24,7 @@ def verify(plan: Plan) -> Report:
     >>> report.ok, report.violations   # doctest: +SKIP
     (True, ())
     """
-    row = OBJECTIVES[plan.problem.options.objective]
+    row = plan.problem.options.row
     if not isinstance(plan.outcome, referred(row.outcome)):
         wrong = f"the outcome is {type(plan.outcome).__name__}, which no plan for {row.name} has"
         return Report((wrong,), math.nan, (), ("the outcome is that of the objective",))

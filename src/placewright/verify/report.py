@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from placewright.errors import VerificationError
-from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.units import format_bytes, format_seconds
@@ -62,7 +61,7 @@ class Placed:
         return " and ".join(self.device(device) for device in devices)
 
     def placement(self) -> Iterator[str]:
-        row, placement = OBJECTIVES[self.problem.options.objective], self.plan.placement
+        row, placement = self.problem.options.row, self.plan.placement
         if placement.replicas and "replicas" not in row.placement_fields:
             yield f"the plan has replicas, which no plan for {row.name} has"
         if placement.subgraph is not None and "subgraph" not in row.placement_fields:

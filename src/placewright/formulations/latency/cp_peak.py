@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placewright.graph import Floats
+from placewright.problem import ROUNDING
 
 if TYPE_CHECKING:
     from placewright.formulations.latency.cp_frame import Parcel
@@ -28,7 +29,6 @@ UNITS = 10_000_000
 """Whole numbers that a device's memory is cut into, at most; times ticks they fit 64 bits."""
 MOST_PAIRS = 20_000
 """Of lives that may meet on a device, for rows about each of them."""
-ROUNDING = 1e-12  # of a device's memory, for sums of bytes
 
 
 @dataclass(frozen=True, eq=False)

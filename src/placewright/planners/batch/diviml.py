@@ -22,12 +22,11 @@ from placewright.formulations.batch.instance import (
 )
 from placewright.formulations.formulation import Formulation, Listener, MathOpt, Programmed
 from placewright.plan import Placement
-from placewright.planners.base import Proposal
+from placewright.planners.base import Proposal, count_option
 from placewright.planners.batch.starts import first_plans, in_chunks
 from placewright.planners.exact import (
     DEFAULT_SECONDS,
     ExactRun,
-    nodes_option,
     solver_option,
     too_many,
 )
@@ -57,7 +56,7 @@ class BatchMilp:
 
     def __init__(self, solver: str = "highs", nodes: str = "", symmetry: str = "none") -> None:
         self.solver = solver_option(self.name, solver, (*SOLVERS, CP_SAT))
-        self.nodes = nodes_option(self.name, nodes)
+        self.nodes = count_option(self.name, "nodes", nodes)
         self.use = check_use(self.name, symmetry)
 
     def supports(self, problem: Problem) -> str | None:

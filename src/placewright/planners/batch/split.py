@@ -24,7 +24,7 @@ from placewright.formulations.batch.instance import (
 )
 from placewright.graph import Flags, Ints
 from placewright.plan import Placement
-from placewright.planners.base import Proposal, positive_number, whole_number
+from placewright.planners.base import Proposal, count_option, positive_number
 from placewright.planners.batch.diviml import better, refused
 from placewright.planners.batch.module_bound import by_cp_sat, module_bound
 from placewright.planners.batch.neighbourhood import Neighbourhood
@@ -82,7 +82,7 @@ class BatchSplit:
         seconds = module_seconds or MODULE_SECONDS
         self.module_seconds = positive_number(self.name, "module_seconds", seconds)
         self.use = check_use(self.name, symmetry)
-        self.iterations = whole_number(self.name, "iterations", iterations) if iterations else None
+        self.iterations = count_option(self.name, "iterations", iterations)
 
     def supports(self, problem: Problem) -> str | None:
         return refused(problem)

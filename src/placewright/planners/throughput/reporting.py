@@ -10,11 +10,10 @@ import numpy as np
 from placewright.budget import Budget
 from placewright.graph import Ints
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.simulate import evaluate
 
 SECONDS_BETWEEN = 0.5  # two plans told, or two bounds
-ROUNDING = 1e-12  # of a device's memory
 
 
 class PipelineReporter:

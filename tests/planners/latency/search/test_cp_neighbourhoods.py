@@ -62,11 +62,13 @@ def everything(state):
 def test_the_models_optimum_is_what_the_whole_schedule_then_takes(neighbourhood):
     state = neighbourhood.state
     assert neighbourhood.frame.floor <= state.value * (1 + 1e-9)
-    answer = neighbourhood.model(-1e-3).solve(Effort(10.0, level=0))
+    # The last steps of a proof may take any time: what is not proved says nothing of the optimum.
+    answer = neighbourhood.model(-1e-3).solve(Effort(30.0, level=2))
     assert answer.values is not None, "the present schedule is no solution"
     assert answer.bound <= state.value * (1 + 1e-6)
     found = neighbourhood.put_back(answer.values)
-    assert found.value <= answer.bound + state.value * 1e-5
+    assert found.value >= answer.bound - state.value * 1e-5
+    assert found.value <= answer.bound + state.value * 1e-5 or not answer.complete
 
 
 @settings(max_examples=60)

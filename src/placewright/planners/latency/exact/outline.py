@@ -13,11 +13,10 @@ from placewright.formulations.latency.incumbent import Incumbent, fitting, timed
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.program import LatencyProgram
 from placewright.plan import Placement
-from placewright.planners.base import LatencyPlanner, Proposal
+from placewright.planners.base import LatencyPlanner, Proposal, count_option
 from placewright.planners.exact import (
     DEFAULT_SECONDS,
     ExactRun,
-    nodes_option,
     solver_option,
     too_many,
 )
@@ -45,7 +44,7 @@ class MilpPlanner(LatencyPlanner, ABC):
 
     def __init__(self, solver: str = "highs", nodes: str = "", start: str = "") -> None:
         self.solver = solver_option(self.name, solver, SOLVERS)
-        self.nodes = nodes_option(self.name, nodes)
+        self.nodes = count_option(self.name, "nodes", nodes)
         self.start = planners.create(start) if start else None
         if isinstance(self.start, MilpPlanner):
             raise OptionError(

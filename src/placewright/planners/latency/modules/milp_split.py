@@ -12,18 +12,18 @@ import numpy as np
 from placewright.analysis.modules import Modules, asked_channels, ever_smaller, split_modules
 from placewright.analysis.parts import parts_of
 from placewright.budget import Budget, Progress
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import (
     LatencyPlanner,
     Proposal,
+    count_option,
     no_room,
     positive_number,
-    whole_number,
 )
-from placewright.planners.exact import DEFAULT_SECONDS
+from placewright.planners.exact import DEFAULT_SECONDS, solver_option
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.first_incumbent import first_incumbent
@@ -91,16 +91,12 @@ class MilpSplit(LatencyPlanner):
         ray: str = "",
     ) -> None:
         self.channels = asked_channels(self.name, channels)
-        if solver not in MODULE_SOLVERS:
-            raise OptionError(
-                f"planner '{self.name}': solver is '{solver}'; choose {', '.join(MODULE_SOLVERS)}"
-            )
-        self.max_ops = self._count("max_ops", max_ops)
-        self.solver = solver
-        self.nodes = self._count("nodes", nodes)
+        self.max_ops = count_option(self.name, "max_ops", max_ops)
+        self.solver = solver_option(self.name, solver, MODULE_SOLVERS)
+        self.nodes = count_option(self.name, "nodes", nodes)
         seconds = module_seconds or MODULE_SECONDS
         self.module_seconds = positive_number(self.name, "module_seconds", seconds)
-        self.processes = self._count("processes", processes)
+        self.processes = count_option(self.name, "processes", processes)
         self.ray = ray
 
     def supports(self, problem: Problem) -> str | None:
@@ -152,9 +148,6 @@ class MilpSplit(LatencyPlanner):
     def _joined_ops(self, channels: int) -> int | None:
         """Up to how many ops neighbouring modules are joined."""
         return self.max_ops or (JOINED_OPS if channels > 1 else None)
-
-    def _count(self, option: str, text: str) -> int | None:
-        return whole_number(self.name, option, text) if text else None
 
 
 class _Search:
