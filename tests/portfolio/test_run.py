@@ -65,7 +65,7 @@ def test_no_quick_planner_beats_it_and_the_judge_agrees(objective, data):
     except InfeasibleError:  # as arithmetic shows
         others = []
     try:
-        found = best_plan(problem, Limits(0.3), processes=1)
+        found = best_plan(problem, Limits(iterations=1), processes=1)
     except InfeasibleError:
         assert not others
         return
