@@ -257,7 +257,6 @@ PARTS = {
     "latency.moves.has_room": "latency.search.anneal",
     "latency.moves.span": "latency.multilevel_search.improve",
     "latency.moves.take_back": "latency.search.anneal",
-    "latency.order_moves.fits": "latency.refining.refine",
     "latency.refining.draw": "latency.refining.refine",
     "latency.region_moves.move_region": "latency.region_moves.move_values",
     "latency.region_moves.value_of": "latency.region_moves.move_values",
@@ -318,10 +317,7 @@ WITHOUT = {
     ),
     "latency.order_moves.reorder_edge": f"{INCREMENTAL}.test_a_changed_order_is_still_topological",
     "latency.order_moves.reorder_op": f"{INCREMENTAL}.test_a_changed_order_is_still_topological",
-    "latency.order_moves.undo_devices": (
-        f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
-    ),
-    "latency.order_moves.undo_order": (
+    "latency.passing.undo_order": (
         f"{INCREMENTAL}.test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back"
     ),
     "latency.refining.refine": (f"{INCREMENTAL}.test_annealing_is_the_same_however_it_is_cut"),

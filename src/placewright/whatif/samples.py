@@ -95,7 +95,7 @@ def scratch_of(problem: Problem, blocks: int) -> kernel.Scratch:
         makespan=np.empty((blocks, lanes)),
         undo_unit=np.empty(problem.unit_count, dtype=np.int32),
         undo_device=np.empty(problem.unit_count, dtype=np.int32),
-        dragged=np.empty(edges, dtype=np.int32),
-        segment=np.empty(n + edges, dtype=np.int32),
-        reordered=np.zeros(2, dtype=np.int64),
+        undo_sequence=np.empty(n + edges, dtype=np.int32),
+        saved=np.zeros(2, dtype=np.int64),
+        kept=np.empty(edges, dtype=np.int32),
     )

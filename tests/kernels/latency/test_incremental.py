@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.kernels.latency import incremental, order_moves, refining
+from placewright.kernels.latency import incremental, moves, order_moves, passing, refining
 from placewright.kernels.latency.within_memory import value_within_memory
 from placewright.planners.base import NoRoomError
 from placewright.planners.latency.search.refining import Refinement
@@ -64,7 +64,7 @@ def value_of(refinement):
 def change(refinement, ordered):
     """Make a random change: (extent or None, how many units changed)."""
     r, t = refinement, refinement.timeline
-    t.counts[incremental.SAVED] = 0
+    t.saved[passing.LENGTH] = 0
     if ordered == "op":
         op = int(r.rng.integers(r.problem.op_count))
         found, count = order_moves.reorder_op(r.arrays, t, r.rng, op), 0
@@ -107,8 +107,8 @@ def test_a_change_is_timed_as_if_from_the_beginning_and_can_be_taken_back(refine
             assert_consistent(r)
             continue
         incremental.forget(t)
-        order_moves.undo_devices(r.space, t, count)
-        order_moves.undo_order(t)
+        moves.take_back(r.space, t, t, count)
+        passing.undo_order(t, t)
         for name, array in snapshot(r).items():
             assert array == pytest.approx(before[name], abs=1e-9 if name == "free" else 0), name
 

@@ -26,7 +26,7 @@ from placewright.kernels.latency.within_memory import value_within_memory
 STRIDE = 16
 CURRENT, BEST = 0, 1  # in Timeline.value
 # In Timeline.counts.
-TAILS_FROM, OPS_LOGGED, SLOTS_LOGGED, BEGUN, STOPPED, WORK, SAVED, SAVED_AT, STAMP = range(9)
+TAILS_FROM, OPS_LOGGED, SLOTS_LOGGED, BEGUN, STOPPED, WORK, STAMP = range(7)
 REJECTED = 1e300
 
 
@@ -60,9 +60,10 @@ class Timeline(NamedTuple):
     logged_carrier: Any
     undo_unit: Any
     undo_device: Any
-    undo_sequence: Any  # what counts[SAVED] items from counts[SAVED_AT] on were
+    undo_sequence: Any  # see `passing`, as for `saved` and `kept`
+    saved: Any
+    kept: Any
     mark: Any  # [unit] met in change number counts[STAMP]
-    kept: Any  # items while they are moved
     counts: Any
     value: Any  # [CURRENT], [BEST] seconds
     best_unit_device: Any

@@ -1,8 +1,9 @@
-"""Changes to a `retiming.Timeline`, devices or order, and how to take them back.
+"""Changes to an `incremental.Timeline`, devices or order.
 
-Each change is told as an extent ``(first, last, reach)``, see `retiming.retime`; `NONE` if it came
-to nothing. Ops to change are drawn from all, or from those that were on a longest path when tails
-were last found: the others alone cannot make the makespan shorter.
+Each change is told as an extent ``(first, last, reach)``, see `incremental.retime`; `NONE` if it
+came to nothing. `moves.take_back` and `passing.undo_order` take it back. Ops to change are drawn
+from all, or from those that were on a longest path when tails were last found: the others alone
+cannot make the makespan shorter.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.incremental import SAVED, SAVED_AT, STAMP, edge_place, op_place
-from placewright.kernels.latency.moves import assign, below, geometric, mutate
+from placewright.kernels.latency.incremental import STAMP, edge_place, op_place
+from placewright.kernels.latency.moves import below, geometric, mutate
+from placewright.kernels.latency.passing import FIRST, LENGTH, move_item, move_op
 
 # Changes of devices, each up to its share of the draws.
 ANYWHERE = 0.25  # one unit to any device
@@ -177,21 +179,6 @@ def _swap_devices(space, t, rng, op):
 
 
 @kernel
-def undo_devices(space, t, count):
-    for k in range(count - 1, -1, -1):
-        assign(space, t, t.undo_unit[k], t.undo_device[k])
-
-
-@kernel
-def fits(t, count):
-    """No device that one of the changes went to overflows."""
-    room = True
-    for k in range(count):
-        room &= t.free[t.unit_device[t.undo_unit[k]]] >= 0.0
-    return room
-
-
-@kernel
 def extent(p, space, t, count):
     """The extent of `count` changes of devices."""
     first, last, reach = len(t.sequence), np.int64(0), np.int64(0)  # 0 has a type of its own
@@ -235,35 +222,10 @@ def reorder_op(p, t, rng, op):
 
     Its edges are taken along where they are in the way.
     """
-    here, place, target = t.device[op], op_place(t, op), -1
     passed = geometric(rng, MEAN_PASSED)
-    if rng.random() < 0.5:
-        end = min(_first_consumer(p, t, op), place + MOST_SCANNED)
-        for k in range(place + 1, end):
-            item = t.sequence[k]
-            if item >= 0 and t.device[item] == here:
-                target = k
-                passed -= 1
-                if passed == 0:
-                    break
-        if target < 0:
-            return NONE
-        _save(t, place, target)
-        _move_later(p, t, op, place, target)
-        return place, target, target
-    end = max(_last_producer(p, t, op), place - MOST_SCANNED)
-    for k in range(place - 1, end, -1):
-        item = t.sequence[k]
-        if item >= 0 and t.device[item] == here:
-            target = k
-            passed -= 1
-            if passed == 0:
-                break
-    if target < 0:
-        return NONE
-    _save(t, target, place)
-    _move_earlier(p, t, op, place, target)
-    return target, place, place
+    step = 1 if rng.random() < 0.5 else -1
+    move_op(p, t, t, op, step, passed, MOST_SCANNED)
+    return _moved(t)
 
 
 @kernel
@@ -290,12 +252,16 @@ def reorder_edge(p, t, rng, edge):
         k += step
     if found < 0:
         return NONE
-    first, last = min(place, found), max(place, found)
-    _save(t, first, last)
-    for k in range(place, found, step):
-        _put(t, k, t.sequence[k + step])
-    _put(t, found, -1 - edge)
-    return first, last, last
+    move_item(t, t, place, found)
+    return _moved(t)
+
+
+@inlined
+def _moved(t):
+    """The extent of a change of order."""
+    first, length = t.saved[FIRST], t.saved[LENGTH]
+    last = first + length - 1
+    return (first, last, last) if length > 0 else NONE
 
 
 @inlined
@@ -307,76 +273,3 @@ def _meet(p, device_count, source, target, a, b):
             if p.channels[i] == p.channels[j]:
                 return True
     return False
-
-
-@inlined
-def _put(t, place, item):
-    t.sequence[place] = item
-    t.position[item if item >= 0 else len(t.device) - 1 - item] = place
-
-
-@inner
-def _save(t, first, last):
-    t.counts[SAVED_AT] = first
-    t.counts[SAVED] = last - first + 1
-    for k in range(first, last + 1):
-        t.undo_sequence[k - first] = t.sequence[k]
-
-
-@kernel
-def undo_order(t):
-    first = t.counts[SAVED_AT]
-    for k in range(t.counts[SAVED]):
-        _put(t, first + k, t.undo_sequence[k])
-
-
-@inner
-def _move_later(p, t, op, place, target):
-    kept = 0
-    free = place
-    for k in range(place + 1, target + 1):
-        item = t.sequence[k]
-        if item < 0 and p.edge_ends[-1 - item, 0] == op:
-            t.kept[kept] = item
-            kept += 1
-        else:
-            _put(t, free, item)
-            free += 1
-    _put(t, free, op)
-    for k in range(kept):
-        _put(t, free + 1 + k, t.kept[k])
-
-
-@inner
-def _move_earlier(p, t, op, place, target):
-    kept = 0
-    free = place
-    for k in range(place - 1, target - 1, -1):
-        item = t.sequence[k]
-        if item < 0 and p.edge_ends[-1 - item, 1] == op:
-            t.kept[kept] = item
-            kept += 1
-        else:
-            _put(t, free, item)
-            free -= 1
-    _put(t, free, op)
-    for k in range(kept):
-        _put(t, free - 1 - k, t.kept[k])
-
-
-@inner
-def _first_consumer(p, t, op):
-    first = len(t.sequence)
-    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
-        tensor = p.outputs[k]
-        for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
-            first = min(first, op_place(t, p.consumers[edge]))
-    return first
-
-
-@inner
-def _last_producer(p, t, op):
-    last = -1
-    for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-        last = max(last, op_place(t, p.edge_producer[p.inputs[k]]))
-    return last

@@ -14,7 +14,6 @@ from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.incremental import (
     CURRENT,
     REJECTED,
-    SAVED,
     TAILS_FROM,
     WORK,
     commit,
@@ -22,16 +21,9 @@ from placewright.kernels.latency.incremental import (
     forget,
     retime,
 )
-from placewright.kernels.latency.moves import below
-from placewright.kernels.latency.order_moves import (
-    extent,
-    fits,
-    redevice,
-    reorder_edge,
-    reorder_op,
-    undo_devices,
-    undo_order,
-)
+from placewright.kernels.latency.moves import below, has_room, take_back
+from placewright.kernels.latency.order_moves import extent, redevice, reorder_edge, reorder_op
+from placewright.kernels.latency.passing import LENGTH, undo_order
 from placewright.kernels.latency.within_memory import if_memory_counts
 
 COLDEST = 1e-300  # seconds; a temperature that still divides
@@ -65,7 +57,7 @@ def refine(p, space, structure, t, critical, rng, evaluations, temperature, cool
 def try_change(p, space, structure, t, critical, rng, limit, order_share):
     """Make a change that keeps the makespan within `limit`, or none."""
     count = 0
-    t.counts[SAVED] = 0
+    t.saved[LENGTH] = 0
     if len(space.movable) == 0 or rng.random() < order_share:
         if rng.random() < structure.edge_share:
             edge = draw_edge(p, t, critical, rng)
@@ -81,8 +73,8 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
         count = redevice(p, space, structure, t, rng, op)
         if count == 0:
             return
-        if not fits(t, count):
-            undo_devices(space, t, count)
+        if not has_room(t, t, count):
+            take_back(space, t, t, count)
             return
         first, last, reach = extent(p, space, t, count)
     value = retime(p, t, first, last, reach, limit)
@@ -92,8 +84,8 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
         commit(t, last, value)
         return
     forget(t)
-    undo_devices(space, t, count)
-    undo_order(t)
+    take_back(space, t, t, count)
+    undo_order(t, t)
 
 
 @kernel

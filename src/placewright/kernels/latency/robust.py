@@ -24,6 +24,7 @@ from placewright.kernels.latency.moves import (
     reassign,
     take_back,
 )
+from placewright.kernels.latency.passing import LENGTH, move_item, move_op, undo_order
 from placewright.kernels.latency.search import COLDEST, CURRENT, keep
 
 LANES = 32
@@ -70,9 +71,9 @@ class Scratch(NamedTuple):
     makespan: Any  # [block, lane]
     undo_unit: Any
     undo_device: Any
-    dragged: Any  # edges that go with an op
-    segment: Any  # the part of the sequence that was reordered, as it was
-    reordered: Any  # its first position and its length
+    undo_sequence: Any  # see `passing`, as for `saved` and `kept`
+    saved: Any
+    kept: Any
 
 
 # -- timing ----------------------------------------------------------------------------------
@@ -208,13 +209,13 @@ def anneal(p, space, samples, state, scratch, rng, evaluations, temperature, coo
     """
     for _ in range(evaluations):
         temperature = max(temperature * cooling, COLDEST)
-        scratch.reordered[1] = 0
+        scratch.saved[LENGTH] = 0
         kind, count = rng.random(), 0
         if len(space.movable) > 0 and (kind < DEVICES or kind >= ORDER):
             count = reassign(p, space, state, scratch, rng)
         if kind >= DEVICES:
             reorder(p, state, scratch, rng)
-        if count == 0 and scratch.reordered[1] == 0:
+        if count == 0 and scratch.saved[LENGTH] == 0:
             continue
         if has_room(state, scratch, count):
             limit = state.value[CURRENT] - temperature * math.log(1.0 - rng.random())
@@ -222,7 +223,7 @@ def anneal(p, space, samples, state, scratch, rng, evaluations, temperature, coo
             if value <= limit:
                 keep(state, value)
                 continue
-        restore_order(state, scratch)
+        undo_order(state, scratch)
         take_back(space, state, scratch, count)
     return temperature
 
@@ -236,89 +237,10 @@ def reorder(p, state, scratch, rng):
     if p.channel_count > 0 and rng.random() < TRANSFER_SHARE:
         _move_transfer(p, state, scratch, rng)
     else:
-        _move_op(p, state, scratch, rng)
-
-
-@inner
-def _move_op(p, state, scratch, rng):
-    """An op goes later with the edges it produces, or earlier with those it reads.
-
-    It stays before its consumers and after its producers.
-    """
-    op = below(rng, len(state.device))
-    passes = geometric(rng, MEAN_PASSES)
-    later = rng.random() < 0.5
-    here, d = state.position[op], state.device[op]
-    way = 1 if later else -1
-    end = _first_consumer(p, state, op) if later else _last_producer(p, state, op)
-    target = here
-    for at in range(here + way, end, way):
-        item = state.sequence[at]
-        if item >= 0 and state.device[item] == d:
-            target = at
-            passes -= 1
-            if passes == 0:
-                break
-    if target > here:
-        _move_later(p, state, scratch, op, here, target)
-    elif target < here:
-        _move_earlier(p, state, scratch, op, target, here)
-
-
-@inner
-def _first_consumer(p, state, op):
-    """Where in the sequence the first consumer of `op` is; its end if there is none."""
-    first = len(state.sequence)
-    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
-        tensor = p.outputs[k]
-        for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
-            first = min(first, state.position[p.consumers[edge]])
-    return first
-
-
-@inner
-def _last_producer(p, state, op):
-    """Where in the sequence the last producer of `op` is; -1 if there is none."""
-    last = -1
-    for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-        last = max(last, state.position[p.edge_producer[p.inputs[k]]])
-    return last
-
-
-@inner
-def _move_later(p, state, scratch, op, first, last):
-    """From ``sequence[first]`` to the end of the segment, with the edges between it produces."""
-    _lend(state, scratch, first, last)
-    put, dragged = first, 0
-    for k in range(1, last - first + 1):
-        item = scratch.segment[k]
-        if item < 0 and p.edge_ends[-1 - item, 0] == op:
-            scratch.dragged[dragged] = item
-            dragged += 1
-        else:
-            _put(state, put, item)
-            put += 1
-    _put(state, put, op)
-    for k in range(dragged):
-        _put(state, put + 1 + k, scratch.dragged[k])
-
-
-@inner
-def _move_earlier(p, state, scratch, op, first, last):
-    """From ``sequence[last]`` to the start of the segment, with the edges between it reads."""
-    _lend(state, scratch, first, last)
-    put, dragged = last, 0
-    for k in range(last - first - 1, -1, -1):
-        item = scratch.segment[k]
-        if item < 0 and p.edge_ends[-1 - item, 1] == op:
-            scratch.dragged[dragged] = item
-            dragged += 1
-        else:
-            _put(state, put, item)
-            put -= 1
-    _put(state, put, op)
-    for k in range(dragged):
-        _put(state, put - 1 - k, scratch.dragged[k])
+        op = below(rng, len(state.device))
+        passes = geometric(rng, MEAN_PASSES)
+        step = 1 if rng.random() < 0.5 else -1
+        move_op(p, state, scratch, op, step, passes, len(state.sequence))
 
 
 @inner
@@ -347,37 +269,10 @@ def _move_transfer(p, state, scratch, rng):
             passes -= 1
             if passes == 0:
                 break
-    if target == here:
-        return
-    _lend(state, scratch, min(here, target), max(here, target))
-    item = state.sequence[here]
-    for at in range(here, target, way):
-        _put(state, at, state.sequence[at + way])
-    _put(state, target, item)
+    if target != here:
+        move_item(state, scratch, here, target)
 
 
 @inner
 def _remote(p, state, edge):
     return state.device[p.edge_ends[edge, 0]] != state.device[p.edge_ends[edge, 1]]
-
-
-@inner
-def _lend(state, scratch, first, last):
-    """Note the segment of the sequence from `first` to `last` as it is."""
-    scratch.reordered[0] = first
-    scratch.reordered[1] = last - first + 1
-    for k in range(last - first + 1):
-        scratch.segment[k] = state.sequence[first + k]
-
-
-@inner
-def _put(state, at, item):
-    state.sequence[at] = item
-    state.position[item if item >= 0 else len(state.device) - 1 - item] = at
-
-
-@inner
-def restore_order(state, scratch):
-    first = scratch.reordered[0]
-    for k in range(scratch.reordered[1]):
-        _put(state, first + k, scratch.segment[k])
