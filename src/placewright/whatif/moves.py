@@ -20,7 +20,7 @@ from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import time_sequence
 from placewright.plan import Placement
-from placewright.problem import Problem, once_per_problem
+from placewright.problem import LONG_ROUNDING, Problem, once_per_problem
 from placewright.simulate.latency import schedule_placement
 
 Units = NDArray[np.int64]
@@ -166,7 +166,7 @@ def _taken(
         return None
     value = judge.value(candidate, state.sequence)
     price = state.value + weight * state.moved
-    if value + weight * moved >= price * (1 - 1e-9):
+    if value + weight * moved >= price * (1 - LONG_ROUNDING):
         if value < state.value or moved < state.moved:
             judge.offer(State(candidate, state.sequence, value, moved))
         return None

@@ -46,7 +46,7 @@ from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
 from placewright.simulate.latency import rank_order
-from placewright.solvers.mathopt import run_solver
+from placewright.solvers.mathopt import SOLVER_ROUNDING, run_solver
 
 METHODS = ("auto", "glop", "highs", "descent")
 LARGEST_EXACT = 5000  # merged pairs that `auto` leaves to simplex
@@ -103,7 +103,7 @@ def favourite_children(
     """
     pairs = OpPairs.of(problem, _pair_seconds(problem))
     saved, makespan = _solve(pairs, mean_op_time(problem), lp, iterations)
-    chosen = (pairs.seconds > 0) & (saved > 1.0 - threshold + 1e-6)
+    chosen = (pairs.seconds > 0) & (saved > 1.0 - threshold + SOLVER_ROUNDING)
     favourite = np.full(problem.op_count, -1, dtype=np.int32)
     favourite[pairs.producer[chosen]] = pairs.consumer[chosen]
     return favourite, makespan

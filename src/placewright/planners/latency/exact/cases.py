@@ -23,14 +23,12 @@ from placewright.formulations.latency.incumbent import Incumbent, longest, timed
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cp_sat import placement_of
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.solvers.mathopt import OutOfTimeError
 from placewright.solvers.running import Answer as Solution
 
 PROVED = 1e-5
 """Relative difference of value and bound at which a module needs no more time."""
-
-SLACK = 1e-9  # relative; a horizon is a little above the cutoff, so that rounding excludes nothing
 
 
 @dataclass(frozen=True)
@@ -208,7 +206,9 @@ class Case:
         units = turn.units
         if self.method.nodes is not None:
             units = min(units, self.method.nodes / 1000 - known.units)
-        horizon = min(cutoff * (1 + SLACK), known.value, longest(self.problem) * (1 + SLACK))
+        # A little above the cutoff, so that rounding excludes nothing.
+        most = min(cutoff, longest(self.problem)) * (1 + LONG_ROUNDING)
+        horizon = min(most, known.value)
         frame = replace(whole(self.problem), floor=known.lower_bound)
         model = self.model = Model(frame, horizon, is_linear=turn.is_linear)
         if known.placement is not None:
@@ -271,7 +271,7 @@ def shortest(problem: Problem, incumbent: Incumbent | None, found: Placement) ->
 def overfull(problem: Problem, placement: Placement) -> bool:
     """Whether some device has too much."""
     used = np.bincount(placement.device, problem.op_memory, problem.device_count)
-    return bool((used > problem.device_memory * (1 + SLACK)).any())
+    return bool((used > problem.device_memory * (1 + LONG_ROUNDING)).any())
 
 
 # -- many ------------------------------------------------------------------------------------------

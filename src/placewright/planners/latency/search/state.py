@@ -12,7 +12,7 @@ from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.common.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate.latency import schedule_placement, sequence_of, time_items
 
 
@@ -105,7 +105,7 @@ class State:
     @cached_property
     def is_critical(self) -> Flags:
         """`[op]` whether it is on a longest path."""
-        flags: Flags = self.op_start + self.tails[0] >= self.value * (1 - 1e-9)
+        flags: Flags = self.op_start + self.tails[0] >= self.value * (1 - LONG_ROUNDING)
         return flags
 
     @cached_property
