@@ -35,7 +35,7 @@ inputs let q begin first, at σ. All of dep(Q) ∪ Q begins at σ or later; all 
 and its transfers to q have arrived, by σ. The better of both results counts.
 
 *Each OPT may be replaced by a lower bound of it*: the solver's own proof, or one of
-`bounds.latency.paths`. For the exact value of a small one see `cases.solve_exactly`.
+`bounds.latency.paths`. For the exact value of a small one see `cases.Case`.
 
 *Why parts bound the whole.* Restrict a schedule of the problem to a set S of ops and the transfers
 between them. Precedence, and that ops of a device and transfers of a channel do not overlap,
