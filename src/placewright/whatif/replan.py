@@ -44,6 +44,7 @@ Kind = Literal["repair", "between", "free"]
 
 KEEP = 0.1
 MOST_POINTS = 12  # plans judged and shown
+TAKEN = "replan takes plans"
 LEAST_SAVING = 1e-3  # of the latency, for a plan between to be shown
 AUTO_REPEATABLE = {"iterations": "2"}  # without a time limit the same input, the same answer
 MOST_WORK = 200_000_000  # evaluations × items, without a time limit
@@ -102,7 +103,7 @@ def replan(
     Raises OptionError for an objective other than latency, VerificationError where `old` does not
     hold, InfeasibleError where nothing fits, or only with more than `max_move` bytes moved.
     """
-    require_latency(old)
+    old.problem.options.require_latency(TAKEN)
     if not keep >= 0.0 or math.isinf(keep):
         raise OptionError(f"--keep is {keep}; give a weight of 0 or more, such as {KEEP}")
     if not max_move >= 0.0:
@@ -116,12 +117,6 @@ def replan(
     points = search.points(planner, seed)
     forced = float(problem.unit_memory[home < 0].sum())
     return Replan(tuple(points), search.choose(points), forced, search.total)
-
-
-def require_latency(old: Plan) -> None:
-    objective = old.problem.options.objective
-    if objective != "latency":
-        raise OptionError(f"replan takes plans for objective latency; this one is for {objective}")
 
 
 # -- searching -------------------------------------------------------------------------------
