@@ -36,7 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.kernels.common.arrays import arrays_of
@@ -55,7 +55,6 @@ from placewright.planners.latency.construct.favourite_child import (
     number,
 )
 from placewright.problem import LONG_ROUNDING, Problem
-from placewright.simulate.latency import rank_order
 from placewright.solvers.mathopt import SOLVER_ROUNDING
 
 LARGEST_EXACT = 60_000  # entries of the merged matrix that `auto` leaves to simplex
@@ -86,7 +85,7 @@ class Getf(LatencyPlanner):
 
     def _place(self, problem: Problem, allowed: Flags) -> Ints:
         """ETF within `allowed[unit, device]`; units that find no room there may go anywhere."""
-        order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+        order = by_mean_rank(problem)
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         supported = np.isfinite(problem.unit_time)
