@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, lent
 from placewright.kernels.common.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
@@ -51,7 +51,7 @@ class State:
 
     def _fits(self) -> bool:
         value = value_within_memory(
-            arrays_with_memory(self.problem), self.device.copy(), self.sequence
+            arrays_with_memory(self.problem), lent(self.device), self.sequence
         )
         return bool(value < OVERFULL)
 
