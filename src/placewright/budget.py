@@ -13,6 +13,7 @@ from placewright.plan import Placement
 TELL_SECONDS = 0.5  # between two plans that a listener is told of
 CHUNK_SECONDS = 0.08  # between two looks at the clock
 FIRST_CHUNK = 16
+LEAST_SECONDS = 1e-9  # of an evaluation that is over before the clock moves
 
 Progress = Callable[[str, float], None]
 """Called with what is being done and the share of it that is done (0 … 1)."""
@@ -94,7 +95,9 @@ class Pace:
             started = time.perf_counter()
             yield count
             self.done += count
-            self.seconds_per_evaluation = max((time.perf_counter() - started) / count, 1e-9)
+            self.seconds_per_evaluation = max(
+                (time.perf_counter() - started) / count, LEAST_SECONDS
+            )
             until_end = min(CHUNK_SECONDS, max(self.budget.left, 0.0))
             size = max(1, min(4 * size, int(until_end / self.seconds_per_evaluation)))
 
@@ -107,7 +110,7 @@ class Pace:
     @property
     def evaluations_left(self) -> float:
         """How many the time leaves at the pace so far."""
-        return max(self.budget.left, 0.0) / max(self.seconds_per_evaluation, 1e-9)
+        return max(self.budget.left, 0.0) / max(self.seconds_per_evaluation, LEAST_SECONDS)
 
     def cooling(self, temperature: float, hot: float, cold: float) -> float:
         """Factor per evaluation that takes `temperature` from `hot` to `cold` by the end.

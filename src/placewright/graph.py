@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ DTYPES = tuple(ITEM_BYTES)
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Flags = NDArray[np.bool_]
+Scalar = TypeVar("Scalar", bound=np.generic)
 
 
 def frozen(values: Any, dtype: Any) -> NDArray[Any]:
@@ -67,6 +68,11 @@ class ReadOnly:
                 if isinstance(array, np.ndarray):
                     array.flags.writeable = False
         self.__dict__.update(state)
+
+
+def lent(array: NDArray[Scalar]) -> NDArray[Scalar]:
+    """A writable copy, for a kernel that searches lend theirs: it is compiled once for both."""
+    return array.copy()
 
 
 def given_up(array: NDArray[Any]) -> NDArray[Any]:

@@ -87,6 +87,11 @@ class Options:
         """What belongs to the objective."""
         return OBJECTIVES[self.objective]
 
+    def require_latency(self, what: str, why: str = "") -> None:
+        """OptionError for another objective: only latency has one schedule of one input."""
+        if self.objective != "latency":
+            raise OptionError(f"{what} for objective latency, not for {self.objective}{why}")
+
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""
         names = ("objective", *self.row.options)

@@ -43,6 +43,9 @@ class _Columns:
         if self._table and len(lengths) > 1:
             raise GraphError(f"the columns of {self._table} differ in length")
 
+    def __len__(self) -> int:
+        return len(getattr(self, self._whole[0]))
+
     def to_document(self) -> dict[str, Any]:
         names = [field.name for field in fields(self)]  # type: ignore[arg-type]
         return {name: getattr(self, name).tolist() for name in names}
@@ -64,9 +67,6 @@ class Transfers(_Columns):
     target: Ints
     start: Floats
     finish: Floats
-
-    def __len__(self) -> int:
-        return len(self.tensor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,9 +153,6 @@ class InvocationTable(_Columns):
     compute: Floats
     outgoing: Floats
 
-    def __len__(self) -> int:
-        return len(self.device)
-
 
 @dataclass(frozen=True, eq=False)
 class Invocations:
@@ -198,9 +195,6 @@ class Batches(_Columns):
     start: Floats
     finish: Floats
 
-    def __len__(self) -> int:
-        return len(self.op)
-
 
 @dataclass(frozen=True, eq=False)
 class BatchTransfers(_Columns):
@@ -216,9 +210,6 @@ class BatchTransfers(_Columns):
     inputs: Ints
     start: Floats
     finish: Floats
-
-    def __len__(self) -> int:
-        return len(self.tensor)
 
 
 @dataclass(frozen=True, eq=False)

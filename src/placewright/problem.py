@@ -30,7 +30,9 @@ Staging = Literal["direct", "host"]
 T = TypeVar("T")
 
 DEFAULT_OPTIONS = Options()
-ROUNDING = 1e-12  # relative: more than sums of bytes are rounded by
+# Relative: more than sums of bytes or seconds are rounded by, and sums of very many, with prices
+# in them. Values that differ by less than the second are one.
+ROUNDING, LONG_ROUNDING = 1e-12, 1e-9
 
 
 def _nothing() -> Any:

@@ -286,7 +286,7 @@ def test_replan_refuses_what_is_no_plan_for_latency(here):
     refused(run("replan", "none.json", "--lost", "x"), "none.json: no such file")
     refused(run("replan", "graph.json", "--lost", "x"), "expected 'placewright.plan/1'")
     run("plan", "graph.json", "-c", "trio.yaml", "--objective", "throughput", "-o", "plan.json")
-    refused(replan("--lost", "x"), "objective latency; this one is for throughput")
+    refused(replan("--lost", "x"), "objective latency, not for throughput")
 
 
 def test_replan_judges_the_plan_first(planned):

@@ -5,13 +5,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.coarsen.contraction import colocation_groups, contract
+from placewright.coarsen.contraction import acyclic_groups, contract
 from placewright.errors import GraphError, InfeasibleError
 from placewright.plan import Placement, Plan
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.strategies import placements, problems
+
+
+def colocation_groups(problem):
+    """Colocated ops of one side together, then every cycle that makes."""
+    return acyclic_groups(problem, problem.colocation)
 
 
 @given(problem=problems(memory=False))

@@ -130,7 +130,7 @@ def test_a_graph_without_blocks_is_refused(problem):
 
 def test_other_objectives_are_refused():
     problem = make_problem("zoo:gpt2", "2x3090", {"objective": "throughput"})[0]
-    with pytest.raises(OptionError, match="objective latency, not throughput"):
+    with pytest.raises(OptionError, match="objective latency, not for throughput"):
         shorten(problem)
 
 

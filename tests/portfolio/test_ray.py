@@ -14,11 +14,12 @@ import time
 import psutil
 import pytest
 
+from placewright.analysis.subproblem import subproblem
 from placewright.bounds.latency.paths import lower_bound
 from placewright.budget import Budget
 from placewright.errors import MissingExtraError, OptionError
 from placewright.plan import Plan
-from placewright.planners.latency.exact.cases import Method, solve_exactly
+from placewright.planners.latency.exact.cases import NOTHING, Case, Job, Method
 from placewright.planning import make_problem
 from placewright.portfolio import Limits, best_plan
 from placewright.portfolio.members import Member
@@ -29,7 +30,7 @@ from tests.portfolio.test_run import wait_for
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
 
-from placewright.planners.latency.exact.ray_pool import Call, RayPool  # noqa: E402
+from placewright.planners.latency.exact.ray_pool import RayPool  # noqa: E402
 from placewright.portfolio.ray_workers import RayWorkers  # noqa: E402
 from placewright.system.ray_worker import LOST  # noqa: E402
 
@@ -192,10 +193,9 @@ def test_a_worker_of_another_version_is_refused(cluster, problem, monkeypatch):
 # -- modules -------------------------------------------------------------------------------------
 
 
-def calls(problem, count: int, **method) -> list[Call]:
-    return [
-        Call(problem, Method(seed=seed, **method), None, math.inf, None, 0) for seed in range(count)
-    ]
+def cases(problem, count: int, **method) -> list[Case]:
+    job = Job(subproblem(problem, problem.topological_order))
+    return [Case(job, Method(seed=seed, **method), NOTHING) for seed in range(count)]
 
 
 def small():
@@ -205,10 +205,10 @@ def small():
 def test_the_pool_finds_what_is_found_here(cluster):
     problem = small()
     pool = RayPool(2)
-    answers = dict(pool.run(calls(problem, 2, nodes=20), Budget(60)))
+    answers = dict(pool.run(cases(problem, 2, nodes=20), Budget(60)))
     pool.end()
-    for number, answer in answers.items():
-        here = solve_exactly(problem, 60, Method(seed=number, nodes=20))
+    for number, case in enumerate(cases(problem, 2, nodes=20)):
+        answer, here = answers[number], case.solve(Budget(60))
         assert (answer.value, answer.lower_bound) == (here.value, here.lower_bound)
         assert answer.placement.device.tolist() == here.placement.device.tolist()
     assert sorted(answers) == [0, 1]
@@ -217,9 +217,9 @@ def test_the_pool_finds_what_is_found_here(cluster):
 def test_the_pool_keeps_the_time_and_leaves_nothing_at_work(cluster):
     problem = make_problem("zoo:rwnn?modules=5", "diviml", {})[0]
     pool = RayPool(2)
-    assert len(list(pool.run(calls(small(), 2, nodes=1), Budget(60)))) == 2  # they have begun
+    assert len(list(pool.run(cases(small(), 2, nodes=1), Budget(60)))) == 2  # they have begun
     started = time.monotonic()
-    answers = dict(pool.run(calls(problem, 2), Budget(2.0)))
+    answers = dict(pool.run(cases(problem, 2), Budget(2.0)))
     assert time.monotonic() - started < 2.0 + 1.5
     assert all(answer.lower_bound >= lower_bound(problem).value for answer in answers.values())
     pool.end()
@@ -230,7 +230,7 @@ def test_the_pool_asks_another_worker_where_one_is_lost(cluster):
     problem = make_problem("zoo:rwnn?modules=5", "diviml", {})[0]
     pool = RayPool(1)
     killer = _Killer(pool, times=1)
-    [(number, answer)] = pool.run(calls(problem, 1, seconds=1.0), Budget(60))
+    [(number, answer)] = pool.run(cases(problem, 1, seconds=1.0), Budget(60))
     pool.end()
     assert (number, killer.times) == (0, 0)
     assert answer.placement is not None
@@ -242,7 +242,7 @@ def test_the_pool_leaves_a_module_that_kills_its_workers(cluster):
     pool = RayPool(1)
     _Killer(pool, times=2)
     with pytest.warns(RuntimeWarning, match="left unsolved: 2 Ray workers were lost"):
-        [(_, answer)] = pool.run(calls(problem, 1), Budget(60))
+        [(_, answer)] = pool.run(cases(problem, 1), Budget(60))
     pool.end()
     assert (answer.placement, answer.turns) == (None, 1)
 

@@ -13,13 +13,14 @@ pytest.importorskip("transformers")
 
 from placewright.errors import ExecutionError, InputError  # noqa: E402
 from placewright.runtime import channels, targets  # noqa: E402
-from placewright.runtime.code import Call, Code, Ref  # noqa: E402
+from placewright.runtime.code import Call, Code, Post, Ref  # noqa: E402
 from placewright.runtime.compiled import Compiled  # noqa: E402
 from placewright.runtime.jobs import load_job, save_job  # noqa: E402
-from placewright.runtime.local import bind, max_abs_difference, run_stages  # noqa: E402
+from placewright.runtime.local import bind, max_abs_difference  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import Case, case_of, family, random_assignment  # noqa: E402
+from tests.runtime.threads import run_stages  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
 FAMILIES = sorted(models.FAMILIES)
@@ -162,7 +163,8 @@ def test_a_tensor_is_sent_once_to_each_rank_and_what_is_sent_is_received(name: s
     case = family(name)
     stages = cut(case.program, random_assignment(case, 3, 0).device_of)
     sent = [transfer for stage in stages for transfer in stage.sends]
-    received = [transfer for stage in stages for transfer in stage.receives]
+    steps = [step for stage in stages for step in stage.code.steps]
+    received = [step.transfer for step in steps if isinstance(step, Post)]
     assert len({(each.tensor, each.target) for each in sent}) == len(sent)
     assert len({each.tag for each in sent}) == len(sent)
     assert sorted(sent, key=lambda t: t.tag) == sorted(received, key=lambda t: t.tag)

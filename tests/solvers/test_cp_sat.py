@@ -28,8 +28,7 @@ def test_no_other_file_makes_a_solver():
 
 
 def test_it_leaves_ctrl_c_to_python():
-    solver = cp_solver(workers=3, seed=2**31 + 5, seconds=-1.0, effort=2.0)
+    solver = cp_solver(workers=3, seed=2**31 + 5, effort=2.0)
     assert not solver.parameters.catch_sigint_signal
     assert (solver.parameters.num_workers, solver.parameters.random_seed) == (3, 5)
-    assert solver.parameters.max_time_in_seconds == 0.0
     assert solver.parameters.max_deterministic_time == 2.0

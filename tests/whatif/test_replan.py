@@ -304,7 +304,7 @@ def test_colocated_ops_that_were_apart_have_no_home():
 
 def test_another_objective_is_refused():
     old = plan("zoo:gpt2?layers=1", "2x3090", objective="throughput")
-    with pytest.raises(OptionError, match="objective latency; this one is for throughput"):
+    with pytest.raises(OptionError, match="objective latency, not for throughput"):
         replan(old, old.problem)
 
 

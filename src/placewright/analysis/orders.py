@@ -27,6 +27,7 @@ from placewright.kernels.latency.sequential import (
     top_levels,
 )
 from placewright.problem import Problem
+from placewright.simulate.latency import rank_order
 
 EQUAL_PATHS = 1e-9
 """Paths whose lengths differ by less than this share of the longest count as equal."""
@@ -82,6 +83,11 @@ def by_label(problem: Problem, order: Ints, label: Ints) -> Ints:
     position[order] = np.arange(problem.op_count)
     by_producer = np.argsort(problem.edge_producer, kind="stable")
     return _walk(problem, order_by_label, by_producer, position, label)
+
+
+def by_mean_rank(problem: Problem) -> Ints:
+    """Ops by decreasing upward rank, with mean times: a topological order (HEFT's)."""
+    return rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
 
 
 def path_lengths(problem: Problem) -> Floats:

@@ -16,9 +16,7 @@ from placewright.analysis.modules import Modules
 from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.graph import Flags, Floats, Ints
 from placewright.plan import Placement
-from placewright.problem import Problem
-
-ROUNDING = 1e-12
+from placewright.problem import ROUNDING, Problem
 
 
 @dataclass(frozen=True, eq=False)

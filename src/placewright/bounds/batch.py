@@ -18,15 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.bounds.bound import Bound
-from placewright.bounds.latency.paths import ROUNDING, longest_path
+from placewright.bounds.latency.paths import longest_path
 from placewright.graph import Floats, Ints
 from placewright.kernels.batch.timing import batches_of
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 STEPS = 80
-EQUAL = 1e-9
 MOST_WINDOWS = 48  # heads, and tails, that windows begin and end with
 
 Counts = NDArray[np.int64]
@@ -37,7 +36,7 @@ def lower_bound(problem: Problem) -> Bound:
     whole, weight = _work(problem)
     bounds = (whole, mean_path(problem), windows(problem, weight))
     best = max(bound.value for bound in bounds)
-    return next(bound for bound in bounds if bound.value >= best * (1 - EQUAL))
+    return next(bound for bound in bounds if bound.value >= best * (1 - LONG_ROUNDING))
 
 
 def mean_path(problem: Problem) -> Bound:

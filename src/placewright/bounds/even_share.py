@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +10,9 @@ from numpy.typing import NDArray
 from placewright.analysis.devices import kinds
 from placewright.bounds.bound import Bound
 from placewright.graph import Floats
-
-if TYPE_CHECKING:
-    from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
 BISECTIONS = 60
-ROUNDING = 1e-9  # of a need: sums of many floats are rounded
 
 
 class Offload:
@@ -86,7 +82,7 @@ def even_share(problem: Problem) -> Bound:
     price = time[:, main]
     others = [kind for kind in range(len(first)) if kind != main]
     offload = Offload(price, ((int(count[k]), time[:, k], able[:, k]) for k in others))
-    total = float(price.sum()) * (1 - ROUNDING)
+    total = float(price.sum()) * (1 - LONG_ROUNDING)
 
     def need(limit: float) -> float:
         return max(total - offload.most(limit), 0.0) / int(count[main])

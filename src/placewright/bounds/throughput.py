@@ -19,7 +19,7 @@ from placewright.bounds.bound import Bound
 from placewright.bounds.even_share import even_share
 from placewright.bounds.latency import paths as latency
 from placewright.graph import Floats, Ints
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 if TYPE_CHECKING:
     from placewright.analysis.pieces import Pieces
@@ -28,7 +28,6 @@ FLOW_ENTRIES, FEWEST_FLOWS = 400_000, 6  # units × flows, on graphs of thousand
 LONGEST = 4  # units looked at first
 MOST_FLOWS = 400
 RESOLUTION = 1 << 40  # whole numbers per largest load of a single unit
-ROUNDING = 1e-12
 
 
 def lower_bound(problem: Problem) -> Bound:

@@ -18,6 +18,12 @@ from placewright.formats import files
 from placewright.objectives import OBJECTIVES
 from placewright.options import CHOICES, Options
 
+
+def _chosen(help: str, values: Sequence[str]) -> Any:
+    """An option whose value is one of these."""
+    return typer.Option(help=help, autocompletion=completion.one_of(values))
+
+
 Source = Annotated[
     str,
     typer.Argument(
@@ -56,38 +62,33 @@ LatencyPlanner = Annotated[
 ]
 Objective = Annotated[
     str | None,
-    typer.Option(
-        help="What to minimise: latency, invocation-latency, throughput or batch-throughput.",
-        autocompletion=completion.one_of(tuple(OBJECTIVES)),
+    _chosen(
+        "What to minimise: latency, invocation-latency, throughput or batch-throughput.",
+        tuple(OBJECTIVES),
     ),
 ]
 TransferUnit = Annotated[
     str | None,
-    typer.Option(
-        help="Send a tensor once per device (tensor) or per consumer (edge).",
-        autocompletion=completion.one_of(CHOICES["transfer_unit"]),
+    _chosen(
+        "Send a tensor once per device (tensor) or per consumer (edge).", CHOICES["transfer_unit"]
     ),
 ]
 Contention = Annotated[
     str | None,
-    typer.Option(
-        help="What transfers share: none, port or link.",
-        autocompletion=completion.one_of(CHOICES["contention"]),
-    ),
+    _chosen("What transfers share: none, port or link.", CHOICES["contention"]),
 ]
 Memory = Annotated[
     str | None,
-    typer.Option(
-        help="What must fit: what ops keep (resident), or the peak of the schedule.",
-        autocompletion=completion.one_of(CHOICES["memory"]),
+    _chosen(
+        "What must fit: what ops keep (resident), or the peak of the schedule.", CHOICES["memory"]
     ),
 ]
 Load = Annotated[
     str | None,
-    typer.Option(
-        help="Throughput: computing and transfers one after another (sum), at once (overlap), "
+    _chosen(
+        "Throughput: computing and transfers one after another (sum), at once (overlap), "
         "or in, out and computing at once (duplex).",
-        autocompletion=completion.one_of(CHOICES["load"]),
+        CHOICES["load"],
     ),
 ]
 Contiguous = Annotated[
@@ -99,10 +100,7 @@ Contiguous = Annotated[
 ]
 Schedule = Annotated[
     str | None,
-    typer.Option(
-        help="Throughput of training: pipedream or gpipe.",
-        autocompletion=completion.one_of(CHOICES["schedule"]),
-    ),
+    _chosen("Throughput of training: pipedream or gpipe.", CHOICES["schedule"]),
 ]
 Replicate = Annotated[
     bool | None,
@@ -122,10 +120,7 @@ Training = Annotated[
 ]
 Optimizer = Annotated[
     str,
-    typer.Option(
-        help="For training memory: sgd, momentum or adam.",
-        autocompletion=completion.one_of(get_args(Optimizers)),
-    ),
+    _chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),
 ]
 Pins = Annotated[
     list[str] | None,

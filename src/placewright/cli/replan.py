@@ -55,14 +55,14 @@ def command(
     from placewright.cli.output import announce_compilation, progress, remark
     from placewright.plan import Plan
     from placewright.whatif.changes import forwarders, on_cluster, without_devices
-    from placewright.whatif.replan import replan, require_latency
+    from placewright.whatif.replan import TAKEN, replan
 
     announce_compilation()
     if bool(lost) == (cluster is not None):
         raise OptionError("say what has changed: give either --lost DEVICE or --cluster")
     limit = _bytes(max_move)
     old = Plan.load(plan)
-    require_latency(old)
+    old.problem.options.require_latency(TAKEN)
     with progress(quiet=json) as on_progress:
         if lost:
             problem = without_devices(old.problem, lost)

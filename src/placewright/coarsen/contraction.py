@@ -1,9 +1,9 @@
 """Contraction: make one op of each group of ops, and turn its placement back.
 
-`contract` takes any groups whose contraction is a DAG; `colocation_groups` makes the groups that
-contiguous planning needs (Tarnawski et al. 2020, App. B). Planning for latency does not contract
-colocated ops: it gives a unit one device and still schedules its ops one by one, because a pair
-of tied weights at the two ends of a model would make a single op of everything between them.
+`contract` takes any groups whose contraction is a DAG; `acyclic_groups` makes such groups of any
+(Tarnawski et al. 2020, App. B). Planning for latency does not contract colocated ops: it gives a
+unit one device and still schedules its ops one by one, because a pair of tied weights at the two
+ends of a model would make a single op of everything between them.
 """
 
 from __future__ import annotations
@@ -134,16 +134,6 @@ def _summed(values: Floats, group: Ints, count: int) -> Floats:
     total = np.zeros((count, *values.shape[1:]))
     np.add.at(total, group, values)
     return total
-
-
-def colocation_groups(problem: Problem) -> Ints:
-    """`[op]` group: colocated ops of one side together, then every cycle that makes (App. B).
-
-    The forward and the backward ops of a colocation group are contracted apart; the two results
-    stay colocated. Strongly connected components are contracted because a contiguous subgraph
-    that holds two of their ops must hold them all.
-    """
-    return acyclic_groups(problem, problem.colocation)
 
 
 def acyclic_groups(problem: Problem, key: Ints) -> Ints:

@@ -127,11 +127,10 @@ class Shortening:
 
 def shorten(problem: Problem) -> Shortening:
     """Keep few blocks of each repeat; OptionError where there is none, or not for ``latency``."""
-    if problem.options.objective != "latency":
-        raise OptionError(
-            f"coarsening 'repeats' is for objective latency, not {problem.options.objective}: "
-            "pipelines and batches load devices by all blocks, not by few; take another"
-        )
+    problem.options.require_latency(
+        "coarsening 'repeats' is",
+        why=": pipelines and batches load devices by all blocks, not by few; take another",
+    )
     order, repeats = find_repeats(problem)
     if not repeats:
         raise OptionError(

@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from placewright.bounds import Bound, lower_bound
 from placewright.errors import VerificationError
 from placewright.plan import Placement, Plan, gap_of
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.simulate import evaluate
 from placewright.simulate.latency import schedule_placement
 from placewright.verify import verify
 
-BETTER = 1e-12  # relative; less is rounding
-TOLERANCE = 1e-6  # relative, of a bound above a value: a wrong proof
+WRONG = 1e-6  # relative: a bound that is above a value by more is no bound
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +49,9 @@ class Incumbent:
         if self.problem.options.row.has_sequence and placement.sequence is None:
             placement = schedule_placement(self.problem, placement.device)
         outcome = evaluate(self.problem, placement)
-        if not outcome.value < self.value * (1 - BETTER):
+        if not outcome.value < self.value * (1 - ROUNDING):
             return False
-        if outcome.value < self.bound.value * (1 - TOLERANCE):
+        if outcome.value < self.bound.value * (1 - WRONG):
             raise VerificationError(
                 f"a plan of {outcome.value:.9g} s is below what '{self.bound.source}' has proved, "
                 f"{self.bound.value:.9g} s"
@@ -75,9 +74,9 @@ class Incumbent:
 
     def prove(self, bound: float, source: str) -> bool:
         """Whether the bound is better than all before. VerificationError if a plan beats it."""
-        if not bound > self.bound.value * (1 + BETTER):
+        if not bound > self.bound.value * (1 + ROUNDING):
             return False
-        if bound > self.value * (1 + TOLERANCE):
+        if bound > self.value * (1 + WRONG):
             raise VerificationError(
                 f"its bound of {bound:.9g} s is above the plan of {self.value:.9g} s that "
                 f"'{self.found_by}' found"

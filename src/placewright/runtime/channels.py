@@ -1,4 +1,4 @@
-"""How a tensor travels: its layout on the way, and the two roads (gloo, or this process).
+"""How a tensor travels: its layout on the way, and the road (gloo).
 
 What travels is the tensor's memory, densely packed, so that the receiver can rebuild the same
 strides: a `view` that the program takes of it must be possible there too.
@@ -6,15 +6,13 @@ strides: a `view` that the program takes of it must be possible there too.
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, InputError
+from placewright.errors import InputError
 from placewright.runtime.code import Transfer
 
 
@@ -162,65 +160,3 @@ def _finish(work: Any) -> None:
         work.wait()
     except RuntimeError as error:
         raise ChannelError(str(error)) from error
-
-
-# -- within one process ----------------------------------------------------------------------
-
-
-class Exchange:
-    """Channels between ranks that are threads of one process; packs and unpacks as gloo does."""
-
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
-        self._arrived: dict[int, Tensor] = {}
-        self._changed = threading.Condition()
-        self._broken = False
-
-    def channels(self, ranks: int) -> Sequence[ThreadChannel]:
-        return [ThreadChannel(self) for _ in range(ranks)]
-
-    def put(self, transfer: Transfer, flat: Tensor) -> None:
-        with self._changed:
-            self._arrived[transfer.tag] = flat
-            self._changed.notify_all()
-
-    def take(self, transfer: Transfer) -> Tensor:
-        with self._changed:
-            there = self._changed.wait_for(
-                lambda: self._broken or transfer.tag in self._arrived, self.timeout
-            )
-            if self._broken:
-                raise ChannelError("another rank failed")
-            if not there:
-                raise ExecutionError(
-                    f"rank {transfer.target} waited {self.timeout:g} s for '{transfer.tensor}' "
-                    f"from rank {transfer.source}; give a longer timeout if the model is slow"
-                )
-            return self._arrived.pop(transfer.tag)
-
-    def abandon(self) -> None:
-        """Let nobody wait any longer."""
-        with self._changed:
-            self._broken = True
-            self._changed.notify_all()
-
-
-class ThreadChannel:
-    """One rank's end of an `Exchange`."""
-
-    def __init__(self, exchange: Exchange) -> None:
-        self.waited = 0.0
-        self._exchange = exchange
-
-    def post(self, transfer: Transfer) -> Transfer:
-        return transfer
-
-    def wait(self, posted: Transfer) -> Tensor:
-        started = time.perf_counter()
-        flat = self._exchange.take(posted)
-        self.waited += time.perf_counter() - started
-        return unpack(posted, flat)
-
-    def send(self, transfer: Transfer, value: Tensor) -> None:
-        # A copy, as a message is: the receiver's tensor shares no memory with the sender's.
-        self._exchange.put(transfer, pack(transfer, value).clone())

@@ -1,9 +1,8 @@
-"""Running in this process: the whole program for reference, or its stages as threads."""
+"""Running in this process: the whole program, and how far from it what ranks gave is."""
 
 from __future__ import annotations
 
 import statistics
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,8 +12,6 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from placewright.errors import ExecutionError, InputError
-from placewright.runtime.channels import Channel, ChannelError, Exchange
-from placewright.runtime.compiled import Compiled
 from placewright.runtime.stages import Stage
 
 if TYPE_CHECKING:
@@ -97,36 +94,6 @@ def time_single(
     finally:
         torch.set_num_threads(before)
     return outputs, statistics.median(seconds)
-
-
-def run_stages(stages: Sequence[Stage], values: Values, timeout: float = 60.0) -> list[Any]:
-    """The program's flat outputs, each stage being run by a thread of this process.
-
-    The code that runs is that of a run over many processes; only the messages stay in memory.
-    """
-    exchange = Exchange(timeout)
-    results: dict[int, list[Any]] = {}
-    errors: list[Exception] = []
-
-    def run(stage: Stage, channel: Channel) -> None:
-        try:
-            with torch.no_grad():
-                results[stage.rank] = Compiled(stage.code)(channel, values.of(stage))
-        except Exception as error:
-            errors.append(error)
-            exchange.abandon()
-
-    threads = [
-        threading.Thread(target=run, args=(stage, channel), daemon=True)
-        for stage, channel in zip(stages, exchange.channels(len(stages)), strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise next((each for each in errors if not isinstance(each, ChannelError)), errors[0])
-    return gather(stages, [results[stage.rank] for stage in stages])
 
 
 def gather(stages: Sequence[Stage], results: Sequence[Sequence[Any]]) -> list[Any]:

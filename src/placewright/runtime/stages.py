@@ -51,10 +51,6 @@ class Stage:
     def sends(self) -> list[Transfer]:
         return [step.transfer for step in self.code.steps if isinstance(step, Send)]
 
-    @property
-    def receives(self) -> list[Transfer]:
-        return [step.transfer for step in self.code.steps if isinstance(step, Post)]
-
     def __str__(self) -> str:
         return f"rank {self.rank}:\n{self.code}"
 

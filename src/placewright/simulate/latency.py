@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import VerificationError
-from placewright.graph import Floats, Ints, given_up
+from placewright.graph import Floats, Ints, given_up, lent
 from placewright.kernels.common.arrays import NOT_SENT, arrays_of, arrays_with_memory
 from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.dispatch import dispatch, floor_of
@@ -45,10 +45,10 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
     op_start, op_finish = np.empty(n), np.empty(n)
     edge_start, edge_finish = np.empty(edges), np.empty(edges)
     arrays = arrays_with_memory(problem)
-    lent = (
+    given = (
         arrays,
-        placement.device.copy(),  # writable, as searches have them: one kernel for both
-        placement.sequence.copy(),
+        lent(placement.device),
+        lent(placement.sequence),
         np.empty(n),
         op_finish,
         edge_finish,
@@ -57,8 +57,8 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
         op_start,
         edge_start,
     )
-    if arrays.device_memory is None or time_within_memory(*lent) >= OVERFULL:
-        time_sequence(*lent)
+    if arrays.device_memory is None or time_within_memory(*given) >= OVERFULL:
+        time_sequence(*given)
     return op_start, op_finish, edge_start, edge_finish
 
 
@@ -89,7 +89,7 @@ def dispatch_placement(
     """
     arrays = arrays_of(problem)
     if rank is None:
-        rank = problem.topological_rank.copy()  # kernels compile anew for what is read-only
+        rank = lent(problem.topological_rank)
     sequence = np.empty(problem.op_count + problem.edge_count, dtype=np.int32)
     dispatch(arrays, device, rank, floor_of(arrays), sequence)
     return Placement(device, sequence)

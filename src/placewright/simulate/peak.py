@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Floats, Ints
-from placewright.kernels.latency.within_memory import ROUNDING
 from placewright.outcome import Schedule
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 
 def peak_memory(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:

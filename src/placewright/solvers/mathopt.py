@@ -27,6 +27,9 @@ RELATIVE_GAP = 1e-6
 # horizon is HORIZON = 1000: what they add up to over a handful of rows is well below this.
 BOUND_TOLERANCE = 1e-6
 HORIZON = 1000.0
+LOOSE = 1e-7  # of the horizon, which is that much above the incumbent: rounding keeps it
+SOLVER_ROUNDING = 1e-6  # of a share: what a solver gives for a whole may be less by that
+HINT_ROUNDING = 1e-9  # of scaled times: what ends as another thing begins comes before it
 # Solvers look at the clock now and then only, and hand over what they have after that: they are
 # told of less time than there is, and left behind when they are late nonetheless.
 MARGIN, MOST_MARGIN = 0.15, 0.8  # of the time; seconds

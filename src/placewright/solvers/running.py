@@ -90,7 +90,7 @@ def run_aside(
 
 
 def run_together(
-    tasks: Sequence[Callable[[], None]], threads: int, stop: Callable[[], None]
+    tasks: Sequence[Callable[[], object]], threads: int, stop: Callable[[], None]
 ) -> None:
     """All tasks, in so many threads. After Ctrl-C `stop` tells them to end; then it is raised."""
     if threads == 1 or len(tasks) <= 1:

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from placewright.analysis.orders import cpd_topo
 from placewright.budget import Budget
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, lent
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import time_sequence
 from placewright.plan import Placement
-from placewright.problem import Problem, once_per_problem
+from placewright.problem import LONG_ROUNDING, Problem, once_per_problem
 from placewright.simulate.latency import schedule_placement
 
 Units = NDArray[np.int64]
@@ -81,8 +81,7 @@ class Judge:
         """Seconds, the items taken in this order."""
         self.work_left -= self._cost
         device = unit_device[self.problem.op_unit]
-        device.flags.writeable = False  # as a placement's: one kind of array to compile for
-        return float(time_sequence(self._arrays, device, sequence, *self._scratch))
+        return float(time_sequence(self._arrays, device, lent(sequence), *self._scratch))
 
     def offer(self, state: State) -> None:
         """Keep the state if none kept is as good in both."""
@@ -166,7 +165,7 @@ def _taken(
         return None
     value = judge.value(candidate, state.sequence)
     price = state.value + weight * state.moved
-    if value + weight * moved >= price * (1 - 1e-9):
+    if value + weight * moved >= price * (1 - LONG_ROUNDING):
         if value < state.value or moved < state.moved:
             judge.offer(State(candidate, state.sequence, value, moved))
         return None

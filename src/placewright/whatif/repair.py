@@ -8,14 +8,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
-from placewright.simulate.latency import insert_in_order, rank_order
+from placewright.simulate.latency import insert_in_order
 from placewright.whatif.moves import Judge, descend
 
 NAME = "replan"
@@ -100,7 +100,7 @@ def _repairs(problem: Problem, fixed: Ints) -> list[Ints]:
         free = problem.free_memory(fixed)[device] - problem.unit_memory[lost].sum()
         if free >= 0 and np.isfinite(problem.unit_time[lost, device]).all():
             found.append(candidate)
-    order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+    order = by_mean_rank(problem)
     placement, failed = insert_in_order(problem, order, fixed)
     if failed < 0:
         found.append(problem.unit_device(placement.device))

@@ -31,7 +31,7 @@ from placewright.graph import Flags, Floats, Ints
 from placewright.plan import Plan
 from placewright.planning import AUTO
 from placewright.planning import plan as make_plan
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.solving import solve
 from placewright.system.interrupts import noticed_interrupts
 from placewright.units import format_bytes
@@ -44,9 +44,9 @@ Kind = Literal["repair", "between", "free"]
 
 KEEP = 0.1
 MOST_POINTS = 12  # plans judged and shown
+TAKEN = "replan takes plans"
 LEAST_SAVING = 1e-3  # of the latency, for a plan between to be shown
 AUTO_REPEATABLE = {"iterations": "2"}  # without a time limit the same input, the same answer
-EQUAL = 1e-9  # latencies that differ by less are one
 MOST_WORK = 200_000_000  # evaluations × items, without a time limit
 SECONDS_OF_WORK = 1e-8  # of one item
 # Penalties tried, in shares of what the free replan saves per byte it moves more.
@@ -103,7 +103,7 @@ def replan(
     Raises OptionError for an objective other than latency, VerificationError where `old` does not
     hold, InfeasibleError where nothing fits, or only with more than `max_move` bytes moved.
     """
-    require_latency(old)
+    old.problem.options.require_latency(TAKEN)
     if not keep >= 0.0 or math.isinf(keep):
         raise OptionError(f"--keep is {keep}; give a weight of 0 or more, such as {KEEP}")
     if not max_move >= 0.0:
@@ -117,12 +117,6 @@ def replan(
     points = search.points(planner, seed)
     forced = float(problem.unit_memory[home < 0].sum())
     return Replan(tuple(points), search.choose(points), forced, search.total)
-
-
-def require_latency(old: Plan) -> None:
-    objective = old.problem.options.objective
-    if objective != "latency":
-        raise OptionError(f"replan takes plans for objective latency; this one is for {objective}")
 
 
 # -- searching -------------------------------------------------------------------------------
@@ -226,7 +220,7 @@ class _Search:
         )
         renamed = _renamed(judge, found)
         plan = None if renamed is None else self._judged(renamed)
-        if plan is None or plan.value > found.value * (1 + EQUAL):
+        if plan is None or plan.value > found.value * (1 + LONG_ROUNDING):
             return found
         return replace(
             plan,
@@ -326,7 +320,7 @@ def _renamed(judge: Judge, plan: Plan) -> State | None:
                 candidate = names[state.unit_device]
                 if judge.moved(candidate) < state.moved and judge.fits(candidate):
                     found = judge.state(candidate, state.sequence)
-                    if found.value <= state.value * (1 + EQUAL):
+                    if found.value <= state.value * (1 + LONG_ROUNDING):
                         state, improved = found, True
     return state if state is not start else None
 
@@ -348,5 +342,5 @@ def _in_order(points: Sequence[Point]) -> list[Point]:
 
 
 def _same(one: Point, other: Point) -> bool:
-    near = abs(one.plan.value - other.plan.value) <= EQUAL * one.plan.value
+    near = abs(one.plan.value - other.plan.value) <= LONG_ROUNDING * one.plan.value
     return one.moved_bytes == other.moved_bytes and near

@@ -26,12 +26,7 @@ from placewright.problem import Problem
 from placewright.simulate.latency import schedule_sequence, time_placement
 from placewright.verify import verify
 from placewright.whatif.robust_search import RobustSearch
-from placewright.whatif.robustness import (
-    SAMPLES,
-    Percentiles,
-    makespan_percentiles,
-    require_latency,
-)
+from placewright.whatif.robustness import SAMPLED, SAMPLES, Percentiles, makespan_percentiles
 from placewright.whatif.samples import Costs, check_noise
 
 SUFFIX = " + robust"  # to the name of the planner that made the start
@@ -79,7 +74,7 @@ def robust_plan(
     where `plan` does not hold.
     """
     check_noise(noise, samples, distribution)
-    require_latency(plan)
+    plan.problem.options.require_latency(SAMPLED)
     if iterations is not None and iterations < 1:
         raise OptionError(f"iterations is {iterations}; give a whole number above 0")
     started, budget = time.perf_counter(), Budget(time_limit)

@@ -16,13 +16,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.errors import OptionError
 from placewright.graph import Floats
 from placewright.plan import Plan
 from placewright.simulate.latency import schedule_sequence
 from placewright.whatif.samples import Costs, check_noise
 
 SAMPLES = 1000
+SAMPLED = "varying costs are sampled"
 PERCENTILES = (5.0, 50.0, 95.0)
 
 
@@ -62,13 +62,6 @@ def sampled_makespans(
     `whatif.samples` says.
     """
     check_noise(noise, samples, distribution)
-    require_latency(plan)
+    plan.problem.options.require_latency(SAMPLED)
     costs = Costs(plan.problem, noise, distribution, seed)
     return costs.makespans(plan.placement.device, schedule_sequence(plan), samples, costs.rng())
-
-
-def require_latency(plan: Plan) -> None:
-    """OptionError for a plan of another objective: only latency has a schedule to keep to."""
-    objective = plan.problem.options.objective
-    if objective != "latency":
-        raise OptionError(f"varying costs are sampled for objective latency, not for {objective}")

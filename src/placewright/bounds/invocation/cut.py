@@ -12,7 +12,7 @@ import numpy as np
 from placewright.graph import Floats
 from placewright.kernels.invocation.hulls import FREE, INSIDE, OUTSIDE
 from placewright.kernels.invocation.timing import READS, WRITES, Whole
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 RESOLUTION = 2**40  # whole units that all work and transfers together come to
 ENDLESS = 4 * RESOLUTION
@@ -110,7 +110,7 @@ class LeastCut:
             np.concatenate([self.capacity, self._whole(charged[self.free])]),
         )
         inside = self.state == INSIDE
-        compute = float(charged[inside].sum()) * (1 - 1e-12)
+        compute = float(charged[inside].sum()) * (1 - ROUNDING)
         if not (self.tail == 0).any() or (not (self.head == 1).any() and not len(self.free)):
             return compute, float(self.kept[inside].sum())
         if flow.solve(0, 1) != flow.OPTIMAL:  # nothing is proved
@@ -126,7 +126,7 @@ class LeastCut:
 
 def room_of(problem: Problem, memory: float) -> float:
     """Bytes that so much memory has room for: of the model at most all, also if it is endless."""
-    return min(memory, float(problem.unit_memory.sum())) * (1 + 1e-9)
+    return min(memory, float(problem.unit_memory.sum())) * (1 + LONG_ROUNDING)
 
 
 Line = tuple[float, float]
@@ -145,7 +145,7 @@ def next_price(
     if roomy is None:
         return 4.0 * price or (too_large[0] / room if room > 0 else 1.0)
     following = (roomy[0] - too_large[0]) / (too_large[1] - roomy[1])
-    if not following > 0 or abs(following - price) <= 1e-9 * price:
+    if not following > 0 or abs(following - price) <= LONG_ROUNDING * price:
         return None
     return following
 

@@ -54,7 +54,7 @@ from placewright.bounds.invocation.cut import (
 from placewright.graph import Floats
 from placewright.kernels.invocation.hulls import enclose
 from placewright.kernels.invocation.timing import Whole, equal_accelerators, network_of
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 if TYPE_CHECKING:
     from placewright.budget import Budget
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
 SOURCE = "a path through subgraphs, each with its least cut"
 LONGEST_PATH = 2_000
 MOST_CUTS = 10_000
+OP_WEIGHT = 1e-6  # of an op on a path, beside shares of what all ops take
 TELL_SECONDS = 0.5  # between two bounds that somebody is told of
 WEIGHTS = ((1.0, 0.1, 0.0), (1.0, 0.0, 1.0), (0.0, 0.0, 0.0), (0.2, 1.0, 0.2))
 """Of compute, memory and transfers, in shares of their totals, in the choice of a path."""
@@ -150,7 +151,7 @@ def _path(problem: Problem, weights: tuple[float, float, float]) -> list[int]:
     compute = np.where(np.isfinite(problem.op_time), problem.op_time, np.inf).min(axis=1)
     transfers = np.zeros(problem.op_count)
     np.add.at(transfers, problem.tensor_producer, problem.tensor_bytes)
-    weight = np.full(problem.op_count, 1e-6)
+    weight = np.full(problem.op_count, OP_WEIGHT)
     for share, amount in zip(weights, (compute, problem.op_memory, transfers), strict=True):
         weight += share * amount / max(float(amount.sum()), 1e-300)
     length = weight.copy()
@@ -294,13 +295,13 @@ class _Runs:
         np.minimum.at(unit_at, problem.op_unit[inside], high[inside])
         placed = unit_at < count
         memory = _from(unit_at[placed], problem.unit_memory[placed], count)
-        total[memory > problem.device_memory[kind.device] * (1 + 1e-9)] = np.inf
+        total[memory > problem.device_memory[kind.device] * (1 + LONG_ROUNDING)] = np.inf
         total[:first] = np.inf
         turned = np.flatnonzero(~mine[self.path[first:]])
         if len(turned):  # a subgraph has ops of one way
             total[first + turned[0] :] = np.inf
         # Sums of many floats are rounded; lowered by more than the error can be.
-        return np.where(np.isfinite(total), np.maximum(total, 0.0) * (1 - 1e-12), np.inf)
+        return np.where(np.isfinite(total), np.maximum(total, 0.0) * (1 - ROUNDING), np.inf)
 
     def _surely_kept(self, first: int) -> Floats:
         """`[last]` bytes that a run keeps, of each unit the share that no other run counts."""
@@ -310,14 +311,14 @@ class _Runs:
         inside &= high < count
         if not self.tied:
             share = problem.unit_memory / np.bincount(problem.op_unit)
-            return _from(high[inside], share[problem.op_unit[inside]], count) * (1 - 1e-12)
+            return _from(high[inside], share[problem.op_unit[inside]], count) * (1 - ROUNDING)
         ways = np.zeros((2, problem.unit_count))
         ways[problem.is_backward.astype(np.int64), problem.op_unit] = 1
         unit_at = np.full(problem.unit_count, count)
         np.minimum.at(unit_at, problem.op_unit[inside], high[inside])
         placed = unit_at < count
         share = problem.unit_memory / ways.sum(axis=0)
-        return _from(unit_at[placed], share[placed], count) * (1 - 1e-12)
+        return _from(unit_at[placed], share[placed], count) * (1 - ROUNDING)
 
     # -- least cuts
 

@@ -26,11 +26,9 @@ from placewright.bounds.bound import Bound, nowhere
 from placewright.graph import Floats, Ints
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 STEPS = 60
-# Sums of many floats are rounded; a bound is lowered by more than the error can be.
-ROUNDING = 1e-12
 
 
 def lower_bound(problem: Problem) -> Bound:

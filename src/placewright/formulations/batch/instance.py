@@ -36,10 +36,7 @@ from placewright.outcome import BatchSchedule
 from placewright.plan import Placement
 from placewright.problem import Problem
 from placewright.simulate.batch import run_batches
-from placewright.solvers.mathopt import HORIZON
-
-# The horizon is a little above the incumbent's value, so that rounding keeps the incumbent.
-SLACK = 1e-7
+from placewright.solvers.mathopt import HORIZON, LOOSE
 
 Batch = tuple[int, int]
 """An op and a device."""
@@ -131,7 +128,7 @@ class BatchInstance:
         self.sizes: list[int] = (problem.batch_sizes // self.chunk).tolist()
         self.units = [np.flatnonzero(problem.op_unit == u).tolist() for u in _units(problem)]
         longest = self._longest_of_interest() if horizon is None else horizon
-        self.scale = longest * (1 + SLACK) / HORIZON
+        self.scale = longest * (1 + LOOSE) / HORIZON
         self.moves = self._moves()
         self.floor: Floats = np.zeros((problem.op_count, problem.device_count))
         self._narrow()

@@ -30,9 +30,10 @@ from placewright.formulations.fit import overfull
 from placewright.formulations.formulation import Listener
 from placewright.formulations.latency.cp_frame import Frame, Owed, Parcel, transfer_times
 from placewright.formulations.latency.cp_peak import PeakRows
-from placewright.formulations.latency.cp_rows import ROUNDING, OpRows
+from placewright.formulations.latency.cp_rows import OpRows
 from placewright.formulations.latency.incumbent import interchangeable_devices
 from placewright.graph import Floats, Ints
+from placewright.problem import ROUNDING
 from placewright.solvers.cp_sat import cp_solver, solve_model
 from placewright.solvers.running import Answer
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from placewright.formulations.latency.cp_frame import Frame, windows_of
 from placewright.graph import Ints
+from placewright.problem import LONG_ROUNDING, ROUNDING
 
 ROOM = 1_000_000_000
 """Whole numbers that a device's memory is cut into."""
-# Of any product of a float and ticks, which is then rounded down: never up by a float's error.
-ROUNDING = 1e-12
 
 
 class OpRows:
@@ -48,7 +47,7 @@ class OpRows:
         """The makespan in ticks is no less: the longest path through an op on its best device."""
         windows = self.windows
         path = (windows.head + windows.time + windows.tail).min(axis=1).max()
-        return self._down(max(float(path) * (1 - 1e-9), self.frame.floor))
+        return self._down(max(float(path) * (1 - LONG_ROUNDING), self.frame.floor))
 
     # -- placement -------------------------------------------------------------------------------
 

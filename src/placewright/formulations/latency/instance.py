@@ -15,10 +15,7 @@ from placewright.formulations.latency.incumbent import Incumbent, longest
 from placewright.formulations.time_windows import Ways, edge_delays, time_windows
 from placewright.graph import Floats
 from placewright.problem import Problem
-from placewright.solvers.mathopt import HORIZON, OutOfTimeError
-
-# The horizon is a little above the incumbent's makespan, so that rounding keeps the incumbent.
-SLACK = 1e-7
+from placewright.solvers.mathopt import HORIZON, LOOSE, OutOfTimeError
 
 
 class Instance:
@@ -39,7 +36,7 @@ class Instance:
         self.incumbent = incumbent
         self.limit = limit or Budget()
         self.precedence = Precedence(problem)
-        self.scale = self._longest_of_interest() * (1 + SLACK) / HORIZON
+        self.scale = self._longest_of_interest() * (1 + LOOSE) / HORIZON
         edges = np.arange(problem.edge_count, dtype=np.int32)
         self._delay = edge_delays(problem, edges) / self.scale
         ends = problem.edge_producer, problem.consumers

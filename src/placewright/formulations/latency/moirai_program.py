@@ -21,9 +21,7 @@ from placewright.formulations.latency.program import LatencyProgram
 from placewright.formulations.latency.transport import Transfer, Transport, span
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.solvers.mathopt import HORIZON, Term
-
-HINT_ROUNDING = 1e-9  # of scaled times
+from placewright.solvers.mathopt import HINT_ROUNDING, HORIZON, Term
 
 
 class MoiraiProgram(LatencyProgram):

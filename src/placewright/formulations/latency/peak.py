@@ -19,9 +19,7 @@ from placewright.formulations.latency.placement import PlacementVariables
 from placewright.formulations.latency.transport import Transfer, Transport
 from placewright.graph import Floats
 from placewright.problem import Problem
-from placewright.solvers.mathopt import HORIZON, Term
-
-HINT_ROUNDING = 1e-9  # of scaled times
+from placewright.solvers.mathopt import HINT_ROUNDING, HORIZON, Term
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,10 +16,9 @@ from placewright.analysis.nets import Net, Pairs, Pipeline
 from placewright.analysis.pieces import device_classes
 from placewright.budget import Budget
 from placewright.graph import Floats, Ints
-from placewright.solvers.mathopt import HORIZON, Program, Term, solve_program
+from placewright.solvers.mathopt import HORIZON, LOOSE, Program, Term, solve_program
 
 PRECEDENCE_UNITS = 40  # units at the head of the order by which equal devices are told apart
-LOOSE = 1e-7  # of the horizon: solvers add errors of this size to the incumbent's loads
 Terms = list[Term]
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from placewright.importers.costs import Cost
 from placewright.importers.onnx.files import TensorType
 
 CONTRIB = "com.microsoft."
@@ -49,47 +50,13 @@ class Call:
         return max((each.elements for each in self.outputs if each), default=0)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """FLOPs and bytes; `uncounted` are operators whose FLOPs have no formula here."""
-
-    flops: float = 0.0
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    uncounted: frozenset[str] = frozenset()
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(
-            self.flops + other.flops,
-            self.bytes_read + other.bytes_read,
-            self.bytes_written + other.bytes_written,
-            self.uncounted | other.uncounted,
-        )
-
-    def times(self, count: float) -> Cost:
-        return Cost(
-            self.flops * count,
-            self.bytes_read * count,
-            self.bytes_written * count,
-            self.uncounted,
-        )
-
-    def at_least(self, other: Cost) -> Cost:
-        """The larger of the two, quantity by quantity."""
-        return Cost(
-            max(self.flops, other.flops),
-            max(self.bytes_read, other.bytes_read),
-            max(self.bytes_written, other.bytes_written),
-            self.uncounted | other.uncounted,
-        )
-
-
 def cost_of(call: Call) -> Cost:
     """The cost of one call; ValueError, IndexError or KeyError where its types do not fit it.
 
     >>> matrix = TensorType(1, (64, 64))
-    >>> cost_of(Call("MatMul", {}, (matrix, matrix), (matrix,)))
-    Cost(flops=524288.0, bytes_read=32768.0, bytes_written=16384.0, uncounted=frozenset())
+    >>> cost = cost_of(Call("MatMul", {}, (matrix, matrix), (matrix,)))
+    >>> (cost.flops, cost.bytes_read, cost.bytes_written)
+    (524288.0, 32768.0, 16384.0)
     """
     if is_free(call):
         return Cost()
@@ -97,7 +64,7 @@ def cost_of(call: Call) -> Cost:
     written = sum(each.bytes for each in call.outputs if each)
     formula = _FORMULAS.get(call.operator)
     if formula is None:
-        return Cost(0.0, read, written, frozenset([call.operator]))
+        return Cost(0.0, read, written, uncounted=frozenset([call.operator]))
     return Cost(float(formula(call)), read, written)
 
 

@@ -267,7 +267,7 @@ def _build(
             bytes_written=op.cost.bytes_written,
             parameter_bytes=parameters[name],
             module=_module(op.node),
-            dtype=op.dtype,
+            dtype=op.cost.dtype,
             colocate=groups.get(name),
         )
     _connect(builder, model.graph, list(ops.values()), scope, reader)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placewright.errors import GraphError
+from placewright.importers.costs import Cost
 from placewright.importers.onnx.contrib import attributes_of
-from placewright.importers.onnx.costs import Call, Cost, cost_of, is_free
+from placewright.importers.onnx.costs import Call, cost_of, is_free
 from placewright.importers.onnx.dimensions import place
 from placewright.importers.onnx.files import TensorType, has_known_size, stored_type, subgraphs
 from placewright.importers.onnx.shapes import Inferred, types_of
@@ -125,7 +126,6 @@ class Op:
 
     node: NodeProto
     cost: Cost
-    dtype: str
     reads: list[str] = field(default_factory=list)
     constants: dict[str, Constant] = field(default_factory=dict)
     copied: set[str] = field(default_factory=set)
@@ -143,7 +143,7 @@ class Reader:
 
     def op(self, node: NodeProto, scope: Scope) -> Op:
         names = dict.fromkeys([*(name for name in node.input if name), *_captured(node)])
-        op = Op(node, Cost(), "fp32")
+        op = Op(node, Cost())
         for name in names:
             if name in scope.constants:
                 op.constants[scope.constants[name].key] = scope.constants[name]
@@ -152,7 +152,8 @@ class Reader:
         for index in _COPIED_TABLES.get((node.domain, node.op_type), ()):
             if index < len(node.input) and node.input[index] in scope.constants:
                 op.copied.add(scope.constants[node.input[index]].key)
-        op.cost, op.dtype = self._cost(node, scope, op.constants), self._dtype(node, scope)
+        cost = self._cost(node, scope, op.constants)
+        op.cost = replace(cost, dtype=self._dtype(node, scope))
         return op
 
     def _cost(self, node: NodeProto, scope: Scope, constants: dict[str, Constant]) -> Cost:
@@ -230,7 +231,7 @@ class Reader:
     def _body_op(self, node: NodeProto, scope: Scope) -> Op:
         """A node of a subgraph; constants are no ops there either."""
         if node.output and node.output[0] in scope.constants:
-            return Op(node, Cost(), "fp32")
+            return Op(node, Cost())
         return self.op(node, scope)
 
     def _scan_length(self, node: NodeProto, scope: Scope) -> int:

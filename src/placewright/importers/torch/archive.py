@@ -27,12 +27,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import FormatError, PlacewrightError, reason
+from placewright.errors import FormatError
 from placewright.formats import files
 from placewright.graph import Graph
 from placewright.importers.torch import export as torch_export
 from placewright.importers.torch.graph import Shared
-from placewright.importers.torch.tracing import import_torch
+from placewright.importers.torch.tracing import explained, import_torch
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -82,19 +82,13 @@ def load_pt2(path: str | Path, content: bytes | None = None) -> ExportedProgram:
     return functional
 
 
-@contextlib.contextmanager
-def _explained(path: str | Path) -> Iterator[None]:
+def _explained(path: str | Path) -> contextlib.AbstractContextManager[None]:
     """Whatever torch, zip and JSON raise on a broken file, as one FormatError."""
-    try:
-        yield
-    except PlacewrightError:
-        raise
-    except Exception as error:
-        raise FormatError(
-            f"{path}: not a .pt2 file that this torch reads "
-            f"({type(error).__name__}: {reason(error)}); "
-            "save the program again with torch.export.save"
-        ) from error
+    return explained(
+        FormatError,
+        f"{path}: not a .pt2 file that this torch reads",
+        "save the program again with torch.export.save",
+    )
 
 
 @contextlib.contextmanager

@@ -15,10 +15,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import GraphError
+from placewright.importers.costs import Cost
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -50,20 +51,6 @@ _GROUPED = {
     "transformers::grouped_mm_fallback_backward",
 }
 _BUILT_IN = ("aten", "prims", "quantized_decomposed", "higher_order")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """FLOPs, bytes read and written, and the `graph.DTYPES` entry whose peak applies.
-
-    `known` is False where neither torch nor this module can count the op's FLOPs.
-    """
-
-    flops: float = 0.0
-    bytes_read: float = 0.0
-    bytes_written: float = 0.0
-    dtype: str = "fp32"
-    known: bool = True
 
 
 def tensors_in(value: Any) -> list[Any]:
@@ -114,21 +101,14 @@ class Counter:
             _bytes_read(node),
             size_of(node.meta["val"]),
             _dtype(node, flops or 0.0),
-            flops is not None,
+            frozenset() if flops is not None else frozenset([_op_name(node.target)]),
         )
 
     def _body(self, body: GraphModule) -> Cost:
         total = Cost()
         for node in body.graph.nodes:
             if node.op == "call_function" and node.target is not operator.getitem:
-                cost = self.cost(node)
-                total = Cost(
-                    total.flops + cost.flops,
-                    total.bytes_read + cost.bytes_read,
-                    total.bytes_written + cost.bytes_written,
-                    cost.dtype if cost.flops > total.flops else total.dtype,
-                    total.known and cost.known,
-                )
+                total += self.cost(node)
         return total
 
     def _count(self, node: Node) -> float | None:

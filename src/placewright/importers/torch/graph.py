@@ -121,7 +121,7 @@ def _add_ops(
             continue
         _refuse_mutation(node, program.name)
         cost = counter.cost(node)
-        if not cost.known:
+        if cost.uncounted:
             unknown.add(_type(node))
         ops[node.name] = builder.add_op(
             node.name,

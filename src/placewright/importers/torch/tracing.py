@@ -35,18 +35,23 @@ def mode_of(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def tracing(name: str) -> Iterator[None]:
-    """torch's tracing errors, which come as many types, as one GraphError."""
+def explained(kind: type[PlacewrightError], fault: str, advice: str) -> Iterator[None]:
+    """Whatever torch raises, which comes as many types, as one error of ours."""
     try:
         yield
     except PlacewrightError:
         raise
     except Exception as error:
-        raise GraphError(
-            f"{name}: torch.export cannot follow this module "
-            f"({type(error).__name__}: {reason(error)}); "
-            "remove what depends on data from its forward"
-        ) from error
+        found = f"{type(error).__name__}: {reason(error)}"
+        raise kind(f"{fault} ({found}); {advice}") from error
+
+
+def tracing(name: str) -> contextlib.AbstractContextManager[None]:
+    return explained(
+        GraphError,
+        f"{name}: torch.export cannot follow this module",
+        "remove what depends on data from its forward",
+    )
 
 
 def without_meta(

@@ -14,6 +14,7 @@ from placewright.formulations.invocation.program import InvocationProgram, binar
 from placewright.plan import Placement
 from placewright.planners.exact import ExactRun
 from placewright.problem import Problem
+from placewright.solvers.mathopt import BOUND_TOLERANCE
 
 ANY_GAP = 1e9  # relative: the first plan ends the search
 ANY_SECONDS = 10.0
@@ -36,7 +37,7 @@ class SplitRun(ExactRun[Valued]):
     def search(self, least: float, how: MathOpt) -> None:
         """Solve the program, with ranks where it needs them; `least` seconds are a lower bound."""
         horizon = self.value if self.best else _enough(self.problem)
-        horizon *= 1 + 1e-6  # what the solver's tolerances could cut off
+        horizon *= 1 + BOUND_TOLERANCE  # what the solver's tolerances could cut off
 
         def build(ranked: bool) -> Programmed[Valued]:
             program = InvocationProgram(self.problem, horizon, least, self.limit, ranked=ranked)

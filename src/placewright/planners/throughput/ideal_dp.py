@@ -50,15 +50,12 @@ from placewright.planners.throughput.splits import (
 )
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
 from placewright.planners.throughput.windows import WindowTables
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 __all__ = ["IdealDP", "Search", "too_many_states"]
 
 BOUND_SOURCE = "dynamic programming over ideals"
 START_ORDERS = 4
-# A split must be better by this share of the value to count, far above rounding.
-STRICTLY = 1e-9
-TINY = 1e-12  # the same for limits that only have to shut a split out that is known
 NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
 CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
 MOST_IDEALS = 20_000_000  # looked at
@@ -187,7 +184,8 @@ class Search:
         return self._prove_single(windows)
 
     def _below(self) -> float:
-        return self.limit * (1 - STRICTLY)
+        """What a split must be within to count as better, far above rounding."""
+        return self.limit * (1 - LONG_ROUNDING)
 
     def _take(self, split: Split) -> None:
         if self.best is None or split.value < self.best.value:
@@ -199,7 +197,7 @@ class Search:
         ideals = self._ideals(windows, [self._below()])
         if ideals is None:
             return 0.0
-        question = Question(least_load(tables) * (1 - STRICTLY))
+        question = Question(least_load(tables) * (1 - LONG_ROUNDING))
         while question.lower < self._below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
             if question.close(self._below()) and not tables.approximate:
@@ -233,7 +231,8 @@ class Search:
                 return 0.0
             low, high = open_rectangles.pop()
             high = min(high, self.limit)
-            limits = [high * (1 - TINY), self._below() - low]
+            # The first has only to shut a split out that is known.
+            limits = [high * (1 - ROUNDING), self._below() - low]
             if limits[1] < 0 or high <= low or not self._possible(windows, limits):
                 continue
             if high - low > NARROW * self.limit:

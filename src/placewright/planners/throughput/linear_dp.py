@@ -29,6 +29,7 @@ from placewright.problem import Problem
 MOST_POSITIONS = 3_000
 MOST_EXACT = 1_500  # positions for which chains of stages are proved where cuts do not add up
 ROUNDS = 8
+NEGLIGIBLE = 1e-9  # of all work: what a piece without work counts for
 MORE_ORDERS = 50  # where none of those asked for fits
 
 
@@ -143,7 +144,7 @@ def _cut(line: Pieces, budget: Budget, on_progress: Progress) -> Split | None:
 def _even_positions(line: Pieces, count: int) -> Wide:
     """`count` - 1 positions (the first piece after a cut) of equal work apart, narrow cuts."""
     work = np.where(line.piece_allowed, line.piece_time.sum(axis=0), np.inf).min(axis=1)
-    work = np.where(np.isfinite(work), work, 0.0) + 1e-9 * work[np.isfinite(work)].sum()
+    work = np.where(np.isfinite(work), work, 0.0) + NEGLIGIBLE * work[np.isfinite(work)].sum()
     bucket = (np.cumsum(work) / work.sum() * count).astype(np.int64)[:-1]
     cut = _cut_bytes(line)[1:]
     by_bucket = np.lexsort((cut, bucket))

@@ -38,7 +38,7 @@ from placewright.planners.throughput.reporting import (
     placement_of,
     start_units,
 )
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.solvers.mathopt import (
     HORIZON,
     SOLVERS,
@@ -55,7 +55,6 @@ FIRST_SHARE, SET_SHARE, SEARCH_SHARE = 0.08, 0.25, 0.7
 AGAIN_SHARE = 0.7  # the bound that the first time did not suffice for
 PROVED = 1e-5  # of the value: a gap not worth closing
 MAX_BINARIES = 200_000
-ROUNDING = 1e-9
 SEARCHES = 2  # side by side
 PHASES, QUIET_PHASES = 10, 2  # of the search, and without a better plan until it ends
 HINT_SHARE = 0.1  # of the time that is left, to complete a plan to start from
@@ -319,7 +318,7 @@ class _Loads:
         self, limit: Budget, listener: Listener[Floats]
     ) -> tuple[Answer[Floats], float]:
         """Without tolerances, rounding aside."""
-        exact = 1 - ROUNDING
+        exact = 1 - LONG_ROUNDING
         answer = solve_whole(
             self.program.program,
             limit,

@@ -31,7 +31,7 @@ from placewright.planners.throughput.joining import Forest, in_random_order, sha
 from placewright.planners.throughput.linear_dp import LinearDP
 from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.planners.throughput.row_cuts import RowCuts
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
 STEPS_PER_CHOICE = 10  # of a level: annealing steps per unit and device
 FEWEST_STEPS = 2_000
@@ -267,7 +267,9 @@ class Multilevel:
             self.best = found
         leads = not self.elites or found.value < self.elites[0].value
         self.quiet = 0 if leads else self.quiet + 1
-        others = [e for e in self.elites if abs(e.value - found.value) > 1e-9 * found.value]
+        others = [
+            e for e in self.elites if abs(e.value - found.value) > LONG_ROUNDING * found.value
+        ]
         self.elites = sorted([*others, found], key=lambda each: each.value)[:ELITES]
         return found
 

@@ -32,12 +32,14 @@ import numpy as np
 from placewright.analysis.devices import kinds
 from placewright.analysis.nets import Net, Pipeline
 from placewright.analysis.pieces import device_classes
-from placewright.bounds.even_share import ROUNDING, Offload, meeting_point
+from placewright.bounds.even_share import Offload, meeting_point
 from placewright.budget import Budget
 from placewright.graph import Floats
+from placewright.problem import LONG_ROUNDING
 from placewright.solvers.mathopt import HORIZON, OutOfTimeError, Program, Term
 from placewright.solvers.rounded import solve_whole
 
+COUNT_ROUNDING = 1e-6  # of a number of units: this much above a whole one is that
 FINER, FINER_STEP = 3, 0.1  # programs, and how far above what is proved each looks
 Terms = list[Term]
 Cost = Literal["transfers", "load", "excess"]
@@ -57,9 +59,9 @@ class Question:
     def need(self, limit: float) -> float:
         """The price that one of the devices must hold if no device is busy longer than `limit`."""
         left = float(self.price.sum()) - self._offload.most(limit)
-        left -= ROUNDING * float(self.price.sum())
+        left -= LONG_ROUNDING * float(self.price.sum())
         need = max(left, 0.0) / len(self.members)
-        return math.ceil(need - 1e-6) if self.counts else need
+        return math.ceil(need - COUNT_ROUNDING) if self.counts else need
 
     @cached_property
     def _offload(self) -> Offload:

@@ -24,12 +24,11 @@ from placewright.graph import Floats, Ints
 from placewright.kernels.throughput.loads import value
 from placewright.planners.throughput.multilevel import Found
 from placewright.planners.throughput.pairs import is_for, sharings
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 MOST_PAIRS = 1000
 PAIR_STEPS = 20_000  # of annealing that take as long
 TARGETS = (0.0005, 0.002, 0.006)  # how far below the largest load, in a random order
-ROUNDING = 1e-12
 WORTH = 1e-7  # of the value: by how much less excess must be to be less
 WORST_SHARE = 0.5  # of the pairs have the device with the largest load
 

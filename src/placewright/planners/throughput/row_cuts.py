@@ -22,7 +22,7 @@ from placewright.graph import Floats, Ints
 from placewright.planners.base import MemoryAccount, Proposal, whole_number
 from placewright.planners.throughput.board import Board, boards, mean_seconds
 from placewright.planners.throughput.lines import WORTH, Cuts, Line, improved_row, line_of
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
 FINE_WIDTH, FINE_PRECISION = 24, 0.001  # for the best line
 REFINEMENTS = 3
@@ -215,7 +215,7 @@ def _chain(board: Board, speed: Floats) -> Ints:
         last = row[-1]
         away = problem.link_latency[last] + size * problem.link_seconds_per_byte[last]
         away = np.where(left, away, np.inf)
-        nearest = np.flatnonzero(away <= away.min() * (1 + 1e-9))
+        nearest = np.flatnonzero(away <= away.min() * (1 + LONG_ROUNDING))
         row.append(int(nearest[rank[nearest].argmin()]))
         left[row[-1]] = False
     return np.array(row, dtype=np.int32)

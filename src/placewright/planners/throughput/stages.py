@@ -40,11 +40,9 @@ from placewright.kernels.throughput.stage_loads import (
     Nets,
     adjacent_nets,
 )
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 MOST_MOVES = 20_000  # from one state of the devices to another
-# Memory limits are the judge's with less tolerance; times are compared exactly.
-TOLERANCE = 1e-12
 
 
 class Row(NamedTuple):
@@ -236,7 +234,7 @@ class StageTables:
             table[:, number] = thresholds[row.threshold]
         memory = problem.device_memory[[devices[0] for devices in self.pieces.class_devices]]
         for kind, numbers in enumerate(self.kinds):
-            table[kind, -2] = memory[np.array(numbers) > 0].min() * (1 + TOLERANCE)
+            table[kind, -2] = memory[np.array(numbers) > 0].min() * (1 + ROUNDING)
         table[:, -1] = 0.5
         return table
 

@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from placewright.graph import Floats
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import IN, OUT
-from placewright.planners.throughput.stages import TOLERANCE, StageTables
+from placewright.planners.throughput.stages import StageTables
+from placewright.problem import ROUNDING
 
 TOO_MUCH = 10.0  # times all there is: the price of what no device of a window can run
 MOST_CLASSES = 3  # that do not lead, of which every subset has windows of its own
@@ -92,7 +93,7 @@ class WindowTables:
     def _memory(self) -> Floats:
         first = [devices[0] for devices in self.tables.pieces.class_devices]
         memory = self.tables.pieces.problem.device_memory[first]
-        return np.asarray(memory * (1 + TOLERANCE))
+        return np.asarray(memory * (1 + ROUNDING))
 
     @cached_property
     def _added(self) -> list[Floats]:

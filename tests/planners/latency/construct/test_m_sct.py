@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from placewright.analysis.orders import mean_op_time
 from placewright.errors import OptionError
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
@@ -19,7 +20,6 @@ from placewright.planners.latency.construct.favourite_child import (
     _solve_exactly,
     favourite_children,
 )
-from placewright.planners.latency.construct.list_scheduling import mean_op_time
 from placewright.planning import make_problem
 from placewright.solving import solve
 from tests.naive import lp_planners as naive

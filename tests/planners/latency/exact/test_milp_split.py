@@ -64,6 +64,11 @@ def diamonds(count, **options):
     return make_problem(builder.build(), "diviml", options)[0]
 
 
+def optimum(problem, seconds):
+    job = cases.Job(subproblem(problem, problem.topological_order))
+    return parallel.Solvers(cases.Method(), 1).solve([job], Budget(seconds))[0]
+
+
 def bounds_of(modules):
     return list(channel_bounds(modules, parallel.Solvers(cases.Method(), 1), Budget(), _mute))
 
@@ -192,7 +197,7 @@ def test_the_bound_of_several_channels_is_never_above_the_optimum(problem, chann
 @pytest.mark.parametrize("channels", [2, 3])
 def test_bound_optimum_and_value_are_in_order_and_near_on_random_wiring(channels, dependency):
     problem = rwnn(f"modules=2&ops=4&channels={channels}&dependency={dependency}")
-    best = cases.solve_exactly(problem, 60, cases.Method())
+    best = optimum(problem, 60)
     assert best.is_proved
     plan = solve(problem, MilpSplit(channels=str(channels), max_ops="12"))
     bounds = bounds_of(split_modules(problem, channels, 12))
@@ -253,7 +258,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
 @given(tiny(RESIDENT))
 def test_the_constraint_program_finds_and_proves_the_optimum(problem):
     best = shortest_makespan(problem)
-    answer = cases.solve_exactly(problem, 30, cases.Method())
+    answer = optimum(problem, 30)
     assert answer.is_proved or not np.isfinite(best)
     if np.isfinite(best):
         assert answer.value == pytest.approx(best, rel=1e-5, abs=1e-9)

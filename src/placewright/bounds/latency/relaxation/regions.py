@@ -26,6 +26,7 @@ from placewright.kernels.latency.bound_paths import (
     remainders,
 )
 from placewright.kernels.latency.dual_ascent import Part, window_bound
+from placewright.problem import LONG_ROUNDING
 
 STEPS = 60  # to bound a region for a pair of devices, fewer if it is large
 FEWEST_STEPS = 8
@@ -206,7 +207,7 @@ class Regions:
         regions holds for schedules within the limit.
         """
         network, net = self.network, self.network.net
-        self.limit = limit * (1 + 1e-9)
+        self.limit = limit * (1 + LONG_ROUNDING)
         known = self.cost.copy()
         guessed = self.level == GUESSED
         loose = self.loose[guessed][:, None, None]

@@ -14,11 +14,9 @@ from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.bounds.latency.relaxation.solving import Solver
 from placewright.budget import Budget, Progress
 from placewright.formulations.latency.incumbent import longest
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
-# Sums of many floats, some with penalties in them, are rounded: a bound is lowered by more.
-ROUNDING = 1e-9
-GAIN = 1e-6
+GAIN = 1e-6  # relative: a bound that is better by less is not told
 MOST_WORK = 300_000_000  # edges · pairs of devices, which each look at all paths goes through
 FIRST_EFFORT = 32.0  # ops in a region, times 4 for each earlier try
 MOST_EFFORT = FIRST_EFFORT * 4.0**5
@@ -50,7 +48,7 @@ class Search:
 
     def is_over(self) -> bool:
         """Whether time is up or nothing is left to prove."""
-        return self.budget.left <= 0 or self.bound.value >= self.limit * (1 - 2 * ROUNDING)
+        return self.budget.left <= 0 or self.bound.value >= self.limit * (1 - 2 * LONG_ROUNDING)
 
     def _search(self) -> None:
         if self.is_over() or self.problem.edge_count * self.problem.device_count**2 > MOST_WORK:
@@ -101,7 +99,7 @@ class Search:
     def _found(self, value: float, source: str) -> None:
         value = min(value, self.limit)
         if np.isfinite(value):
-            self._prove(Bound(value * (1 - ROUNDING), source))
+            self._prove(Bound(value * (1 - LONG_ROUNDING), source))
 
     def _prove(self, bound: Bound) -> None:
         if bound.value > self.bound.value * (1 + GAIN):

@@ -29,7 +29,7 @@ from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.adjusting import adjusting_schedule
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal, no_room
-from placewright.planners.latency.construct.simple import fastest_first
+from placewright.planners.latency.construct.simple import fastest_first, filled
 from placewright.problem import Problem
 from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
 
@@ -117,7 +117,7 @@ class OrderPlace(GroupPlanner):
     name: ClassVar[str] = "order-place"
 
     def place(self, problem: Problem, line: Ints) -> list[Placement]:
-        return [_in_order(problem, line, self.name)]
+        return [filled(problem, line, self.name, anywhere=True)]
 
 
 class Celeritas(GroupPlanner):
@@ -153,7 +153,7 @@ class Celeritas(GroupPlanner):
             except NoRoomError as error:
                 full = error
         try:
-            found.append(_in_order(problem, line, self.name))
+            found.append(filled(problem, line, self.name, anywhere=True))
         except NoRoomError as error:
             full = error
         if full and not found:
@@ -203,26 +203,6 @@ def busy_with_transfers(problem: Problem, transfers: str) -> tuple[NDArray[np.in
     offsets = np.concatenate([[0], np.cumsum(np.where(source != target, 2, 0))])
     ends = np.stack([source, target], axis=1)[source != target]
     return offsets, ends.ravel().astype(np.int32), count
-
-
-def _in_order(problem: Problem, line: Ints, planner: str) -> Placement:
-    """Fill one device after another, fastest first, with the ops in the order `line`."""
-    account = MemoryAccount(problem, planner)
-    devices = fastest_first(problem)
-    current = 0
-    for op in line:
-        unit = int(problem.op_unit[op])
-        if account.unit_device[unit] >= 0:
-            continue
-        while (
-            current + 1 < len(devices)
-            and account.allowed[unit, devices[current]]
-            and not account.fits(unit, int(devices[current]))
-        ):
-            current += 1
-        roomiest = np.argsort(-account.free, kind="stable")
-        account.place_first(unit, np.concatenate([devices[current:], roomiest]))
-    return account.placement()
 
 
 def _first_done(problem: Problem, placements: list[Placement]) -> Placement:

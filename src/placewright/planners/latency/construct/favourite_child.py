@@ -34,7 +34,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank, mean_edge_time, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Flags, Floats, Ints, frozen
@@ -45,8 +45,7 @@ from placewright.kernels.latency.units import units_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
-from placewright.simulate.latency import rank_order
-from placewright.solvers.mathopt import run_solver
+from placewright.solvers.mathopt import SOLVER_ROUNDING, run_solver
 
 METHODS = ("auto", "glop", "highs", "descent")
 LARGEST_EXACT = 5000  # merged pairs that `auto` leaves to simplex
@@ -75,7 +74,7 @@ class MSct(LatencyPlanner):
         on_progress("choosing favourite children", 0.0)
         favourite = self._favourites(problem)
         on_progress("placing", 0.9)
-        order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+        order = by_mean_rank(problem)
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         units = units_of(problem, problem.unit_pinned)
@@ -103,7 +102,7 @@ def favourite_children(
     """
     pairs = OpPairs.of(problem, _pair_seconds(problem))
     saved, makespan = _solve(pairs, mean_op_time(problem), lp, iterations)
-    chosen = (pairs.seconds > 0) & (saved > 1.0 - threshold + 1e-6)
+    chosen = (pairs.seconds > 0) & (saved > 1.0 - threshold + SOLVER_ROUNDING)
     favourite = np.full(problem.op_count, -1, dtype=np.int32)
     favourite[pairs.producer[chosen]] = pairs.consumer[chosen]
     return favourite, makespan

@@ -36,7 +36,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.kernels.common.arrays import arrays_of
@@ -54,11 +54,10 @@ from placewright.planners.latency.construct.favourite_child import (
     lp_options,
     number,
 )
-from placewright.problem import Problem
-from placewright.simulate.latency import rank_order
+from placewright.problem import LONG_ROUNDING, Problem
+from placewright.solvers.mathopt import SOLVER_ROUNDING
 
 LARGEST_EXACT = 60_000  # entries of the merged matrix that `auto` leaves to simplex
-MARGIN = 1e-9  # relative; more than the sums of a bound can be rounded up by
 MAX_RETRIES = 64
 
 
@@ -86,7 +85,7 @@ class Getf(LatencyPlanner):
 
     def _place(self, problem: Problem, allowed: Flags) -> Ints:
         """ETF within `allowed[unit, device]`; units that find no room there may go anywhere."""
-        order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+        order = by_mean_rank(problem)
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         supported = np.isfinite(problem.unit_time)
@@ -134,7 +133,7 @@ def device_groups(speed: Floats, gamma: float) -> Ints:
     slowest = speed[speed > 0].min(initial=np.inf)
     ratio = np.maximum(speed / slowest, 1.0)
     # A device on the border of two groups belongs to the upper one, whatever the rounding.
-    power = np.floor(np.log(ratio * (1 + 1e-9)) / np.log(gamma))
+    power = np.floor(np.log(ratio * (1 + LONG_ROUNDING)) / np.log(gamma))
     return np.unique(power, return_inverse=True)[1].astype(np.int32)
 
 
@@ -168,7 +167,7 @@ def assign_groups(problem: Problem, share: Floats, group: Ints, speed: Floats) -
 def _slowest_half(held: Floats) -> Ints:
     """`[unit]` ℓ: the largest group such that it and the faster ones hold at least a half."""
     from_here_up = np.cumsum(held[:, ::-1], axis=1)[:, ::-1]
-    enough = from_here_up >= 0.5 - 1e-6
+    enough = from_here_up >= 0.5 - SOLVER_ROUNDING
     enough[:, 0] = True
     return frozen(held.shape[1] - 1 - enough[:, ::-1].argmax(axis=1), np.int32)
 
@@ -234,7 +233,7 @@ def relaxation(problem: Problem, lp: str = "auto", iterations: int = ITERATIONS)
         pairs.order, pairs.in_offsets, pairs.producer, pairs.is_last, problem.op_unit,
         kinds.op_time, kinds.unit_fill, kinds.unit_allowed, kinds.size, iterations,
     )  # fmt: skip
-    return Relaxation(kinds.per_device(share), float(bound) * (1 - MARGIN))
+    return Relaxation(kinds.per_device(share), float(bound) * (1 - LONG_ROUNDING))
 
 
 def _colours(problem: Problem, kinds: Kinds) -> Words:
@@ -341,4 +340,4 @@ def _certified(
     unit_cost = kinds.unit_fill * price
     np.add.at(unit_cost, problem.op_unit, kinds.op_time * (weight[None, :] + op_flow[:, None]))
     bound = float(dual_value(unit_cost, kinds.unit_allowed, price))
-    return max(bound, 0.0) * (1 - MARGIN)
+    return max(bound, 0.0) * (1 - LONG_ROUNDING)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.orders import m_topo, mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank, m_topo
 from placewright.budget import Budget, Progress
 from placewright.graph import Ints
 from placewright.kernels.common.arrays import arrays_of
@@ -15,7 +15,7 @@ from placewright.kernels.latency.units import units_of
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
-from placewright.simulate.latency import insert_in_order, rank_order
+from placewright.simulate.latency import insert_in_order
 
 
 class Heft(LatencyPlanner):
@@ -29,7 +29,7 @@ class Heft(LatencyPlanner):
     name: ClassVar[str] = "heft"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+        order = by_mean_rank(problem)
         return Proposal(_insert(problem, order, self.name, insertion=True))
 
 
@@ -54,7 +54,7 @@ class MEtf(LatencyPlanner):
     name: ClassVar[str] = "m-etf"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        order = rank_order(problem, mean_op_time(problem), mean_edge_time(problem))
+        order = by_mean_rank(problem)
         priority = np.empty(problem.op_count, dtype=np.int32)
         priority[order] = np.arange(problem.op_count)
         units = units_of(problem, problem.unit_pinned)

@@ -10,6 +10,7 @@ from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
+from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, MemoryAccount, Proposal
 from placewright.problem import Problem
 from placewright.units import format_bytes
@@ -46,21 +47,7 @@ class MemoryFill(LatencyPlanner):
     name: ClassVar[str] = "memory-fill"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        account = MemoryAccount(problem, self.name)
-        devices = fastest_first(problem)
-        current = 0
-        for op in problem.topological_order:
-            unit = int(problem.op_unit[op])
-            if account.unit_device[unit] >= 0:
-                continue
-            while (
-                current + 1 < len(devices)
-                and account.allowed[unit, devices[current]]
-                and not account.fits(unit, int(devices[current]))
-            ):
-                current += 1
-            account.place_first(unit, devices[current:])
-        return Proposal(account.placement())
+        return Proposal(filled(problem, problem.topological_order, self.name))
 
 
 class MinimumExecutionTime(LatencyPlanner):
@@ -102,6 +89,29 @@ class MTopo(LatencyPlanner):
             account.place_first(unit, np.roll(devices, -current))
             filled[account.unit_device[unit]] += memory
         return Proposal(account.placement())
+
+
+def filled(problem: Problem, order: Ints, planner: str, *, anywhere: bool = False) -> Placement:
+    """Fill one device after another, fastest first, with the ops in this order.
+
+    With `anywhere`, a unit that no later device has room for goes to the roomiest of all.
+    """
+    account = MemoryAccount(problem, planner)
+    devices = fastest_first(problem)
+    current = 0
+    for op in order:
+        unit = int(problem.op_unit[op])
+        if account.unit_device[unit] >= 0:
+            continue
+        while (
+            current + 1 < len(devices)
+            and account.allowed[unit, devices[current]]
+            and not account.fits(unit, int(devices[current]))
+        ):
+            current += 1
+        roomiest = np.argsort(-account.free, kind="stable") if anywhere else devices[:0]
+        account.place_first(unit, np.concatenate([devices[current:], roomiest]))
+    return account.placement()
 
 
 def fastest_first(problem: Problem) -> Ints:

@@ -23,14 +23,12 @@ from placewright.formulations.latency.incumbent import Incumbent, longest, timed
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cp_sat import placement_of
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.solvers.mathopt import OutOfTimeError
 from placewright.solvers.running import Answer as Solution
 
 PROVED = 1e-5
 """Relative difference of value and bound at which a module needs no more time."""
-
-SLACK = 1e-9  # relative; a horizon is a little above the cutoff, so that rounding excludes nothing
 
 
 @dataclass(frozen=True)
@@ -136,19 +134,12 @@ class Job:
 # -- one problem -----------------------------------------------------------------------------------
 
 
-def solve_exactly(problem: Problem, seconds: float, method: Method) -> Answer:
-    """The optimum, or what is found and proved of it within so many seconds.
-
-    Without a placement where none was found; the bound is never above the optimum.
-    """
-    return Case(problem, method, NOTHING).solve(Budget(seconds), math.inf, None)
-
-
 class Case:
-    """A problem and what is known of it; `stop` from another thread ends its search."""
+    """A job and what is known of its problem; `stop` from another thread ends its search."""
 
-    def __init__(self, problem: Problem, method: Method, known: Answer) -> None:
-        self.problem, self.method, self.known = problem, method, known
+    def __init__(self, job: Job, method: Method, known: Answer) -> None:
+        self.job, self.problem = job, job.sub.problem
+        self.method, self.known = method, known
         self.model: Model | None = None
         self.stopped = False
 
@@ -157,23 +148,26 @@ class Case:
         if self.model is not None:
             self.model.stop()
 
-    def solve(
-        self, limit: Budget, cutoff: float, until: int | None, first: int = 0, low: float = 0.0
-    ) -> Answer:
+    def solve(self, limit: Budget) -> Answer:
+        """What is known after the job's turns, or when time is up.
+
+        Without a placement where none was found; the bound is never above the optimum.
+        """
+        job = self.job
         if self.known is NOTHING:
             self._begin(limit)
-        if low > self.known.lower_bound:
-            self.known = replace(self.known, lower_bound=min(low, self.known.value))
-        if self.known.turns < first:
-            self.known = replace(self.known, turns=first)
+        if job.low > self.known.lower_bound:
+            self.known = replace(self.known, lower_bound=min(job.low, self.known.value))
+        if self.known.turns < job.first:
+            self.known = replace(self.known, turns=job.first)
         while not (
             self.stopped
             or limit.left <= 0
-            or self.known.is_done(cutoff)
+            or self.known.is_done(job.cutoff)
             or self.known.is_exhausted(self.method)
-            or (until is not None and self.known.turns >= until)
+            or (job.until is not None and self.known.turns >= job.until)
         ):
-            self._turn(limit, cutoff)
+            self._turn(limit)
         return self.known
 
     def _begin(self, limit: Budget) -> None:
@@ -188,27 +182,29 @@ class Case:
         if best is not None:
             self._found(best)
 
-    def _turn(self, limit: Budget, cutoff: float) -> None:
+    def _turn(self, limit: Budget) -> None:
         started = time.monotonic()
         known = self.known
         if self.method.solver == "cp-sat":
-            units = self._by_constraints(limit, cutoff)
+            units = self._by_constraints(limit)
         else:
             units = self._by_program(limit)
         self.known = replace(
             self.known,
-            turns=known.turns if self.known.is_done(cutoff) else known.turns + 1,
+            turns=known.turns if self.known.is_done(self.job.cutoff) else known.turns + 1,
             seconds=known.seconds + time.monotonic() - started,
             units=known.units + units,
         )
 
-    def _by_constraints(self, limit: Budget, cutoff: float) -> float:
+    def _by_constraints(self, limit: Budget) -> float:
         """CP-SAT's own time that it took."""
         known, turn = self.known, turn_of(self.known.turns)
         units = turn.units
         if self.method.nodes is not None:
             units = min(units, self.method.nodes / 1000 - known.units)
-        horizon = min(cutoff * (1 + SLACK), known.value, longest(self.problem) * (1 + SLACK))
+        # A little above the cutoff, so that rounding excludes nothing.
+        most = min(self.job.cutoff, longest(self.problem)) * (1 + LONG_ROUNDING)
+        horizon = min(most, known.value)
         frame = replace(whole(self.problem), floor=known.lower_bound)
         model = self.model = Model(frame, horizon, is_linear=turn.is_linear)
         if known.placement is not None:
@@ -271,7 +267,7 @@ def shortest(problem: Problem, incumbent: Incumbent | None, found: Placement) ->
 def overfull(problem: Problem, placement: Placement) -> bool:
     """Whether some device has too much."""
     used = np.bincount(placement.device, problem.op_memory, problem.device_count)
-    return bool((used > problem.device_memory * (1 + SLACK)).any())
+    return bool((used > problem.device_memory * (1 + LONG_ROUNDING)).any())
 
 
 # -- many ------------------------------------------------------------------------------------------

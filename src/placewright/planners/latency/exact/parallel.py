@@ -49,52 +49,23 @@ class Solvers:
                 )  # fmt: skip
             asked[key] = job
         cases = {
-            key: Case(job.sub.problem, self.method, self.known.get(key, NOTHING))
-            for key, job in asked.items()
+            key: Case(job, self.method, self.known.get(key, NOTHING)) for key, job in asked.items()
         }
         try:
-            self._run(cases, asked, limit)
+            self._run(list(cases.values()), limit)
         finally:  # after Ctrl-C too
             for key, case in cases.items():
                 self.known[key] = case.known
         return [self.known[key] for key in keys]
 
-    def _run(
-        self,
-        cases: dict[tuple[bytes, ...], Case],
-        asked: dict[tuple[bytes, ...], Job],
-        limit: Budget,
-    ) -> None:
-        def solve(key: tuple[bytes, ...]) -> None:
-            job = asked[key]
-            cases[key].solve(limit, job.cutoff, job.until, job.first, job.low)
-
+    def _run(self, cases: list[Case], limit: Budget) -> None:
         if self.pool is not None and len(cases) > 1:
-            self._run_on_ray(self.pool, cases, asked, limit)
+            for number, answer in self.pool.run(cases, limit):
+                cases[number].known = answer
             return
 
         def stop() -> None:
-            for case in cases.values():
+            for case in cases:
                 case.stop()
 
-        run_together([partial(solve, key) for key in cases], self.workers, stop)
-
-    def _run_on_ray(
-        self,
-        pool: RayPool,
-        cases: dict[tuple[bytes, ...], Case],
-        asked: dict[tuple[bytes, ...], Job],
-        limit: Budget,
-    ) -> None:
-        from placewright.planners.latency.exact.ray_pool import Call
-
-        waiting = list(cases.values())
-        calls = [
-            Call(
-                case.problem, self.method, None if case.known is NOTHING else case.known,
-                job.cutoff, job.until, job.first, job.low,
-            )
-            for case, job in zip(waiting, asked.values(), strict=True)
-        ]  # fmt: skip
-        for number, answer in pool.run(calls, limit):
-            waiting[number].known = answer
+        run_together([partial(case.solve, limit) for case in cases], self.workers, stop)

@@ -6,37 +6,17 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from multiprocessing.connection import Connection
 
 from placewright.budget import Budget
-from placewright.planners.latency.exact.cases import NOTHING, Answer, Case, Method
-from placewright.problem import Problem
+from placewright.planners.latency.exact.cases import NOTHING, Answer, Case, Job, Method
 from placewright.system.ray_connection import connected, import_ray
 from placewright.system.ray_worker import RayWorker, wait_for_answers
 
 TRIES = 2  # with a problem whose worker is lost
 GRACE = 0.5  # seconds for solvers that should have ended by themselves
 LONGEST_WAIT = 60.0  # seconds; Ray knows no wait without an end
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A problem, what is known of it (None: nothing), and what is asked, as of `cases.Job`."""
-
-    problem: Problem
-    method: Method
-    known: Answer | None
-    cutoff: float
-    until: int | None
-    first: int
-    low: float = 0.0
-
-    @property
-    def unanswered(self) -> Answer:
-        """What is known after a turn that came to nothing."""
-        known = self.known or NOTHING
-        return replace(known, turns=max(known.turns, self.first) + 1)
 
 
 @contextmanager
@@ -62,29 +42,29 @@ class RayPool:
         self.workers = workers
         self._ray = import_ray()
         self._started: list[RayWorker] = []
-        self._busy: dict[RayWorker, tuple[int, int]] = {}  # → number of the call, which try
+        self._busy: dict[RayWorker, tuple[int, int]] = {}  # → number of the case, which try
 
-    def run(self, calls: Sequence[Call], limit: Budget) -> Iterator[tuple[int, Answer]]:
-        """The numbers of calls and what is known after them, as they come, until time is up.
+    def run(self, cases: Sequence[Case], limit: Budget) -> Iterator[tuple[int, Answer]]:
+        """The numbers of cases and what is known after them, as they come, until time is up.
 
         No worker is at work when it ends, in whatever way.
         """
-        while len(self._started) < min(self.workers, len(calls)):
+        while len(self._started) < min(self.workers, len(cases)):
             self._start()
-        waiting = deque((number, 1) for number in range(len(calls)))
+        waiting = deque((number, 1) for number in range(len(cases)))
         try:
             while (waiting or self._busy) and self._started and limit.left > -GRACE:
                 for worker in self._idle():
                     if waiting:
                         self._busy[worker] = number, _ = waiting.popleft()
-                        worker.give((calls[number], max(limit.left, 0.0)))
+                        worker.give((_sent(cases[number]), max(limit.left, 0.0)))
                 for number, attempt, answer in self._hear(limit.left + GRACE):
                     if answer is not None:
                         yield number, answer
                     elif attempt < TRIES:
                         waiting.append((number, attempt + 1))
                     else:
-                        yield number, _given_up(calls[number])
+                        yield number, _given_up(cases[number])
         finally:
             self.kill()
 
@@ -103,13 +83,13 @@ class RayPool:
         self._busy.clear()
 
     def _start(self) -> None:
-        self._started.append(RayWorker(self._ray, solve_calls))
+        self._started.append(RayWorker(self._ray, solve_cases))
 
     def _idle(self) -> list[RayWorker]:
         return [each for each in self._started if each.has_begun and each not in self._busy]
 
     def _hear(self, seconds: float) -> Iterator[tuple[int, int, Answer | None]]:
-        """What workers say to which call at which try; None of one that is lost."""
+        """What workers say to which case at which try; None of one that is lost."""
         asked = {answer: worker for worker in self._started for answer in worker.asked}
         for ref in wait_for_answers(self._ray, list(asked), min(seconds, LONGEST_WAIT)):
             worker = asked[ref]
@@ -132,20 +112,24 @@ class RayPool:
             )
 
 
-def solve_calls(connection: Connection) -> None:
+def solve_cases(connection: Connection) -> None:
     """In a worker: solve one problem after another."""
     while True:
-        call, seconds = connection.recv()
-        case = Case(call.problem, call.method, call.known or NOTHING)
-        answer = case.solve(Budget(seconds), call.cutoff, call.until, call.first, call.low)
-        connection.send(answer)
+        (job, method, known), seconds = connection.recv()
+        connection.send(Case(job, method, known or NOTHING).solve(Budget(seconds)))
 
 
-def _given_up(call: Call) -> Answer:
+def _sent(case: Case) -> tuple[Job, Method, Answer | None]:
+    """What a worker is told of a case; None if nothing is known."""
+    return case.job, case.method, None if case.known is NOTHING else case.known
+
+
+def _given_up(case: Case) -> Answer:
+    """What is known after a turn that came to nothing."""
     warnings.warn(
-        f"a module of {call.problem.op_count} ops was left unsolved: {TRIES} Ray workers were "
+        f"a module of {case.problem.op_count} ops was left unsolved: {TRIES} Ray workers were "
         "lost with it (out of memory?)",
         RuntimeWarning,
         stacklevel=3,
     )
-    return call.unanswered
+    return replace(case.known, turns=max(case.known.turns, case.job.first) + 1)

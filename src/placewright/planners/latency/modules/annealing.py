@@ -22,14 +22,13 @@ from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Arc, Turn, cheapest
 from placewright.planners.latency.modules.chain import Chain, chains_of
 from placewright.planners.latency.modules.knapsack import fitted, prices_of
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
 DEFAULT_TURNS = 60
 MOST_OF_ALL = 0.6  # of all the time, for one turn of what takes the whole makespan
 LEAST_SECONDS = 0.1
 TURNS_BETWEEN_FITTINGS = 10
 FITTING_SECONDS, FITTING_SHARE = 2.0, 0.15  # the most at once, and of the time until then
-GAIN = 1e-9
 TINY = 1e-300
 
 
@@ -230,7 +229,7 @@ class _Search:
         """Take plans that fit, for what follows, and the whole if it is shorter than the best."""
         self.chosen = [arc for arc, _ in found]
         length = sum(plan.value for _, plan in found)
-        if self.best is not None and length >= self.best.value * (1 - GAIN):
+        if self.best is not None and length >= self.best.value * (1 - LONG_ROUNDING):
             return
         whole = timed(self.problem, chain.joined([plan.placement for _, plan in found]))
         if self.best is None or whole.value < self.best.value:

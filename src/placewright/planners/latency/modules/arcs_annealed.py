@@ -28,7 +28,7 @@ from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.multilevel import Multilevel
 from placewright.planners.latency.search.strings import Annealing
 from placewright.planners.latency.search.walk import breadth_first_sequence
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 
 MOST_PLANS = 4  # that an arc keeps: the shortest, and others that take other memory
 FIRST_STARTS = 3  # turns, before those that go on from the best
@@ -45,7 +45,6 @@ LEAST_PER_OP = 0.0015  # of one that has time for it op by op as well
 FUSED_SHARE = 0.6  # of the time, where what is fused comes first
 COOL = 3.0  # instead of `WARMTH`, after a start that is good as it is
 TINY_OPS = 16
-PROVED = 1e-9
 EVALUATIONS_PER_OP = 500  # of a tiny module, or in a run counted in turns
 
 GAIN_ELSEWHERE = 0.03  # of the best between other devices, that one not tried may be shorter
@@ -113,7 +112,7 @@ class Arc:
         """Whether nothing better can be found, or nothing at all was."""
         if self.turns and not self.plans:
             return True
-        return self.value <= self.low * (1 + PROVED) or self._is_forced
+        return self.value <= self.low * (1 + LONG_ROUNDING) or self._is_forced
 
     @cached_property
     def _is_forced(self) -> bool:

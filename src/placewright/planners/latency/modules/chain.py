@@ -20,11 +20,11 @@ from typing import Generic, Protocol, TypeVar
 import numpy as np
 
 from placewright.analysis.modules import Modules, split_modules
-from placewright.analysis.parts import ROUNDING, Part, parts_of, spans_of
+from placewright.analysis.parts import Part, parts_of, spans_of
 from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 MOST_CHAINS = 16
 

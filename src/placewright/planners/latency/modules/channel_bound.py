@@ -35,7 +35,7 @@ inputs let q begin first, at σ. All of dep(Q) ∪ Q begins at σ or later; all 
 and its transfers to q have arrived, by σ. The better of both results counts.
 
 *Each OPT may be replaced by a lower bound of it*: the solver's own proof, or one of
-`bounds.latency.paths`. For the exact value of a small one see `cases.solve_exactly`.
+`bounds.latency.paths`. For the exact value of a small one see `cases.Case`.
 
 *Why parts bound the whole.* Restrict a schedule of the problem to a set S of ops and the transfers
 between them. Precedence, and that ops of a device and transfers of a channel do not overlap,
@@ -67,7 +67,7 @@ from placewright.graph import Ints
 from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planners.latency.exact.cases import QUICK_TURNS, Job
 from placewright.planners.latency.exact.parallel import Solvers
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 
 MOST_OPS = 20_000  # sets of descendants take the square of it in bits
 MOST_ENDS = 4  # whose subsets are all tried; of more, each alone and all together
@@ -75,7 +75,6 @@ REACH = 2  # boundaries ahead
 LARGEST_BLOCK = 24  # ops between two boundaries that are not neighbours
 FORWARDS_SHARE = 0.7  # of the time; blocks of the one way are known in the other where they agree
 SOLVING_SHARE = 0.6
-ROUNDING = 1e-12
 START = -1
 
 

@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
+from placewright.budget import Budget
 from placewright.formulations.latency.incumbent import Incumbent
 from placewright.graph import Floats
 from placewright.planners.latency.modules.arcs_annealed import AnnealedArcs, Arc, cheapest
 from placewright.planners.latency.modules.chain import Chain
-from placewright.solvers.cp_sat import cp_solver
+from placewright.solvers.cp_sat import cp_solver, solve_model
 
 STEPS = 40
 UNITS = 1_000_000  # of CP-SAT's numbers, for the largest value and the capacity
@@ -77,14 +78,16 @@ def fitted(
     everything = [each for row in chosen for each in row]
     for device, most in enumerate(np.maximum(capacity, 1.0).tolist()):
         memory = [
-            math.ceil(float(arc.memory(plan)[device]) / most * UNITS) * x
+            min(math.ceil(float(arc.memory(plan)[device]) / most * UNITS), UNITS + 1) * x
             for x, arc, plan in everything
         ]
         model.add(sum(memory) <= UNITS)
     longest = max((arc.value for _, arc, _ in everything), default=0.0)
     scale = UNITS / longest if longest > 0 else 1.0
     model.minimize(sum(round(plan.value * scale) * x for x, _, plan in everything))
-    solver = cp_solver(workers=1, seconds=seconds, effort=DETERMINISTIC_SECONDS)
-    if solver.solve(model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        return None
-    return [next((arc, plan) for x, arc, plan in row if solver.value(x)) for row in chosen]
+
+    def read(solver: Any) -> list[tuple[Arc, Incumbent]]:
+        return [next((arc, plan) for x, arc, plan in row if solver.value(x)) for row in chosen]
+
+    solver = cp_solver(workers=1, effort=DETERMINISTIC_SECONDS)
+    return solve_model(solver, model, Budget(seconds), read).values

@@ -22,6 +22,7 @@ from placewright.graph import Flags, Ints
 from placewright.plan import Placement
 from placewright.planners.latency.search.neighbourhood import Neighbourhood
 from placewright.planners.latency.search.state import State
+from placewright.problem import ROUNDING
 from placewright.solvers.running import Answer, run_together
 
 NEIGHBOURHOOD_UNITS = 0.03  # at first, of CP-SAT's deterministic time: a tenth of a second
@@ -283,7 +284,7 @@ def _overlap(one: Neighbourhood, two: Neighbourhood) -> bool:
 def _fits(state: State) -> bool:
     problem = state.problem
     used = np.bincount(state.device, problem.op_memory, problem.device_count)
-    return bool((used <= problem.device_memory * (1 + 1e-12)).all())
+    return bool((used <= problem.device_memory * (1 + ROUNDING)).all())
 
 
 def _joined(

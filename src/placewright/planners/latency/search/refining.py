@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.budget import Budget, Pace, Progress, Reporter
-from placewright.graph import Ints
+from placewright.graph import Ints, lent
 from placewright.kernels.common.arrays import Arrays, arrays_with_memory
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import refining as kernel
@@ -104,7 +104,7 @@ class Refinement:
             placement = schedule_placement(self.problem, placement.device)
         assert placement.sequence is not None
         unit_device = self.problem.unit_device(placement.device)
-        begin(self.arrays, self.space, self.timeline, unit_device, placement.sequence.copy())
+        begin(self.arrays, self.space, self.timeline, unit_device, lent(placement.sequence))
         self.sort()
 
     def anneal(
@@ -146,8 +146,8 @@ class Refinement:
 
 def structure_of(problem: Problem) -> Structure:
     """Dominators and post-dominators, and what changes of order there are."""
-    order = problem.topological_order.copy()  # writable like its reverse: one kernel for both
-    offsets, edges = (each.copy() for each in problem.op_inputs)
+    order = lent(problem.topological_order)
+    offsets, edges = (lent(each) for each in problem.op_inputs)
     everything = np.ones(problem.op_count, dtype=bool)
     forwards = dominator_tree(order, offsets, problem.edge_producer[edges], everything)
     backwards = dominator_tree(order[::-1].copy(), *_consumers(problem), everything)

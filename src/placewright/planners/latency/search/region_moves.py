@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.orders import m_topo, mean_edge_time, mean_op_time
+from placewright.analysis.orders import by_mean_rank, m_topo
 from placewright.budget import Budget, Pace, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
@@ -32,7 +32,6 @@ from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.search.walk import Walk, breadth_first_sequence
 from placewright.problem import Problem
-from placewright.simulate.latency import rank_order
 
 MOST_WORK = 400_000_000  # items timed from one start: 4 to 8 seconds
 ROUND_SHARE = 0.3  # of that, at most, for trying all moves once
@@ -132,7 +131,7 @@ class Descent:
         self.regions = regions_of(problem)
         orders = (
             m_topo(problem),
-            rank_order(problem, mean_op_time(problem), mean_edge_time(problem)),
+            by_mean_rank(problem),
         )
         self.sequences = np.stack([breadth_first_sequence(problem, order) for order in orders])
         self.all_moves: Moves | None = None

@@ -8,11 +8,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, lent
 from placewright.kernels.common.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate.latency import schedule_placement, sequence_of, time_items
 
 
@@ -51,7 +51,7 @@ class State:
 
     def _fits(self) -> bool:
         value = value_within_memory(
-            arrays_with_memory(self.problem), self.device.copy(), self.sequence
+            arrays_with_memory(self.problem), lent(self.device), self.sequence
         )
         return bool(value < OVERFULL)
 
@@ -105,7 +105,7 @@ class State:
     @cached_property
     def is_critical(self) -> Flags:
         """`[op]` whether it is on a longest path."""
-        flags: Flags = self.op_start + self.tails[0] >= self.value * (1 - 1e-9)
+        flags: Flags = self.op_start + self.tails[0] >= self.value * (1 - LONG_ROUNDING)
         return flags
 
     @cached_property
