@@ -3,7 +3,7 @@
 For two ops u before v let the *region* (u, v) be the ops that are after u and before v on some
 path. All of them, and the transfers to, between and from them, lie between the end of u and the
 start of v in time. So the region takes no less, with u on a and v on b, than the best schedule of
-it alone for these two devices, and that is bounded by `kernels.latency.dual_ascent.window_bound`.
+it alone for these two devices, and that is bounded by `kernels.latency.dual_ascent.region_bound`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from placewright.kernels.latency.bound_paths import (
     measure_regions,
     remainders,
 )
-from placewright.kernels.latency.dual_ascent import Part, window_bound
+from placewright.kernels.latency.dual_ascent import Part, region_bound
 
 STEPS = 60  # to bound a region for a pair of devices, fewer if it is large
 FEWEST_STEPS = 8
@@ -174,7 +174,7 @@ class Regions:
         for a, b in product(*ends):
             at = (slice(None) if a < 0 else a, slice(None) if b < 0 else b)
             if (np.isnan(table[at]) & is_open[at]).any() and budget.left > 0:
-                value, _ = window_bound(part, self.network.routes, a, b, steps, ENOUGH)
+                value, _ = region_bound(part, self.network.routes, a, b, steps, ENOUGH)
                 table[_pairs_like(self._keys[region][1], a, b)] = value
         return np.nan_to_num(table)
 
