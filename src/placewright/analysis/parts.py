@@ -142,8 +142,8 @@ def _open(problem: Problem, cut_op: int) -> Flags:
     if cut_op < 0:
         return np.ones(1, dtype=np.bool_)
     unit = problem.op_unit[cut_op]
-    room = problem.unit_memory[unit] <= problem.device_memory
-    open_to: Flags = np.isfinite(problem.unit_time[unit]) & room
+    fits = problem.unit_memory[unit] <= problem.device_memory
+    open_to: Flags = np.isfinite(problem.unit_time[unit]) & fits
     return open_to
 
 

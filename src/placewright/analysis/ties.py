@@ -97,7 +97,7 @@ def largest_tie(problem: Problem) -> Tie | None:
     return min(largest, key=lambda tie: float(tie.seconds.min()))
 
 
-def check_room(problem: Problem) -> None:
+def check_fits(problem: Problem) -> None:
     """InfeasibleError where ops that contiguous stages keep on one device fit on none."""
     if not problem.options.contiguous:
         return

@@ -309,8 +309,8 @@ def _tick(cluster: Cluster, size: int) -> Decimal:
     longest = max((link.latency for link in cluster.links), default=0.0)
     if longest == 0.0:
         return Decimal(1)
-    room = UNREACHED // (2 * size * size)
-    exponent = (_decimal(longest) / room).adjusted() + 1
+    largest = UNREACHED // (2 * size * size)
+    exponent = (_decimal(longest) / largest).adjusted() + 1
     return Decimal(1).scaleb(exponent)
 
 

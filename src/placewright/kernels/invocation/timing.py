@@ -120,7 +120,7 @@ def slot_count(problem: Problem) -> int:
 
 
 def work_for(problem: Problem) -> Work:
-    """Room for `evaluate`."""
+    """Arrays that `evaluate` borrows."""
     ops, slots = problem.op_count, slot_count(problem)
     return Work(
         np.empty(ops, dtype=np.int64),

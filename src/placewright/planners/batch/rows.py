@@ -52,8 +52,8 @@ class Draft:
         beside = (copies == 1) | ((copies - 1) * memory + self.waiting <= self.free.sum())
         return np.flatnonzero(here & beside)
 
-    def place_roomiest(self, unit: int) -> bool:
-        """On the fewest devices, those with most room; False if there is none."""
+    def place_emptiest(self, unit: int) -> bool:
+        """On the fewest devices, those with most memory left; False if there is none."""
         fitting = self.fitting(unit)
         if not len(fitting):
             return False
@@ -75,7 +75,7 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
     first: list[int] = []
     while True:
         draft = Draft(problem, splits)
-        failed = next((unit for unit in first if not draft.place_roomiest(unit)), -1)
+        failed = next((unit for unit in first if not draft.place_emptiest(unit)), -1)
         if failed < 0:
             failed = attempt(draft)
             if failed < 0:

@@ -167,8 +167,8 @@ def scattered(problem: Problem, planner: str) -> Whole:
     """
     account = MemoryAccount(problem, planner)
     for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
-        roomiest = np.argsort(-account.free, kind="stable").astype(np.int32)
-        account.place_first(unit, roomiest)
+        emptiest = np.argsort(-account.free, kind="stable").astype(np.int32)
+        account.place_first(unit, emptiest)
     device = account.unit_device[problem.op_unit]
     slots, _, _ = subgraph_slots(problem, device)
     return slot_of(problem, device) if slots is None else slots

@@ -88,8 +88,8 @@ class Board:
     def fits(self) -> NDArray[np.bool_]:
         """`[piece, class]` whether a device of the class can hold the piece."""
         pieces = self.pieces
-        room = self.problem.device_memory[[devices[0] for devices in pieces.class_devices]]
-        return np.asarray(pieces.piece_allowed & (pieces.piece_memory[:, None] <= room[None]))
+        capacity = self.problem.device_memory[[devices[0] for devices in pieces.class_devices]]
+        return np.asarray(pieces.piece_allowed & (pieces.piece_memory[:, None] <= capacity[None]))
 
     def misfit(self) -> str | None:
         """Why some piece can be nowhere, or None."""

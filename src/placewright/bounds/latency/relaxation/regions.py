@@ -37,7 +37,7 @@ LARGE = 32  # ops of a region that is first bounded for ends anywhere
 MORE_BY_ENDS = 1.1  # that it is guessed to take, with the ends where they are
 TINY = 1e-300
 MORE_WORTH = 1.02  # that another region is, of those made of others, than the most yet
-NO_ROOM = 2.0  # how much longer a region is guessed to take that fits no single device
+OVERFULL = 2.0  # how much longer a region is guessed to take that fits no single device
 GUESSED, BOUNDED = range(2)
 
 
@@ -87,10 +87,10 @@ class Regions:
         first, last, made = candidates(network)
         count, seconds = measure_regions(
             first, last, net.out_offsets, net.head, net.time, network.closed, network.share,
-            NO_ROOM,
+            OVERFULL,
         )  # fmt: skip
-        room = max(MOST_ENTRIES // network.device_count**2, 1)
-        largest = np.argsort(-seconds, kind="stable")[:room]
+        most = max(MOST_ENTRIES // network.device_count**2, 1)
+        largest = np.argsort(-seconds, kind="stable")[:most]
         kept = np.sort(largest[count[largest] >= 2])
         first, last, made = first[kept], last[kept], made[kept]
         count, seconds = count[kept], seconds[kept]

@@ -220,8 +220,8 @@ def _in_order(problem: Problem, line: Ints, planner: str) -> Placement:
             and not account.fits(unit, int(devices[current]))
         ):
             current += 1
-        roomiest = np.argsort(-account.free, kind="stable")
-        account.place_first(unit, np.concatenate([devices[current:], roomiest]))
+        emptiest = np.argsort(-account.free, kind="stable")
+        account.place_first(unit, np.concatenate([devices[current:], emptiest]))
     return account.placement()
 
 

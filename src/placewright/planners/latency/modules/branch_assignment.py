@@ -282,9 +282,9 @@ class _Sharing:
             self.branch.unit_device[others], p.unit_memory[others], minlength=p.device_count
         )
         memory = p.unit_memory[twins.unit[0]]
-        for d, room in enumerate((p.device_memory - taken).tolist()):
-            if memory.sum() * self.count > room:
-                share = (memory / max(room, 1.0) * HORIZON).tolist()
+        for d, left in enumerate((p.device_memory - taken).tolist()):
+            if memory.sum() * self.count > left:
+                share = (memory / max(left, 1.0) * HORIZON).tolist()
                 self.program.row(zip(n[:, d].tolist(), share, strict=True), upper=HORIZON)
 
 
