@@ -1,4 +1,4 @@
-"""A schedule as the windows see it: its order, its longest paths, what lies beside what."""
+"""A schedule as neighbourhoods see it: its order, its longest paths, what lies beside what."""
 
 from __future__ import annotations
 
