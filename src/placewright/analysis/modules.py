@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from placewright.analysis.capacity import Capacity
 from placewright.errors import OptionError
-from placewright.graph import Flags, Ints, frozen
+from placewright.graph import Flags, Ints, Wide, frozen
 from placewright.problem import Problem
 
 MOST_CHANNELS = 4
@@ -153,7 +153,7 @@ class Modules:
         return self.op_module[self.problem.consumers]
 
 
-_Csr = tuple[NDArray[np.int64], Ints]
+_Csr = tuple[Wide, Ints]
 
 
 def _csr(row: NDArray[Any], value: NDArray[Any], count: int) -> _Csr:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.graph import Floats
+from placewright.graph import Floats, Whole
 from placewright.kernels.invocation.hulls import FREE, INSIDE, OUTSIDE
-from placewright.kernels.invocation.timing import READS, WRITES, Whole
+from placewright.kernels.invocation.timing import READS, WRITES
 from placewright.problem import Problem
 
 RESOLUTION = 2**40  # whole units that all work and transfers together come to

@@ -51,9 +51,9 @@ from placewright.bounds.invocation.cut import (
     capacity_of,
     next_price,
 )
-from placewright.graph import Floats
+from placewright.graph import Floats, Whole
 from placewright.kernels.invocation.hulls import enclose
-from placewright.kernels.invocation.timing import Whole, equal_accelerators, network_of
+from placewright.kernels.invocation.timing import equal_accelerators, network_of
 from placewright.problem import Problem
 
 if TYPE_CHECKING:

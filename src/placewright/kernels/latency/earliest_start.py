@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Floats, Ints
-from placewright.kernels.common.arrays import Arrays, Wide, transfer_time
+from placewright.graph import Floats, Ints, Wide
+from placewright.kernels.common.arrays import Arrays, transfer_time
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.units import Units
 

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Flags, Ints
-from placewright.kernels.common.arrays import Wide
+from placewright.graph import Flags, Ints, Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import fits, mutate, take_back
 from placewright.kernels.latency.timing import time_sequence

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.throughput.stage_loads import Whole
 
 NEVER = 1 << 20  # more devices than there are
 ROUNDING = 1e-9
@@ -44,8 +43,8 @@ class Ideals(NamedTuple):
     added: Floats
     below: Floats
     above: Floats
-    net_offsets: Whole
-    nets: Whole
+    net_offsets: Wide
+    nets: Wide
 
 
 @inlined
@@ -80,11 +79,11 @@ def passable(windows, below, above):
 class Cut(NamedTuple):
     """The nets that the ideal at hand cuts, and what they cost its two sides by condition."""
 
-    inside: Whole  # [net] its members in the ideal
+    inside: Wide  # [net] its members in the ideal
     home_inside: NDArray[np.bool_]
-    nets: Whole  # those cut, `size[0]` of them, in any order
-    place: Whole  # [net] in `nets`, or -1
-    size: Whole
+    nets: Wide  # those cut, `size[0]` of them, in any order
+    place: Wide  # [net] in `nets`, or -1
+    size: Wide
     below: Floats
     above: Floats
 

@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.errors import InfeasibleError
-from placewright.graph import Flags, Floats
+from placewright.graph import Flags, Floats, Whole
 from placewright.kernels.invocation.segments import Atoms
-from placewright.kernels.invocation.timing import Whole
 from placewright.problem import Problem
 
 MOST_LOOSE = 200  # units taken apart on CPUs

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.nets import LOADS
-from placewright.analysis.pieces import Pieces, Wide, directions, pieces_of
-from placewright.graph import Floats, Ints, frozen
+from placewright.analysis.pieces import Pieces, directions, pieces_of
+from placewright.graph import Floats, Ints, Wide, frozen
 from placewright.kernels.common.pieces import connected_pieces
 from placewright.kernels.throughput.arrays import PipelineArrays, nets_of_pieces
 from placewright.kernels.throughput.loads import Loads, loads_of, value

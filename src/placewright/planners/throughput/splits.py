@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, Wide
+from placewright.analysis.pieces import Pieces
 from placewright.budget import Budget
+from placewright.graph import Wide
 from placewright.kernels.common.pieces import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
 from placewright.kernels.throughput.line_dp import best_cuts
