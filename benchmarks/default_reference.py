@@ -2,7 +2,7 @@
 
 A reference is the best value and the best bound that any planner of a list came to:
 
-- of DiviML's networks: the program of the whole network, its modules, and windows of a plan;
+- of DiviML's networks: the program of the whole network, its modules, and neighbourhoods of a plan;
 - of the models of Moirai's Table IV: Moirai's program as `moirai.py` asks it (on the ops
   themselves, where it refuses those on fewer: coarsening ``exact``), and four fast planners.
 """

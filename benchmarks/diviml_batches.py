@@ -98,7 +98,7 @@ def _batch_row(problems: list[Problem], arguments: Namespace) -> Row:
 
 def batch_finding(rows: list[Row]) -> str:
     ahead = float(np.mean([row["ahead"] for row in rows]))
-    room = float(
+    slack = float(
         np.mean(
             [
                 row["upper_bound"] / max(row["per_second"][name] for name in BASELINES) - 1
@@ -109,7 +109,7 @@ def batch_finding(rows: list[Row]) -> str:
     heft = float(np.mean([row["per_second"][SPLIT] / row["per_second"]["heft"] for row in rows]))
     return (
         f"milp-split has {ahead:+.1%} throughput over the best baseline, and no plan can have more "
-        f"than {room:+.1%}; over heft it has {heft - 1:+.1%}"
+        f"than {slack:+.1%}; over heft it has {heft - 1:+.1%}"
     )
 
 

@@ -49,7 +49,7 @@ def main(files: list[str]) -> None:
 
 def measure(source: str, contention: str) -> list[str]:
     imported = load(source)
-    cluster = imported.cluster or roomy(load_cluster(CLUSTER))
+    cluster = imported.cluster or large_enough(load_cluster(CLUSTER))
     problem, _ = make_problem(imported, cluster, {"contention": contention})
     heft = create("heft")
     placement = heft.plan(problem, Budget(), 0, no_progress).placement
@@ -84,7 +84,7 @@ def best_of(times: int, run: Callable[[], object]) -> float:
     return found
 
 
-def roomy(cluster: Cluster) -> Cluster:
+def large_enough(cluster: Cluster) -> Cluster:
     """The same devices with memory for any model, so that memory decides nothing here."""
     from dataclasses import replace
 

@@ -254,12 +254,12 @@ def test_the_table_of_objectives_names_code_that_is_there(row):
         assert callable(referred(f"{row.report}:{words}"))
 
 
-def test_the_design_page_draws_every_room():
+def test_the_design_page_names_every_package():
     text = (DOCS / "design.md").read_text("utf-8")
     folders = [each.parent.relative_to(SOURCE).as_posix() for each in SOURCE.rglob("__init__.py")]
     files = [each.name for each in SOURCE.glob("*.py") if not each.name.startswith("__")]
-    rooms = [*files, *(f"{each}/" for each in folders if each != ".")]
-    assert [each for each in rooms if f"`{each}`" not in text] == []
+    names = [*files, *(f"{each}/" for each in folders if each != ".")]
+    assert [each for each in names if f"`{each}`" not in text] == []
 
 
 def test_nothing_imports_the_command_line():

@@ -38,6 +38,9 @@ DTYPES = tuple(ITEM_BYTES)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
+Wide = NDArray[np.int64]
+Whole = NDArray[np.signedinteger[Any]]
+"""Of either width."""
 Flags = NDArray[np.bool_]
 Scalar = TypeVar("Scalar", bound=np.generic)
 
@@ -123,7 +126,7 @@ class Graph(Stored):
     tensor_names: tuple[str, ...]
     tensor_producer: Ints
     tensor_bytes: Floats
-    consumer_offsets: NDArray[np.int64]
+    consumer_offsets: Wide
     consumers: Ints
     times: Mapping[str, Floats] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 The options of a problem and the format of a plan are read off it too, so it stands below them all
 and names code as ``module:name`` inside `placewright`, which is imported when it is first asked
 for. A new objective has a row here, its options in `options`, its outcome in `outcome`, and a file
-of its own in each room that the row names.
+of its own in each package that the row names.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ THROUGHPUT = ObjectiveEntry(
     planners="planners.table.throughput:THROUGHPUT",
     members="portfolio.members.throughput:THROUGHPUT",
     report="report.throughput",
-    check="analysis.ties:check_room",
+    check="analysis.ties:check_fits",
     placement_fields=("replicas",),
     is_rate=True,
 )

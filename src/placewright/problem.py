@@ -11,7 +11,6 @@ from functools import cached_property, wraps
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.errors import GraphError, ProvedInfeasibleError
 from placewright.graph import (
@@ -19,6 +18,7 @@ from placewright.graph import (
     Floats,
     Ints,
     ReadOnly,
+    Wide,
     check_samples,
     frozen,
     topological_order,
@@ -74,14 +74,14 @@ class Problem(ReadOnly):
     op_pinned: Ints
     tensor_producer: Ints
     tensor_bytes: Floats
-    consumer_offsets: NDArray[np.int64]
+    consumer_offsets: Wide
     consumers: Ints
     device_names: tuple[str, ...]
     device_kinds: tuple[str, ...]
     device_memory: Floats
     link_latency: Floats
     link_seconds_per_byte: Floats
-    channel_offsets: NDArray[np.int64]
+    channel_offsets: Wide
     channels: Ints
     channel_names: tuple[str, ...]
     options: Options = DEFAULT_OPTIONS
@@ -157,14 +157,14 @@ class Problem(ReadOnly):
         return frozen(self.tensor_producer[self.edge_tensor], np.int32)
 
     @cached_property
-    def op_inputs(self) -> tuple[NDArray[np.int64], Ints]:
+    def op_inputs(self) -> tuple[Wide, Ints]:
         """CSR `(offsets[op], edges)`: the edges each op reads."""
         edges = np.argsort(self.consumers, kind="stable")
         offsets = np.searchsorted(self.consumers[edges], np.arange(self.op_count + 1))
         return frozen(offsets, np.int64), frozen(edges, np.int32)
 
     @cached_property
-    def op_outputs(self) -> tuple[NDArray[np.int64], Ints]:
+    def op_outputs(self) -> tuple[Wide, Ints]:
         """CSR `(offsets[op], tensors)`: the tensors each op produces."""
         tensors = np.argsort(self.tensor_producer, kind="stable")
         offsets = np.searchsorted(self.tensor_producer[tensors], np.arange(self.op_count + 1))
@@ -177,7 +177,7 @@ class Problem(ReadOnly):
         )
 
     @cached_property
-    def topological_rank(self) -> NDArray[np.int64]:
+    def topological_rank(self) -> Wide:
         """`[op]` its place in the topological order."""
         rank = np.empty(self.op_count, dtype=np.int64)
         rank[self.topological_order] = np.arange(self.op_count)
@@ -234,7 +234,7 @@ class Problem(ReadOnly):
         return frozen(device, np.int32)
 
     @cached_property
-    def port_channels(self) -> tuple[NDArray[np.int64], Ints, tuple[str, ...]]:
+    def port_channels(self) -> tuple[Wide, Ints, tuple[str, ...]]:
         """The channels of contention ``port``: one out of and one into each device."""
         count = self.device_count
         source, target = np.divmod(np.arange(count * count), count)
@@ -245,7 +245,7 @@ class Problem(ReadOnly):
         return frozen(offsets, np.int64), frozen(pairs.ravel(), np.int32), names
 
     @property
-    def active_channels(self) -> tuple[NDArray[np.int64], Ints, tuple[str, ...]]:
+    def active_channels(self) -> tuple[Wide, Ints, tuple[str, ...]]:
         """`(offsets[pair], channels, names)` under the contention option (empty for ``none``)."""
         if self.options.contention == "port":
             return self.port_channels

@@ -303,7 +303,7 @@ class _Asking:
         from placewright.planners.base import Proposal
 
         try:
-            proposal = _with_room(asked, self.planner, budget, self.seed, self.on_progress)
+            proposal = _with_units_first(asked, self.planner, budget, self.seed, self.on_progress)
         except ProvedInfeasibleError as error:
             if is_all and self.contraction is None:
                 raise
@@ -443,7 +443,7 @@ def _expand(
     return min(timed, key=lambda pair: pair[1].value)
 
 
-def _with_room(
+def _with_units_first(
     problem: Problem, planner: Planner, budget: Budget, seed: int, on_progress: Progress
 ) -> Proposal:
     """Ask the planner; if it runs out of room for a unit, place that one first and ask again."""

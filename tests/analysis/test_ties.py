@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from placewright.analysis.ties import check_room, largest_tie
+from placewright.analysis.ties import check_fits, largest_tie
 from placewright.errors import InfeasibleError
 from placewright.planning import make_problem
 from placewright.solving import compare, solve
@@ -121,12 +121,12 @@ def test_no_contiguous_split_takes_less_than_a_tie(problem):
 @given(tied_problems())
 def test_what_is_said_to_have_no_contiguous_split_has_none(problem):
     try:
-        check_room(problem)
+        check_fits(problem)
     except InfeasibleError:
         assert best_split(problem)[0] == math.inf
 
 
-NO_ROOM = (
+FITS_NOWHERE = (
     r"there is no contiguous split: 'o0' and 'o3' are on one device .*keep 2 other ops there too, "
     r"4 B in all, and the largest that may hold them has 3 B; .*--no-contiguous"
 )
@@ -134,12 +134,12 @@ NO_ROOM = (
 
 @pytest.mark.parametrize("planner", ["auto", "single-device", "greedy", "ideal-dp", "pipedream"])
 def test_a_tie_that_fits_no_device_is_said_before_planning(planner):
-    with pytest.raises(InfeasibleError, match=NO_ROOM):
+    with pytest.raises(InfeasibleError, match=FITS_NOWHERE):
         solve(row([0, -1, -1, 0], 3.0), planner)
 
 
 def test_a_tie_that_fits_no_device_is_said_once_in_a_comparison():
-    with pytest.raises(InfeasibleError, match=NO_ROOM):
+    with pytest.raises(InfeasibleError, match=FITS_NOWHERE):
         compare(row([0, -1, -1, 0], 3.0))
     lines = compare(row([0, -1, -1, 0], 3.0, contiguous=False))
     assert any(line.plan for line in lines)
@@ -150,4 +150,4 @@ def test_a_tie_that_no_device_may_run_is_said_so():
     times = problem.op_time.copy()
     times[0, 0] = times[1, 1] = np.inf
     with pytest.raises(InfeasibleError, match="and no device may run them all; allow"):
-        check_room(replace(problem, op_time=times))
+        check_fits(replace(problem, op_time=times))

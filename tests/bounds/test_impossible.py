@@ -47,12 +47,12 @@ def no_batch(draw, problem):
 
 
 def little_memory(draw, problem):
-    rooms = st.lists(
+    capacities = st.lists(
         st.sampled_from([0.0, 0.3, 1.0]),
         min_size=problem.device_count,
         max_size=problem.device_count,
     )
-    return problem.with_device_memory(np.array(draw(rooms)))
+    return problem.with_device_memory(np.array(draw(capacities)))
 
 
 @pytest.mark.parametrize("objective", PROBLEMS)

@@ -119,7 +119,7 @@ def lines(draw):
     ]
     labels = st.sampled_from([-1, -1, 0, 1, 2])
     label = np.array(draw(st.lists(labels, min_size=n, max_size=n)), dtype=np.int32)
-    room = draw(st.lists(st.sampled_from([3.0, 6.0, np.inf]), min_size=d, max_size=d))
+    capacity = draw(st.lists(st.sampled_from([3.0, 6.0, np.inf]), min_size=d, max_size=d))
     pure_labels = draw(st.sets(st.integers(0, 2)))
     allowed = draw(st.lists(st.sampled_from([True, True, True, False]), min_size=n * d,
                             max_size=n * d))  # fmt: skip
@@ -127,7 +127,7 @@ def lines(draw):
         "inputs": inputs,
         "memory": np.array(draw(st.lists(BYTES, min_size=n, max_size=n))),
         "allowed": np.array(allowed).reshape(n, d),
-        "device_memory": frozen(room, np.float64),
+        "device_memory": frozen(capacity, np.float64),
         "limit": draw(st.sampled_from([2.0, 5.0, np.inf])),
         "label": label,
         "pure": np.isin(label, sorted(pure_labels)),

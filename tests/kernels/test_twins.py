@@ -72,7 +72,7 @@ TWINS = {
         "planners.latency.construct.test_celeritas", "tests.naive.celeritas.adjusting_schedule"
     ),
     "latency.bound_chain.cheapest_chain": Twin(RELAXATION, "tests.naive.relaxation.cheapest_chain"),
-    "latency.bound_chain.pair_energies": Twin(
+    "latency.bound_chain.pair_values": Twin(
         RELAXATION, "tests.naive.relaxation.cheapest_placement"
     ),
     "latency.bound_fan_out.case_bound": Twin(
@@ -99,7 +99,7 @@ TWINS = {
     "latency.dual_ascent.add_loads": Twin(RELAXATION, "tests.naive.relaxation.loads"),
     "latency.dual_ascent.pair_prices": Twin(RELAXATION, "tests.naive.relaxation.pair_prices"),
     "latency.dual_ascent.sweep": Twin(RELAXATION, "tests.naive.relaxation.cheapest_placement"),
-    "latency.dual_ascent.window_bound": Twin(RELAXATION, f"{LATENCY}.shortest_makespan"),
+    "latency.dual_ascent.region_bound": Twin(RELAXATION, f"{LATENCY}.shortest_makespan"),
     "latency.earliest_start._place": Twin(
         "kernels.latency.test_earliest_start",
         f"{LATENCY}.earliest_start_placement",
@@ -250,11 +250,11 @@ PARTS = {
     "batch.search.move": "batch.search.anneal",
     "batch.search.take_back": "batch.search.anneal",
     "batch.timing.send": "batch.timing.finish_time",
-    "common.gaps.room": "latency.insertion.insertion_schedule",
+    "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",
     "latency.moves.below": "latency.search.anneal",
     "latency.moves.geometric": "latency.search.anneal",
-    "latency.moves.has_room": "latency.search.anneal",
+    "latency.moves.fits": "latency.search.anneal",
     "latency.moves.span": "latency.multilevel_search.improve",
     "latency.moves.take_back": "latency.search.anneal",
     "latency.refining.draw": "latency.refining.refine",

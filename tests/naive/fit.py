@@ -82,7 +82,7 @@ def _batch_choices(problem) -> list[list[tuple[int, ...]]]:
 def _filled(problem, choices, every: bool = False) -> Iterator[list[tuple[int, ...]]]:
     """Per unit one of its choices, such that all that devices keep fits; all ways, or one."""
     need = [math.fsum(problem.op_memory[ops].tolist()) for ops in units_of(problem)]
-    room = problem.device_memory.tolist()
+    capacity = problem.device_memory.tolist()
     dead: set[object] = set()  # states from which nothing fits
 
     def rest(kept: tuple[tuple[float, ...], ...]) -> Iterator[list[tuple[int, ...]]]:
@@ -94,12 +94,12 @@ def _filled(problem, choices, every: bool = False) -> Iterator[list[tuple[int, .
         if state in dead:
             return
         for devices in choices[unit]:
-            takes = {d for d in devices if need[unit] and math.isfinite(room[d])}
+            takes = {d for d in devices if need[unit] and math.isfinite(capacity[d])}
             more = tuple(
                 tuple(sorted((*there, need[unit]))) if d in takes else there
                 for d, there in enumerate(kept)
             )
-            if all(math.fsum(more[d]) <= room[d] for d in takes):
+            if all(math.fsum(more[d]) <= capacity[d] for d in takes):
                 chosen.append(devices)
                 yield from rest(more)
                 chosen.pop()

@@ -47,14 +47,14 @@ def least_max_load(problem) -> float:
 
 
 def least_after_one_move(problem, unit_device) -> float:
-    """The least time per sample after one unit went to another device that has room for it."""
+    """The least time per sample after one unit went to another device that it fits."""
     values = [np.inf]
     for unit, device in product(range(problem.unit_count), range(problem.device_count)):
         there = unit_device.copy()
         there[unit] = device
         can_run = np.isfinite(problem.unit_time[unit, device])
-        has_room = problem.free_memory(there)[device] >= 1e-9  # whatever the order of sums
-        if device != unit_device[unit] and can_run and has_room:
+        fits = problem.free_memory(there)[device] >= 1e-9  # whatever the order of sums
+        if device != unit_device[unit] and can_run and fits:
             values.append(evaluate(problem, Placement(there[problem.op_unit])).value)
     return min(values)
 

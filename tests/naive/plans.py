@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Iterator
 
-TOLERANCE = 1.001e-9  # the judge's, with room for the last bit
+TOLERANCE = 1.001e-9  # the judge's, and the last bit
 OUTCOMES = {
     "latency": "schedule",
     "throughput": "loads",
@@ -109,7 +109,7 @@ class Given:
         self.t = len(self.producer)
         self.bytes = numbers(tensors["bytes"], self.t)
         self.consumers = full(tensors["consumers"], self.t)
-        self.room = [seconds(each) for each in full(devices["memory"], self.d)]
+        self.capacity = [seconds(each) for each in full(devices["memory"], self.d)]
         self.cpu = full(devices.get("cpu"), self.d, False)
         full(devices["kind"], self.d)
         self._routes(routes)
@@ -216,7 +216,7 @@ def memory_faults(given, devices_of, besides=None) -> Iterator[str]:
     for device in range(given.d):
         kept = sum(given.memory[op] for op, there in enumerate(devices_of) if device in there)
         kept += besides[device] if besides else 0.0
-        if kept > given.room[device] * (1 + TOLERANCE):
+        if kept > given.capacity[device] * (1 + TOLERANCE):
             yield f"device {device} keeps {kept}"
 
 

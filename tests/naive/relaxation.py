@@ -80,8 +80,8 @@ def between(edges, first, last):
     return {op for op in reachable(edges, first) if last in reachable(edges, op)}
 
 
-def seconds_alone(edges, time, closed, share, no_room, first, last):
-    """Seconds of what is between two ops on the best single device, `no_room` times if too large.
+def seconds_alone(edges, time, closed, share, overfull, first, last):
+    """Seconds of what is between two ops on the best single device, `overfull` times if too large.
 
     Where an op is closed to a device it takes what it takes where it is fastest.
     """
@@ -92,8 +92,8 @@ def seconds_alone(edges, time, closed, share, no_room, first, last):
         fastest = min((time[op][d] for d in devices if not closed[op][d]), default=math.inf)
         for d in devices:
             total[d] += fastest if closed[op][d] else time[op][d]
-    has_room = any(sum(share[op][d] for op in inside) <= 1.0 for d in devices)
-    return min(total.values()) * (1.0 if has_room else no_room)
+    fits = any(sum(share[op][d] for op in inside) <= 1.0 for d in devices)
+    return min(total.values()) * (1.0 if fits else overfull)
 
 
 def meeting_point(edges, n, op):

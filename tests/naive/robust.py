@@ -98,7 +98,7 @@ class Annealer(Searcher):
                 self.items = self.reordered()
             if self.at == at and self.items == items:
                 continue
-            if self.has_room():
+            if self.fits():
                 limit = self.value - temperature * math.log(1.0 - self.rng.random())
                 value = self.within(limit)
                 if value <= limit:

@@ -73,7 +73,7 @@ class Searcher:
         device = [self.at[unit] for unit in self.problem.op_unit]
         return max(naive.time_sequence(self.problem, device, self.sequence())[1].values())
 
-    def has_room(self):
+    def fits(self):
         used = [0.0] * self.problem.device_count
         for unit, device in enumerate(self.at):
             used[device] += float(self.problem.unit_memory[unit])
@@ -107,7 +107,7 @@ class Searcher:
             self.at = self.changed(self.reassignment())
             if self.at == before:
                 continue
-            if self.has_room():
+            if self.fits():
                 value = self.evaluate()
                 worse = value - self.value
                 if worse <= 0 or self.rng.random() < math.exp(-worse / temperature):
@@ -179,7 +179,7 @@ class Searcher:
                     others = [d for d in self.choices(unit) if d != self.at[unit]]
                     pairs.append((unit, others[self.below(len(others))]))
             self.at = self.changed(pairs)
-            if self.has_room():
+            if self.fits():
                 value = self.evaluate()
                 if value <= self.value:
                     self.keep(value)
@@ -196,9 +196,9 @@ class Searcher:
         complete = True
         for unit in order:
             memory = float(self.problem.unit_memory[unit])
-            roomy = [d for d in self.choices(unit) if memory <= free[d]]
-            if roomy:
-                self.at[unit] = roomy[self.below(len(roomy))]
+            fitting = [d for d in self.choices(unit) if memory <= free[d]]
+            if fitting:
+                self.at[unit] = fitting[self.below(len(fitting))]
             else:
                 complete = False
             free[self.at[unit]] -= memory
@@ -218,7 +218,7 @@ class Searcher:
                 )
                 before = self.at
                 self.at = self.changed([(unit, device)])
-                if self.at != before and self.has_room():
+                if self.at != before and self.fits():
                     value = self.evaluate()
                     if value < self.value:
                         better.append((value, k, self.at))

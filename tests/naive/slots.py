@@ -49,7 +49,7 @@ def value(forest, routes, first, last, copies, horizon, each, weight, memory):
     def can_start(op, d, k):
         begin = float(forest.early[op, d])
         for e in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
-            if forest.entry_hub[e] and d != first:
+            if forest.entry_fan_out[e] and d != first:
                 if copies.copy[d] == 0:
                     return False
                 begin = max(begin, float((copies.low if copies.copy[d] == 1 else copies.send)[d]))
@@ -66,7 +66,7 @@ def value(forest, routes, first, last, copies, horizon, each, weight, memory):
         cost = least_in_slot([d], k, float(forest.time[op, d]))
         cost += float(memory[d] * forest.share[op, d])
         for e in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
-            if d != first and not (forest.entry_hub[e] and copies.copy[d] >= 0):
+            if d != first and not (forest.entry_fan_out[e] and copies.copy[d] >= 0):
                 delay = forest.entry_fixed[e] * routes.latency[first, d]
                 delay += forest.entry_size[e] * routes.per_byte[first, d]
                 cost += sent(on_route(first, d), float(delay), k, float(forest.entry_weight[e]))

@@ -534,14 +534,14 @@ def pin_or_colocate(document, rng) -> None:
 def tighten_memory(document, rng) -> None:
     """To what a device keeps with some of the tensors, or a little less."""
     problem = document["problem"]
-    room, ops = problem["devices"]["memory"], problem["ops"]
-    device, sizes = rng.randrange(len(room)), problem["tensors"]["bytes"]
+    capacity, ops = problem["devices"]["memory"], problem["ops"]
+    device, sizes = rng.randrange(len(capacity)), problem["tensors"]["bytes"]
     rows = [each if isinstance(each, list) else [each] for each in document["placement"]]
     needed = sum(ops["memory"][op] for op, row in enumerate(rows) if device in row)
     if "memory" in problem["options"] and rng.random() < 0.7:
         problem["options"]["memory"] = "peak"
         needed += sum(rng.sample(sizes, rng.randrange(len(sizes) + 1)))
-    room[device] = rng.choice([None, needed, needed * (1 - 1e-6), needed / 2])
+    capacity[device] = rng.choice([None, needed, needed * (1 - 1e-6), needed / 2])
 
 
 def make_timeless(document, rng) -> None:

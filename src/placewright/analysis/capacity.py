@@ -1,4 +1,4 @@
-"""`Room`: which ops may become one op, given pins, support, memory and colocation.
+"""`Capacity`: which ops may become one op, given pins, support, memory and colocation.
 
 Fusing two ops that are each colocated with others ties all of these together: what must fit one
 device is the union of their units, and of everything tied to those before.
@@ -13,7 +13,7 @@ import numpy as np
 from placewright.problem import Problem
 
 
-class Room:
+class Capacity:
     """Keeps account of the ops put together so far.
 
     `together` puts ops on one device for good, if one exists that supports them all (a pinned
@@ -21,8 +21,8 @@ class Room:
     and backward ops stay apart. `compatible` is a quick test on figures that add up over ops
     (`op_devices` intersect, `op_memory` adds), which colocation can only make stricter.
 
-    >>> room = Room(problem)
-    >>> room.together([0, 1])     # now ops 0 and 1 count as one
+    >>> capacity = Capacity(problem)
+    >>> capacity.together([0, 1])     # now ops 0 and 1 count as one
     True
     """
 

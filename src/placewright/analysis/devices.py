@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.plan import Placement
 from placewright.problem import Problem, once_per_problem
 
@@ -119,7 +118,7 @@ def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
     }
 
 
-def _channels(problem: Problem, devices: Ints) -> tuple[NDArray[np.int64], Ints, tuple[str, ...]]:
+def _channels(problem: Problem, devices: Ints) -> tuple[Wide, Ints, tuple[str, ...]]:
     pairs = (devices.astype(np.int64)[:, None] * problem.device_count + devices).ravel()
     first, last = problem.channel_offsets[pairs], problem.channel_offsets[pairs + 1]
     offsets = np.concatenate([[0], np.cumsum(last - first)])

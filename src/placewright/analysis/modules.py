@@ -31,9 +31,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.capacity import Room
+from placewright.analysis.capacity import Capacity
 from placewright.errors import OptionError
-from placewright.graph import Flags, Ints, frozen
+from placewright.graph import Flags, Ints, Wide, frozen
 from placewright.problem import Problem
 
 MOST_CHANNELS = 4
@@ -153,7 +153,7 @@ class Modules:
         return self.op_module[self.problem.consumers]
 
 
-_Csr = tuple[NDArray[np.int64], Ints]
+_Csr = tuple[Wide, Ints]
 
 
 def _csr(row: NDArray[Any], value: NDArray[Any], count: int) -> _Csr:
@@ -332,8 +332,8 @@ def _ranked(major: NDArray[Any], minor: NDArray[Any]) -> Ints:
 
 def _fit(problem: Problem, module: Ints, max_ops: int | None) -> Flags:
     """`[module]` whether it may be one group."""
-    room = Room(problem)
+    capacity = Capacity(problem)
     limit = max_ops or problem.op_count
     offsets, ops = _csr(module, np.arange(problem.op_count), int(module.max()) + 1)
     members = [ops[a:b].tolist() for a, b in pairwise(offsets.tolist())]
-    return np.array([len(each) <= limit and room.together(each) for each in members])
+    return np.array([len(each) <= limit and capacity.together(each) for each in members])

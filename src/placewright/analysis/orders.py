@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import OptionError
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.sequential import (
@@ -137,9 +137,9 @@ def _depth_first(problem: Problem, priority: Floats) -> Ints:
 def _walk(
     problem: Problem,
     walk: Callable[..., Ints],
-    by_producer: NDArray[np.int64],
+    by_producer: Wide,
     *more: NDArray[np.integer[Any]],
-    roots_by: NDArray[np.int64] | None = None,
+    roots_by: Wide | None = None,
 ) -> Ints:
     """Run one of `latency.sequential`'s walks; `roots_by` is an order of the ops for the roots."""
     edges = np.bincount(problem.edge_producer, minlength=problem.op_count)

@@ -10,11 +10,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.modules import Modules
 from placewright.analysis.subproblem import Subproblem, subproblem
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.plan import Placement
 from placewright.problem import ROUNDING, Problem
 
@@ -98,7 +97,7 @@ def parts_of(modules: Modules) -> list[Part]:
     return parts
 
 
-def spans_of(modules: Modules) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def spans_of(modules: Modules) -> tuple[Wide, Wide]:
     """`[unit]` the first and the last module with an op of it."""
     unit, count = modules.problem.op_unit, modules.problem.unit_count
     first, last = np.full(count, modules.count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -140,8 +139,8 @@ def _open(problem: Problem, cut_op: int) -> Flags:
     if cut_op < 0:
         return np.ones(1, dtype=np.bool_)
     unit = problem.op_unit[cut_op]
-    room = problem.unit_memory[unit] <= problem.device_memory
-    open_to: Flags = np.isfinite(problem.unit_time[unit]) & room
+    fits = problem.unit_memory[unit] <= problem.device_memory
+    open_to: Flags = np.isfinite(problem.unit_time[unit]) & fits
     return open_to
 
 

@@ -32,11 +32,10 @@ from numpy.typing import NDArray
 
 from placewright.analysis.devices import grouped, kinds, swaps_links
 from placewright.analysis.ties import ordered_edges, readings
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.pieces import adjacency, connected_pieces
 from placewright.problem import Problem
 
-Wide = NDArray[np.int64]
 FORWARD_READER, BACKWARD_READER = 1, 2
 
 

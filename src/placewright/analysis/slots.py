@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.analysis.devices import grouped
-from placewright.kernels.invocation.timing import Whole
+from placewright.graph import Whole
 from placewright.plan import Placement, numbered
 from placewright.problem import Problem
 

@@ -16,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.pieces import connected_pieces
 from placewright.problem import Problem
 from placewright.units import format_bytes, listed
 
-Wide = NDArray[np.int64]
 SHOWN = 1  # groups that are named besides the first
 LEFT = 0.5  # of the ops of a tie: what may stay together without those units that are named
 
@@ -97,7 +96,7 @@ def largest_tie(problem: Problem) -> Tie | None:
     return min(largest, key=lambda tie: float(tie.seconds.min()))
 
 
-def check_room(problem: Problem) -> None:
+def check_fits(problem: Problem) -> None:
     """InfeasibleError where ops that contiguous stages keep on one device fit on none."""
     if not problem.options.contiguous:
         return

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from placewright.bounds.bound import Bound
 from placewright.bounds.latency.paths import longest_path
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.batch.timing import batches_of
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
@@ -27,8 +27,6 @@ from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 STEPS = 80
 MOST_WINDOWS = 48  # heads, and tails, that windows begin and end with
-
-Counts = NDArray[np.int64]
 
 
 def lower_bound(problem: Problem) -> Bound:
@@ -126,7 +124,7 @@ class _Table:
         cost: Floats = np.where(finite, np.where(finite, self.time, 0.0) * weight, np.inf)
         return cost
 
-    def cheapest(self, cost: Floats) -> tuple[Floats, Counts]:
+    def cheapest(self, cost: Floats) -> tuple[Floats, Wide]:
         """`[kind]` the least cost of a split for ``cost[kind, device, count]``, and its counts."""
         kinds, devices, columns = cost.shape
         least = np.full((kinds, columns), np.inf)

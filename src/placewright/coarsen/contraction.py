@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Floats, Ints, frozen
+from placewright.graph import Floats, Ints, Wide, frozen
 from placewright.plan import Placement
 from placewright.problem import Problem
 
@@ -153,7 +153,7 @@ def acyclic_groups(problem: Problem, key: Ints) -> Ints:
     return _numbered_by_first_op(component[group])
 
 
-def _numbered_by_first_op(group: NDArray[np.int64]) -> Ints:
+def _numbered_by_first_op(group: Wide) -> Ints:
     _, first, inverse = np.unique(group, return_index=True, return_inverse=True)
     number = np.empty(len(first), dtype=np.int32)
     number[np.argsort(first)] = np.arange(len(first))

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.analysis.capacity import Room
+from placewright.analysis.capacity import Capacity
 from placewright.coarsen.fusion_rules import Item, Rules, load_rules, rule_names
 from placewright.graph import Ints, frozen
 from placewright.problem import Problem
@@ -54,12 +54,12 @@ def fusion_groups(problem: Problem, rules: Rules | str | Path = "inductor") -> I
         rules = load_rules(rules)
     matcher = _Matcher(rules)
     places = matcher.places_of(problem.op_types)
-    room = Room(problem)
+    capacity = Capacity(problem)
     group = np.arange(problem.op_count)
     for chain in _bind(problem, places, matcher):
-        for start, end in _unbind(chain, places, matcher, room):
+        for start, end in _unbind(chain, places, matcher, capacity):
             piece = chain.ops[start:end]
-            if end - start > 1 and room.together(piece):
+            if end - start > 1 and capacity.together(piece):
                 group[piece] = min(piece)
     return frozen(np.unique(group, return_inverse=True)[1], np.int32)
 
@@ -217,7 +217,7 @@ State = tuple[int, int]
 
 
 def _unbind(
-    chain: _Chain, places: list[int], matcher: _Matcher, room: Room
+    chain: _Chain, places: list[int], matcher: _Matcher, capacity: Capacity
 ) -> list[tuple[int, int]]:
     """`chain` as the fewest pieces ``[start, end)`` that are one op or a whole rule.
 
@@ -229,7 +229,7 @@ def _unbind(
     open_pieces: dict[State, int] = {}  # → where the piece starts
     needs: dict[int, tuple[int, float]] = {}  # start → devices and memory up to here
     for at, op in enumerate(chain.ops):
-        needs = _grow_needs(needs, at, op, room)
+        needs = _grow_needs(needs, at, op, capacity)
         here = places[op]
         grown = {(place, at): at for place in _bits(matcher.first & here)}
         for (place, need), start in open_pieces.items():
@@ -250,13 +250,13 @@ def _unbind(
 
 
 def _grow_needs(
-    needs: dict[int, tuple[int, float]], at: int, op: int, room: Room
+    needs: dict[int, tuple[int, float]], at: int, op: int, capacity: Capacity
 ) -> dict[int, tuple[int, float]]:
     """`needs` with one op more and a piece that starts at it, without those that fit nowhere."""
-    devices, memory = room.op_devices[op], room.op_memory[op]
+    devices, memory = capacity.op_devices[op], capacity.op_memory[op]
     grown = {at: (devices, memory)}
     for start, (before, held) in needs.items():
-        if room.compatible(before & devices, held + memory):
+        if capacity.compatible(before & devices, held + memory):
             grown[start] = (before & devices, held + memory)
     return grown
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.analysis.capacity import Room
+from placewright.analysis.capacity import Capacity
 from placewright.coarsen.contraction import acyclic_groups
 from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem
@@ -30,8 +30,8 @@ def layer_groups(problem: Problem) -> Ints:
     members: list[list[int]] = [[] for _ in range(int(group.max()) + 1)]
     for op, each in enumerate(group.tolist()):
         members[each].append(op)
-    room = Room(problem)
-    whole = np.array([room.together(ops) for ops in members])
+    capacity = Capacity(problem)
+    whole = np.array([capacity.together(ops) for ops in members])
     own = len(members) + np.arange(problem.op_count)
     return frozen(np.unique(np.where(whole[group], group, own), return_inverse=True)[1], np.int32)
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Ints
+from placewright.graph import Ints, Wide
 from placewright.problem import Problem
 
-Whole = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 FEWEST_BLOCKS = 4
@@ -96,7 +95,7 @@ class _View:
             problem.is_backward,
             _numbered(results),
         ])  # fmt: skip
-        self.kind: Whole = _numbered(kinds)[order]
+        self.kind: Wide = _numbered(kinds)[order]
 
     def likely_lengths(self) -> list[int]:
         """Distances between ops of one kind, those first that many ops agree on."""
@@ -148,9 +147,9 @@ class _View:
         return bool(depends[2 * repeat.length :].any())
 
 
-def _numbered(values: NDArray[np.generic]) -> Whole:
+def _numbered(values: NDArray[np.generic]) -> Wide:
     """`[row]` a number from 0, the same for equal rows."""
-    numbers: Whole = np.unique(values, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
+    numbers: Wide = np.unique(values, axis=0, return_inverse=True)[1].ravel().astype(np.int64)
     return numbers
 
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 from typing import Literal, cast, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.orders import by_label, mean_edge_time, mean_op_time, order_named
 from placewright.errors import OptionError
-from placewright.graph import Flags, Floats, Ints, frozen
+from placewright.graph import Flags, Floats, Ints, Wide, frozen
 from placewright.kernels.latency.sequential import ALONE, cheapest_cuts
 from placewright.problem import Problem
 
@@ -23,7 +22,6 @@ REACH = 200
 MEMORY_FRACTION = 0.25
 
 Measure = Literal["edge", "tensor"]
-Whole = NDArray[np.int64]
 
 LARGEST_TOTAL = 2.0**60
 """Costs become whole numbers that add up to no more, so that adding them is exact."""
@@ -161,7 +159,7 @@ class _Cutter:
         group[line] = np.cumsum(starts) - 1
         return frozen(group, np.int32)
 
-    def _inputs(self, line: Ints, cost: Whole) -> tuple[Whole, Whole, Whole]:
+    def _inputs(self, line: Ints, cost: Wide) -> tuple[Wide, Wide, Wide]:
         """What the op at each position reads: CSR offsets, `input_after` and `input_cost`."""
         problem, position = self.problem, _positions(line)
         reader = position[problem.consumers]
@@ -190,13 +188,13 @@ class _Cutter:
         return frozen((label != ALONE) & full[np.maximum(label, 0)], np.bool_)
 
 
-def _positions(line: Ints) -> Whole:
+def _positions(line: Ints) -> Wide:
     position = np.empty(len(line), dtype=np.int64)
     position[line] = np.arange(len(line))
     return position
 
 
-def _whole(cost: Floats) -> Whole:
+def _whole(cost: Floats) -> Wide:
     """Costs as whole numbers, in a unit so small that floating point would round more."""
     total = float(cost.sum())
     exponent = np.floor(np.log2(LARGEST_TOTAL / total)) if total > 0 else 0.0

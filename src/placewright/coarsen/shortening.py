@@ -18,9 +18,9 @@ import numpy as np
 
 from placewright.analysis.subproblem import op_columns
 from placewright.coarsen.contraction import merged_colocation, projected
-from placewright.coarsen.repeats import FEWEST_BLOCKS, Repeat, Whole, find_repeats
+from placewright.coarsen.repeats import FEWEST_BLOCKS, Repeat, find_repeats
 from placewright.errors import OptionError
-from placewright.graph import Floats, Ints, frozen
+from placewright.graph import Floats, Ints, Wide, frozen
 from placewright.kernels.common.lifting import lift
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -41,23 +41,23 @@ class Series:
     """
 
     repeat: Repeat
-    block: Whole
-    stretch: Whole
+    block: Wide
+    stretch: Wide
 
     @property
-    def grid(self) -> tuple[Whole, Whole]:
+    def grid(self) -> tuple[Wide, Wide]:
         """The copy, and the place in it, of each position."""
         length, count = self.repeat.length, self.repeat.count
         return np.repeat(np.arange(count), length), np.tile(np.arange(length), count)
 
     @property
-    def kept_copies(self) -> Whole:
+    def kept_copies(self) -> Wide:
         """`[block]` the copy that is kept."""
         return np.searchsorted(self.block, np.arange(len(self.stretch)))
 
-    def like(self, copy: Whole, place: Whole) -> Whole:
+    def like(self, copy: Wide, place: Wide) -> Wide:
         """The position of the kept op for that `place` in a block, for a copy."""
-        kept: Whole = self.kept_copies[self.block[copy]]
+        kept: Wide = self.kept_copies[self.block[copy]]
         return self.repeat.start + kept * self.repeat.length + place
 
 
@@ -203,7 +203,7 @@ def _shortened(problem: Problem, order: Ints, series: tuple[Series, ...]) -> Sho
     return Shortening(problem, short, op_group, edge_of, order, series)
 
 
-def _likes(problem: Problem, series: tuple[Series, ...]) -> tuple[Whole, Whole]:
+def _likes(problem: Problem, series: tuple[Series, ...]) -> tuple[Wide, Wide]:
     """By position: that of the op that stands for it, and a number that ties what moves as one.
 
     Where nothing is left out, the number is -1.
@@ -221,8 +221,8 @@ def _likes(problem: Problem, series: tuple[Series, ...]) -> tuple[Whole, Whole]:
 
 
 def _edges(
-    problem: Problem, order: Ints, series: tuple[Series, ...], like: Whole, op_group: Ints
-) -> tuple[Whole, Whole, Ints, Ints]:
+    problem: Problem, order: Ints, series: tuple[Series, ...], like: Wide, op_group: Ints
+) -> tuple[Wide, Wide, Ints, Ints]:
     """Tensors of the shortened problem (by a tensor like them), its consumers in CSR, `edge_of`.
 
     An edge between copies of a repeat becomes one between blocks as far apart, or from the first.
@@ -253,7 +253,7 @@ def _edges(
     return tensors, offsets, frozen(keys % count, np.int32), edge_of
 
 
-def _same_result(problem: Problem, producer: Ints) -> Whole:
+def _same_result(problem: Problem, producer: Ints) -> Wide:
     """`[edge]` the result of `producer[edge]` that comes in the same place as the edge's tensor.
 
     -1 where it has fewer results.
@@ -263,5 +263,5 @@ def _same_result(problem: Problem, producer: Ints) -> Whole:
     place[tensors] = np.arange(problem.tensor_count) - offsets[problem.tensor_producer[tensors]]
     at = offsets[producer] + place[problem.edge_tensor]
     found = at < offsets[producer + 1]
-    result: Whole = np.where(found, tensors[np.where(found, at, 0)], -1).astype(np.int64)
+    result: Wide = np.where(found, tensors[np.where(found, at, 0)], -1).astype(np.int64)
     return result

@@ -31,13 +31,11 @@ from decimal import Decimal
 from itertools import groupby
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.cluster import Cluster, Device
 from placewright.errors import ClusterError
-from placewright.graph import Floats, Ints, frozen
+from placewright.graph import Floats, Ints, Wide, frozen
 
-Keys = NDArray[np.int64]
 _ChannelKey = tuple[str, str, str]  # own or shared, name, and what tells it from its likes
 
 UNREACHED = 2**62  # longer than any route, and small enough that adding two keys cannot overflow
@@ -59,7 +57,7 @@ class Routes:
 
     link_latency: Floats
     link_seconds_per_byte: Floats
-    channel_offsets: NDArray[np.int64]
+    channel_offsets: Wide
     channels: Ints
     channel_names: tuple[str, ...]
 
@@ -194,15 +192,15 @@ class _Table:
         self.endpoints = [*cluster.device_names, *cluster.switches]
         size, devices = len(self.endpoints), cluster.device_count
         self.tick = _tick(cluster, size)
-        self.key: Keys = np.full((size, size), UNREACHED, dtype=np.int64)
+        self.key: Wide = np.full((size, size), UNREACHED, dtype=np.int64)
         np.fill_diagonal(self.key, 0)
-        self.next: Keys = np.full((size, size), size, dtype=np.int64)
+        self.next: Wide = np.full((size, size), size, dtype=np.int64)
         self.arc: dict[int, tuple[int, _Arc]] = {}  # by tail·size + head: the best of parallel arcs
         self.arc_latency = np.zeros(size * size)
         self.arc_channel = np.full(size * size, UNLIMITED, dtype=np.int64)
         self.latency = np.zeros(devices * devices)
         self.seconds_per_byte = np.zeros(devices * devices)
-        self.uses: list[tuple[Keys, Keys]] = []  # (pairs, the channel each occupies), per step
+        self.uses: list[tuple[Wide, Wide]] = []  # (pairs, the channel each occupies), per step
 
     def add(self, arcs: list[_Arc]) -> None:
         """Add all arcs of one bandwidth and settle the pairs of devices that they join."""
@@ -211,7 +209,7 @@ class _Table:
         if pairs.size:
             self._settle(pairs, arcs[0].bandwidth)
 
-    def _insert(self, arc: _Arc) -> Keys:
+    def _insert(self, arc: _Arc) -> Wide:
         """Shorten paths by one arc; the pairs of devices that had none, as a·devices + b."""
         size, devices = len(self.endpoints), self.cluster.device_count
         length = int(_decimal(arc.latency) / self.tick) * size + 1
@@ -238,7 +236,7 @@ class _Table:
         row, column = np.nonzero(reached)
         return rows[row] * devices + columns[column]
 
-    def _settle(self, pairs: Keys, bandwidth: float) -> None:
+    def _settle(self, pairs: Wide, bandwidth: float) -> None:
         """Fix the routes of `pairs` by walking them all together, one link a step."""
         size, devices = len(self.endpoints), self.cluster.device_count
         self.seconds_per_byte[pairs] = 1.0 / bandwidth  # 0 where unlimited
@@ -292,7 +290,7 @@ class _Table:
             channel_names,
         )
 
-    def _channels(self, channel_count: int) -> tuple[NDArray[np.int64], Ints]:
+    def _channels(self, channel_count: int) -> tuple[Wide, Ints]:
         """CSR over pairs; a channel that two links of a route share counts once."""
         pair_count = self.cluster.device_count**2
         uses = [pairs * channel_count + channel for pairs, channel in self.uses]
@@ -309,8 +307,8 @@ def _tick(cluster: Cluster, size: int) -> Decimal:
     longest = max((link.latency for link in cluster.links), default=0.0)
     if longest == 0.0:
         return Decimal(1)
-    room = UNREACHED // (2 * size * size)
-    exponent = (_decimal(longest) / room).adjusted() + 1
+    largest = UNREACHED // (2 * size * size)
+    exponent = (_decimal(longest) / largest).adjusted() + 1
     return Decimal(1).scaleb(exponent)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import GraphError
-from placewright.graph import given_up
+from placewright.graph import Wide, given_up
 from placewright.problem import Problem
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def lists(offsets: Numbers, values: Numbers) -> list[list[int]]:
     return [everything[first:last] for first, last in pairwise(ends)]
 
 
-def offsets_of(entries: Sequence[Sequence[int]]) -> NDArray[np.int64]:
+def offsets_of(entries: Sequence[Sequence[int]]) -> Wide:
     """Where each list begins in `joined`, and the end."""
     offsets = np.zeros(len(entries) + 1, dtype=np.int64)
     np.cumsum([len(each) for each in entries], out=offsets[1:])
@@ -87,7 +87,7 @@ def refuse_huge(entries: int, where: str) -> None:
         )
 
 
-def bits(values: NDArray[np.float64]) -> NDArray[np.int64]:
+def bits(values: NDArray[np.float64]) -> Wide:
     """What tells two floats apart, 0.0 and -0.0 as well."""
     return values.view(np.int64)
 

@@ -1,4 +1,4 @@
-"""Room for all units: a search for any way that they fit."""
+"""A device for each unit: a search for any way that they fit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHOLE = 2**50  # into how many shares all bytes are cut where some are no whole 
 
 
 def unit_fit(problem: Problem, seconds: float = math.inf) -> Ints | None:
-    """`[unit]` devices that support them and have room for all, pinned ones where they are pinned.
+    """`[unit]` devices that support them and hold all, pinned ones where they are pinned.
 
     None if the search does not end in time; ProvedInfeasibleError if there are none.
     """
@@ -33,9 +33,9 @@ def unit_fit(problem: Problem, seconds: float = math.inf) -> Ints | None:
 
 
 def fit(
-    need: Floats, choices: Sequence[Flags], room: Floats, seconds: float = math.inf
+    need: Floats, choices: Sequence[Flags], capacity: Floats, seconds: float = math.inf
 ) -> list[int] | None:
-    """`[unit]` one of its choices, such that there is room: ``choices[unit][choice, device]``.
+    """`[unit]` one of its choices, such that all fit: ``choices[unit][choice, device]``.
 
     A unit takes its need of every device of its choice. Units that need nothing get their first.
     None if the search does not end in time; ProvedInfeasibleError if there is no way.
@@ -48,7 +48,7 @@ def fit(
 
     if not all(len(each) for each in choices):
         raise _none_fits()
-    needs, rooms = _whole(need, room)
+    needs, capacities = _whole(need, capacity)
     model = cp_model.CpModel()
     chosen = {
         unit: [model.new_bool_var("") for _ in choices[unit]]
@@ -56,14 +56,14 @@ def fit(
     }
     for literals in chosen.values():
         model.add_exactly_one(literals)
-    for device in np.flatnonzero(np.isfinite(room)).tolist():
+    for device in np.flatnonzero(np.isfinite(capacity)).tolist():
         taken = [
             needs[unit] * literal
             for unit, literals in chosen.items()
             for literal, devices in zip(literals, choices[unit], strict=True)
             if devices[device]
         ]
-        model.add(sum(taken) <= rooms[device])
+        model.add(sum(taken) <= capacities[device])
 
     def read(solver: Any) -> list[int]:
         picked = {
@@ -77,29 +77,31 @@ def fit(
     return answer.values
 
 
-def overfull(unit: Ints, device: Ints, memory: Floats, room: Floats) -> list[tuple[int, list[int]]]:
-    """Devices with more than they have room for, rounding aside, and the units that take it.
+def overfull(
+    unit: Ints, device: Ints, memory: Floats, capacity: Floats
+) -> list[tuple[int, list[int]]]:
+    """Devices with more than they hold, rounding aside, and the units that take it.
 
     Each ``unit[k]`` keeps its ``memory[unit]`` on ``device[k]``, once however often it is named.
     """
     pairs = np.unique(np.stack([device, unit], axis=1), axis=0)
-    used = np.bincount(pairs[:, 0], memory[pairs[:, 1]], len(room))
+    used = np.bincount(pairs[:, 0], memory[pairs[:, 1]], len(capacity))
     found = []
-    for crowded in np.flatnonzero(used > room * (1 + ROUNDING)).tolist():
+    for crowded in np.flatnonzero(used > capacity * (1 + ROUNDING)).tolist():
         there = pairs[pairs[:, 0] == crowded, 1]
         found.append((crowded, there[memory[there] > 0].tolist()))
     return found
 
 
-def _whole(need: Floats, room: Floats) -> tuple[list[int], list[int]]:
-    """Needs and rooms as whole numbers; of fractions of a byte, no fit is lost to rounding."""
-    finite = np.where(np.isfinite(room), room, 0.0)
+def _whole(need: Floats, capacity: Floats) -> tuple[list[int], list[int]]:
+    """Needs and capacities as whole numbers; of fractions of a byte, no fit is lost to rounding."""
+    finite = np.where(np.isfinite(capacity), capacity, 0.0)
     if (need == np.floor(need)).all() and need.sum() < 2**53:
         return need.astype(np.int64).tolist(), np.minimum(finite, 2.0**53).astype(np.int64).tolist()
     share = need.sum() / WHOLE
     needs = np.floor(need / share).astype(np.int64)
-    rooms = np.ceil(np.minimum(finite / share, 2.0 * WHOLE)).astype(np.int64)
-    return needs.tolist(), rooms.tolist()
+    capacities = np.ceil(np.minimum(finite / share, 2.0 * WHOLE)).astype(np.int64)
+    return needs.tolist(), capacities.tolist()
 
 
 def _none_fits() -> ProvedInfeasibleError:

@@ -37,7 +37,7 @@ class FirstPlaced:
         unit = error.unit if isinstance(error, NoRoomError) else None
         if unit is None and not self.device:
             raise self._reason from None
-        if self._fit is None and unit is not None and self._place_roomiest(unit):
+        if self._fit is None and unit is not None and self._place_emptiest(unit):
             return
         units = {*self.device, *(() if unit is None else (unit,))}
         if self._fit is not None and (len(units) == len(self.device) or len(units) > MAX_FIRST):
@@ -47,7 +47,7 @@ class FirstPlaced:
         self._fit = self._search() if self._fit is None else self._fit
         self.device = {unit: int(self._fit[unit]) for unit in sorted(units)}
 
-    def _place_roomiest(self, unit: int) -> bool:
+    def _place_emptiest(self, unit: int) -> bool:
         """On the device with the most memory left beside the others; False if it does not fit."""
         if unit in self.device or len(self.device) >= MAX_FIRST:
             return False

@@ -94,7 +94,7 @@ def pack(transfer: Transfer, value: Tensor) -> Tensor:
 
 
 def empty(transfer: Transfer) -> Tensor:
-    """Room for the bytes of a transfer."""
+    """Space for the bytes of a transfer."""
     return torch.empty(transfer.bytes, dtype=torch.uint8)
 
 

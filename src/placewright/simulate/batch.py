@@ -16,15 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.options import Options
 from placewright.outcome import Batches, BatchSchedule, BatchTransfers
 from placewright.plan import Placement
 from placewright.problem import Problem
-
-Longs = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +116,7 @@ def expand(problem: Problem, device: Ints) -> Expansion:
     return Expansion(expanded, *whole)
 
 
-def _times(problem: Problem, ops: Longs, devices: Longs, sizes: Longs) -> Floats:
+def _times(problem: Problem, ops: Wide, devices: Wide, sizes: Wide) -> Floats:
     """`[batch, device]`: what its size takes where it is; `inf` elsewhere, and of other sizes."""
     index = np.searchsorted(problem.batch_sizes, sizes)
     index = np.minimum(index, len(problem.batch_sizes) - 1)
@@ -136,14 +133,14 @@ class _Tensors:
     """Those of an expansion: the original `tensor`, for how many `inputs`, and who has to do
     with it, consumers ``consumers[offsets[t]:offsets[t + 1]]``."""
 
-    tensor: Longs
-    inputs: Longs
-    producer: Longs
-    offsets: Longs
-    consumers: Longs
+    tensor: Wide
+    inputs: Wide
+    producer: Wide
+    offsets: Wide
+    consumers: Wide
 
 
-def _tensors(problem: Problem, device: Ints, batch_of: Longs) -> _Tensors:
+def _tensors(problem: Problem, device: Ints, batch_of: Wide) -> _Tensors:
     """One for each tensor, device it is made on and device it is read on, in this order.
 
     Transfer unit ``edge``: for each edge in place of each tensor. `batch_of[op · D + device]`.
@@ -176,13 +173,13 @@ def _tensors(problem: Problem, device: Ints, batch_of: Longs) -> _Tensors:
     )
 
 
-def _differs(ordered: Longs) -> Flags:
+def _differs(ordered: Wide) -> Flags:
     """Whether a number is the first of its kind along the last axis, in which they are sorted."""
     is_first: Flags = np.ones(ordered.shape, dtype=np.bool_)
     is_first[..., 1:] = ordered[..., 1:] != ordered[..., :-1]
     return is_first
 
 
-def _first_of_equals(ordered: Longs) -> Longs:
+def _first_of_equals(ordered: Wide) -> Wide:
     """As `np.unique`, which hashes, and so takes ten times as long."""
     return ordered[_differs(ordered)]

@@ -9,10 +9,9 @@ memory allows besides.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.errors import VerificationError
-from placewright.graph import Floats, Ints, given_up, lent
+from placewright.graph import Floats, Ints, Wide, given_up, lent
 from placewright.kernels.common.arrays import NOT_SENT, arrays_of, arrays_with_memory
 from placewright.kernels.common.ranks import upward_ranks
 from placewright.kernels.latency.dispatch import dispatch, floor_of
@@ -78,9 +77,7 @@ def schedule_placement(problem: Problem, device: Ints) -> Placement:
     return insert_in_order(problem, order, problem.unit_device(device))[0]
 
 
-def dispatch_placement(
-    problem: Problem, device: Ints, rank: NDArray[np.int64] | None = None
-) -> Placement:
+def dispatch_placement(problem: Problem, device: Ints, rank: Wide | None = None) -> Placement:
     """Give a bare placement a sequence: list scheduling forwards in time, nothing idle by choice.
 
     Where several ops could start on a device, or transfers on a channel, the one of least

@@ -12,18 +12,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.orders import cpd_topo
 from placewright.budget import Budget
-from placewright.graph import Flags, Floats, Ints, lent
+from placewright.graph import Flags, Floats, Ints, Wide, lent
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.timing import time_sequence
 from placewright.plan import Placement
 from placewright.problem import LONG_ROUNDING, Problem, once_per_problem
 from placewright.simulate.latency import schedule_placement
 
-Units = NDArray[np.int64]
 CALL = 4_000  # items of a sequence that take as long as calling the kernel does
 MOST_ARCHIVED = 400
 DEEPEST = 16  # parts of a module's path
@@ -129,7 +127,7 @@ def descend(
     judge: Judge,
     start: State,
     weight: float,
-    sets: Sequence[Units],
+    sets: Sequence[Wide],
     free: Flags,
     limit: float = float("inf"),
     targets: Sequence[Ints] = (),
@@ -153,7 +151,7 @@ def descend(
 
 
 def _taken(
-    judge: Judge, state: State, units: Units, device: Ints | int, weight: float, limit: float
+    judge: Judge, state: State, units: Wide, device: Ints | int, weight: float, limit: float
 ) -> State | None:
     """The state after a step, if it may be and is better."""
     candidate = state.unit_device.copy()
@@ -175,10 +173,10 @@ def _taken(
 def _steps(
     judge: Judge,
     unit_device: Ints,
-    sets: Sequence[Units],
+    sets: Sequence[Wide],
     free: Flags,
     targets: Sequence[Ints],
-) -> Iterator[tuple[Units, Ints | int]]:
+) -> Iterator[tuple[Wide, Ints | int]]:
     """Steps from large to small, seen from `unit_device`, the state at the start of a round."""
     for target in targets:
         for units in _differences(unit_device, target):
@@ -196,7 +194,7 @@ def _steps(
             yield units, target[units]
 
 
-def _differences(unit_device: Ints, target: Ints) -> Iterator[Units]:
+def _differences(unit_device: Ints, target: Ints) -> Iterator[Wide]:
     """All units that are elsewhere in `target`, then those from one device to another."""
     elsewhere = np.flatnonzero(unit_device != target)
     yield elsewhere
@@ -205,7 +203,7 @@ def _differences(unit_device: Ints, target: Ints) -> Iterator[Units]:
         yield elsewhere[(unit_device[elsewhere] == a) & (target[elsewhere] == b)]
 
 
-def _ends(unit_device: Ints, order: Units) -> Iterator[tuple[Units, int]]:
+def _ends(unit_device: Ints, order: Wide) -> Iterator[tuple[Wide, int]]:
     """The last or first 1, 2, 4, … units of a stretch on one device to that of its neighbour."""
     device = unit_device[order]
     borders = [0, *(np.flatnonzero(device[1:] != device[:-1]) + 1).tolist(), len(order)]
@@ -231,13 +229,13 @@ def _doubling(most: int) -> Iterator[int]:
 
 
 @once_per_problem
-def unit_order(problem: Problem) -> Units:
+def unit_order(problem: Problem) -> Wide:
     """Units by the place of their first op in a depth-first topological order."""
     units, first = np.unique(problem.op_unit[cpd_topo(problem)], return_index=True)
     return units[np.argsort(first)].astype(np.int64)
 
 
-def unit_sets(problem: Problem) -> list[Units]:
+def unit_sets(problem: Problem) -> list[Wide]:
     """What goes together: modules with all below them, stretches of 2ᵏ units, single units.
 
     Large ones first, each once.
@@ -247,7 +245,7 @@ def unit_sets(problem: Problem) -> list[Units]:
     return sorted(distinct.values(), key=len, reverse=True)
 
 
-def _modules(problem: Problem) -> Iterator[Units]:
+def _modules(problem: Problem) -> Iterator[Wide]:
     """Units of each module path and of its parents (``a.b.c``: ``a``, ``a.b``, ``a.b.c``)."""
     members: dict[str, set[int]] = {}
     for op, module in enumerate(problem.op_modules):
@@ -258,7 +256,7 @@ def _modules(problem: Problem) -> Iterator[Units]:
         yield np.array(sorted(units), dtype=np.int64)
 
 
-def _stretches(order: Units) -> Iterator[Units]:
+def _stretches(order: Wide) -> Iterator[Wide]:
     length = 1
     while length <= len(order):
         for first in range(0, len(order), length):

@@ -233,8 +233,8 @@ class _Search:
         """Judged plans that a search from both ends finds; `capacity` as the repair needed it."""
         limited = math.isfinite(self.budget.seconds)
         work = max(self.budget.left, 0.0) / SECONDS_OF_WORK if limited else MOST_WORK
-        room = self.problem.device_memory if capacity is None else capacity
-        judge = Judge(self.problem, self.home, room, self.budget, work)
+        most = self.problem.device_memory if capacity is None else capacity
+        judge = Judge(self.problem, self.home, most, self.budget, work)
         with contextlib.suppress(KeyboardInterrupt):
             self._descend(judge, [plan for plan in (repair, free) if plan is not None])
         self.on_progress("judging", 0.9)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.errors import InfeasibleError
-from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energies
+from placewright.kernels.latency.bound_chain import cheapest_chain, pair_values
 from placewright.kernels.latency.bound_paths import (
     arrivals,
     mark_between,
@@ -18,7 +18,7 @@ from placewright.kernels.latency.bound_paths import (
     meeting_points,
     remainders,
 )
-from placewright.kernels.latency.dual_ascent import add_loads, pair_prices, sweep, window_bound
+from placewright.kernels.latency.dual_ascent import add_loads, pair_prices, region_bound, sweep
 from tests import naive
 from tests.naive import relaxation as naive_relaxation
 from tests.strategies import problems
@@ -74,14 +74,14 @@ def test_loads_are_those_of_the_twin(problem, data):
 
 @settings(max_examples=40)
 @given(problem=problems(max_ops=5, max_devices=2))
-def test_the_bound_of_a_window_is_below_the_optimum_of_the_whole(problem):
+def test_the_bound_of_a_region_is_below_the_optimum_of_the_whole(problem):
     try:
         problem.check_feasible()
     except InfeasibleError:
         reject()
     network = network_of(problem)
     part = network.part(np.arange(network.count))
-    bound, _ = window_bound(part, network.routes, -1, -1, 40, 0.0)
+    bound, _ = region_bound(part, network.routes, -1, -1, 40, 0.0)
     assert bound <= naive.shortest_makespan(problem) * (1 + EXACT)
 
 
@@ -101,7 +101,7 @@ def test_the_cheapest_chain_is_that_of_the_twin(data, steps, devices):
 
 @settings(max_examples=30)
 @given(problem=problems(max_ops=4, max_devices=2), data=st.data())
-def test_energies_of_pairs_are_below_those_of_placements_with_both_ends_there(problem, data):
+def test_values_of_pairs_are_below_those_of_placements_with_both_ends_there(problem, data):
     network = network_of(problem)
     part, routes = network.part(np.arange(network.count)), network.routes
     devices, edges = network.device_count, len(part.tail)
@@ -109,10 +109,10 @@ def test_energies_of_pairs_are_below_those_of_placements_with_both_ends_there(pr
     price = np.empty((devices, devices))
     pair_prices(routes, prices_of(data.draw, routes.channel_count), price)
     back, ahead = np.zeros((2, devices, devices, edges, devices))
-    energy = np.zeros((devices, devices))
-    pair_energies(
+    least = np.zeros((devices, devices))
+    pair_values(
         part, routes, unary, price, np.ones((devices, devices), dtype=bool),
-        back, ahead, energy, np.zeros((devices, devices, network.count), dtype=np.int64),
+        back, ahead, least, np.zeros((devices, devices, network.count), dtype=np.int64),
     )  # fmt: skip
     for a in range(devices):
         for b in range(devices):
@@ -120,7 +120,7 @@ def test_energies_of_pairs_are_below_those_of_placements_with_both_ends_there(pr
             pinned[0, np.arange(devices) != a] = math.inf
             pinned[-1, np.arange(devices) != b] = math.inf
             twin = naive_relaxation.cheapest_placement(part, routes, pinned, np.zeros(edges), price)
-            assert energy[a, b] <= twin + EXACT
+            assert least[a, b] <= twin + EXACT
 
 
 @settings(max_examples=60)

@@ -118,8 +118,8 @@ def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, dat
         assert kernel.value(state) == pytest.approx(found.value)
         used = np.bincount(state.piece_device, pieces.piece_memory, problem.device_count)
         assert state.used == pytest.approx(used)
-        has_room = (state.used <= problem.device_memory * (1 + kernel.ROUNDING)).all()
-        assert kernel.fits(arrays, state) == has_room
+        fits = (state.used <= problem.device_memory * (1 + kernel.ROUNDING)).all()
+        assert kernel.fits(arrays, state) == fits
         assert _rings(state) == {
             d: set(np.flatnonzero(state.piece_device == d).tolist())
             for d in range(problem.device_count)

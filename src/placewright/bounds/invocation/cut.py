@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.graph import Floats
+from placewright.graph import Floats, Whole
 from placewright.kernels.invocation.hulls import FREE, INSIDE, OUTSIDE
-from placewright.kernels.invocation.timing import READS, WRITES, Whole
+from placewright.kernels.invocation.timing import READS, WRITES
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 RESOLUTION = 2**40  # whole units that all work and transfers together come to
@@ -69,30 +69,30 @@ class LeastCut:
         endless = np.full(len(of), ENDLESS)
         tails = [consumer, reading, producer, writing[of]]
         heads = [reading[of], producer, writing, consumer]
-        room = [endless, self._whole(kind.read), self._whole(kind.write), endless]
+        capacities = [endless, self._whole(kind.read), self._whole(kind.write), endless]
         if tied:
             one, other = _mates(problem, self.way)
             tails += [names[one], names[other]]
             heads += [names[other], names[one]]
-            room += [np.full(len(one), ENDLESS)] * 2
-        tail, head, capacity = (np.concatenate(each) for each in (tails, heads, room))
+            capacities += [np.full(len(one), ENDLESS)] * 2
+        tail, head, capacity = (np.concatenate(each) for each in (tails, heads, capacities))
         used = (tail != head) & (tail != 1) & (head != 0) & (capacity > 0)
         return tail[used], head[used], capacity[used]
 
-    def least_within(self, room: float) -> float:
-        """Seconds that any subgraph takes at least that keeps no more than `room` bytes.
+    def least_within(self, capacity: float) -> float:
+        """Seconds that any subgraph takes at least that keeps no more than `capacity` bytes.
 
-        Each subgraph S is a line over the price μ, cost(S) + μ · (memory(S) - room); a cut finds
-        the lowest at one μ. The next μ is where the lowest lines known on both sides meet.
+        Each subgraph S is a line over the price μ, cost(S) + μ · (memory(S) - capacity); a cut
+        finds the lowest at one μ. The next μ is where the lowest lines known on both sides meet.
         """
         price, best = 0.0, 0.0
-        too_large = roomy = None
+        too_large = fitting = None
         for _ in range(1 + PRICE_STEPS):
             value, kept = self.solve(price)
-            best = max(best, value - price * room)
+            best = max(best, value - price * capacity)
             line = value - price * kept, kept
-            too_large, roomy = (line, roomy) if kept > room else (too_large, line)
-            following = next_price(price, too_large, roomy, room)
+            too_large, fitting = (line, fitting) if kept > capacity else (too_large, line)
+            following = next_price(price, too_large, fitting, capacity)
             if following is None:
                 break
             price = following
@@ -124,8 +124,8 @@ class LeastCut:
         return np.minimum(np.floor(seconds * self.scale), ENDLESS).astype(np.int64)
 
 
-def room_of(problem: Problem, memory: float) -> float:
-    """Bytes that so much memory has room for: of the model at most all, also if it is endless."""
+def capacity_of(problem: Problem, memory: float) -> float:
+    """Bytes that so much memory holds: of the model at most all, also if it is endless."""
     return min(memory, float(problem.unit_memory.sum())) * (1 + LONG_ROUNDING)
 
 
@@ -134,17 +134,17 @@ Line = tuple[float, float]
 
 
 def next_price(
-    price: float, too_large: Line | None, roomy: Line | None, room: float
+    price: float, too_large: Line | None, fitting: Line | None, capacity: float
 ) -> float | None:
-    """Seconds per byte at which the lowest lines known on both sides of `room` meet.
+    """Seconds per byte at which the lowest lines known on both sides of `capacity` meet.
 
     More than `price` where there is none yet that fits; None where there is nothing to gain.
     """
     if too_large is None:
         return None
-    if roomy is None:
-        return 4.0 * price or (too_large[0] / room if room > 0 else 1.0)
-    following = (roomy[0] - too_large[0]) / (too_large[1] - roomy[1])
+    if fitting is None:
+        return 4.0 * price or (too_large[0] / capacity if capacity > 0 else 1.0)
+    following = (fitting[0] - too_large[0]) / (too_large[1] - fitting[1])
     if not following > 0 or abs(following - price) <= LONG_ROUNDING * price:
         return None
     return following

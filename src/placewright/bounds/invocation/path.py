@@ -48,12 +48,12 @@ from placewright.bounds.invocation.cut import (
     PRICE_STEPS,
     Accelerator,
     LeastCut,
+    capacity_of,
     next_price,
-    room_of,
 )
-from placewright.graph import Floats
+from placewright.graph import Floats, Whole
 from placewright.kernels.invocation.hulls import enclose
-from placewright.kernels.invocation.timing import Whole, equal_accelerators, network_of
+from placewright.kernels.invocation.timing import equal_accelerators, network_of
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class _Runs:
         self.kinds = [Accelerator.of(problem, group[0]) for group in equal_accelerators(problem)]
         there = problem.is_cpu & np.isfinite(problem.unit_time[problem.op_unit[path]])
         self.on_cpu: Floats = np.where(there, problem.op_time[path], np.inf).min(axis=1)
-        self.room = room_of(problem, float(problem.device_memory[~problem.is_cpu].sum()))
+        self.capacity = capacity_of(problem, float(problem.device_memory[~problem.is_cpu].sum()))
         self.length = np.full((len(path), len(path)), np.inf)
         self.kept = np.array([self._surely_kept(first) for first in range(len(path))])
         for kind in self.kinds:
@@ -214,23 +214,23 @@ class _Runs:
         """Seconds: the shortest way again and again, with ever more arcs cut, at several prices.
 
         Goes on to the next price when all arcs of the shortest way are cut. Ends when the
-        accelerators have room for what the way keeps, or when time is up.
+        accelerators hold what the way keeps, or when time is up.
         """
-        price, too_large, roomy = 0.0, None, None
+        price, too_large, fitting = 0.0, None, None
         for _ in range(1 + PRICE_STEPS):
             while True:
                 length, runs = self._shortest(price)
                 if math.isinf(length):  # no plan holds this path
                     return
-                yield length - price * self.room
+                yield length - price * self.capacity
                 open_runs = [run for run in runs if not self.cut_done[run]]
                 if not open_runs or limit.reached():
                     break
                 self._cut(open_runs, limit)
             kept = sum(float(self.kept[run]) for run in runs)
             line = length - price * kept, kept
-            too_large, roomy = (line, roomy) if kept > self.room else (too_large, line)
-            following = next_price(price, too_large, roomy, self.room)
+            too_large, fitting = (line, fitting) if kept > self.capacity else (too_large, line)
+            following = next_price(price, too_large, fitting, self.capacity)
             if following is None or limit.reached():
                 return
             price = following
@@ -333,7 +333,7 @@ class _Runs:
         ):  # fmt: skip
             return math.inf
         cut = LeastCut(problem, kind, state, way, self.tied)
-        return cut.least_within(room_of(problem, float(problem.device_memory[kind.device])))
+        return cut.least_within(capacity_of(problem, float(problem.device_memory[kind.device])))
 
 
 def _from(place: Whole, amount: Floats, count: int) -> Floats:

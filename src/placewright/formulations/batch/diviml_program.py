@@ -281,7 +281,7 @@ class BatchProgram:
 def new_names(instance: BatchInstance, symmetry: Symmetry, device: Ints) -> Ints:
     """`[device]` the name of each under which ``device[op, chunk]`` obeys the rows.
 
-    In a window the plan has its names already.
+    In a neighbourhood the plan has its names already.
     """
     if (instance.known >= 0).any():
         return np.arange(instance.problem.device_count, dtype=np.int32)

@@ -116,7 +116,7 @@ class BatchInstance:
     - `floor[op, device]`: heads are no sooner than this (here 0);
     - `latest_start[op, device]`, `latest_finish[op, device]`: neither is later;
     - `known[unit, chunk]`: the device, or -1 where that is to be found (here everywhere; not so
-      in a window, see `batch_window`).
+      in a neighbourhood, see `planners.batch.neighbourhood`).
     """
 
     def __init__(self, problem: Problem, horizon: float | None) -> None:

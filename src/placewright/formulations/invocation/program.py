@@ -138,17 +138,17 @@ class InvocationProgram:
         ]
 
     def _fit(self, device: int) -> None:
-        room = float(self.problem.device_memory[device])
-        if room >= float(self.problem.op_memory.sum()):
+        capacity = float(self.problem.device_memory[device])
+        if capacity >= float(self.problem.op_memory.sum()):
             return
         used: list[Term] = []
         for unit, parts in self.unit_parts.items():
             memory = float(self.problem.unit_memory[unit])
-            if memory > room:
+            if memory > capacity:
                 for x in self.on(parts[0], device):
                     self.program.row([(x, 1.0)], upper=0.0)
             elif memory > 0:
-                used += [(x, memory / room) for x in self.on(parts[0], device)]
+                used += [(x, memory / capacity) for x in self.on(parts[0], device)]
         self.program.row(used, upper=1.0)
 
     def _turn(self) -> None:

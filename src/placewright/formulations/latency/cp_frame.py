@@ -53,7 +53,7 @@ class Frame:
     - `head[k, device]`: op ``ops[k]`` cannot start sooner there for what is outside the frame;
       `tail[k, device]`: from its finish to the end it is no less (both 0 if nothing is outside);
     - `release[channel]` and `channel_tail[channel]`, the same for transfers;
-    - `room[device]`: memory for the frame's units;
+    - `capacity[device]`: memory for the frame's units;
     - `chains`: pairs of ops that keep their order, on one device;
     - `parcels`: all transfers where they contend (elsewhere they are delays and nothing else);
     - `floor`: the makespan is no less whatever the ops do.
@@ -66,7 +66,7 @@ class Frame:
     tail: Floats
     release: Floats
     channel_tail: Floats
-    room: Floats
+    capacity: Floats
     chains: list[tuple[int, int]]
     parcels: list[Parcel]
     floor: float = 0.0
@@ -96,7 +96,7 @@ def whole(problem: Problem) -> Frame:
         tail=np.zeros((n, d)),
         release=np.zeros(channels),
         channel_tail=np.zeros(channels),
-        room=problem.device_memory,
+        capacity=problem.device_memory,
         chains=[],
         parcels=[
             Parcel(tensor, together, int(problem.tensor_producer[tensor]))

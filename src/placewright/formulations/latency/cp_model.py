@@ -448,7 +448,7 @@ class Model(OpRows):
         self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
 
     def _overfull(self, times: Times) -> list[tuple[int, list[int]]]:
-        """Devices with more than they have room for, and the units there."""
+        """Devices with more than they hold, and the units there."""
         units, first = np.unique(self.problem.op_unit[self.frame.ops], return_index=True)
         memory = self.problem.unit_memory
-        return overfull(units, times.device[first], memory, self.frame.room)
+        return overfull(units, times.device[first], memory, self.frame.capacity)

@@ -121,11 +121,11 @@ class PeakRows:
         if sizes.sum() <= capacity:
             return
         unit = _unit(sizes, capacity)
-        room = int(capacity / unit)
-        left: Any = room
+        most = int(capacity / unit)
+        left: Any = most
         if kept:
-            left = model.new_int_var(0, room, "")  # a sum is no capacity for CP-SAT
-            model.add(left + self.model.sum_of([(x, int(size / unit)) for x, size in kept]) == room)
+            left = model.new_int_var(0, most, "")  # a sum is no capacity for CP-SAT
+            model.add(left + self.model.sum_of([(x, int(size / unit)) for x, size in kept]) == most)
         intervals = [
             model.new_optional_interval_var(life.start, self._time(), life.end, life.is_there, "")
             for life in alive

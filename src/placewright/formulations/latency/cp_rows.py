@@ -11,7 +11,7 @@ from placewright.formulations.latency.cp_frame import Frame, windows_of
 from placewright.graph import Ints
 from placewright.problem import LONG_ROUNDING, ROUNDING
 
-ROOM = 1_000_000_000
+CAPACITY = 1_000_000_000
 """Whole numbers that a device's memory is cut into."""
 
 
@@ -55,7 +55,7 @@ class OpRows:
         return np.unique(self.problem.op_unit[self.frame.ops])
 
     def _put(self) -> None:
-        """`on[unit][device]`, one of them true; what is put on a device has room there."""
+        """`on[unit][device]`, one of them true; what is put on a device fits there."""
         model, problem, frame = self.model, self.problem, self.frame
         self.on: dict[int, dict[int, Any]] = {}
         for unit in self._units().tolist():
@@ -65,12 +65,12 @@ class OpRows:
                 continue
             self.on[unit] = {d: model.new_bool_var(f"u{unit}d{d}") for d in devices}
             model.add_exactly_one(self.on[unit].values())
-        for device, room in enumerate(frame.room.tolist()):
+        for device, capacity in enumerate(frame.capacity.tolist()):
             here = [(unit, on[device]) for unit, on in self.on.items() if device in on]
-            if sum(problem.unit_memory[unit] for unit, _ in here) > room > 0:
-                share = problem.unit_memory * (ROOM / room * (1 - ROUNDING))
-                self._at_most([(x, int(share[unit])) for unit, x in here], ROOM)
-            elif room <= 0:
+            if sum(problem.unit_memory[unit] for unit, _ in here) > capacity > 0:
+                share = problem.unit_memory * (CAPACITY / capacity * (1 - ROUNDING))
+                self._at_most([(x, int(share[unit])) for unit, x in here], CAPACITY)
+            elif capacity <= 0:
                 for unit, x in here:
                     if problem.unit_memory[unit] > 0:
                         model.add(x == 0)

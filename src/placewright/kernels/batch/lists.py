@@ -6,7 +6,7 @@ import numpy as np
 
 from placewright.kernels.batch.timing import send
 from placewright.kernels.common.arrays import NOT_SENT
-from placewright.kernels.common.gaps import earliest, occupy, room
+from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inner, kernel
 
 UNPLACED = -1
@@ -27,8 +27,8 @@ def list_batches(
     With `insertion` batches fill gaps on their devices; without, they append. Transfers append
     on their channels; with transfer unit ``tensor`` what was sent for one op serves later ones.
 
-    Writes `rows`, `free` and ``starts[op, device]``, `finishes`. Returns -1, or the op for which
-    there was no room: then the outputs are partial.
+    Writes `rows`, `free` and ``starts[op, device]``, `finishes`. Returns -1, or the op that
+    fits nowhere: then the outputs are partial.
     """
     devices, chunks = len(free), rows.shape[1]
     gap_start, gap_end = np.zeros((devices, 16)), np.full((devices, 16), np.inf)
@@ -46,14 +46,14 @@ def list_batches(
     ready, there = np.empty(devices), np.empty((chunks, devices))
     for op in order:
         unit = b.op_unit[op]
-        gap_start, gap_end = room(gap_start, gap_end, gap_count, 1)
+        gap_start, gap_end = with_capacity(gap_start, gap_end, gap_count, 1)
         if not b.together:
             _arrivals(p, b, rows, op, finishes, there)
         if rows[unit, 0] == UNPLACED:
             pairs = _closest_first(p, b, rows, op, arrived)
             best = np.inf
             for k in range(split_offsets[unit_kind[unit]], split_offsets[unit_kind[unit] + 1]):
-                if not _has_room(splits[k], b.unit_memory[unit], waiting, free):
+                if not _fits(splits[k], b.unit_memory[unit], waiting, free):
                     continue
                 left[:] = splits[k]
                 _fill(pairs, left, row)
@@ -103,8 +103,8 @@ def _count(rows, unit, count):
 
 
 @inner
-def _has_room(split, memory, waiting, free):
-    """Each device of the split has room, and copies beyond the first leave it to the others."""
+def _fits(split, memory, waiting, free):
+    """Each device of the split has memory, and copies beyond the first leave it to the others."""
     copies = 0
     total = 0.0
     for d in range(len(free)):

@@ -53,7 +53,7 @@ class State(NamedTuple):
 
 
 class Borrowed(NamedTuple):
-    """What is needed to take a mutation back, and room for a row."""
+    """What is needed to take a mutation back, and a row."""
 
     row: Any  # [chunk] the row to come
     count: Any  # [device] its chunks

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.compiled import inlined
 from placewright.problem import Problem, once_per_problem
 
-Wide = NDArray[np.int64]
 NOT_SENT = -1.0
 """The time of a transfer that does not take place."""
 

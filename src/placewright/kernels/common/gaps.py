@@ -1,4 +1,4 @@
-"""Idle intervals of resources (devices, channels): finding room in them and taking it.
+"""Idle intervals of resources (devices, channels): finding one that is long enough, and taking it.
 
 ``gap_start[resource, k]`` and ``gap_end[resource, k]``, k < count[resource], ascending; the last
 interval of a resource never ends.
@@ -63,8 +63,8 @@ def occupy(gap_start, gap_end, count, resource, start, finish):
 
 
 @kernel(allocates=True)
-def room(gap_start, gap_end, count, needed):
-    """The gap tables with room for `needed` more intervals on every resource."""
+def with_capacity(gap_start, gap_end, count, needed):
+    """The gap tables with capacity for `needed` more intervals on every resource."""
     most = largest_of(count) if len(count) else 0
     capacity = gap_start.shape[1]
     if most + needed <= capacity:

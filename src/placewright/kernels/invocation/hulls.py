@@ -115,7 +115,7 @@ def _spread(net, order, state):
 
 @inner(allocates=True)
 def _shut_out_heavy(net, state, device):
-    """Shut out each op whose unit has no room beside those inside; False if they have none."""
+    """Shut out each op whose unit does not fit beside those inside; False if they have none."""
     left = net.device_memory[device]
     units = len(net.unit_offsets) - 1
     touched = [False] * units

@@ -11,12 +11,10 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from placewright.graph import Whole
 from placewright.kernels.compiled import inner, kernel
 from placewright.problem import Problem, once_per_problem
-
-Whole = NDArray[np.signedinteger[Any]]
 
 READS, WRITES = 1, 0  # rows of host_latency and host_seconds_per_byte
 
@@ -120,7 +118,7 @@ def slot_count(problem: Problem) -> int:
 
 
 def work_for(problem: Problem) -> Work:
-    """Room for `evaluate`."""
+    """Arrays that `evaluate` borrows."""
     ops, slots = problem.op_count, slot_count(problem)
     return Work(
         np.empty(ops, dtype=np.int64),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.common.arrays import NOT_SENT, transfer_time
-from placewright.kernels.common.gaps import earliest, occupy, room
+from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.insertion import UNPLACED
 
@@ -123,7 +123,7 @@ def adjusting_schedule(
         op_device[op] = previous = chosen
 
         needed = p.input_offsets[op + 1] - p.input_offsets[op] + 1
-        gap_start, gap_end = room(gap_start, gap_end, count, needed)
+        gap_start, gap_end = with_capacity(gap_start, gap_end, count, needed)
         ready = 0.0
         for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
             edge = p.inputs[k]

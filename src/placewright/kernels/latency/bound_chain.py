@@ -9,8 +9,8 @@ from placewright.kernels.latency.dual_ascent import sweep
 
 
 @kernel(allocates=True)
-def pair_energies(part, routes, unary, price, open_pairs, back, ahead, energy, label):
-    """`energy[a, b]` the least price of the part with op 0 on a and the last on b, bounded.
+def pair_values(part, routes, unary, price, open_pairs, back, ahead, least, label):
+    """`least[a, b]` the least price of the part with op 0 on a and the last on b, bounded.
 
     Where `open_pairs[a, b]`; `back[a, b]`, `ahead[a, b]` are messages to start from, `label[a, b]`
     gets a cheap placement.
@@ -27,7 +27,7 @@ def pair_energies(part, routes, unary, price, open_pairs, back, ahead, energy, l
             for d in range(count):
                 pinned[0, d] = unary[0, d] + (part.penalty if d != a else 0.0)
                 pinned[n - 1, d] = unary[n - 1, d] + (part.penalty if d != b else 0.0)
-            energy[a, b] = sweep(
+            least[a, b] = sweep(
                 part, routes, pinned, flow, price, back[a, b], ahead[a, b], node, label[a, b]
             )
 

@@ -1,6 +1,6 @@
-"""A window whose first op feeds many others with one tensor, by the devices that get a copy.
+"""A region whose first op feeds many others with one tensor, by the devices that get a copy.
 
-Op 0 of a part is on device a. Its *hub* tensor goes once to each other device with a reader. Say
+Op 0 of a part is on device a. Its *fan-out tensor* goes once to each device with a reader. Say
 for each device whether it gets a copy (1), gets none (0), or that it is left open (-1). Then, with
 T the time from the end of op 0 to the start of the last op, which is on b:
 

@@ -102,10 +102,10 @@ def mark_cuts(first, last, out_offsets, head, mark):
 
 
 @kernel(allocates=True)
-def measure_regions(first, last, out_offsets, head, time, closed, share, no_room):
+def measure_regions(first, last, out_offsets, head, time, closed, share, overfull):
     """`(count, seconds)` of each region: ops between, and their time on the best single device.
 
-    Times `no_room` if no device has room for all of them.
+    Times `overfull` if they fit no device together.
     """
     regions, devices = len(first), time.shape[1]
     count, seconds = np.zeros(regions, dtype=np.int64), np.zeros(regions)
@@ -124,7 +124,7 @@ def measure_regions(first, last, out_offsets, head, time, closed, share, no_room
                 for d in range(devices):
                     used[d] += share[op, d]
                     total[d] += fastest if closed[op, d] else time[op, d]
-        seconds[r] = total.min() * (1.0 if used.min() <= 1.0 else no_room)
+        seconds[r] = total.min() * (1.0 if used.min() <= 1.0 else overfull)
     return count, seconds
 
 

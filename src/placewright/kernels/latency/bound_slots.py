@@ -19,10 +19,10 @@ So the least cost of each tree over devices and slots of its ops, found exactly 
 the root, summed over all trees, is at most 1 where there is a schedule: where it is more, none
 is done before T. Weights are moved towards rows that the cheapest trees overload.
 
-Of the *hub*, a tensor of op 0 sent but once to a device, it is said whether a device gets a copy:
-1, which then arrives within ``low[d]`` and ``high[d]``, keeps its route busy for as long as it is
-sent and lets no reader on d start before ``low[d]``; 0, so no reader is there; or −1 for either:
-each of k readers elsewhere is charged a k-th of a copy sent some time before it starts.
+Of the *fan-out tensor*, which op 0 sends but once to a device, it is said whether a device gets
+a copy: 1, which then arrives within ``low[d]`` and ``high[d]``, keeps its route busy for as long as
+it is sent and lets no reader on d start before ``low[d]``; 0, so no reader is there; or −1 for
+either: each of k readers elsewhere is charged a k-th of a copy sent some time before it starts.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Forest(NamedTuple):
     ``time``, ``share`` of memory, seconds before (`early`) and after (`late`) it are
     ``[op, device]``, `early` `inf` where it cannot be; `times[op]` how many there are of its tree.
     `size`, `fixed`, `weight` of the edge to its `parent` (−1: to the last op). Entries are its
-    edges from op 0, those from the hub marked.
+    edges from op 0, those of the fan-out tensor marked.
     """
 
     time: Any
@@ -78,11 +78,11 @@ class Forest(NamedTuple):
     entry_size: Any
     entry_fixed: Any
     entry_weight: Any
-    entry_hub: Any
+    entry_fan_out: Any
 
 
 class Copies(NamedTuple):
-    """By device: the seconds to send the hub there; whether it gets a copy, arriving when."""
+    """By device: seconds to send the fan-out tensor there; whether it gets a copy, and when."""
 
     send: Any
     copy: Any
@@ -173,7 +173,7 @@ def _entry_delay(forest, routes, entry, a, b):
 def _entries(forest, routes, first, copies, on_route, slot, op, d, row, cost):
     """Add what it costs to have the edges from op 0 there in time."""
     for k in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
-        if d == first or (forest.entry_hub[k] and copies.copy[d] >= 0):
+        if d == first or (forest.entry_fan_out[k] and copies.copy[d] >= 0):
             continue
         seconds = _entry_delay(forest, routes, k, first, d)
         _least_in_slots(on_route[first, d], seconds, slot, cost)
@@ -185,7 +185,7 @@ def _start_by(forest, copies, first, op, d):
     """The earliest start of an op on a device."""
     begin = forest.early[op, d]
     for k in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
-        if forest.entry_hub[k] and d != first:
+        if forest.entry_fan_out[k] and d != first:
             if copies.copy[d] == 0:
                 return np.inf
             begin = max(begin, copies.low[d] if copies.copy[d] == 1 else copies.send[d])
@@ -259,7 +259,7 @@ def _add_op(forest, routes, first, copies, on_route, width, slot, op, d, k, use,
     _add_use(use[d], width, k * slot, forest.time[op, d], times)
     used[d] += times * forest.share[op, d]
     for e in range(forest.entry_offsets[op], forest.entry_offsets[op + 1]):
-        if d == first or (forest.entry_hub[e] and copies.copy[d] >= 0):
+        if d == first or (forest.entry_fan_out[e] and copies.copy[d] >= 0):
             continue
         seconds = _entry_delay(forest, routes, e, first, d)
         _least_in_slots(on_route[first, d], seconds, slot, cost)

@@ -216,7 +216,7 @@ def _longest(part, routes, label, length, on_path, on_edge):
 
 
 @kernel(allocates=True)
-def window_bound(part, routes, first, last, steps, enough):
+def region_bound(part, routes, first, last, steps, enough):
     """A bound on the time that the part's ops take, op 0 on device `first`, the last on `last`.
 
     -1 for anywhere. For weights λ + Σ α_d + Σ ε_c = 1 over a flow of paths, the loads of devices

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Floats, Ints
-from placewright.kernels.common.arrays import Arrays, Wide, transfer_time
+from placewright.graph import Floats, Ints, Wide
+from placewright.kernels.common.arrays import Arrays, transfer_time
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.units import Units
 
@@ -126,7 +126,7 @@ def _place(p, priority, units, queues, started):
             ):
                 best_start, best_op, best_device = start, op, d
         if best_device == NONE:
-            return without_room(started)
+            return without_device(started)
         fresh_count = start_op(p, units, started, best_op, best_device, best_start)
     return -1
 
@@ -202,7 +202,7 @@ def next_of(queues, device, now, priority, units, started):
 
 
 @inlined
-def without_room(started):
+def without_device(started):
     """The first op that has its inputs and no device."""
     for op in range(len(started.missing)):
         if started.op_device[op] == NONE and started.missing[op] == 0:

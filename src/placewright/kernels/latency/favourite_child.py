@@ -17,7 +17,7 @@ from placewright.kernels.latency.earliest_start import (
     nothing_started,
     start_op,
     wait_for,
-    without_room,
+    without_device,
 )
 from placewright.kernels.latency.getf import soft_longest_path
 from placewright.kernels.latency.units import Units
@@ -68,7 +68,7 @@ def _place(p, priority, favourite, units, soon, urgent, started, arrival, last):
             ):
                 best_start, best_op, best_device = start, op, d
         if best_device == NONE:
-            return without_room(started)
+            return without_device(started)
         now = best_start
         last[best_device] = best_op
         fresh_count = start_op(p, units, started, best_op, best_device, best_start)

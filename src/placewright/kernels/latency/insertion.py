@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.common.arrays import NOT_SENT, transfer_time
-from placewright.kernels.common.gaps import earliest, occupy, room
+from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inlined, kernel
 
 UNPLACED = -1
@@ -106,7 +106,7 @@ def insertion_schedule(
             unit_device[unit] = best
             free_memory[best] -= unit_memory[unit]
 
-        gap_start, gap_end = room(gap_start, gap_end, count, last - first + 1)
+        gap_start, gap_end = with_capacity(gap_start, gap_end, count, last - first + 1)
         ready = 0.0
         for k in range(first, last):
             edge = p.inputs[k]

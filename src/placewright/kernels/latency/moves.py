@@ -82,7 +82,7 @@ def geometric(rng, mean):
 
 @kernel
 def assign(space, state, unit, device):
-    """Put `unit` on `device`, whether there is room or not."""
+    """Put `unit` on `device`, whether it fits or not."""
     memory = space.unit_memory[unit]
     state.free[state.unit_device[unit]] += memory
     state.free[device] -= memory
@@ -125,12 +125,12 @@ def take_back(space, state, scratch, count):
 
 
 @kernel
-def has_room(state, scratch, count):
+def fits(state, scratch, count):
     """No device that one of the changes went to overflows."""
-    fits = True
+    within = True
     for k in range(count):
-        fits &= state.free[state.unit_device[scratch.undo_unit[k]]] >= 0.0
-    return fits
+        within &= state.free[state.unit_device[scratch.undo_unit[k]]] >= 0.0
+    return within
 
 
 # -- devices ---------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from placewright.kernels.latency.moves import (
     SWAPPED,
     assign,
     below,
+    fits,
     geometric,
-    has_room,
     move_block,
     mutate,
     note,
@@ -82,7 +82,7 @@ def improve(p, space, clusters, state, scratch, timing, rng, evaluations, temper
         count = _propose(p, space, clusters, state, scratch, timing, rng)
         if count == 0 and scratch.reordered[0] == NOTHING:
             continue
-        if has_room(state, scratch, count):
+        if fits(state, scratch, count):
             ranks = _touched(p, space, state, scratch, timing, count)
             more = _estimate(p, space, state, timing, ranks)
             better = more < -INDIFFERENT * state.value[SETTLED]

@@ -10,10 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Flags, Ints
-from placewright.kernels.common.arrays import Wide
+from placewright.graph import Flags, Ints, Wide
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.latency.moves import has_room, mutate, take_back
+from placewright.kernels.latency.moves import fits, mutate, take_back
 from placewright.kernels.latency.timing import time_sequence
 
 TREES = 4
@@ -146,7 +145,7 @@ def move_values(p, regions, space, state, scratch, sequences, kinds, ops, device
     for k in range(len(kinds)):
         count = move_region(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
         values[k] = np.inf
-        if count > 0 and has_room(state, scratch, count):
+        if count > 0 and fits(state, scratch, count):
             values[k] = value_of(p, state, scratch, sequences)
         take_back(space, state, scratch, count)
 
@@ -159,7 +158,7 @@ def descend(p, regions, space, state, scratch, sequences, kinds, ops, devices, g
     """
     for k in range(len(kinds)):
         count = move_region(p, regions, space, state, scratch, kinds[k], ops[k], devices[k])
-        if count > 0 and has_room(state, scratch, count):
+        if count > 0 and fits(state, scratch, count):
             found = value_of(p, state, scratch, sequences)
             if found <= value - gains[k]:
                 value = found

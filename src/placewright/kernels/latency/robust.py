@@ -19,8 +19,8 @@ import numpy as np
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import (
     below,
+    fits,
     geometric,
-    has_room,
     reassign,
     take_back,
 )
@@ -217,7 +217,7 @@ def anneal(p, space, samples, state, scratch, rng, evaluations, temperature, coo
             reorder(p, state, scratch, rng)
         if count == 0 and scratch.saved[LENGTH] == 0:
             continue
-        if has_room(state, scratch, count):
+        if fits(state, scratch, count):
             limit = state.value[CURRENT] - temperature * math.log(1.0 - rng.random())
             value = percentile_within(p, samples, state.device, state.sequence, scratch, limit)
             if value <= limit:

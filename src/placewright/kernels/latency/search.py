@@ -17,7 +17,7 @@ from placewright.kernels.compiled import kernel
 from placewright.kernels.latency.moves import (
     assign,
     below,
-    has_room,
+    fits,
     mutate,
     other_device,
     reassign,
@@ -70,7 +70,7 @@ def anneal(p, space, state, scratch, rng, evaluations, temperature, cooling):
         count = reassign(p, space, state, scratch, rng)
         if count == 0:
             continue
-        if has_room(state, scratch, count):
+        if fits(state, scratch, count):
             value = evaluate(p, state, scratch)
             worse = value - state.value[CURRENT]
             if worse <= 0.0 or rng.random() < math.exp(-worse / temperature):
@@ -90,7 +90,7 @@ def mean_worsening(p, space, state, scratch, rng, evaluations):
     total, found = 0.0, 0
     for _ in range(evaluations):
         count = reassign(p, space, state, scratch, rng)
-        if count > 0 and has_room(state, scratch, count):
+        if count > 0 and fits(state, scratch, count):
             worse = evaluate(p, state, scratch) - state.value[CURRENT]
             if 0.0 < worse < OVERFULL:
                 total += worse
@@ -123,7 +123,7 @@ def evolve(p, space, state, scratch, rng, evaluations):
                 count = mutate(
                     space, state, scratch, count, unit, other_device(space, state, rng, unit)
                 )
-        if has_room(state, scratch, count):
+        if fits(state, scratch, count):
             value = evaluate(p, state, scratch)
             if value <= state.value[CURRENT]:
                 keep(state, value)
@@ -136,9 +136,9 @@ def evolve(p, space, state, scratch, rng, evaluations):
 
 @kernel
 def scatter(space, state, order, rng):
-    """Every movable unit on a random device with room, in the given `order` of units.
+    """Every movable unit on a random device where it fits, in the given `order` of units.
 
-    Returns whether all found room; if not, those that did not are where they were and the
+    Returns whether all fit; if not, those that did not are where they were and the
     memory may overflow.
     """
     for unit in order:
@@ -190,7 +190,7 @@ def descend(p, space, state, scratch, moves, scan, chosen_value, evaluations, be
         scan[SINCE] += 1
         unit, device = space.movable[move // devices], move % devices
         count = mutate(space, state, scratch, 0, unit, device)
-        if count > 0 and has_room(state, scratch, count):
+        if count > 0 and fits(state, scratch, count):
             value = evaluate(p, state, scratch)
             if value < state.value[CURRENT]:
                 if not best_move:

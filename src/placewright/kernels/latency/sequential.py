@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints
-from placewright.kernels.common.arrays import Arrays, Wide
+from placewright.graph import Flags, Floats, Ints, Wide
+from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.compiled import kernel
 from placewright.kernels.latency.earliest_start import heap_pop, heap_push
 

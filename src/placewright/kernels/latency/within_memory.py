@@ -235,7 +235,7 @@ def _needed(p, device, lives, op, d):
 
 @inner
 def _wait(lives, ending, start, d, needed):
-    """When there is room, from `start` on, `inf` if never; and how many lives are still to end."""
+    """When it fits, from `start` on, `inf` if never; and how many lives are still to end."""
     while ending > 0 and (lives.end_key[0] <= start or needed > lives.free[d]):
         start = max(start, lives.end_key[0])
         life = lives.end_life[0]

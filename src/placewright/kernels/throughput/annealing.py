@@ -76,7 +76,7 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
         size = _gather(p, state, piece, wanted, block, mark, step + 1, rng)
         if len(rank) > 0:
             size = _draw_along(p, state, rank, target, block, size, mark, step + 1)
-        if size == 0 or not _has_room(p, state, block, size, target):
+        if size == 0 or not _block_fits(p, state, block, size, target):
             continue
         for k in range(size):
             origins[k] = state.piece_device[block[k]]
@@ -194,7 +194,7 @@ def _draw_along(p, state, rank, target, block, size, mark, tick):
 
 
 @inner
-def _has_room(p, state, block, size, target):
+def _block_fits(p, state, block, size, target):
     kind = p.device_class[target]
     needed = state.used[target]
     for k in range(size):

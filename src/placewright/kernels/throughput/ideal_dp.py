@@ -25,7 +25,7 @@ def survivors(ideals, windows):
     Of the leading class, the pieces outside an ideal need `least` devices when those of `code`
     are left beside, and may have `most`.
     """
-    count, codes = ideals.bits.shape[0], windows.room.shape[1]
+    count, codes = ideals.bits.shape[0], windows.capacity.shape[1]
     alive = np.empty(count, dtype=np.int64)
     least = np.empty((count, codes), dtype=np.int32)
     most = np.empty((count, codes), dtype=np.int32)

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.throughput.stage_loads import Whole
 
 NEVER = 1 << 20  # more devices than there are
 ROUNDING = 1e-9
@@ -20,7 +19,7 @@ class Windows(NamedTuple):
     """Necessary conditions on how many devices a set of pieces takes.
 
     Condition w says: devices of the leading class and of the others in use (state `code`) can do
-    no more than ``lead[w] · number + room[w, code]``, and a set of pieces needs the sum of
+    no more than ``lead[w] · number + capacity[w, code]``, and a set of pieces needs the sum of
     `price[piece, w]` and, where the set is cut off from the rest, for each net cut
     `out_price[net, w]` on the producer's side and `in_price[net, w]` on the other.
     """
@@ -29,7 +28,7 @@ class Windows(NamedTuple):
     out_price: Floats
     in_price: Floats
     lead: Floats
-    room: Floats
+    capacity: Floats
     lead_count: int
 
 
@@ -44,8 +43,8 @@ class Ideals(NamedTuple):
     added: Floats
     below: Floats
     above: Floats
-    net_offsets: Whole
-    nets: Whole
+    net_offsets: Wide
+    nets: Wide
 
 
 @inlined
@@ -53,7 +52,7 @@ def least_lead(windows, need, code):
     """How many devices of the leading class a set needs at least beside those of `code`."""
     most = 0
     for w in range(len(need)):
-        over = need[w] - windows.room[w, code]
+        over = need[w] - windows.capacity[w, code]
         if over > ROUNDING * need[w]:
             if windows.lead[w] <= 0.0:
                 return NEVER
@@ -67,7 +66,7 @@ def least_lead(windows, need, code):
 @kernel
 def passable(windows, below, above):
     """Whether some number of devices of each class may do for both sides of an ideal."""
-    codes = windows.room.shape[1]
+    codes = windows.capacity.shape[1]
     for code in range(codes):
         least = least_lead(windows, above, code)
         if least <= windows.lead_count:
@@ -80,11 +79,11 @@ def passable(windows, below, above):
 class Cut(NamedTuple):
     """The nets that the ideal at hand cuts, and what they cost its two sides by condition."""
 
-    inside: Whole  # [net] its members in the ideal
+    inside: Wide  # [net] its members in the ideal
     home_inside: NDArray[np.bool_]
-    nets: Whole  # those cut, `size[0]` of them, in any order
-    place: Whole  # [net] in `nets`, or -1
-    size: Whole
+    nets: Wide  # those cut, `size[0]` of them, in any order
+    place: Wide  # [net] in `nets`, or -1
+    size: Wide
     below: Floats
     above: Floats
 
@@ -136,7 +135,7 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                 kept += 1
                 if kept > most_kept:
                     break
-                ideals = _with_room(ideals, kept - 1, cut.size[0])
+                ideals = _with_capacity(ideals, kept - 1, cut.size[0])
                 _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
         arrived = place[depth] > first[depth]
         if arrived:  # one piece more, from the last choice to the first
@@ -144,7 +143,7 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
             piece = choices[place[depth]]
             taken[depth] = piece
             current[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
-            choices = _with_room_for(choices, followers, piece, place[depth], end[depth])
+            choices = _with_choices(choices, followers, piece, place[depth], end[depth])
             stop = _choose_on(choices, followers, missing, piece, place[depth], end[depth])
             depth += 1
             first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
@@ -184,7 +183,7 @@ def _nothing_cut(nets, conditions):
 
 @inner(allocates=True)
 def _no_ideals(pieces, columns, conditions):
-    """Room for some."""
+    """None yet, with capacity for some."""
     size = 256
     return Ideals(
         np.empty((size, (pieces + 63) // 64), dtype=np.uint64),
@@ -197,8 +196,8 @@ def _no_ideals(pieces, columns, conditions):
 
 
 @inner(allocates=True)
-def _with_room(ideals, kept, cut_nets):
-    """The same arrays, or longer ones, with room for one more ideal that cuts so many nets."""
+def _with_capacity(ideals, kept, cut_nets):
+    """The same arrays, or longer ones, with capacity for one more ideal that cuts so many nets."""
     bits, added, below, above, offsets, nets = ideals
     size = len(bits)
     if kept == size:
@@ -243,8 +242,8 @@ def _enter(ideals, place, current, sums, below, above, cut):
 
 
 @inner(allocates=True)
-def _with_room_for(choices, followers, piece, at, end):
-    """The choices, longer if those after `piece` might not have room."""
+def _with_choices(choices, followers, piece, at, end):
+    """The choices, longer if those after `piece` might not fit."""
     needed = 2 * end - at + followers[0][piece + 1] - followers[0][piece]
     if needed <= len(choices):
         return choices

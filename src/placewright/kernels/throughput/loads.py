@@ -2,7 +2,7 @@
 
 What `simulate.throughput` works out afresh (that is the definition) is kept here in `Loads`, which
 a move of one piece changes in place. A net knows only the devices that read it, and the largest
-load stands at the root of a tree over the devices: nothing here takes time or room in proportion
+load stands at the root of a tree over the devices: nothing here takes time or space in proportion
 to nets × devices, and a move none in proportion to the devices.
 """
 
@@ -139,7 +139,7 @@ def busiest(state, way):
 
 @kernel
 def move(p, state, piece, target):
-    """Put `piece` on `target`, allowed or not, room or not; `settle` or `restore` comes next."""
+    """Put `piece` on `target`, allowed or not, full or not; `settle` or `restore` comes next."""
     origin = state.piece_device[piece]
     _touch(state, origin)
     _touch(state, target)

@@ -59,7 +59,7 @@ class Place(NamedTuple):
     device: int
     low: int
     high: int
-    room: float  # bytes
+    free: float  # bytes
     busy: float  # seconds that are set aside
     limit: float  # seconds
 
@@ -90,9 +90,9 @@ def cut_row(p, order, row, limit, width, score, copies, taken, busy):
     compute, paid = np.zeros(2), np.zeros((2, 2, 2))
     for step in range(steps):
         device = row[step]
-        room = p.device_memory[device] * (1.0 + TOLERANCE) - taken[device]
+        free = p.device_memory[device] * (1.0 + TOLERANCE) - taken[device]
         here = Place(
-            device, row[max(step - 1, 0)], row[min(step + 1, steps - 1)], room, busy[device], limit
+            device, row[max(step - 1, 0)], row[min(step + 1, steps - 1)], free, busy[device], limit
         )
         beam = Beam(reached[step + 1], origin[step + 1], sizes[step + 1], score)
         for k in range(sizes[step, 0]):
@@ -111,7 +111,7 @@ def _stage(p, line, start, at, parent, beam, compute, paid):
 
     `compute[way]` and ``paid[in or out, way, low or high]`` are lent.
     """
-    kind, room = p.device_class[at.device], at.room
+    kind, free = p.device_class[at.device], at.free
     compute[0], compute[1] = at.busy, 0.0
     for direction in range(2):
         for way in range(2):
@@ -120,8 +120,8 @@ def _stage(p, line, start, at, parent, beam, compute, paid):
     while end < len(line.order):
         piece = line.order[end]
         end += 1
-        room -= p.memory[piece]
-        if room < 0.0 or not p.allowed[piece, kind]:
+        free -= p.memory[piece]
+        if free < 0.0 or not p.allowed[piece, kind]:
             break
         for way in range(p.ways):
             compute[way] += p.time[way, piece, kind]

@@ -16,12 +16,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.kernels.compiled import inner, kernel
-
-Whole = NDArray[np.int64]
 
 OUT, IN = 0, 1
 LOW, HIGH = 0, 1
@@ -34,16 +31,16 @@ class Nets(NamedTuple):
     `piece_ways` beside `piece_nets`: as `reader_ways`, 0 for the producer.
     """
 
-    producer: Whole
-    way: Whole
+    producer: Wide
+    way: Wide
     tensors: Floats
     bytes: Floats
-    offsets: Whole
-    readers: Whole
-    reader_ways: Whole
-    piece_offsets: Whole
-    piece_nets: Whole
-    piece_ways: Whole
+    offsets: Wide
+    readers: Wide
+    reader_ways: Wide
+    piece_offsets: Wide
+    piece_nets: Wide
+    piece_ways: Wide
 
 
 class Costs(NamedTuple):
@@ -59,14 +56,14 @@ class Costs(NamedTuple):
 
     added: Floats
     time_rows: int
-    group: Whole
+    group: Wide
     once: bool
     coefficient: Floats
-    move_kind: Whole
-    move_variant: Whole
-    move_lead: Whole
-    move_before: Whole
-    move_after: Whole
+    move_kind: Wide
+    move_variant: Wide
+    move_lead: Wide
+    move_before: Wide
+    move_after: Wide
 
 
 @kernel

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.formulations.fit import fit
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.batch.lists import UNPLACED
 from placewright.kernels.batch.timing import batches_of
 from placewright.plan import Placement
@@ -35,12 +34,12 @@ class Draft:
         for unit in np.flatnonzero(problem.unit_pinned >= 0):
             self.place(int(unit), self.splits.of(int(unit))[0])
 
-    def place(self, unit: int, split: NDArray[np.int64]) -> None:
+    def place(self, unit: int, split: Wide) -> None:
         self.rows[unit] = np.repeat(np.arange(len(split)), split)
         self.free -= np.where(split > 0, self.problem.unit_memory[unit], 0.0)
         self.waiting -= self.problem.unit_memory[unit]
 
-    def fitting(self, unit: int) -> NDArray[np.int64]:
+    def fitting(self, unit: int) -> Wide:
         """Numbers of the splits of `unit` for which there is room.
 
         On each of its devices and, for copies beyond the first, beside all units that wait.
@@ -52,8 +51,8 @@ class Draft:
         beside = (copies == 1) | ((copies - 1) * memory + self.waiting <= self.free.sum())
         return np.flatnonzero(here & beside)
 
-    def place_roomiest(self, unit: int) -> bool:
-        """On the fewest devices, those with most room; False if there is none."""
+    def place_emptiest(self, unit: int) -> bool:
+        """On the fewest devices, those with most memory left; False if there is none."""
         fitting = self.fitting(unit)
         if not len(fitting):
             return False
@@ -75,7 +74,7 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
     first: list[int] = []
     while True:
         draft = Draft(problem, splits)
-        failed = next((unit for unit in first if not draft.place_roomiest(unit)), -1)
+        failed = next((unit for unit in first if not draft.place_emptiest(unit)), -1)
         if failed < 0:
             failed = attempt(draft)
             if failed < 0:

@@ -35,15 +35,15 @@ from placewright.problem import Problem
 from placewright.solvers.mathopt import SOLVERS, OutOfTimeError, solve_program
 
 SOLVABLE_OPS = 16
-"""A window of so many units is searched well within seconds."""
+"""A neighbourhood of so many units is searched well within seconds."""
 
 MODULE_SECONDS = 3.0
-DETERMINISTIC_SECONDS = 0.3  # of CP-SAT's own time, for one window
+DETERMINISTIC_SECONDS = 0.3  # of CP-SAT's own time, for one neighbourhood
 START_SHARE = 0.25  # of the time, for annealing
 BOUND_SHARE = 0.1  # of the time
 HOST_SHARE = 0.3  # of the time, where hosts are equal
 PIECES = 3  # that differ: the first, the last, and what is between
-MOST_DEVICES = 8  # that the units of a window may go to, besides those where they are
+MOST_DEVICES = 8  # that the units of a neighbourhood may go to, besides those where they are
 LEAST_UNITS, MOST_UNITS = 4, 60
 
 
@@ -53,17 +53,17 @@ class BatchSplit:
     The start is the best plan of the simple rules, of `annealing` with a quarter of the time, and,
     where hosts are equal, of one host repeated (`one_node`); or the budget's start. From there on
     the units of one module at a time get new devices and all batches new times, what is before and
-    after being known (`window`). When every module had its turn, windows of units that run at
-    about the same time follow, larger while they are solved to the end and smaller while they are
-    not, until time is up. A batch of a later module may run before one of an earlier module, so no
-    dynamic program over the boundaries is exact here.
+    after being known (`neighbourhood`). When every module had its turn, neighbourhoods of units
+    that run at about the same time follow, larger while they are solved to the end and smaller
+    while they are not, until time is up. A batch of a later module may run before one of an
+    earlier module, so no dynamic program over the boundaries is exact here.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `solver` of a module: cp-sat, which knows devices that run one batch at a
-    time, or highs, scip, gurobi with DiviML's program; `module_seconds` for one module or window;
-    `symmetry` as of `diviml-milp`; `iterations`, a number of windows, each limited by CP-SAT's
-    deterministic clock, so that runs repeat. The time limit is the budget's, and
-    `DEFAULT_SECONDS` if that has none.
+    time, or highs, scip, gurobi with DiviML's program; `module_seconds` for one module or
+    neighbourhood; `symmetry` as of `diviml-milp`; `iterations`, a number of neighbourhoods, each
+    limited by CP-SAT's deterministic clock, so that runs repeat. The time limit is the budget's,
+    and `DEFAULT_SECONDS` if that has none.
     """
 
     name: ClassVar[str] = "milp-split"
@@ -153,7 +153,7 @@ class BatchSplit:
 
 
 class _Search:
-    """One run: the best plan so far, and how large windows are now."""
+    """One run: the best plan so far, and how large neighbourhoods are now."""
 
     def __init__(
         self,
@@ -171,29 +171,31 @@ class _Search:
         self.symmetry = Symmetry(problem, planner.use)
         before = limit.left
         self.best = self._renamed(start)
-        # Seconds that the last window took before its model; of the first it is a guess.
+        # Seconds that the last neighbourhood took before its model; of the first it is a guess.
         self.writing = before - limit.left
         self.random = np.random.default_rng(seed)
         self.units = float(SOLVABLE_OPS)
         self.movable = problem.unit_pinned < 0
 
     def run(self, on_progress: Progress) -> None:
-        windows = self._windows()
+        neighbourhoods = self._neighbourhoods()
         done = 0
         while self.limit.left > self.writing and done != self.planner.iterations:
-            free = next(windows) & self.movable
+            free = next(neighbourhoods) & self.movable
             if free.any():
                 self._improve(free)
             done += 1
             share = 1 - self.limit.left / self.limit.seconds
             if self.planner.iterations:
                 share = max(share, done / self.planner.iterations)
-            on_progress(f"{self.planner.name}: {done} windows, {self.best.value:.3g} s", share)
+            on_progress(
+                f"{self.planner.name}: {done} neighbourhoods, {self.best.value:.3g} s", share
+            )
 
     def _renamed(self, start: BatchIncumbent) -> BatchIncumbent:
         """The plan with devices named as the rows for symmetry want them, all else the same.
 
-        Every window has these rows, for the whole plan.
+        Every neighbourhood has these rows, for the whole plan.
         """
         chunk = chunk_size(self.problem)
         device = chunk_devices(start.placement.device, chunk)
@@ -209,8 +211,8 @@ class _Search:
         placement = placement_of(self.problem, chunk, renamed[device], middle, 1.0)
         return timed_batches(self.problem, placement)
 
-    def _windows(self) -> Iterator[Flags]:
-        """Every module, then windows without end."""
+    def _neighbourhoods(self) -> Iterator[Flags]:
+        """Every module, then neighbourhoods without end."""
         problem = self.problem
         modules = self.planner.modules(problem)
         for module in range(modules.count):
@@ -237,10 +239,12 @@ class _Search:
         device = chunk_devices(self.best.placement.device, chunk_size(self.problem))
         assert device is not None  # every plan of this search is in chunks
         before = self.limit.left
-        window = Neighbourhood(self.problem, self.best, device, free, self._devices(device, free))
+        neighbourhood = Neighbourhood(
+            self.problem, self.best, device, free, self._devices(device, free)
+        )
         self.writing = before - self.limit.left
         try:
-            found, complete = self._solve(window)
+            found, complete = self._solve(neighbourhood)
         except OutOfTimeError:
             found, complete = None, False
         factor = 1.1 if complete else 0.95
@@ -258,12 +262,12 @@ class _Search:
         chosen[np.concatenate([own, others])[:MOST_DEVICES]] = True
         return chosen
 
-    def _solve(self, window: Neighbourhood) -> tuple[BatchIncumbent | None, bool]:
-        """The plan found, and whether the window was searched to the end."""
+    def _solve(self, neighbourhood: Neighbourhood) -> tuple[BatchIncumbent | None, bool]:
+        """The plan found, and whether the neighbourhood was searched to the end."""
         planner = self.planner
         seed = int(self.random.integers(2**31 - 1))
         if planner.solver == CP_SAT:
-            model = BatchModel(window, self.symmetry, self.limit)
+            model = BatchModel(neighbourhood, self.symmetry, self.limit)
             model.hint(self.best)
             seconds = min(planner.module_seconds, max(self.limit.left, 0.0))
             deterministic = DETERMINISTIC_SECONDS if planner.iterations else math.inf
@@ -271,7 +275,7 @@ class _Search:
             found, complete = answer.values, answer.complete
             return (better(self.problem, found) if found else None), complete
         limit = Budget(min(planner.module_seconds, self.limit.left))
-        program = BatchProgram(window, self.symmetry, limit)
+        program = BatchProgram(neighbourhood, self.symmetry, limit)
         solution = solve_program(
             program.program, planner.solver, limit.left, program.hint(self.best), None, seed
         )

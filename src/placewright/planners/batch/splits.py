@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.batch.timing import batches_of
 from placewright.problem import Problem
 
@@ -26,10 +26,10 @@ class Splits:
     """
 
     unit_kind: Ints
-    offsets: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    offsets: Wide
+    counts: Wide
 
-    def of(self, unit: int) -> NDArray[np.int64]:
+    def of(self, unit: int) -> Wide:
         """`[split, device]` chunks."""
         kind = self.unit_kind[unit]
         return self.counts[self.offsets[kind] : self.offsets[kind + 1]]
@@ -58,7 +58,7 @@ def split_seconds(problem: Problem, splits: Splits) -> list[Floats]:
     return [time[u, devices, splits.of(u)].sum(axis=1) for u in range(problem.unit_count)]
 
 
-def _enumerate(allowed: Flags) -> NDArray[np.int64]:
+def _enumerate(allowed: Flags) -> Wide:
     """`[split, device]` of ``allowed[device, count]``, those over fewer devices first."""
     devices, chunks = allowed.shape[0], allowed.shape[1] - 1
     ways = _ways(allowed)

@@ -104,11 +104,11 @@ def one_after_another(problem: Problem) -> Placement | None:
     for unit in dict.fromkeys(problem.op_unit[problem.topological_order].tolist()):
         if unit_device[unit] >= 0:
             continue
-        room = [d for d in quickest_first if held[unit, d] and problem.unit_memory[unit] <= free[d]]
-        if not room:
+        able = [d for d in quickest_first if held[unit, d] and problem.unit_memory[unit] <= free[d]]
+        if not able:
             return None
-        unit_device[unit] = room[0]
-        free[room[0]] -= problem.unit_memory[unit]
+        unit_device[unit] = able[0]
+        free[able[0]] -= problem.unit_memory[unit]
     if not held[np.arange(problem.unit_count), unit_device].all():
         return None
     device = unit_device[problem.op_unit]

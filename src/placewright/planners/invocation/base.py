@@ -8,9 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.errors import InfeasibleError
-from placewright.graph import Flags, Floats
+from placewright.graph import Flags, Floats, Whole
 from placewright.kernels.invocation.segments import Atoms
-from placewright.kernels.invocation.timing import Whole
 from placewright.problem import Problem
 
 MOST_LOOSE = 200  # units taken apart on CPUs
@@ -163,9 +162,9 @@ def _best_cpu(problem: Problem, time: Floats, tie: Whole) -> tuple[Whole, Floats
 
     -1 and inf if there is none. A CPU that cannot keep the whole model is left out here.
     """
-    roomy = problem.is_cpu & (problem.device_memory >= problem.op_memory.sum())
+    fitting = problem.is_cpu & (problem.device_memory >= problem.op_memory.sum())
     tied_time = np.zeros(time.shape)
-    np.add.at(tied_time, tie, np.where(roomy[None, :], time, np.inf))
+    np.add.at(tied_time, tie, np.where(fitting[None, :], time, np.inf))
     cpu = tied_time.argmin(axis=1)[tie]
     possible = np.isfinite(tied_time.min(axis=1))[tie]
     seconds = np.where(possible, time[np.arange(len(time)), cpu], np.inf)

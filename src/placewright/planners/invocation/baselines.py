@@ -12,8 +12,9 @@ import numpy as np
 from placewright.analysis.slots import accelerators, device_of, placement_of, slot_of
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
+from placewright.graph import Whole
 from placewright.kernels.invocation.segments import Atoms
-from placewright.kernels.invocation.timing import Whole, latency
+from placewright.kernels.invocation.timing import latency
 from placewright.options import Options
 from placewright.planners.base import Proposal
 from placewright.planners.invocation.base import InvocationPlanner, atoms_of, nothing_fits

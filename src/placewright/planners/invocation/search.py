@@ -17,9 +17,10 @@ from placewright.analysis.slots import accelerators, slots_of
 from placewright.bounds.bound import Bound
 from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
+from placewright.graph import Whole
 from placewright.kernels.invocation.search import COLDEST
 from placewright.kernels.invocation.segments import Atoms, random_order
-from placewright.kernels.invocation.timing import Whole, latency
+from placewright.kernels.invocation.timing import latency
 from placewright.planners.base import NoRoomError, Proposal
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
 from placewright.planners.invocation.exact import any_split

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.analysis.slots import accelerators, placement_of, slot_of
 from placewright.budget import Budget, Reporter
-from placewright.graph import Flags, Floats
+from placewright.graph import Flags, Floats, Whole
 from placewright.kernels.invocation import timing as kernel
 from placewright.kernels.invocation.segments import (
     Atoms,
@@ -17,7 +17,7 @@ from placewright.kernels.invocation.segments import (
     random_order,
     shift_atom,
 )
-from placewright.kernels.invocation.timing import Whole, network_of, work_for
+from placewright.kernels.invocation.timing import network_of, work_for
 from placewright.plan import Placement
 from placewright.planners.base import MemoryAccount
 from placewright.planners.invocation.base import atoms_of, loosenings
@@ -167,8 +167,8 @@ def scattered(problem: Problem, planner: str) -> Whole:
     """
     account = MemoryAccount(problem, planner)
     for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
-        roomiest = np.argsort(-account.free, kind="stable").astype(np.int32)
-        account.place_first(unit, roomiest)
+        emptiest = np.argsort(-account.free, kind="stable").astype(np.int32)
+        account.place_first(unit, emptiest)
     device = account.unit_device[problem.op_unit]
     slots, _, _ = subgraph_slots(problem, device)
     return slot_of(problem, device) if slots is None else slots

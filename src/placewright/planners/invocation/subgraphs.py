@@ -10,7 +10,8 @@ import numpy as np
 
 from placewright.analysis.slots import placement_of, slot_of
 from placewright.errors import InfeasibleError
-from placewright.kernels.invocation.timing import Whole, latency
+from placewright.graph import Whole
+from placewright.kernels.invocation.timing import latency
 from placewright.plan import Placement
 from placewright.problem import Problem
 

@@ -9,8 +9,9 @@ import numpy as np
 
 from placewright.analysis.slots import accelerators, cpu_choices, placement_of, slots_of
 from placewright.budget import Pace, Progress
+from placewright.graph import Whole
 from placewright.kernels.invocation import search as kernel
-from placewright.kernels.invocation.timing import Whole, latency, network_of, work_for
+from placewright.kernels.invocation.timing import latency, network_of, work_for
 from placewright.plan import Placement
 from placewright.planners.invocation.starts import LinearSearch
 

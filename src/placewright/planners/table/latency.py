@@ -225,13 +225,13 @@ LATENCY: tuple[PlannerEntry, ...] = (
     PlannerEntry(
         "lns",
         "latency",
-        "windows of a plan placed and ordered anew by CP-SAT",
+        "neighbourhoods of a plan placed and ordered anew by CP-SAT",
         "large-neighbourhood search (Shaw 1998)",
         "planners.latency.exact.cp_sat:Lns",
         {
-            "iterations": "windows (200; with a time limit, no limit)",
-            "workers": "windows solved at the same time (2)",
-            "units": "CP-SAT's deterministic time per window at first (0.03)",
+            "iterations": "neighbourhoods (200; with a time limit, no limit)",
+            "workers": "neighbourhoods solved at the same time (2)",
+            "units": "CP-SAT's deterministic time per neighbourhood at first (0.03)",
         },
         quick=False,
     ),

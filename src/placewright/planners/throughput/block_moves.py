@@ -17,9 +17,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Wide
 from placewright.budget import Budget, Progress, no_progress
-from placewright.graph import Ints
+from placewright.graph import Ints, Wide
 from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.loads import Loads, refill
 from placewright.planners.base import Proposal, whole_number

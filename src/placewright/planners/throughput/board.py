@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.nets import LOADS
-from placewright.analysis.pieces import Pieces, Wide, directions, pieces_of
-from placewright.graph import Floats, Ints, frozen
+from placewright.analysis.pieces import Pieces, directions, pieces_of
+from placewright.graph import Floats, Ints, Wide, frozen
 from placewright.kernels.common.pieces import connected_pieces
 from placewright.kernels.throughput.arrays import PipelineArrays, nets_of_pieces
 from placewright.kernels.throughput.loads import Loads, loads_of, value
@@ -88,8 +88,8 @@ class Board:
     def fits(self) -> NDArray[np.bool_]:
         """`[piece, class]` whether a device of the class can hold the piece."""
         pieces = self.pieces
-        room = self.problem.device_memory[[devices[0] for devices in pieces.class_devices]]
-        return np.asarray(pieces.piece_allowed & (pieces.piece_memory[:, None] <= room[None]))
+        capacity = self.problem.device_memory[[devices[0] for devices in pieces.class_devices]]
+        return np.asarray(pieces.piece_allowed & (pieces.piece_memory[:, None] <= capacity[None]))
 
     def misfit(self) -> str | None:
         """Why some piece can be nowhere, or None."""

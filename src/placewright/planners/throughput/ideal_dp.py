@@ -27,9 +27,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Wide, directions
+from placewright.analysis.pieces import directions
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
+from placewright.graph import Wide
 from placewright.kernels.throughput.ideal_dp import (
     FOUND,
     NONE,

@@ -25,7 +25,7 @@ class Forest:
         self.allowed = [frozenset(np.flatnonzero(row).tolist()) for row in pipeline.allowed]
         self.within = None if within is None else within.tolist()
         self.heaviest = HEAVIEST_SHARE * float(fastest.sum()) / devices
-        self.room = pipeline.problem.device_memory.tolist()
+        self.capacity = pipeline.problem.device_memory.tolist()
 
     def find(self, unit: int) -> int:
         while self.parent[unit] != unit:
@@ -40,7 +40,7 @@ class Forest:
         memory = self.memory[one] + self.memory[two]
         allowed = self.allowed[one] & self.allowed[two]
         if self.work[one] + self.work[two] > self.heaviest or not any(
-            memory <= self.room[device] for device in allowed
+            memory <= self.capacity[device] for device in allowed
         ):
             return False
         self.parent[two] = one

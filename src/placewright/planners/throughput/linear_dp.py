@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, Wide, contracted, directions
+from placewright.analysis.pieces import Pieces, contracted, directions
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.planners.base import Proposal
 from placewright.planners.throughput.ideal_dp import Search
 from placewright.planners.throughput.splits import Split, best_of_lines, evaluated, linear_orders

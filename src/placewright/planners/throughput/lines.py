@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.analysis.pieces import Wide
 from placewright.budget import Budget
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.throughput.row_cuts import copies_sent, crossing, cut_row
 from placewright.plan import Placement
 from placewright.planners.throughput.board import Board, mean_seconds

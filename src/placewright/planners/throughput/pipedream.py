@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, Wide, directions
+from placewright.analysis.pieces import Pieces, directions
 from placewright.budget import Budget, Progress
 from placewright.coarsen.contraction import Contraction, contract
 from placewright.errors import GraphError, InfeasibleError
+from placewright.graph import Wide
 from placewright.planners.base import Proposal
 from placewright.planners.throughput.ideal_dp import too_many_states
 from placewright.planners.throughput.splits import Split, best_of_lines

@@ -15,10 +15,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Wide
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, PlacewrightError
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.planners.base import MemoryAccount, Proposal, whole_number
 from placewright.planners.throughput.board import Board, boards, mean_seconds
 from placewright.planners.throughput.lines import WORTH, Cuts, Line, improved_row, line_of

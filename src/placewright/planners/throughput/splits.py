@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, Wide
+from placewright.analysis.pieces import Pieces
 from placewright.budget import Budget
+from placewright.graph import Wide
 from placewright.kernels.common.pieces import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
 from placewright.kernels.throughput.line_dp import best_cuts
@@ -16,7 +17,7 @@ from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.plan import Placement
 from placewright.planners.throughput.stages import StageTables
 
-ROOM = 1.3  # the first cutoff of a search over lines, in shares of the least load there can be
+SLACK = 1.3  # the first cutoff of a search over lines, in shares of the least load there can be
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +94,7 @@ def best_of_lines(
 def _cutoffs(tables: StageTables, bound: float) -> list[float]:
     """Rising cutoffs up to `bound`: low ones are looked through faster."""
     least = least_load(tables)
-    cutoffs = [least * ROOM, least * ROOM**2, least * ROOM**4, least * ROOM**8]
+    cutoffs = [least * SLACK, least * SLACK**2, least * SLACK**4, least * SLACK**8]
     return [each for each in cutoffs if 0 < each < bound] + [bound]
 
 

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.pieces import Pieces, device_classes
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
     IN,
@@ -102,7 +102,7 @@ class StageTables:
     # -- devices -------------------------------------------------------------------------------
 
     @cached_property
-    def class_size(self) -> NDArray[np.int64]:
+    def class_size(self) -> Wide:
         return np.array([len(devices) for devices in self.pieces.class_devices])
 
     @cached_property
@@ -239,11 +239,11 @@ class StageTables:
         return table
 
     @cached_property
-    def threshold(self) -> NDArray[np.int64]:
+    def threshold(self) -> Wide:
         return np.array([row.threshold for row in self.rows])
 
     @cached_property
-    def _group(self) -> NDArray[np.int64]:
+    def _group(self) -> Wide:
         """Which of direction, pass and side are kept apart, where that makes a difference."""
         by_pass = self.passes > 1
         numbers: dict[tuple[int, int, int], int] = {}
@@ -329,7 +329,7 @@ class StageTables:
         return not self.uniform or bool((np.diff(self.pieces.net_offsets) > 1).any())
 
 
-def _columns(moves: Sequence[Move]) -> NDArray[np.int64]:
+def _columns(moves: Sequence[Move]) -> Wide:
     """`[field, move]`, also where there are no moves because no device runs a whole stage."""
     rows = np.array(moves, dtype=np.int64).reshape(-1, len(Move._fields))
     return np.ascontiguousarray(rows.T)

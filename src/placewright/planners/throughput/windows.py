@@ -70,7 +70,7 @@ class WindowTables:
         out_price = np.zeros((pieces.net_count, len(found)))
         in_price = np.zeros((pieces.net_count, len(found)))
         lead = np.zeros(len(found))
-        room = np.full((len(found), len(tables.states)), np.inf)
+        capacity = np.full((len(found), len(tables.states)), np.inf)
         for w, condition in enumerate(found):
             limit = limits[condition.row]
             class_price = self._class_prices(condition, limit)
@@ -79,9 +79,9 @@ class WindowTables:
                 out_price[:, w], in_price[:, w] = self._cheapest_cut(condition, class_price)
             if tables.lead >= 0:
                 lead[w] = limit[tables.lead] * class_price[tables.lead]
-            capacity = class_price[condition.others] * limit[condition.others]
-            room[w, condition.usable] = condition.states @ capacity
-        return Windows(price, out_price, in_price, lead, room, tables.lead_count)
+            most = class_price[condition.others] * limit[condition.others]
+            capacity[w, condition.usable] = condition.states @ most
+        return Windows(price, out_price, in_price, lead, capacity, tables.lead_count)
 
     def _class_limits(self, row: int, thresholds: Sequence[float]) -> Floats:
         if row < len(self.tables.rows):
@@ -164,8 +164,8 @@ class WindowTables:
         members = condition.members
         added = self._added[condition.row][members] * class_price[members][:, None]
         if condition.row < len(self.tables.rows):
-            room = limit * self.tables.class_size * class_price
-            worst = TOO_MUCH * (added.max(axis=0).sum() + room[members].sum())
+            most = limit * self.tables.class_size * class_price
+            worst = TOO_MUCH * (added.max(axis=0).sum() + most[members].sum())
             added = np.where(self._allowed[members], added, worst)
         return np.asarray(added.min(axis=0))
 

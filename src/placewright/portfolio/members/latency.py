@@ -5,7 +5,7 @@ from __future__ import annotations
 from placewright.portfolio.members.member import CHAIN, MODULES, STEPS, WHOLE, Member
 
 FREE = {"order": "free"}
-WINDOWS = {"iterations": "20"}
+NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
 NODES = {"nodes": "200", "processes": "1"}
 
@@ -22,7 +22,7 @@ LATENCY = (
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
     Member("annealing", "search", FREE, STEPS),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
-    Member("lns", "search", {"workers": "1"}, WINDOWS),
+    Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
     # Where modules follow one another in time nobody proves nearly as much as their program, and

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import fan_out, slots
-from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies
+from placewright.bounds.latency.relaxation import slots
+from placewright.bounds.latency.relaxation.fan_out import (
+    bound_by_arrivals,
+    bound_by_copies,
+    fan_out_of,
+)
 from placewright.bounds.latency.relaxation.forest import forest_of
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.regions import Regions
@@ -20,7 +24,7 @@ from tests import naive
 from tests.bounds.latency.relaxation.test_relaxation import EXACT
 from tests.bounds.latency.relaxation.test_repeated_regions import (
     between_two_ends,
-    hub_problems,
+    fan_out_problems,
     model,
     repeated_blocks,
 )
@@ -31,20 +35,20 @@ ENDLESS = Budget()
 
 
 class Region:
-    """A problem between its ends as a forest, with the copies of its hub that may be sent."""
+    """A problem between its ends as a forest, with the copies that may be sent."""
 
     def __init__(self, problem, data):
-        self.problem, self.first, self.last, self.network, self.ops, self.hub = between_two_ends(
-            problem, data
+        self.problem, self.first, self.last, self.network, self.ops, self.fan_out = (
+            between_two_ends(problem, data)
         )
-        if self.hub is None:
+        if self.fan_out is None:
             return
         self.routes = self.network.routes
-        part = self.hub.part
+        part = self.fan_out.part
         head, tail = heads_and_tails(part, self.routes, self.first, self.last, part.closed > 0)
-        self.forest = forest_of(part, self.hub.reader, head, tail)
+        self.forest = forest_of(part, self.fan_out.reader, head, tail)
         self.send = self.routes.latency[self.first] + (
-            self.hub.size * self.routes.per_byte[self.first]
+            self.fan_out.size * self.routes.per_byte[self.first]
         )
         self.send[self.first] = 0.0
         said = st.sampled_from([-1, 0, 1])
@@ -69,10 +73,10 @@ def prices(data, region, intervals):
 
 
 @settings(max_examples=60)
-@given(problem=st.one_of(hub_problems(), repeated_blocks()), data=st.data())
+@given(problem=st.one_of(fan_out_problems(), repeated_blocks()), data=st.data())
 def test_a_value_is_that_of_the_twin(problem, data):
     region = Region(problem, data)
-    if region.hub is None:
+    if region.fan_out is None:
         return
     intervals, each = data.draw(st.sampled_from([(1, 1), (1, 2), (2, 2), (3, 1)]))
     weight, memory = prices(data, region, intervals)
@@ -89,12 +93,12 @@ def test_a_value_is_that_of_the_twin(problem, data):
 
 
 @settings(max_examples=80)
-@given(problem=hub_problems(), data=st.data())
+@given(problem=fan_out_problems(), data=st.data())
 def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
     region = Region(problem, data)
-    if region.hub is None:
+    if region.fan_out is None:
         return
-    readers = region.network.order[region.ops[region.hub.reader]].tolist()
+    readers = region.network.order[region.ops[region.fan_out.reader]].tolist()
     optimum = naive_copies.shortest_with_copies(region.problem, readers, region.copy)
     if not 0.0 < optimum < np.inf:
         return
@@ -106,17 +110,17 @@ def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
 
 
 @settings(max_examples=60)
-@given(problem=hub_problems(), data=st.data())
+@given(problem=fan_out_problems(), data=st.data())
 def test_all_cases_of_copies_and_times_bound_the_region(problem, data):
     region = Region(problem, data)
-    if region.hub is None:
+    if region.fan_out is None:
         return
     optimum = naive.shortest_makespan(region.problem)
     known = data.draw(st.sampled_from([0.2, 0.7, 1.0])) * optimum
     order = [d for d in range(problem.device_count) if d != region.first]
     with mock.patch.object(slots, "MOST_WORK", 3_000_000):
         bound = bound_in_slots(
-            region.hub.part, region.hub.reader, region.send, order, region.routes,
+            region.fan_out.part, region.fan_out.reader, region.send, order, region.routes,
             (region.first, region.last), known, ENDLESS,
         )  # fmt: skip
     assert known <= bound <= optimum * (1 + EXACT)
@@ -127,36 +131,36 @@ def attention(name="gpt3-330m"):
     regions = Regions.of(network)
     for region in np.argsort(-regions.count).tolist():
         ops = regions.ops(region)
-        hub = fan_out.hub_of(network, ops, regions.part(ops))
-        if hub is not None:
-            return network, hub
+        fan_out = fan_out_of(network, ops, regions.part(ops))
+        if fan_out is not None:
+            return network, fan_out
     raise AssertionError("no region begins with a tensor that many read")
 
 
 def test_equal_heads_are_one_tree():
-    network, hub = attention()
-    shut = hub.part.closed > 0
-    head, tail = heads_and_tails(hub.part, network.routes, 0, 0, shut)
-    forest = forest_of(hub.part, hub.reader, head, tail)
+    network, fan_out = attention()
+    shut = fan_out.part.closed > 0
+    head, tail = heads_and_tails(fan_out.part, network.routes, 0, 0, shut)
+    forest = forest_of(fan_out.part, fan_out.reader, head, tail)
     assert (forest.parent < 0).sum() == 1
-    assert forest.times.sum() == len(hub.part.time) - 2
-    assert len(forest.time) * forest.times[0] == len(hub.part.time) - 2
+    assert forest.times.sum() == len(fan_out.part.time) - 2
+    assert len(forest.time) * forest.times[0] == len(fan_out.part.time) - 2
     behind = forest.parent > np.arange(len(forest.parent))
     assert behind[:-1].all()
 
 
 def test_heads_that_wait_for_copies_take_longer_than_all_devices_share_them():
-    network, hub = attention()
-    by_devices = bound_by_copies(hub, network, 0, 0, 0.0, ENDLESS)
+    network, fan_out = attention()
+    by_devices = bound_by_copies(fan_out, network, 0, 0, 0.0, ENDLESS)
     with mock.patch.object(slots, "MOST_WORK", 40_000_000):
-        in_slots = bound_by_arrivals(hub, network, 0, 0, by_devices, ENDLESS)
+        in_slots = bound_by_arrivals(fan_out, network, 0, 0, by_devices, ENDLESS)
     assert in_slots > 1.1 * by_devices
 
 
 def test_a_part_that_takes_no_time_is_left_as_it_is():
-    network, hub = attention()
+    network, fan_out = attention()
     send = np.zeros(network.device_count)
     found = bound_in_slots(
-        hub.part, hub.reader, send, [1, 2, 3], network.routes, (0, 0), 0.0, ENDLESS
+        fan_out.part, fan_out.reader, send, [1, 2, 3], network.routes, (0, 0), 0.0, ENDLESS
     )
     assert found == 0.0

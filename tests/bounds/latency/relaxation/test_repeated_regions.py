@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.bounds.latency.relaxation import fan_out, lagrangian, prove, slots, warm_up_bounds
+from placewright.bounds.latency.relaxation import lagrangian, prove, slots, warm_up_bounds
 from placewright.bounds.latency.relaxation.candidates import candidates
-from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import (
+    bound_by_arrivals,
+    bound_by_copies,
+    fan_out_of,
+)
 from placewright.bounds.latency.relaxation.isomorphic import by_first
 from placewright.bounds.latency.relaxation.lagrangian import Chain, Prices, Pricing
 from placewright.bounds.latency.relaxation.network import network_of
@@ -33,6 +37,7 @@ from tests.naive import copies as naive_copies
 from tests.strategies import problems
 
 ENDLESS = Budget()
+FAN_OUT = "placewright.bounds.latency.relaxation.fan_out"
 TIMES = st.sampled_from([0.0, 0.5, 1.0, 2.0])
 
 
@@ -46,13 +51,13 @@ def repeated_blocks(draw):
     joined = draw(st.booleans())  # an edge between two branches
     edges = {}
     for block in range(blocks):
-        hub = block * length
-        inner = list(range(hub + 1, hub + length))
-        edges[hub] = [inner] if one_tensor else [[op] for op in inner]
+        fan_out = block * length
+        inner = list(range(fan_out + 1, fan_out + length))
+        edges[fan_out] = [inner] if one_tensor else [[op] for op in inner]
         for op in inner:
-            edges[op] = [[hub + length]]
+            edges[op] = [[fan_out + length]]
         if joined:
-            edges[inner[0]] = [[inner[1], hub + length]]
+            edges[inner[0]] = [[inner[1], fan_out + length]]
     problem = problem_of(draw, edges, n, memory=draw(st.booleans()))
     like = [0, *((op - 1) % length + 1 for op in range(1, n))]
     size = [float(problem.tensor_bytes[0])] * len(problem.tensor_bytes)
@@ -60,7 +65,7 @@ def repeated_blocks(draw):
 
 
 @st.composite
-def hub_problems(draw):
+def fan_out_problems(draw):
     """An op that feeds all others with one tensor, some of which feed each other, and an end."""
     middle = draw(st.integers(2, 4))
     edges = {0: [list(range(1, middle + 1))]}
@@ -106,7 +111,10 @@ def test_nothing_proved_of_equal_blocks_is_above_the_optimum(problem):
 @settings(max_examples=40)
 @given(
     problem=st.one_of(
-        repeated_blocks(), hub_problems(), hub_problems().map(of_equal_devices), problems(6, 3)
+        repeated_blocks(),
+        fan_out_problems(),
+        fan_out_problems().map(of_equal_devices),
+        problems(6, 3),
     )
 )
 def test_nothing_proved_of_large_regions_is_above_the_optimum(problem):
@@ -141,22 +149,22 @@ def test_prices_of_equal_regions_are_those_of_each_by_itself(problem, data):
 
 
 @settings(max_examples=60)
-@given(problem=hub_problems(), data=st.data())
+@given(problem=fan_out_problems(), data=st.data())
 def test_a_case_is_no_longer_than_the_best_schedule_with_these_copies(problem, data):
-    problem, first, last, network, ops, hub = between_two_ends(problem, data)
-    if hub is None:
+    problem, first, last, network, ops, fan_out = between_two_ends(problem, data)
+    if fan_out is None:
         return
     said = st.sampled_from([-1, 0, 1])
     copy = np.array([data.draw(said) for _ in range(problem.device_count)])
     copy[first] = -1
     routes = network.routes
-    send = routes.latency[first] + hub.size * routes.per_byte[first]
+    send = routes.latency[first] + fan_out.size * routes.per_byte[first]
     send[first] = 0.0
     weight = np.full(1 + 3 * problem.device_count + 2 * routes.channel_count, 0.1)
     bound = case_bound(
-        hub.part, routes, first, last, hub.reader, send, copy, weight, 60, np.inf, 0.0
+        fan_out.part, routes, first, last, fan_out.reader, send, copy, weight, 60, np.inf, 0.0
     )
-    readers = (network.order[ops[hub.reader]]).tolist()
+    readers = (network.order[ops[fan_out.reader]]).tolist()
     optimum = naive_copies.shortest_with_copies(problem, readers, copy)
     assert bound <= optimum * (1 + EXACT)
 
@@ -164,7 +172,7 @@ def test_a_case_is_no_longer_than_the_best_schedule_with_these_copies(problem, d
 def between_two_ends(problem, data):
     """The region from the first op to the last, both on a device, in no time.
 
-    The problem with these ends, their devices, its network, the region's ops and its hub.
+    The problem with these ends, their devices, its network, the region's ops and what fans out.
     """
     device = st.integers(0, problem.device_count - 1)
     first, last = data.draw(device), data.draw(device)
@@ -173,20 +181,20 @@ def between_two_ends(problem, data):
     ops = np.arange(1, network.count - 1)
     part = network.part(ops, (1, network.count - 2))
     part.closed[[0, -1]] = 0.0
-    with mock.patch.object(fan_out, "FEWEST_READERS", 2):
-        return problem, first, last, network, ops, hub_of(network, ops, part)
+    with mock.patch(f"{FAN_OUT}.FEWEST_READERS", 2):
+        return problem, first, last, network, ops, fan_out_of(network, ops, part)
 
 
 @settings(max_examples=40)
-@given(problem=hub_problems(), data=st.data())
+@given(problem=fan_out_problems(), data=st.data())
 def test_all_cases_together_bound_the_region_between_its_ends(problem, data):
-    problem, first, last, network, _, hub = between_two_ends(problem, data)
-    if hub is None:
+    problem, first, last, network, _, fan_out = between_two_ends(problem, data)
+    if fan_out is None:
         return
     best = naive.shortest_makespan(problem) * (1 + EXACT)
-    bound = bound_by_copies(hub, network, first, last, 0.0, ENDLESS)
+    bound = bound_by_copies(fan_out, network, first, last, 0.0, ENDLESS)
     assert bound <= best
-    assert bound_by_arrivals(hub, network, first, last, bound, ENDLESS) <= best
+    assert bound_by_arrivals(fan_out, network, first, last, bound, ENDLESS) <= best
 
 
 @settings(max_examples=40)
@@ -244,7 +252,7 @@ def model(layers, name="gpt3-330m"):
 
 
 @settings(max_examples=20)
-@given(problem=hub_problems())
+@given(problem=fan_out_problems())
 def test_pairs_of_equal_devices_are_bounded_once(problem):
     network, regions = regions_of(of_equal_devices(problem))
     assert not network.like.any()
@@ -281,11 +289,11 @@ def test_each_layer_adds_as_much_to_the_bound():
 
 def test_a_rehearsal_runs_every_kernel(monkeypatch):
     ran = []
-    monkeypatch.setattr(fan_out, "case_bound", lambda *_: ran.append("case") or 1.0)
+    monkeypatch.setattr(f"{FAN_OUT}.case_bound", lambda *_: ran.append("case") or 1.0)
     monkeypatch.setattr(slots, "slots_bound", lambda *_: ran.append("slots") or (0.0, 1))
-    monkeypatch.setattr(lagrangian, "pair_energies", lambda *_: ran.append("energies"))
+    monkeypatch.setattr(lagrangian, "pair_values", lambda *_: ran.append("values"))
     warm_up_bounds(model(1))
-    assert set(ran) == {"case", "slots", "energies"}
+    assert set(ran) == {"case", "slots", "values"}
 
 
 def test_copies_that_take_long_keep_a_layer_on_one_device():
@@ -296,9 +304,9 @@ def test_copies_that_take_long_keep_a_layer_on_one_device():
     regions = Regions.of(network)
     for region in np.argsort(-regions.count).tolist():
         ops = regions.ops(region)
-        hub = hub_of(network, ops, regions.part(ops))
-        if hub is not None:
+        fan_out = fan_out_of(network, ops, regions.part(ops))
+        if fan_out is not None:
             break
     alone = float(regions.alone[region])
     fastest = int(network.net.time[ops].sum(axis=0).argmin())
-    assert bound_by_copies(hub, network, fastest, fastest, 0.0, ENDLESS) > 0.9 * alone
+    assert bound_by_copies(fan_out, network, fastest, fastest, 0.0, ENDLESS) > 0.9 * alone

@@ -12,16 +12,16 @@ from tests.strategies import BYTES, problems
 
 @st.composite
 def branched_graphs(draw, fewest=4, most=4, most_places=3):
-    """A hub, branches that are trees of the same shape, and an op that reads them.
+    """A fan-out op, branches that are trees of the same shape, and an op that reads them.
 
-    Also `[op]` its place in its branch, -1 for the hub and the last op.
+    Also `[op]` its place in its branch, -1 for the fan-out op and the last op.
     """
     count, places = draw(st.integers(fewest, most)), draw(st.integers(1, most_places))
     memory = [draw(BYTES) for _ in range(places)]
     size = [draw(BYTES) for _ in range(places)]
-    reads = [draw(st.sampled_from([-1, *range(k)])) for k in range(places)]  # -1: the hub
+    reads = [draw(st.sampled_from([-1, *range(k)])) for k in range(places)]  # -1: the fan-out op
     builder = GraphBuilder("branched")
-    builder.add_op("hub", "op", parameter_bytes=1.0)
+    builder.add_op("fan_out", "op", parameter_bytes=1.0)
     place = [-1]
     for branch in range(count):
         for k in range(places):
@@ -29,12 +29,12 @@ def branched_graphs(draw, fewest=4, most=4, most_places=3):
             place.append(k)
     place.append(-1)
     end = builder.add_op("end", "op", parameter_bytes=0.5)
-    hub = builder.add_tensor(0, draw(BYTES))
+    fan_out = builder.add_tensor(0, draw(BYTES))
     for branch in range(count):
         first = 1 + branch * places
         for k in range(places):
             if reads[k] < 0:
-                builder.connect(hub, first + k)
+                builder.connect(fan_out, first + k)
             after = [later for later in range(places) if reads[later] == k]
             tensor = builder.add_tensor(first + k, size[k])
             for op in [first + later for later in after] or [end]:

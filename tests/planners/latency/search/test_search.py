@@ -129,7 +129,7 @@ def test_local_search_descends_as_its_twin_does_however_it_is_cut(pair, best_mov
         return
     order = np.array(twin.movable, dtype=np.int32)
     assert kernel.scatter(walk.space, walk.state, order, walk.rng) == twin.scatter(twin.movable)
-    if not twin.has_room():
+    if not twin.fits():
         return
     walk.settle()
     twin.keep(twin.evaluate())

@@ -30,7 +30,7 @@ ENOUGH = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class Hub:
+class FanOut:
     """`part` without the charge for the tensor's edges; who reads it; its bytes."""
 
     part: Part
@@ -38,7 +38,7 @@ class Hub:
     size: float
 
 
-def hub_of(network: Network, ops: Indices, part: Part) -> Hub | None:
+def fan_out_of(network: Network, ops: Indices, part: Part) -> FanOut | None:
     """The largest tensor of the first op with several readers in the region, if sent but once."""
     if network.problem.options.transfer_unit == "edge" or network.order[ops[0]] < 0:
         return None
@@ -54,23 +54,23 @@ def hub_of(network: Network, ops: Indices, part: Part) -> Hub | None:
     edges = own & (tensor == best[1])
     reader = np.zeros(len(ops), dtype=np.bool_)
     reader[part.head[edges]] = True
-    return Hub(part._replace(weight=np.where(edges, 0.0, part.weight)), reader, best[0])
+    return FanOut(part._replace(weight=np.where(edges, 0.0, part.weight)), reader, best[0])
 
 
 def bound_by_copies(
-    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+    fan_out: FanOut, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
     """A bound on what the region takes with its ends on these devices; `known` holds already.
 
     The least of all cases of devices with a copy.
     """
-    send, order = _copies(hub, network, first)
+    send, order = _copies(fan_out, network, first)
     routes, devices = network.routes, network.device_count
     rows = 1 + 3 * devices + 2 * routes.channel_count
     weight = np.full(rows, 1.0 / rows)
     number = counter()
     cases: list[tuple[float, int, tuple[int, ...], Floats]] = [(known, next(number), (), weight)]
-    most = MOST_WORK // (STEPS * max(len(hub.part.tail), 1) * devices**2)
+    most = MOST_WORK // (STEPS * max(len(fan_out.part.tail), 1) * devices**2)
     looked_at = 0
     while looked_at < most and budget.left > 0:
         value, _, said, weight = cases[0]
@@ -84,26 +84,37 @@ def bound_by_copies(
             copy[order[: len(said) + 1]] = (*said, choice)
             own = weight.copy()
             bound = case_bound(
-                hub.part, routes, first, last, hub.reader, send, copy, own, STEPS, goal, ENOUGH
+                fan_out.part,
+                routes,
+                first,
+                last,
+                fan_out.reader,
+                send,
+                copy,
+                own,
+                STEPS,
+                goal,
+                ENOUGH,
             )
             heapq.heappush(cases, (max(value, bound), next(number), (*said, choice), own))
     return cases[0][0]
 
 
 def bound_by_arrivals(
-    hub: Hub, network: Network, first: int, last: int, known: float, budget: Budget
+    fan_out: FanOut, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
     """One by when copies arrive as well, which takes some hundred times as long."""
-    send, order = _copies(hub, network, first)
+    send, order = _copies(fan_out, network, first)
     return bound_in_slots(
-        hub.part, hub.reader, send, order, network.routes, (first, last), known, budget
+        fan_out.part, fan_out.reader, send, order, network.routes, (first, last), known, budget
     )
 
 
-def _copies(hub: Hub, network: Network, first: int) -> tuple[Floats, list[int]]:
+def _copies(fan_out: FanOut, network: Network, first: int) -> tuple[Floats, list[int]]:
     """Seconds to send one to each device; the other devices, in the order that cases ask them."""
     routes = network.routes
-    send = routes.latency[first] + hub.size * routes.per_byte[first]
+    send = routes.latency[first] + fan_out.size * routes.per_byte[first]
     send[first] = 0.0
-    most = np.where(hub.part.closed[hub.reader] > 0, 0.0, hub.part.time[hub.reader]).sum(axis=0)
+    part, reader = fan_out.part, fan_out.reader
+    most = np.where(part.closed[reader] > 0, 0.0, part.time[reader]).sum(axis=0)
     return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]

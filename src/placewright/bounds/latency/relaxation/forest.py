@@ -18,10 +18,10 @@ from placewright.kernels.latency.dual_ascent import Part
 
 
 def forest_of(part: Part, reader: Flags, head: Floats, tail: Floats) -> Forest:
-    """Of a part whose ends are its first and last op; `head`, `tail` see `bound_hub`.
+    """Of a part whose ends are its first and last op; `head`, `tail` see `heads_and_tails`.
 
     Of several edges from an op the one with most bytes is kept; edges to the last op only where
-    there is no other. `reader`: who reads the hub, a tensor of op 0.
+    there is no other. `reader`: who reads the fan-out tensor, one of op 0.
     """
     kept = _kept_edges(part)
     last = len(part.time) - 1
@@ -43,9 +43,9 @@ def forest_of(part: Part, reader: Flags, head: Floats, tail: Floats) -> Forest:
     place = {op: k for k, op in enumerate(ops)}
     edges = kept[ops]
     entering = [edge for op in ops for edge in entries[op]]
-    hub = np.array([reader[op] for op in ops for _ in entries[op]], dtype=np.bool_)
-    tensor_of_hub = hub & (part.weight[entering] == 0.0)
-    weight = np.where(tensor_of_hub, 1.0 / max(int(reader.sum()), 1), part.weight[entering])
+    reads = np.array([reader[op] for op in ops for _ in entries[op]], dtype=np.bool_)
+    of_tensor = reads & (part.weight[entering] == 0.0)
+    weight = np.where(of_tensor, 1.0 / max(int(reader.sum()), 1), part.weight[entering])
     return Forest(
         part.time[ops], part.share[ops],
         np.where(part.closed[ops] > 0.0, np.inf, head[ops]), tail[ops],
@@ -54,7 +54,7 @@ def forest_of(part: Part, reader: Flags, head: Floats, tail: Floats) -> Forest:
         part.size[edges], part.fixed[edges], part.weight[edges],
         np.array([place[child] for op in ops for child in children[op]], dtype=np.int64),
         _offsets([len(children[op]) for op in ops]), _offsets([len(entries[op]) for op in ops]),
-        part.size[entering], part.fixed[entering], weight, tensor_of_hub,
+        part.size[entering], part.fixed[entering], weight, of_tensor,
     )  # fmt: skip
 
 

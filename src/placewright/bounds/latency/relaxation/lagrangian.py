@@ -36,7 +36,7 @@ from placewright.bounds.latency.relaxation.paths import Step
 from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
-from placewright.kernels.latency.bound_chain import cheapest_chain, pair_energies
+from placewright.kernels.latency.bound_chain import cheapest_chain, pair_values
 from placewright.kernels.latency.dual_ascent import Part, add_loads, pair_prices, sweep
 
 STEEPEST = 4.0  # change of a weight's logarithm in the first step
@@ -238,13 +238,13 @@ class Pricing:
         cost = prices.weight[0] * self.duration
         self._price_edges(cost, prices, price)
         for region in self.regions:
-            energy = np.zeros((count, count))
-            pair_energies(
+            least = np.zeros((count, count))
+            pair_values(
                 region.part, network.routes, self._unary(region.part, prices), price,
-                self.open[region.steps].any(axis=0), region.back, region.ahead, energy,
+                self.open[region.steps].any(axis=0), region.back, region.ahead, least,
                 region.label,
             )  # fmt: skip
-            cost[region.steps] += energy
+            cost[region.steps] += least
         self.label = np.zeros(len(cost) + 1, dtype=np.int64)
         bound = cheapest_chain(cost, self.label)
         gains, used = np.zeros(len(prices.weight)), np.zeros(count)

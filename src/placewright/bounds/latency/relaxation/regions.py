@@ -3,7 +3,7 @@
 For two ops u before v let the *region* (u, v) be the ops that are after u and before v on some
 path. All of them, and the transfers to, between and from them, lie between the end of u and the
 start of v in time. So the region takes no less, with u on a and v on b, than the best schedule of
-it alone for these two devices, and that is bounded by `kernels.latency.dual_ascent.window_bound`.
+it alone for these two devices, and that is bounded by `kernels.latency.dual_ascent.region_bound`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from placewright.kernels.latency.bound_paths import (
     measure_regions,
     remainders,
 )
-from placewright.kernels.latency.dual_ascent import Part, window_bound
+from placewright.kernels.latency.dual_ascent import Part, region_bound
 from placewright.problem import LONG_ROUNDING
 
 STEPS = 60  # to bound a region for a pair of devices, fewer if it is large
@@ -38,7 +38,7 @@ LARGE = 32  # ops of a region that is first bounded for ends anywhere
 MORE_BY_ENDS = 1.1  # that it is guessed to take, with the ends where they are
 TINY = 1e-300
 MORE_WORTH = 1.02  # that another region is, of those made of others, than the most yet
-NO_ROOM = 2.0  # how much longer a region is guessed to take that fits no single device
+OVERFULL = 2.0  # how much longer a region is guessed to take that fits no single device
 GUESSED, BOUNDED = range(2)
 
 
@@ -88,10 +88,10 @@ class Regions:
         first, last, made = candidates(network)
         count, seconds = measure_regions(
             first, last, net.out_offsets, net.head, net.time, network.closed, network.share,
-            NO_ROOM,
+            OVERFULL,
         )  # fmt: skip
-        room = max(MOST_ENTRIES // network.device_count**2, 1)
-        largest = np.argsort(-seconds, kind="stable")[:room]
+        most = max(MOST_ENTRIES // network.device_count**2, 1)
+        largest = np.argsort(-seconds, kind="stable")[:most]
         kept = np.sort(largest[count[largest] >= 2])
         first, last, made = first[kept], last[kept], made[kept]
         count, seconds = count[kept], seconds[kept]
@@ -175,7 +175,7 @@ class Regions:
         for a, b in product(*ends):
             at = (slice(None) if a < 0 else a, slice(None) if b < 0 else b)
             if (np.isnan(table[at]) & is_open[at]).any() and budget.left > 0:
-                value, _ = window_bound(part, self.network.routes, a, b, steps, ENOUGH)
+                value, _ = region_bound(part, self.network.routes, a, b, steps, ENOUGH)
                 table[_pairs_like(self._keys[region][1], a, b)] = value
         return np.nan_to_num(table)
 

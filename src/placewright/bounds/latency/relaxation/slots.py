@@ -61,7 +61,7 @@ def bound_in_slots(
 ) -> float:  # fmt: skip
     """A bound on what a part takes with its ends on devices `ends`; `known` holds already.
 
-    `part`, `reader` are of a `Hub`; a copy takes `send[device]`. `order`: the devices other than
+    `part`, `reader` are of a `FanOut`; a copy takes `send[device]`. `order`: the devices other than
     the first, in the order that cases are split by them.
     """
     first, last = ends

@@ -9,11 +9,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import (
+    bound_by_arrivals,
+    bound_by_copies,
+    fan_out_of,
+)
 from placewright.bounds.latency.relaxation.paths import MOST_SEARCHED, Arc
 from placewright.bounds.latency.relaxation.regions import ENOUGH, GUESSED, STEPS, Place, Regions
 from placewright.budget import Budget
-from placewright.kernels.latency.dual_ascent import window_bound
+from placewright.kernels.latency.dual_ascent import region_bound
 from placewright.problem import Problem
 
 CLOSER = 0.125  # what it takes to bound a region closer, for what a search would take
@@ -123,15 +127,15 @@ class Solver:
         first = a if ops[0] > 0 else -1
         last = b if ops[-1] < network.count - 1 else -1
         found.tries += 1
-        hub = hub_of(network, ops, part)
+        fan_out = fan_out_of(network, ops, part)
         if found.tries == 1:
             work = len(part.tail) * network.device_count**2
             steps = max(STEPS, min(CLOSER_STEPS, CLOSER_WORK // max(work, 1)))
-            found.proved, _ = window_bound(part, network.routes, first, last, steps, ENOUGH)
-        elif hub is not None:
+            found.proved, _ = region_bound(part, network.routes, first, last, steps, ENOUGH)
+        elif fan_out is not None:
             bound = bound_by_copies if found.tries == 2 else bound_by_arrivals
-            found.proved = bound(hub, network, first, last, found.proved, self.budget)
-        found.done = hub is None or found.tries > 2
+            found.proved = bound(fan_out, network, first, last, found.proved, self.budget)
+        found.done = fan_out is None or found.tries > 2
 
     def _search(self, arc: Arc, found: Found) -> None:
         """Search for a schedule of the region within a horizon.

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.bounds.latency.relaxation.fan_out import bound_by_arrivals, bound_by_copies, hub_of
+from placewright.bounds.latency.relaxation.fan_out import (
+    bound_by_arrivals,
+    bound_by_copies,
+    fan_out_of,
+)
 from placewright.bounds.latency.relaxation.lagrangian import Chain, Pricing, mixed
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.paths import settle
@@ -26,8 +30,8 @@ def warm_up_bounds(problem: Problem) -> None:
     Pricing(chain, chain.durations(), {}).value(mixed(network))
     for region in range(len(regions.first)):
         ops = regions.ops(region)
-        hub = hub_of(network, ops, regions.part(ops))
-        if hub is not None:
-            known = bound_by_copies(hub, network, 0, -1, 0.0, Budget())
-            bound_by_arrivals(hub, network, 0, -1, known, Budget())
+        fan_out = fan_out_of(network, ops, regions.part(ops))
+        if fan_out is not None:
+            known = bound_by_copies(fan_out, network, 0, -1, 0.0, Budget())
+            bound_by_arrivals(fan_out, network, 0, -1, known, Budget())
             return

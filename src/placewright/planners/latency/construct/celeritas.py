@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.orders import ORDERS, check_order, order_named
 from placewright.budget import Budget, Progress
@@ -24,7 +23,7 @@ from placewright.coarsen.sequential import (
     sequential_groups,
 )
 from placewright.errors import OptionError
-from placewright.graph import Ints
+from placewright.graph import Ints, Wide
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.adjusting import adjusting_schedule
 from placewright.plan import Placement
@@ -190,7 +189,7 @@ class Celeritas(GroupPlanner):
         )
 
 
-def busy_with_transfers(problem: Problem, transfers: str) -> tuple[NDArray[np.int64], Ints, int]:
+def busy_with_transfers(problem: Problem, transfers: str) -> tuple[Wide, Ints, int]:
     """What a transfer keeps busy: CSR per pair of devices, and how many resources there are.
 
     `transfers` is ``work`` or ``channels``; see `Celeritas`. The first resources are the devices.

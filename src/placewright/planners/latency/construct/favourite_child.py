@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from placewright.analysis.orders import by_mean_rank, mean_edge_time, mean_op_time
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
-from placewright.graph import Flags, Floats, Ints, frozen
+from placewright.graph import Flags, Floats, Ints, Wide, frozen
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.favourite_child import favourite_child_placement, favourite_descent
 from placewright.kernels.latency.getf import sweep_colours
@@ -228,7 +228,7 @@ class OpPairs:
         return cls(problem.topological_order, *ends, seconds)
 
     @cached_property
-    def in_offsets(self) -> NDArray[np.int64]:
+    def in_offsets(self) -> Wide:
         """`[op]` where its pairs with producers begin."""
         return np.searchsorted(self.consumer, np.arange(len(self.order) + 1))
 
@@ -323,7 +323,7 @@ class LinearProgram:
         self._bounds: list[tuple[Floats, Floats]] = []
         self._terms: list[tuple[NDArray[Any], NDArray[Any], NDArray[Any]]] = []
 
-    def add(self, lower: Any, upper: Any, *terms: tuple[Any, Any, Any]) -> NDArray[np.int64]:
+    def add(self, lower: Any, upper: Any, *terms: tuple[Any, Any, Any]) -> Wide:
         """Add rows with these bounds; terms are (row among these, column, coefficient)."""
         low, high = np.broadcast_arrays(np.atleast_1d(lower), np.atleast_1d(upper))
         for term in terms:

@@ -158,8 +158,8 @@ def assign_groups(problem: Problem, share: Floats, group: Ints, speed: Floats) -
         wanted.sort(key=lambda k: (-total_speed[k], -k))
         others = sorted(range(groups), key=lambda k, u=unit: (-held[u, k], -k))  # type: ignore[misc]
         order = [*wanted[:1], *(k for k in others if can[unit, k])]
-        with_room = [k for k in order if memory <= free[k]]
-        chosen[unit] = (with_room or order)[0]
+        fitting = [k for k in order if memory <= free[k]]
+        chosen[unit] = (fitting or order)[0]
         free[chosen[unit]] -= memory
     return chosen
 
@@ -201,9 +201,10 @@ class Kinds:
         _, first, kind = np.unique(alike, axis=1, return_index=True, return_inverse=True)
         size = np.bincount(kind).astype(np.float64)
         allowed = fits[:, first]
-        room = problem.device_memory[first] * size
-        limited = np.isfinite(room) & (room > 0)
-        fill = np.where(limited, problem.unit_memory[:, None] / np.where(limited, room, 1.0), 0.0)
+        capacity = problem.device_memory[first] * size
+        limited = np.isfinite(capacity) & (capacity > 0)
+        shared = np.where(limited, capacity, 1.0)
+        fill = np.where(limited, problem.unit_memory[:, None] / shared, 0.0)
         op_time = np.where(np.isfinite(times[:, first]), times[:, first], 0.0)
         columns = map(np.ascontiguousarray, (op_time, allowed, fill))
         return cls(kind.astype(np.int32), size, *columns)

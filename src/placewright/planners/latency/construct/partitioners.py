@@ -61,7 +61,7 @@ class _Partitioner(LatencyPlanner):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         weight = mean_unit_time(problem) if self.balance == "time" else problem.unit_memory
-        wanted = device_speeds(problem) if self.balance == "time" else device_room(problem)
+        wanted = device_speeds(problem) if self.balance == "time" else device_capacity(problem)
         # No more parts than vertices, and none for a device that should get nothing.
         devices = np.argsort(-wanted, kind="stable")[: problem.unit_count]
         devices = np.sort(devices[wanted[devices] > 0])
@@ -176,7 +176,7 @@ def device_speeds(problem: Problem) -> Floats:
     return share
 
 
-def device_room(problem: Problem) -> Floats:
+def device_capacity(problem: Problem) -> Floats:
     """`[device]` memory, none counted for more than the whole model needs."""
     everything = max(float(problem.op_memory.sum()), 1.0)
     return np.minimum(problem.device_memory, everything)

@@ -369,8 +369,8 @@ def _elsewhere(problem: Problem, start: Placement, seed: int) -> Placement:
     drawn = int(np.random.default_rng(seed).integers(problem.device_count))
     is_open = problem.unit_allowed[problem.op_unit, drawn]
     device = np.where(is_open, drawn, start.device).astype(np.int32)
-    has_room = (problem.free_memory(problem.unit_device(device)) >= 0.0).all()
-    return Placement(device, start.sequence) if has_room else start
+    fits = (problem.free_memory(problem.unit_device(device)) >= 0.0).all()
+    return Placement(device, start.sequence) if fits else start
 
 
 def _shared_and_refined(

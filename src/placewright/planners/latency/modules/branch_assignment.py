@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.planners.latency.modules.equal_branches import Twins
 from placewright.problem import Problem
 from placewright.solvers.mathopt import HORIZON, Program, Term, solve_program
@@ -35,7 +35,6 @@ ENOUGH = 0.02  # of the objective: a gap that is as good as none
 NODES = 100
 LONGEST = 100.0  # that T may be, in horizons
 
-Counts = NDArray[np.int64]
 Transfer = tuple[int, int, float, int]
 """From, to, seconds, and the variable that says how often."""
 
@@ -168,7 +167,7 @@ class _Sharing:
         value = np.rint(answer.values).astype(np.int64)
         return _rows(self.branch.edges, value[n], {e: value[pairs] for e, pairs in z.items()})
 
-    def _counts(self) -> Counts:
+    def _counts(self) -> Wide:
         """`[place, device]` variables."""
         n = np.array(
             [
@@ -183,7 +182,7 @@ class _Sharing:
     def _count(self, most: int) -> int:
         return self.program.variable(0.0, float(most), integer=True)
 
-    def _pairs(self, edge: Edge, n: Counts) -> Counts:
+    def _pairs(self, edge: Edge, n: Wide) -> Wide:
         """`[tail's device, head's device]` variables."""
         devices = self.branch.problem.device_count
         pairs = np.array(
@@ -195,7 +194,7 @@ class _Sharing:
                 self.program.row([(int(total), -1.0), *row], 0.0, 0.0)
         return pairs
 
-    def _loads(self, n: Counts, z: dict[int, Counts], latest: int) -> list[Term]:
+    def _loads(self, n: Wide, z: dict[int, Wide], latest: int) -> list[Term]:
         """No device or channel is busy for longer than `latest`; returns what transfers take."""
         problem, time = self.branch.problem, self.branch.time * self.scale
         copies = self._copies(n)
@@ -215,7 +214,7 @@ class _Sharing:
             self.program.row([*terms, *before, (latest, -1.0)], upper=0.0)
         return sent
 
-    def _copies(self, n: Counts) -> dict[tuple[int, int], Transfer]:
+    def _copies(self, n: Wide) -> dict[tuple[int, int], Transfer]:
         """By tensor that several branches read, and device: whether it goes there."""
         copies: dict[tuple[int, int], Transfer] = {}
         for edge in self.branch.edges:
@@ -253,7 +252,7 @@ class _Sharing:
         pair = source * problem.device_count + target
         return set(channels[offsets[pair] : offsets[pair + 1]].tolist())
 
-    def _transfers(self, n: Counts, z: dict[int, Counts]) -> Iterator[Transfer]:
+    def _transfers(self, n: Wide, z: dict[int, Wide]) -> Iterator[Transfer]:
         """All but the copies for several branches."""
         for number, edge in enumerate(self.branch.edges):
             move = self.branch.move(edge)
@@ -268,13 +267,13 @@ class _Sharing:
                         there = int(n[max(edge.tail, edge.head), d])
                         yield source, target, float(move[source, target]), there
 
-    def _costs(self, n: Counts) -> list[Term]:
+    def _costs(self, n: Wide) -> list[Term]:
         """What the bytes of a branch's units cost."""
         memory = self.branch.problem.unit_memory[self.branch.twins.unit[0]]
         cost = np.outer(memory, self.price) * self.scale
         return list(zip(n.ravel().tolist(), cost.ravel().tolist(), strict=True))
 
-    def _memories(self, n: Counts) -> None:
+    def _memories(self, n: Wide) -> None:
         """No more than units elsewhere leave."""
         p, twins = self.branch.problem, self.branch.twins
         others = np.setdiff1d(np.arange(p.unit_count), twins.unit)
@@ -282,9 +281,9 @@ class _Sharing:
             self.branch.unit_device[others], p.unit_memory[others], minlength=p.device_count
         )
         memory = p.unit_memory[twins.unit[0]]
-        for d, room in enumerate((p.device_memory - taken).tolist()):
-            if memory.sum() * self.count > room:
-                share = (memory / max(room, 1.0) * HORIZON).tolist()
+        for d, left in enumerate((p.device_memory - taken).tolist()):
+            if memory.sum() * self.count > left:
+                share = (memory / max(left, 1.0) * HORIZON).tolist()
                 self.program.row(zip(n[:, d].tolist(), share, strict=True), upper=HORIZON)
 
 
@@ -300,7 +299,7 @@ def _owners(problem: Problem) -> Ints:
     return owner
 
 
-def _rows(edges: list[Edge], n: Counts, z: dict[int, Counts]) -> Ints:
+def _rows(edges: list[Edge], n: Wide, z: dict[int, Wide]) -> Ints:
     """`[branch, place]` devices with these counts, those of a kind spread over all branches.
 
     Places are joined along edges, each to those before it; where a branch has more edges than a
@@ -308,7 +307,7 @@ def _rows(edges: list[Edge], n: Counts, z: dict[int, Counts]) -> Ints:
     """
     places, devices = n.shape
     row = np.full((int(n[0].sum()), places), -1, dtype=np.int32)
-    beside: list[list[tuple[int, Counts]]] = [[] for _ in range(places)]
+    beside: list[list[tuple[int, Wide]]] = [[] for _ in range(places)]
     for number, pairs in z.items():
         edge = edges[number]
         beside[edge.tail].append((edge.head, pairs))

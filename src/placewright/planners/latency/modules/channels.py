@@ -1,4 +1,8 @@
-"""MILP-SPLIT with several channels: modules one after another (DiviML, §IV-B2; a heuristic)."""
+"""MILP-SPLIT with several channels: modules one after another (DiviML, §IV-B2; a heuristic).
+
+The paper's channels between modules are the edges that cross a boundary; those of the cluster are
+what two transfers cannot use at once. Here and in `channel_bound` the former are meant.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ from placewright.problem import Problem
 GAIN = 1e-4  # relative; less is not worth another round
 NEIGHBOURHOOD_UNITS = 0.03  # for two modules, in CP-SAT's own time: some tenths of a second
 MOST_ROUNDS = 2
-ROUND = 4  # windows of each thread between two looks at what was found
+ROUND = 4  # neighbourhoods of each thread between two looks at what was found
 
 
 def solve_in_order(
@@ -70,18 +74,18 @@ def polished(
     this sees what solving in order does not: where modules overlap, and what later ones want.
     Goes along the chain until once around brings no gain, at most `MOST_ROUNDS` times.
     """
-    windows = max(1, modules.count - 1)
+    pairs = max(1, modules.count - 1)
     since = 0
-    for number in range(windows * MOST_ROUNDS):
-        if since >= windows or limit.left <= 0 or best.value == 0.0:
+    for number in range(pairs * MOST_ROUNDS):
+        if since >= pairs or limit.left <= 0 or best.value == 0.0:
             break
-        at = number % windows
+        at = number % pairs
         ops = np.concatenate([modules.ops(t) for t in range(at, min(at + 2, modules.count))])
         found = _anew(best, ops, solvers.method.seed, limit)
         since = 0 if found.value < best.value * (1 - GAIN) else since + 1
         best = found
         yield best
-        on_progress("modules placed anew", number / (windows * MOST_ROUNDS))
+        on_progress("modules placed anew", number / (pairs * MOST_ROUNDS))
 
 
 def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
@@ -97,9 +101,9 @@ def _anew(best: State, ops: Ints, seed: int, limit: Budget) -> State:
 def searched(
     best: State, limit: Budget, in_vain: int, solvers: Solvers, on_progress: Progress
 ) -> Iterator[State]:
-    """Ever shorter schedules, by windows anywhere (`search.windows`): there modules do not count.
+    """Ever shorter schedules, by neighbourhoods anywhere, as of `search.neighbourhoods`.
 
-    Until time is up, or so many windows in a row bring nothing (`in_vain`).
+    Modules do not count there. Until time is up, or so many in a row bring nothing (`in_vain`).
     """
     search = Search(best, solvers.method.seed, solvers.workers)
     gained = 0
@@ -111,7 +115,7 @@ def searched(
         yield best
         if search.interrupted:
             raise KeyboardInterrupt
-        on_progress("windows placed anew", (search.done - gained) / in_vain)
+        on_progress("neighbourhoods placed anew", (search.done - gained) / in_vain)
 
 
 def _module(

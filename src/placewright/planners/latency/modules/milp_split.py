@@ -47,7 +47,7 @@ JOINED_OPS = 20  # neighbouring modules of several channels: solved in a tenth o
 MODULE_SECONDS = 60.0
 SPLIT_SECONDS = 10.0  # a graph of 5,000 ops takes a tenth of one
 IN_VAIN, MOST_IN_VAIN = 20, 200
-"""Windows in a row that bring nothing before the solver goes on, or the search is over."""
+"""Neighbourhoods in a row that bring nothing before the solver goes on, or the search is over."""
 
 LARGEST_MODULE = 3_000
 """Ops; no solver gets past reading a model of a larger one."""
@@ -65,9 +65,9 @@ class MilpSplit(LatencyPlanner):
     With more (`channels`) modules are solved in order and then placed anew two at a time;
     what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
     and simpler rules, so there is a plan even if no module was solved in time, or the modules
-    together overflow a device. Time that is left then goes to windows of the plan as of planner
-    `lns`, unless there is a start and one core: then it is one of several that work on the same
-    plan.
+    together overflow a device. Time that is left then goes to neighbourhoods of the plan as of
+    planner `lns`, unless there is a start and one core: then it is one of several that work on
+    the same plan.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
@@ -174,7 +174,7 @@ class _Search:
             self._keep(best)
 
     def run(self, may_search: bool) -> None:
-        """Modules first; then, if it `may_search`, windows of the plan too."""
+        """Modules first; then, if it `may_search`, neighbourhoods of the plan too."""
         with suppress(KeyboardInterrupt):
             if self.modules.is_exact:
                 self._one_channel(may_search)
@@ -192,7 +192,7 @@ class _Search:
             self._chain(chain, self.limit)
 
     def _search_between_turns(self, chain: ExactChain) -> None:
-        """Windows anywhere, on all cores: that gains more than modules one after another."""
+        """Neighbourhoods anywhere, on all cores: that gains more than modules one after another."""
         turns = BOUND_TURN + 1
         while not (chain.is_finished or self._is_proved() or self.limit.left <= 0):
             self._improve(searched, self._part(SEARCH_SHARE), IN_VAIN)

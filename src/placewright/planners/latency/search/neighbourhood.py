@@ -90,7 +90,7 @@ class Neighbourhood:
             tail=self._tails(),
             release=self._release(),
             channel_tail=self._channel_tail(),
-            room=problem.device_memory - used,
+            capacity=problem.device_memory - used,
             chains=self._chains(),
             parcels=self._parcels(),
             floor=self._floor(),

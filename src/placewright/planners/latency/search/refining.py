@@ -8,10 +8,9 @@ how far from that plan it goes.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.budget import Budget, Pace, Progress, Reporter
-from placewright.graph import Ints, lent
+from placewright.graph import Ints, Wide, lent
 from placewright.kernels.common.arrays import Arrays, arrays_with_memory
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import refining as kernel
@@ -156,7 +155,7 @@ def structure_of(problem: Problem) -> Structure:
     return Structure(at, first, size, parent, EDGE_SHARE if contends else 0.0)
 
 
-def _consumers(problem: Problem) -> tuple[NDArray[np.int64], Ints]:
+def _consumers(problem: Problem) -> tuple[Wide, Ints]:
     """CSR [op] → the ops that read what it produces."""
     by_producer = np.argsort(problem.edge_producer, kind="stable")
     offsets = np.searchsorted(problem.edge_producer[by_producer], np.arange(problem.op_count + 1))

@@ -19,7 +19,7 @@ from placewright.analysis.orders import by_mean_rank, m_topo
 from placewright.budget import Budget, Pace, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.formulations.latency.incumbent import Incumbent, timed
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.common.ranks import upward_ranks
@@ -50,14 +50,14 @@ LIGHT = 0.02
 class Moves:
     """Region moves as columns: the region's `kind` and `op`, and the `device` that it goes to."""
 
-    kind: NDArray[np.int64]
+    kind: Wide
     op: Ints
     device: Ints
 
     def __len__(self) -> int:
         return len(self.kind)
 
-    def __getitem__(self, chosen: NDArray[np.int64] | slice) -> Moves:
+    def __getitem__(self, chosen: Wide | slice) -> Moves:
         return Moves(self.kind[chosen], self.op[chosen], self.device[chosen])
 
 
@@ -282,8 +282,8 @@ def candidates_of(problem: Problem, regions: kernel.Regions, most: int) -> Moves
 
 
 def _described(
-    problem: Problem, regions: kernel.Regions, kind: NDArray[np.int64], op: Ints
-) -> tuple[NDArray[np.int64], Floats]:
+    problem: Problem, regions: kernel.Regions, kind: Wide, op: Ints
+) -> tuple[Wide, Floats]:
     """`(key, seconds)` of each region; the first are those of the trees, for all ops."""
     n, fastest = problem.op_count, problem.op_time.min(axis=1)
     keys, weights = np.zeros(len(kind), dtype=np.int64), np.zeros(len(kind))

@@ -1,4 +1,4 @@
-"""A schedule as the windows see it: its order, its longest paths, what lies beside what."""
+"""A schedule as neighbourhoods see it: its order, its longest paths, what lies beside what."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
-from placewright.graph import Flags, Floats, Ints, lent
+from placewright.graph import Flags, Floats, Ints, Wide, lent
 from placewright.kernels.common.arrays import NOT_SENT, arrays_with_memory
 from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
 from placewright.plan import Placement
@@ -83,15 +82,15 @@ class State:
         return carrier.astype(np.int32)
 
     @cached_property
-    def position(self) -> NDArray[np.int64]:
+    def position(self) -> Wide:
         return self._positions[: self.problem.op_count]
 
     @cached_property
-    def edge_position(self) -> NDArray[np.int64]:
+    def edge_position(self) -> Wide:
         return self._positions[: self.problem.op_count - 1 : -1][self.carrier]
 
     @cached_property
-    def _positions(self) -> NDArray[np.int64]:
+    def _positions(self) -> Wide:
         """`[op]`, and from the end back `[-1 - edge]`, the position of each item."""
         items = np.empty(len(self.sequence), dtype=np.int64)
         items[self.sequence] = np.arange(len(self.sequence))

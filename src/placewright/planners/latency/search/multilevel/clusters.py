@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.analysis.orders import mean_edge_time, mean_op_time
+from placewright.graph import Whole
 from placewright.kernels.latency.multilevel_matching import join_units
 from placewright.kernels.latency.multilevel_search import Clusters
 from placewright.problem import Problem
-
-Wide = NDArray[np.signedinteger[Any]]
 
 ROUNDS = 10
 LEAST_PROGRESS = 0.9
@@ -30,7 +26,7 @@ def clusters_of(problem: Problem, rng: np.random.Generator) -> Clusters:
     seconds = mean_edge_time(problem)
     mass = np.bincount(problem.op_unit, mean_op_time(problem), count).astype(np.float64)
     most = LARGEST_SHARE * float(mass.sum())
-    cluster: Wide = np.arange(count)
+    cluster: Whole = np.arange(count)
     scales = [cluster]
     for _ in range(ROUNDS):
         apart = a != b
@@ -51,7 +47,7 @@ def clusters_of(problem: Problem, rng: np.random.Generator) -> Clusters:
     return _listed(scales)
 
 
-def _listed(scales: list[Wide]) -> Clusters:
+def _listed(scales: list[Whole]) -> Clusters:
     bases = np.cumsum([0, *(int(cluster.max()) + 1 for cluster in scales)])
     named = [cluster + base for cluster, base in zip(scales, bases[:-1], strict=True)]
     everyone = np.concatenate(named)

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from placewright.coarsen.contraction import merged_colocation
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.multilevel_matching import ordered
 from placewright.problem import Problem
@@ -47,7 +46,7 @@ class Level:
         return device[self.op_group], inner[by_group]
 
 
-def _ranks(order: Ints) -> NDArray[np.int64]:
+def _ranks(order: Ints) -> Wide:
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     return rank
@@ -85,7 +84,7 @@ def contracted(problem: Problem, op_group: Ints) -> Level:
     return Level(problem, coarse, op_group)
 
 
-def _tensors(problem: Problem, op_group: Ints) -> tuple[Ints, Floats, NDArray[np.int64], Ints]:
+def _tensors(problem: Problem, op_group: Ints) -> tuple[Ints, Floats, Wide, Ints]:
     """Producers, bytes and consumers (CSR) of the tensors between groups."""
     source, target = op_group[problem.edge_producer], op_group[problem.consumers]
     apart = np.flatnonzero(source != target)

@@ -17,7 +17,7 @@ from placewright.plan import Placement
 from placewright.problem import Problem
 
 FEW = 32  # devices at least, where there are so many
-ROOM = 1.5  # times the memory that the ops need
+ENOUGH = 1.5  # times the memory that the ops need
 MOST_SEEDS = 4  # classes of devices to begin with, the fastest
 NEARNESS = 0.1  # of all tensors are sent between a device and those chosen before, about
 
@@ -75,7 +75,7 @@ def _grown(
         away += sending(device)
     outside = np.ones(problem.device_count, dtype=np.bool_)
     outside[chosen] = False
-    memory = ROOM * float(problem.op_memory.sum())
+    memory = ENOUGH * float(problem.op_memory.sum())
     while outside.any() and (
         len(chosen) < FEW or float(problem.device_memory[chosen].sum()) < memory
     ):

@@ -8,13 +8,12 @@ rises when few are left; so branches that run side by side are joined late.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.orders import mean_edge_time, mean_op_time
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Whole
 from placewright.kernels.latency import multilevel_matching as kernel
 from placewright.kernels.latency.sequential import breadth_first_order
 from placewright.planners.latency.search.multilevel.contracting import Level, contracted
@@ -31,7 +30,6 @@ SIZE = 0.05  # what their own time counts: small ops are joined first
 NOISE = 0.3  # of a pair's score, so that other pairs are joined each time
 MOST_SETS = 64  # of devices: a bit each
 
-Wide = NDArray[np.signedinteger[Any]]
 Bits = NDArray[np.uint64]
 
 
@@ -181,7 +179,7 @@ class _Graph:
         self._join(partner)
 
     @property
-    def _readers(self) -> Wide:
+    def _readers(self) -> Whole:
         return _offsets(self.count, self.source)  # edges come by source
 
     def _order(self) -> Ints:
@@ -232,7 +230,7 @@ class _Graph:
         )
 
 
-def _offsets(count: int, ends: Ints) -> Wide:
+def _offsets(count: int, ends: Ints) -> Whole:
     return np.concatenate([[0], np.cumsum(np.bincount(ends, minlength=count))])
 
 
