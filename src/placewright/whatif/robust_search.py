@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from typing import Any
 
 import numpy as np
 
@@ -184,14 +185,15 @@ class _Walk:
         current = Placement(state.device, state.sequence)
         best = Placement(state.best_unit_device[op_unit], state.best_sequence)
         if self.search.overflows(best) or self.search.overflows(current):
-            for column, fitting in zip(state, self.fitting, strict=True):
+            columns: Any = zip(state, self.fitting, strict=True)
+            for column, fitting in columns:
                 column[:] = fitting
         else:
             self.fitting = _copied(state)
 
 
 def _copied(state: kernel.State) -> kernel.State:
-    return kernel.State(*(column.copy() for column in state))
+    return kernel.State._make(column.copy() for column in state)
 
 
 def _cooling(pace: Pace, temperature: float, coldest: float) -> float:

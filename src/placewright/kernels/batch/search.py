@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.batch.timing import finish_time
 from placewright.kernels.common.rows import copy_into, copy_table
 from placewright.kernels.compiled import inlined, inner, kernel
@@ -31,35 +32,35 @@ ROW = 0.95  # several units split like one of them
 class Space(NamedTuple):
     """What a search may do. Only `movable` units, those with a choice, are touched."""
 
-    unit_offsets: Any  # CSR [unit] → its ops in unit_ops
-    unit_ops: Any
-    movable: Any  # units, by the breadth-first rank of their first op
-    unit_kind: Any  # see planners.batch.splits
-    split_offsets: Any
-    splits: Any
+    unit_offsets: Wide  # CSR [unit] → its ops in unit_ops
+    unit_ops: Ints
+    movable: Ints  # units, by the breadth-first rank of their first op
+    unit_kind: Ints  # see planners.batch.splits
+    split_offsets: Wide
+    splits: Wide
 
 
 class State(NamedTuple):
     """Where a search is: written by the kernels."""
 
-    rows: Any  # [unit, chunk] device
-    count: Any  # [unit, device] chunks
-    free: Any  # [device] bytes
-    op_at: Any  # [rank]
-    op_rank: Any  # [op]
-    value: Any  # [CURRENT], [BEST] seconds
-    best_rows: Any
-    best_op_at: Any
+    rows: Ints  # [unit, chunk] device
+    count: Any  # [unit, device] chunks; tuples have a method of this name
+    free: Floats  # [device] bytes
+    op_at: Ints  # [rank]
+    op_rank: Ints  # [op]
+    value: Floats  # [CURRENT], [BEST] seconds
+    best_rows: Ints
+    best_op_at: Ints
 
 
 class Borrowed(NamedTuple):
     """What is needed to take a mutation back, and a row."""
 
-    row: Any  # [chunk] the row to come
+    row: Ints  # [chunk] the row to come
     count: Any  # [device] its chunks
-    undo_unit: Any
-    undo_row: Any  # [change, chunk]
-    moved: Any  # the ranks from and to which an op was moved
+    undo_unit: Ints
+    undo_row: Ints  # [change, chunk]
+    moved: Wide  # the ranks from and to which an op was moved
 
 
 @kernel

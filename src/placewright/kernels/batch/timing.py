@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.graph import Flags, Floats, Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.problem import Problem, once_per_problem
 
@@ -21,26 +21,28 @@ class Batches(NamedTuple):
     """What `Arrays` does not say of a problem of batches. A count is a number of chunks."""
 
     chunk: int  # inputs in a chunk
-    time: Any  # [op, device, count] seconds; 0 for none, inf where the device takes no such batch
-    allowed: Any  # [unit, device, count] whether the device takes that of every op of the unit
-    op_unit: Any
-    unit_memory: Any
+    time: (
+        Floats  # [op, device, count] seconds; 0 for none, inf where the device takes no such batch
+    )
+    allowed: Flags  # [unit, device, count] whether the device takes that of every op of the unit
+    op_unit: Ints
+    unit_memory: Floats
     together: bool  # tensors of a batch follow one another, rather than go all at once
-    producer: Any  # [input edge, as in Arrays.inputs] the op that it comes from
-    apart_time: Any  # [input edge, source, target] seconds of one input's transfer
+    producer: Ints  # [input edge, as in Arrays.inputs] the op that it comes from
+    apart_time: Floats  # [input edge, source, target] seconds of one input's transfer
 
 
 class Scratch(NamedTuple):
     """Arrays that `finish_time` borrows."""
 
-    ready: Any  # [op, device]
-    finish: Any  # [op, device]
-    count: Any  # [device] its chunks
-    device_free: Any
-    channel_free: Any
-    moved: Any  # [source, target] chunks of the tensor at hand
-    seen: Any  # [target] the last chunk that was counted
-    arrival: Any  # [source, target]
+    ready: Floats  # [op, device]
+    finish: Floats  # [op, device]
+    count: Any  # [device] its chunks; tuples have a method of this name
+    device_free: Floats
+    channel_free: Floats
+    moved: Wide  # [source, target] chunks of the tensor at hand
+    seen: Wide  # [target] the last chunk that was counted
+    arrival: Floats  # [source, target]
 
 
 @once_per_problem

@@ -11,8 +11,9 @@ Random numbers come from the caller's generator, one uniform draw at a time.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from placewright.graph import Floats, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.invocation.timing import evaluate
@@ -27,25 +28,25 @@ SHARE_OF_WHOLE_ATOMS = 0.7
 
 
 class State(NamedTuple):
-    op_slot: Any
-    best_slot: Any
-    used: Any  # [device] bytes
-    value: Any  # seconds: of op_slot, of best_slot
+    op_slot: Wide
+    best_slot: Wide
+    used: Floats  # [device] bytes
+    value: Floats  # seconds: of op_slot, of best_slot
 
 
 class Space(NamedTuple):
-    cpus: Any
-    accelerators: Any
-    movable: Any  # ops whose unit has more than one device to be on
+    cpus: Wide
+    accelerators: Wide
+    movable: Wide  # ops whose unit has more than one device to be on
 
 
 class Scratch(NamedTuple):
-    moved: Any  # ops, in the order in which they were found
-    old_slot: Any  # [place in moved]
-    mark: Any  # [op] the last search that found it
-    mark_back: Any  # [op] the last search from the other end that found it
-    queue: Any
-    searches: Any  # [0] number of searches so far
+    moved: Wide  # ops, in the order in which they were found
+    old_slot: Wide  # [place in moved]
+    mark: Wide  # [op] the last search that found it
+    mark_back: Wide  # [op] the last search from the other end that found it
+    queue: Wide
+    searches: Wide  # [0] number of searches so far
 
 
 @kernel

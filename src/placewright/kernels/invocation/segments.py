@@ -8,10 +8,11 @@ all ops on a CPU, which is never less than its latency.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Floats, Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.invocation.timing import READS, WRITES
 
@@ -21,17 +22,17 @@ ON_CPU, SKIPPED = -1, -2  # what came before a state, beside the start of a segm
 class Atoms(NamedTuple):
     """CSR of the ops of each atom, and where an atom may be."""
 
-    offsets: Any
-    ops: Any
-    of_op: Any  # [op] its atom
-    memory: Any  # [atom] bytes
-    time: Any  # [atom, device] seconds, inf where it may not be
-    cpu: Any  # [atom] the CPU that is fastest for it, or -1
-    cpu_time: Any  # [atom] seconds there, inf if none
-    before: Any  # CSR of the atoms that must come earlier in an order
-    before_offsets: Any
-    after: Any
-    after_offsets: Any
+    offsets: Wide
+    ops: Wide
+    of_op: Wide  # [op] its atom
+    memory: Floats  # [atom] bytes
+    time: Floats  # [atom, device] seconds, inf where it may not be
+    cpu: Wide  # [atom] the CPU that is fastest for it, or -1
+    cpu_time: Floats  # [atom] seconds there, inf if none
+    before: Wide  # CSR of the atoms that must come earlier in an order
+    before_offsets: Wide
+    after: Wide
+    after_offsets: Wide
 
 
 @kernel(allocates=True)
@@ -135,10 +136,10 @@ def best_segments(net, atoms, order, stops, devices, op_slot):
 
 
 class _Sweep(NamedTuple):
-    added: Any  # [op] the place where the last segment that took it starts
-    outside: Any  # [tensor] readers that are not in its producer's slot
-    inside: Any  # [tensor, way] readers in the segment
-    crossing: Any  # [writes or reads, transfers or bytes]
+    added: Wide  # [op] the place where the last segment that took it starts
+    outside: Wide  # [tensor] readers that are not in its producer's slot
+    inside: Wide  # [tensor, way] readers in the segment
+    crossing: Floats  # [writes or reads, transfers or bytes]
 
 
 @inner(allocates=True)

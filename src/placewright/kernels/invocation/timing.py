@@ -8,11 +8,11 @@ means its device alone. The naive twin is `simulate.invocation.invoke`.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Whole
+from placewright.graph import Flags, Floats, Ints, Whole, Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.problem import Problem, once_per_problem
 
@@ -22,39 +22,39 @@ READS, WRITES = 1, 0  # rows of host_latency and host_seconds_per_byte
 class Network(NamedTuple):
     """See `Problem` for the meaning; CSR pairs are ``…_offsets`` with what they index."""
 
-    op_time: Any
-    op_memory: Any
-    op_way: Any
-    op_unit: Any
-    unit_offsets: Any
-    unit_ops: Any
-    unit_allowed: Any  # [unit, device]
-    tensor_producer: Any
-    tensor_bytes: Any
-    consumer_offsets: Any
-    consumers: Any
-    input_offsets: Any
-    input_tensors: Any
-    output_offsets: Any
-    outputs: Any
-    host_latency: Any
-    host_seconds_per_byte: Any
-    is_cpu: Any
-    device_memory: Any
+    op_time: Floats
+    op_memory: Floats
+    op_way: Wide
+    op_unit: Ints
+    unit_offsets: Wide
+    unit_ops: Ints
+    unit_allowed: Flags  # [unit, device]
+    tensor_producer: Ints
+    tensor_bytes: Floats
+    consumer_offsets: Wide
+    consumers: Ints
+    input_offsets: Wide
+    input_tensors: Ints
+    output_offsets: Wide
+    outputs: Ints
+    host_latency: Floats
+    host_seconds_per_byte: Floats
+    is_cpu: Flags
+    device_memory: Floats
     subgraphs: int
 
 
 class Work(NamedTuple):
     """What one evaluation writes; a node is an op (on a CPU) or ops + slot."""
 
-    node: Any  # [op]
-    next_op: Any  # [op] the next member of its slot
-    first_op: Any  # [slot] or -1
-    seen: Any  # [slot] the last tensor it was found to read
-    parts: Any  # [slot] seconds
-    pending: Any  # [node] inputs not there yet
-    ready: Any  # [node] seconds
-    queue: Any  # [node]
+    node: Wide  # [op]
+    next_op: Wide  # [op] the next member of its slot
+    first_op: Wide  # [slot] or -1
+    seen: Wide  # [slot] the last tensor it was found to read
+    parts: Floats  # [slot] seconds
+    pending: Wide  # [node] inputs not there yet
+    ready: Floats  # [node] seconds
+    queue: Wide  # [node]
 
 
 @once_per_problem

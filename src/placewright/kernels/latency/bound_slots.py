@@ -28,10 +28,11 @@ either: each of k readers elsewhere is charged a k-th of a copy sent some time b
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Wide
 from placewright.kernels.common.rows import (
     copy_into,
     copy_table,
@@ -63,31 +64,31 @@ class Forest(NamedTuple):
     edges from op 0, those of the fan-out tensor marked.
     """
 
-    time: Any
-    share: Any
-    early: Any
-    late: Any
-    times: Any
-    parent: Any
-    size: Any
-    fixed: Any
-    weight: Any
-    children: Any
-    child_offsets: Any
-    entry_offsets: Any
-    entry_size: Any
-    entry_fixed: Any
-    entry_weight: Any
-    entry_fan_out: Any
+    time: Floats
+    share: Floats
+    early: Floats
+    late: Floats
+    times: Floats
+    parent: Wide
+    size: Floats
+    fixed: Floats
+    weight: Floats
+    children: Wide
+    child_offsets: Wide
+    entry_offsets: Wide
+    entry_size: Floats
+    entry_fixed: Floats
+    entry_weight: Floats
+    entry_fan_out: Flags
 
 
 class Copies(NamedTuple):
     """By device: seconds to send the fan-out tensor there; whether it gets a copy, and when."""
 
-    send: Any
-    copy: Any
-    low: Any
-    high: Any
+    send: Floats
+    copy: Wide
+    low: Floats
+    high: Floats
 
 
 @inner

@@ -8,10 +8,11 @@ such as heads of attention, wait for the same ones.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Wide
 from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.compiled import inner, kernel
 
@@ -21,18 +22,18 @@ NONE = -1
 class Floor(NamedTuple):
     """Arrays that `dispatch` borrows. Lists are linked, the least rank first."""
 
-    missing: Any  # [op] inputs that are not there
-    first_ready: Any  # [device] the first op that could start on it
-    last_ready: Any  # [device] and the last
-    next_ready: Any  # [op]
-    next_waiting: Any  # [edge] of those whose transfer waits
-    edge_rank: Any  # [edge] of its transfer
-    running: Any  # [device] the op under way
-    until: Any  # [device] when it ends
-    flying: Any  # [k] the k-th edge whose transfer is under way
-    landing: Any  # [k] when that ends
-    busy: Any  # [channel]
-    carrier: Any  # [device] the edge that brings a tensor there
+    missing: Wide  # [op] inputs that are not there
+    first_ready: Wide  # [device] the first op that could start on it
+    last_ready: Wide  # [device] and the last
+    next_ready: Wide  # [op]
+    next_waiting: Wide  # [edge] of those whose transfer waits
+    edge_rank: Wide  # [edge] of its transfer
+    running: Wide  # [device] the op under way
+    until: Floats  # [device] when it ends
+    flying: Wide  # [k] the k-th edge whose transfer is under way
+    landing: Floats  # [k] when that ends
+    busy: Flags  # [channel]
+    carrier: Wide  # [device] the edge that brings a tensor there
 
 
 def floor_of(p: Arrays) -> Floor:

@@ -19,10 +19,11 @@ even shares on to those ahead. On a tree whose ops have one edge ahead one sweep
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.rows import largest_of, tilt, total_of
 from placewright.kernels.compiled import inlined, inner, kernel
 
@@ -31,27 +32,27 @@ class Part(NamedTuple):
     """Ops `0 … n − 1`, edges by tail; `time`, `closed` (the `penalty` where an op cannot be) and
     `share` (of a device's memory) are ``[op, device]``; the rest ``[edge]`` or CSR."""
 
-    time: Any
-    closed: Any
-    share: Any
-    tail: Any
-    head: Any
-    size: Any
-    fixed: Any
-    weight: Any
-    out_offsets: Any
-    in_offsets: Any
-    in_edges: Any
+    time: Floats
+    closed: Floats
+    share: Floats
+    tail: Wide
+    head: Wide
+    size: Floats
+    fixed: Floats
+    weight: Floats
+    out_offsets: Wide
+    in_offsets: Wide
+    in_edges: Wide
     penalty: float
 
 
 class Routes(NamedTuple):
     """What transfers take, and which channels the pair ``a · devices + b`` keeps busy."""
 
-    latency: Any
-    per_byte: Any
-    channel_offsets: Any
-    channels: Any
+    latency: Floats
+    per_byte: Floats
+    channel_offsets: Wide
+    channels: Ints
     channel_count: int
 
 

@@ -12,11 +12,11 @@ What is known of the present one makes a change cheap to judge:
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
@@ -38,36 +38,36 @@ class Timeline(NamedTuple):
     is being judged.
     """
 
-    device: Any  # [op]
-    unit_device: Any  # [unit]
-    free: Any  # [device] bytes
-    sequence: Any  # items: op i as i, edge e as -1 - e
-    position: Any  # [op, then edge]
-    op_finish: Any  # [op]
-    arrival: Any  # [slot] when the tensor is there
-    carrier: Any  # [slot] the edge that is sent for it
-    clock: Any  # [resource] free from
-    marks: Any  # [block, resource] `clock` before the first item of the block
-    block_end: Any  # [block] the last finish of its ops
-    tail: Any  # [op, then edge], right only behind position counts[TAILS_FROM]
-    after: Any  # [op, then slot, then resource], borrowed by `find_tails`
-    trial_marks: Any
-    trial_end: Any
-    logged_op: Any
-    logged_finish: Any
-    logged_slot: Any
-    logged_arrival: Any
-    logged_carrier: Any
-    undo_unit: Any
-    undo_device: Any
-    undo_sequence: Any  # see `passing`, as for `saved` and `kept`
-    saved: Any
-    kept: Any
-    mark: Any  # [unit] met in change number counts[STAMP]
-    counts: Any
-    value: Any  # [CURRENT], [BEST] seconds
-    best_unit_device: Any
-    best_sequence: Any
+    device: Ints  # [op]
+    unit_device: Ints  # [unit]
+    free: Floats  # [device] bytes
+    sequence: Ints  # items: op i as i, edge e as -1 - e
+    position: Ints  # [op, then edge]
+    op_finish: Floats  # [op]
+    arrival: Floats  # [slot] when the tensor is there
+    carrier: Ints  # [slot] the edge that is sent for it
+    clock: Floats  # [resource] free from
+    marks: Floats  # [block, resource] `clock` before the first item of the block
+    block_end: Floats  # [block] the last finish of its ops
+    tail: Floats  # [op, then edge], right only behind position counts[TAILS_FROM]
+    after: Floats  # [op, then slot, then resource], borrowed by `find_tails`
+    trial_marks: Floats
+    trial_end: Floats
+    logged_op: Ints
+    logged_finish: Floats
+    logged_slot: Wide
+    logged_arrival: Floats
+    logged_carrier: Ints
+    undo_unit: Ints
+    undo_device: Ints
+    undo_sequence: Ints  # see `passing`, as for `saved` and `kept`
+    saved: Wide
+    kept: Ints
+    mark: Wide  # [unit] met in change number counts[STAMP]
+    counts: Wide
+    value: Floats  # [CURRENT], [BEST] seconds
+    best_unit_device: Ints
+    best_sequence: Ints
 
 
 @inlined

@@ -7,10 +7,11 @@ edges it produces, so that a transfer is sent right after its producer.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.compiled import inlined, inner, kernel
 
 NOTHING, MOVED, SWAPPED = 0, 1, 2  # in Scratch.reordered
@@ -29,43 +30,43 @@ SWAP_SHARE = 0.1  # of the changes of order: two transfers of one op, rather tha
 class Space(NamedTuple):
     """What a search may do. Only `movable` units, those with a choice of device, are touched."""
 
-    unit_offsets: Any  # CSR [unit] → its ops in unit_ops
-    unit_ops: Any
-    op_unit: Any  # [op]
-    unit_memory: Any  # [unit] bytes
-    allowed: Any  # [unit, device]
-    movable: Any  # units, by the breadth-first rank of their first op
-    block_length: Any  # [op] items in its block: itself and the edges it produces
+    unit_offsets: Wide  # CSR [unit] → its ops in unit_ops
+    unit_ops: Ints
+    op_unit: Ints  # [op]
+    unit_memory: Floats  # [unit] bytes
+    allowed: Flags  # [unit, device]
+    movable: Ints  # units, by the breadth-first rank of their first op
+    block_length: Wide  # [op] items in its block: itself and the edges it produces
 
 
 class State(NamedTuple):
     """Where a search is: written by the kernels."""
 
-    device: Any  # [op]
-    unit_device: Any  # [unit]
-    free: Any  # [device] bytes
-    sequence: Any  # blocks in the order op_at
-    op_at: Any  # [rank]
-    op_rank: Any  # [op]
-    block_start: Any  # [rank] position of the block in sequence
-    value: Any  # [CURRENT], [BEST] seconds
-    best_unit_device: Any
-    best_sequence: Any
+    device: Ints  # [op]
+    unit_device: Ints  # [unit]
+    free: Floats  # [device] bytes
+    sequence: Ints  # blocks in the order op_at
+    op_at: Ints  # [rank]
+    op_rank: Ints  # [op]
+    block_start: Wide  # [rank] position of the block in sequence
+    value: Floats  # [CURRENT], [BEST] seconds
+    best_unit_device: Ints
+    best_sequence: Ints
 
 
 class Scratch(NamedTuple):
     """Arrays that `time_sequence` borrows, and what is needed to take a mutation back."""
 
-    op_ready: Any
-    op_finish: Any
-    edge_finish: Any
-    device_free: Any
-    channel_free: Any
-    nothing: Any
-    block: Any  # one block while it is moved
-    undo_unit: Any
-    undo_device: Any
-    reordered: Any  # what was done to the order, from, to
+    op_ready: Floats
+    op_finish: Floats
+    edge_finish: Floats
+    device_free: Floats
+    channel_free: Floats
+    nothing: Floats
+    block: Ints  # one block while it is moved
+    undo_unit: Ints
+    undo_device: Ints
+    reordered: Wide  # what was done to the order, from, to
 
 
 @kernel

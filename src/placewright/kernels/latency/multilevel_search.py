@@ -8,10 +8,11 @@ some 30,000 changes a second, where timing everything for each allows 400.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Ints, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import (
@@ -56,9 +57,9 @@ WHOLE_SHARE = 0.3  # of the runs take all of a cluster along, not only what is o
 class Clusters(NamedTuple):
     """Units that belong together, on several scales."""
 
-    cluster_of: Any  # [scale, unit]; clusters of all scales are numbered together
-    offsets: Any  # CSR [cluster] → units
-    units: Any
+    cluster_of: Ints  # [scale, unit]; clusters of all scales are numbered together
+    offsets: Wide  # CSR [cluster] → units
+    units: Ints
 
 
 @kernel

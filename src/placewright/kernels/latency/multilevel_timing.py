@@ -9,8 +9,9 @@ the longest way through them, as with heads and tails in job shops (Balas and Va
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.common.arrays import NOT_SENT
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
@@ -22,24 +23,24 @@ ROUNDING = 1e-9  # of the makespan: who has less slack is critical
 class Timing(NamedTuple):
     """When everything happens in the current order; written by the kernels."""
 
-    op_finish: Any  # [op]
-    arrival: Any  # [edge] when its tensor is where its consumer is
-    sends: Any  # [edge] whether it has a transfer of its own
-    op_tail: Any  # [op] seconds of the longest way from its finish to the end
-    device_free: Any  # [device], and [channel]: borrowed
-    channel_free: Any
-    device_at: Any  # [checkpoint, device] busy until then before rank checkpoint · CHECKPOINT
-    channel_at: Any  # [checkpoint, channel]
-    most_at: Any  # [checkpoint] the last finish so far
-    device_after: Any  # [checkpoint, device] seconds from the next op's start there to the end
-    channel_after: Any  # [checkpoint, channel] the same of the next transfer
-    kept_finish: Any  # [op] and [edge]: as `settle` found them, while windows try others
-    kept_arrival: Any
-    critical: Any  # [position] ops without slack, by rank
-    critical_count: Any  # [0]
-    touched: Any  # [position] ranks whose blocks a change concerns: borrowed
-    is_touched: Any  # [rank]
-    changed: Any  # [checkpoint] whether a block after it was changed since everything was timed
+    op_finish: Floats  # [op]
+    arrival: Floats  # [edge] when its tensor is where its consumer is
+    sends: Flags  # [edge] whether it has a transfer of its own
+    op_tail: Floats  # [op] seconds of the longest way from its finish to the end
+    device_free: Floats  # [device], and [channel]: borrowed
+    channel_free: Floats
+    device_at: Floats  # [checkpoint, device] busy until then before rank checkpoint · CHECKPOINT
+    channel_at: Floats  # [checkpoint, channel]
+    most_at: Floats  # [checkpoint] the last finish so far
+    device_after: Floats  # [checkpoint, device] seconds from the next op's start there to the end
+    channel_after: Floats  # [checkpoint, channel] the same of the next transfer
+    kept_finish: Floats  # [op] and [edge]: as `settle` found them, while windows try others
+    kept_arrival: Floats
+    critical: Ints  # [position] ops without slack, by rank
+    critical_count: Wide  # [0]
+    touched: Wide  # [position] ranks whose blocks a change concerns: borrowed
+    is_touched: Flags  # [rank]
+    changed: Flags  # [checkpoint] whether a block after it was changed since everything was timed
 
 
 @kernel

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.graph import Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 
@@ -17,19 +18,19 @@ class Network(NamedTuple):
     to ``reader_offsets[op + 1]``, and those that lead to it ``entering[feeder_offsets[op]]`` ….
     """
 
-    tail: Any
-    readers: Any
-    reader_offsets: Any
-    entering: Any
-    feeder_offsets: Any
+    tail: Wide
+    readers: Wide
+    reader_offsets: Wide
+    entering: Wide
+    feeder_offsets: Wide
 
 
 class _Work(NamedTuple):
-    piece: Any  # [op] the piece that took it, or -1
-    flow: Any  # [edge]
-    reached: Any  # [op] the last search that reached it
-    came_by: Any  # [op] the edge it was reached by: e forward, -1 - e backward
-    queue: Any
+    piece: Wide  # [op] the piece that took it, or -1
+    flow: Wide  # [edge]
+    reached: Wide  # [op] the last search that reached it
+    came_by: Wide  # [op] the edge it was reached by: e forward, -1 - e backward
+    queue: Wide
 
 
 @kernel(allocates=True)

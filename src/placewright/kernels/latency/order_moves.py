@@ -9,10 +9,11 @@ cannot make the makespan shorter.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Ints, Wide
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.incremental import STAMP, edge_place, op_place
 from placewright.kernels.latency.moves import below, geometric, mutate
@@ -39,11 +40,11 @@ class Structure(NamedTuple):
     `tree_size[tree, op]` of them; `tree_parent[tree, op]` or -1.
     """
 
-    tree_at: Any
-    tree_first: Any
-    tree_size: Any
-    tree_parent: Any
-    edge_share: Any  # of the changes of order: transfers rather than ops
+    tree_at: Ints
+    tree_first: Wide
+    tree_size: Wide
+    tree_parent: Wide
+    edge_share: float  # of the changes of order: transfers rather than ops
 
 
 @kernel

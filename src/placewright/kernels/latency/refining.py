@@ -21,7 +21,7 @@ from placewright.kernels.latency.incremental import (
     forget,
     retime,
 )
-from placewright.kernels.latency.moves import below, has_room, take_back
+from placewright.kernels.latency.moves import below, fits, take_back
 from placewright.kernels.latency.order_moves import extent, redevice, reorder_edge, reorder_op
 from placewright.kernels.latency.passing import LENGTH, undo_order
 from placewright.kernels.latency.within_memory import if_memory_counts
@@ -73,7 +73,7 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
         count = redevice(p, space, structure, t, rng, op)
         if count == 0:
             return
-        if not has_room(t, t, count):
+        if not fits(t, t, count):
             take_back(space, t, t, count)
             return
         first, last, reach = extent(p, space, t, count)

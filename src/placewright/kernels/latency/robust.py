@@ -12,10 +12,11 @@ be above a percentile (racing); the outcome is that of timing them all.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.moves import (
     below,
@@ -40,8 +41,8 @@ TRIES = 8  # draws until an edge is a transfer
 class Samples(NamedTuple):
     """The factors of all samples, and which percentile counts."""
 
-    op_factor: Any  # [block, op, lane]
-    edge_factor: Any  # [block, edge, lane]
+    op_factor: Floats  # [block, op, lane]
+    edge_factor: Floats  # [block, edge, lane]
     size: int  # how many
     rank: float  # of the percentile among the samples in order, from 0: share · (count - 1)
 
@@ -49,31 +50,31 @@ class Samples(NamedTuple):
 class State(NamedTuple):
     """Where a search is: written by the kernels."""
 
-    device: Any  # [op]
-    unit_device: Any  # [unit]
-    free: Any  # [device] bytes
-    sequence: Any
-    position: Any  # [op, then edge] where it is in the sequence
-    value: Any  # [CURRENT], [BEST] seconds
-    best_unit_device: Any
-    best_sequence: Any
+    device: Ints  # [op]
+    unit_device: Ints  # [unit]
+    free: Floats  # [device] bytes
+    sequence: Ints
+    position: Ints  # [op, then edge] where it is in the sequence
+    value: Floats  # [CURRENT], [BEST] seconds
+    best_unit_device: Ints
+    best_sequence: Ints
 
 
 class Scratch(NamedTuple):
     """What timing a block needs per lane, and what is needed to take a mutation back."""
 
-    op_ready: Any  # [op, lane]
-    op_finish: Any  # [op, lane]
-    sent: Any  # [edge] its tensor is on its way already
-    device_free: Any  # [device, lane]
-    channel_free: Any  # [channel, lane]
-    start: Any  # [lane]
-    makespan: Any  # [block, lane]
-    undo_unit: Any
-    undo_device: Any
-    undo_sequence: Any  # see `passing`, as for `saved` and `kept`
-    saved: Any
-    kept: Any
+    op_ready: Floats  # [op, lane]
+    op_finish: Floats  # [op, lane]
+    sent: Flags  # [edge] its tensor is on its way already
+    device_free: Floats  # [device, lane]
+    channel_free: Floats  # [channel, lane]
+    start: Floats  # [lane]
+    makespan: Floats  # [block, lane]
+    undo_unit: Ints
+    undo_device: Ints
+    undo_sequence: Ints  # see `passing`, as for `saved` and `kept`
+    saved: Wide
+    kept: Ints
 
 
 # -- timing ----------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ each item begins no later than in the optimum, so at each start no more is alive
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
 from numba.extending import overload
 
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.arrays import NOT_SENT
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.latency.earliest_start import heap_pop, heap_push
@@ -30,14 +31,14 @@ class Lives(NamedTuple):
     A copy is numbered by tensor and device where one serves all readers there, else by edge.
     """
 
-    free: Any  # [device] bytes
-    where: Any  # [life] device
-    size: Any  # [life] bytes
-    uses: Any  # [life] that are still to end; at home the making counts too
-    until: Any  # [life] the last finish of a use so far
-    end_key: Any  # a heap of lives that end, by when
-    end_life: Any
-    number: Any  # [life] itself: which of two that end at once is the first
+    free: Floats  # [device] bytes
+    where: Ints  # [life] device
+    size: Floats  # [life] bytes
+    uses: Wide  # [life] that are still to end; at home the making counts too
+    until: Floats  # [life] the last finish of a use so far
+    end_key: Floats  # a heap of lives that end, by when
+    end_life: Wide
+    number: Wide  # [life] itself: which of two that end at once is the first
 
 
 @kernel(allocates=True)

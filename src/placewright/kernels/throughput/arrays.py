@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.compiled import inner
 
 IN, OUT = 0, 1
@@ -22,28 +23,28 @@ class PipelineArrays(NamedTuple):
     Passes (ways) are 0 and 1; where they count together (PipeDream) all is in pass 0.
     """
 
-    time: Any  # [way, piece, class] seconds
-    allowed: Any  # [piece, class]
-    memory: Any  # [piece] bytes
-    net_source: Any  # [net] piece
-    net_way: Any  # [net] pass of the producing ops
-    net_count: Any  # [net] tensors
-    net_bytes: Any  # [net] of them all
-    reader_offsets: Any
-    readers: Any  # pieces, rising
-    reader_forward: Any  # whether an op of pass 0 reads
-    piece_offsets: Any
-    piece_nets: Any  # that a piece makes or reads
-    follower_offsets: Any
-    followers: Any  # pieces that may not be on an earlier stage than a piece
-    leader_offsets: Any
-    leaders: Any
-    device_class: Any
-    device_memory: Any
-    link_latency: Any
-    link_seconds_per_byte: Any
-    host_latency: Any
-    host_seconds_per_byte: Any
+    time: Floats  # [way, piece, class] seconds
+    allowed: Flags  # [piece, class]
+    memory: Floats  # [piece] bytes
+    net_source: Ints  # [net] piece
+    net_way: Ints  # [net] pass of the producing ops
+    net_count: Floats  # [net] tensors
+    net_bytes: Floats  # [net] of them all
+    reader_offsets: Wide
+    readers: Ints  # pieces, rising
+    reader_forward: Flags  # whether an op of pass 0 reads
+    piece_offsets: Wide
+    piece_nets: Ints  # that a piece makes or reads
+    follower_offsets: Wide
+    followers: Ints  # pieces that may not be on an earlier stage than a piece
+    leader_offsets: Wide
+    leaders: Ints
+    device_class: Ints
+    device_memory: Floats
+    link_latency: Floats
+    link_seconds_per_byte: Floats
+    host_latency: Floats
+    host_seconds_per_byte: Floats
     through_host: bool
     load: int
     ways: int

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.throughput.arrays import (
@@ -29,25 +30,23 @@ ROUNDING = 1e-12
 class Loads(NamedTuple):
     """Where every piece is, and what follows from it."""
 
-    piece_device: Any
-    parts: Any  # [part, way, device] seconds
-    load: Any  # [way, device] seconds, as of the last `settle`
-    used: Any  # [device] bytes
-    reader_device: (
-        Any  # per net from reader_offsets[net] on, sizes[net] entries: a device that reads
-    )
-    present: Any  # beside it, ANY or FORWARD: how many pieces there read the net
-    sizes: Any  # [net]
-    touched: Any  # devices whose parts have changed since the last `settle`
-    touched_count: Any  # [1]
-    is_touched: Any  # [device]
-    before: Any  # [device, part, way] the parts of touched devices at the last `settle`
-    tree: Any  # [way, node]: the device of the largest load below; leaves from `leaves` on
-    first_on: Any  # [device] a piece there, or -1
-    next_on: Any  # [piece] the next one on its device, in a ring
-    previous_on: Any
-    best: Any  # piece_device of the best value seen
-    best_value: Any  # [1]
+    piece_device: Ints
+    parts: Floats  # [part, way, device] seconds
+    load: Floats  # [way, device] seconds, as of the last `settle`
+    used: Floats  # [device] bytes
+    reader_device: Ints  # per net from reader_offsets[net] on, sizes[net]: a device that reads
+    present: Ints  # beside it, ANY or FORWARD: how many pieces there read the net
+    sizes: Ints  # [net]
+    touched: Ints  # devices whose parts have changed since the last `settle`
+    touched_count: Wide  # [1]
+    is_touched: Flags  # [device]
+    before: Floats  # [device, part, way] the parts of touched devices at the last `settle`
+    tree: Ints  # [way, node]: the device of the largest load below; leaves from `leaves` on
+    first_on: Ints  # [device] a piece there, or -1
+    next_on: Ints  # [piece] the next one on its device, in a ring
+    previous_on: Ints
+    best: Ints  # piece_device of the best value seen
+    best_value: Floats  # [1]
 
 
 def loads_of(p: Any, piece_device: Any) -> Loads:

@@ -9,10 +9,11 @@ follows on the next.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from placewright.graph import Floats, Wide
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.throughput.arrays import (
     IN,
@@ -35,22 +36,22 @@ class Line(NamedTuple):
     at hand; `copies[net, 0 or 1]`: to how many of the lower and of the higher stages it is sent.
     """
 
-    order: Any
-    home: Any
-    first: Any
-    last: Any
-    inside: Any
-    charged: Any
-    copies: Any
+    order: Wide
+    home: Wide
+    first: Wide
+    last: Wide
+    inside: Wide
+    charged: Wide
+    copies: Floats
 
 
 class Beam(NamedTuple):
     """The positions kept at a device, best `score` first: `position`, and of which `parent`."""
 
-    position: Any
-    parent: Any
-    size: Any  # [1]
-    score: Any
+    position: Wide
+    parent: Wide
+    size: Wide  # [1]
+    score: Floats
 
 
 class Place(NamedTuple):

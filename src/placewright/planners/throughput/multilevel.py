@@ -255,7 +255,7 @@ class Multilevel:
             refill(arrays, state)
             done += count
             self.steps += count
-        return state.best if state.best_value[0] < math.inf else state.piece_device  # type: ignore[no-any-return]
+        return state.best if state.best_value[0] < math.inf else state.piece_device
 
     def keep(self, unit_device: Ints) -> Found | None:
         """Among the elites if it is good; the best of all in `best`. None if it does not fit."""
