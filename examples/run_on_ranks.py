@@ -39,6 +39,7 @@ def two_ranks() -> pw.Cluster:
         memory=cpu.memory / 2,
         peak_flops={dtype: peak / 2 for dtype, peak in cpu.peak_flops.items()},
         memory_bandwidth=cpu.memory_bandwidth / 2,
+        run=None,
     )
     return pw.Cluster(
         "two ranks",

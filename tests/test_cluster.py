@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
 from placewright.errors import ClusterError, FormatError
 
 FULL = Cluster(
@@ -18,8 +19,8 @@ FULL = Cluster(
     devices=(
         Device("gpu0", "T4", host="one", memory=16e9, peak_flops={"fp32": 8e12, "fp16": 65e12},
                memory_bandwidth=320e9, launch_overhead=5e-6, compute_efficiency=0.5,
-               memory_efficiency=1.0),
-        Device("cpu", "Xeon", host="one", memory=math.inf),
+               memory_efficiency=1.0, run=CudaRun(0)),
+        Device("cpu", "Xeon", host="one", memory=math.inf, run=CpuRun((2, 0))),
         Device("gpu1", "mystery", host="two"),
     ),
     links=(
@@ -55,8 +56,9 @@ def clusters(draw):
                 memory_bandwidth=draw(st.none() | positive),
                 launch_overhead=draw(st.none() | st.floats(0, 1)),
                 compute_efficiency=draw(st.none() | st.floats(0.01, 1)),
+                run=draw(st.sampled_from([None, CudaRun(k), CpuRun((k,)), CpuRun((k + 9, k))])),
             )
-            for name in ends[:count]
+            for k, name in enumerate(ends[:count])
         ),
         links=tuple(
             Link(
@@ -166,6 +168,27 @@ def test_a_fault_in_a_file_names_the_file_and_the_field():
         Cluster.from_document(document, "c.yaml")
 
 
+@pytest.mark.parametrize(
+    ("run", "message"),
+    [
+        ({"type": "tpu", "index": 0}, "field devices.1.run: type 'tpu' is unknown; use cpu or c"),
+        ({"cores": [0]}, "field devices.1.run: type is missing; use cpu or cuda"),
+        ({"type": "cpu", "cores": []}, "field devices.1.run.cores: List should have at least 1"),
+        ({"type": "cpu", "cores": [-1]}, "field devices.1.run.cores.0: Input should be greater"),
+        ({"type": "cpu", "index": 0}, "field devices.1.run.cores: Field req"),
+        ({"type": "cuda", "index": -1}, "field devices.1.run.index: Input should be greater"),
+        ({"type": "cpu", "cores": [3, 3]}, "device 'cpu': run: core 3 is there twice"),
+        ({"type": "cuda", "index": 0}, "cluster 'full': devices 'gpu0' and 'cpu' both run on G"),
+    ],
+)  # fmt: skip
+def test_a_run_that_is_none_is_refused_by_file_and_field(run, message):
+    document = FULL.to_document()
+    document["devices"][1]["run"] = run
+    with pytest.raises((FormatError, ClusterError)) as caught:
+        Cluster.from_document(document, "c.yaml")
+    assert str(caught.value).startswith(f"c.yaml: {message}")
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 
@@ -186,6 +209,21 @@ def test_a_fault_in_a_file_names_the_file_and_the_field():
 def test_an_impossible_device_is_refused(figures, message):
     with pytest.raises(ClusterError) as caught:
         Device("d", "kind", **figures)
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: CpuRun(()), "run: cores is empty"),
+        (lambda: CpuRun((0, -1)), "run: core -1 is no logical CPU"),
+        (lambda: CpuRun((4, 0, 4)), "run: core 4 is there twice"),
+        (lambda: CudaRun(-1), "run: index -1 is no GPU"),
+    ],
+)
+def test_an_impossible_run_is_refused(make, message):
+    with pytest.raises(ClusterError) as caught:
+        make()
     assert str(caught.value).startswith(message)
 
 
@@ -214,6 +252,14 @@ A, B = Device("a", "T4"), Device("b", "T4")
         ({"devices": ()}, "cluster 'c' has no devices"),
         ({"devices": (A, A)}, "cluster 'c': two devices or switches are named 'a'"),
         ({"devices": (A, B), "switches": ("b",)}, "two devices or switches are named 'b'"),
+        (
+            {"devices": (replace(A, run=CpuRun((0, 1))), replace(B, run=CpuRun((2, 1))))},
+            "cluster 'c': devices 'a' and 'b' both run on core 1; give each its own",
+        ),
+        (
+            {"devices": (replace(A, run=CudaRun(1)), replace(B, run=CudaRun(1)))},
+            "cluster 'c': devices 'a' and 'b' both run on GPU 1; give each its own",
+        ),
         ({"devices": (A,), "switches": ("s", "s")}, "two devices or switches are named 's'"),
         ({"devices": (A, B), "links": (Link("a", "z", 1.0),)}, "a link names 'z', which is no"),
         ({"devices": (A, B), "links": (Link("a", "a", 1.0),)}, "a link joins 'a' to itself"),

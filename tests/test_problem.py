@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.errors import GraphError, InfeasibleError, OptionError
+from placewright.cluster import CpuRun, CudaRun
+from placewright.errors import ClusterError, GraphError, InfeasibleError, OptionError
 from placewright.formats.problems import problem_document, read_problem
 from placewright.formats.schema import ProblemEntry
 from placewright.options import Options, chosen_options
@@ -259,6 +260,8 @@ IMPOSSIBLE = [
     ({"channel_offsets": [0, 2, 1, 2, 2]}, "channel_offsets do not fit"),
     ({"op_pinned": [2, -1, -1, -1]}, "op_pinned has an entry above 1"),
     ({"forward_twin": [4, -1, -1, -1]}, "forward_twin has an entry above 3"),
+    ({"device_runs": (CpuRun((0,)),)}, "device_runs has 1 entries for 2 devices"),
+    ({"device_runs": (CudaRun(0), CudaRun(0))}, "both run on GPU 0"),
     ({"device_names": (), "device_kinds": ()}, "has no devices"),
     ({"op_names": ()}, "has no ops"),
 ]
@@ -329,6 +332,28 @@ def test_every_column_of_the_other_objectives_survives_the_file():
         options=Options(objective="batch-throughput", batch=4),
     )
     assert_equal(reread(full), full)
+
+
+def test_what_devices_are_survives_the_file_and_is_left_out_where_none_says():
+    some = small(device_runs=(None, CpuRun((3, 1))))
+    document = problem_document(some)
+    assert document["devices"]["run"] == [None, {"type": "cpu", "cores": [3, 1]}]
+    assert_equal(reread(some), some)
+    assert [some.device_run(0), some.device_run(1)] == [None, CpuRun((3, 1))]
+
+    none = small(device_runs=(None, None))
+    assert (none.device_runs, none.device_run(1)) == ((), None)
+    assert "run" not in problem_document(none)["devices"]
+
+
+def test_what_devices_are_in_a_file_is_one_entry_per_device():
+    document = problem_document(small(device_runs=(None, CudaRun(1))))
+    document["devices"]["run"] = [None]
+    with pytest.raises(GraphError, match=r"devices.run has 1 entries for 2 devices"):
+        read_problem(ProblemEntry.model_validate(document))
+    document["devices"]["run"] = [None, {"type": "cpu", "cores": [1, 1]}]
+    with pytest.raises(ClusterError, match=r"device '.*': run: core 1 is there twice"):
+        read_problem(ProblemEntry.model_validate(document))
 
 
 @pytest.mark.parametrize(

@@ -12,13 +12,69 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from placewright.errors import ClusterError
 from placewright.stored import Stored
+
+
+@dataclass(frozen=True)
+class CpuRun:
+    """A device that is these logical CPUs of the machine at hand."""
+
+    cores: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        cores = tuple(self.cores)
+        object.__setattr__(self, "cores", cores)
+        if not cores:
+            raise ClusterError("run: cores is empty; name at least one logical CPU")
+        for core in cores:
+            if core < 0:
+                raise ClusterError(f"run: core {core} is no logical CPU; they count from 0")
+        if len(set(cores)) < len(cores):
+            twice = next(core for core in cores if cores.count(core) > 1)
+            raise ClusterError(f"run: core {twice} is there twice; leave one of them")
+
+    def __str__(self) -> str:
+        return f"cpu {', '.join(map(str, self.cores))}"
+
+
+@dataclass(frozen=True)
+class CudaRun:
+    """A device that is the NVIDIA GPU of this number, as ``nvidia-smi`` counts them."""
+
+    index: int
+
+    def __post_init__(self) -> None:
+        if self.index < 0:
+            raise ClusterError(f"run: index {self.index} is no GPU; they count from 0")
+
+    def __str__(self) -> str:
+        return f"cuda {self.index}"
+
+
+Run = CpuRun | CudaRun
+
+
+def used_twice(names: Sequence[str], runs: Sequence[Run | None]) -> str:
+    """Which two devices are the same core or GPU, as a sentence; empty where none are.
+
+    >>> used_twice(("a", "b"), (CpuRun((0, 1)), CpuRun((1,))))
+    "devices 'a' and 'b' both run on core 1; give each its own"
+    """
+    users: dict[str, str] = {}
+    for name, run in zip(names, runs, strict=True):
+        parts = [f"core {core}" for core in run.cores] if isinstance(run, CpuRun) else []
+        if isinstance(run, CudaRun):
+            parts = [f"GPU {run.index}"]
+        for part in parts:
+            if users.setdefault(part, name) != name:
+                return f"devices '{users[part]}' and '{name}' both run on {part}; give each its own"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -29,7 +85,8 @@ class Device:
     `launch_overhead` seconds added to every op that does work; the efficiencies are the shares
     of the two peaks that real ops reach. None means: not given here, look in the catalog.
     `batch_sizes`: how many inputs it may take at once (objective ``batch-throughput``; None:
-    quarters of the batch, see `costs.batches`).
+    quarters of the batch, see `costs.batches`). `run`: what the device is on the machine at hand,
+    where it is part of it.
     """
 
     name: str
@@ -42,6 +99,7 @@ class Device:
     compute_efficiency: float | None = None
     memory_efficiency: float | None = None
     batch_sizes: tuple[int, ...] | None = None
+    run: Run | None = None
 
     def __post_init__(self) -> None:
         if self.batch_sizes is not None:
@@ -137,6 +195,8 @@ class Cluster(Stored):
                     )
             if link.a == link.b:
                 raise ClusterError(f"{where}: a link joins '{link.a}' to itself")
+        if shared := used_twice(self.device_names, [device.run for device in self.devices]):
+            raise ClusterError(f"{where}: {shared}")
 
     @property
     def device_names(self) -> tuple[str, ...]:

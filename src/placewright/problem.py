@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from placewright.cluster import Run, used_twice
 from placewright.errors import GraphError, ProvedInfeasibleError
 from placewright.graph import (
     Flags,
@@ -59,7 +60,9 @@ class Problem(ReadOnly):
     - `op_sync_bytes[op]` weights that replicas of the op keep equal, per input (training);
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
       device takes no such batch (objective ``batch-throughput``);
-    - `input_samples`: how many samples one input has, None where that is not known.
+    - `input_samples`: how many samples one input has, None where that is not known;
+    - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
+      device says. No planner looks at it.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Problem(ReadOnly):
     batch_sizes: Ints = field(default_factory=_nothing)
     batch_time: Floats = field(default_factory=_nothing)
     input_samples: int | None = None
+    device_runs: tuple[Run | None, ...] = ()
 
     def __post_init__(self) -> None:
         missing = self._optional_shapes()
@@ -107,6 +111,8 @@ class Problem(ReadOnly):
                     f"problem '{self.name}': {column} is no array: its rows differ in length or "
                     "hold what is no number"
                 ) from None
+        if not any(self.device_runs):
+            object.__setattr__(self, "device_runs", ())
         _check(self)
 
     def _optional_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -136,6 +142,9 @@ class Problem(ReadOnly):
     @property
     def device_count(self) -> int:
         return len(self.device_names)
+
+    def device_run(self, device: int) -> Run | None:
+        return self.device_runs[device] if self.device_runs else None
 
     @property
     def tensor_count(self) -> int:
@@ -400,6 +409,14 @@ def _check(problem: Problem) -> None:
             raise GraphError(f"{where}: {column} do not fit")
     if problem.staging not in get_args(Staging):
         raise GraphError(f"{where}: staging is '{problem.staging}'; choose direct or host")
+    if problem.device_runs:
+        if len(problem.device_runs) != d:
+            raise GraphError(
+                f"{where}: device_runs has {len(problem.device_runs)} entries for {d} devices; "
+                "give one per device"
+            )
+        if shared := used_twice(problem.device_names, problem.device_runs):
+            raise GraphError(f"{where}: {shared}")
     _check_batch(problem, where)
     problem.topological_order  # noqa: B018  (raises on a cycle)
 

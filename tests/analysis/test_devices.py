@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 
 from placewright import bounds
 from placewright.analysis.devices import kinds, restricted
+from placewright.analysis.subproblem import subproblem
+from placewright.cluster import CpuRun, CudaRun
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
 from placewright.simulate.latency import schedule_placement, time_placement
 from tests import naive
+from tests.builders import throughput_chain
 from tests.strategies import problems
 
 
@@ -49,6 +52,15 @@ def test_pins_and_channels_keep_their_names(problem, data):
     for a, one in enumerate(kept.tolist()):
         for b, two in enumerate(kept.tolist()):
             assert _channels(some, a, b) == _channels(problem, one, two)
+
+
+def test_what_devices_are_goes_with_them():
+    runs = (CpuRun((0,)), CudaRun(0), None)
+    problem = throughput_chain(device_runs=runs)
+    assert restricted(problem, np.array([0, 2])).problem.device_runs == (runs[0], None)
+    assert restricted(problem, np.array([2])).problem.device_runs == ()
+    for same in (problem.with_pins({0: 1}), subproblem(problem, np.array([1, 2])).problem):
+        assert same.device_runs == runs
 
 
 def _channels(problem, source, target):

@@ -533,6 +533,17 @@ def test_cluster_detect_describes_this_machine_in_a_file_that_can_be_planned_on(
     assert record["devices"][0]["name"] == document["devices"][0]["name"]
 
 
+def test_cluster_detect_splits_the_cpu_into_devices_of_its_cores(here):
+    whole = succeeded(run("cluster", "detect", "--json")).json["devices"][-1]["run"]
+    one = succeeded(run("cluster", "detect", "--split-cpu", "1", "--json", "-o", "one.yaml")).json
+    assert (one["devices"][-1]["name"], one["devices"][-1]["run"]) == ("cpu0", whole)
+    assert Cluster.load("one.yaml") == Cluster.from_document(one)
+    assert "runs on" in succeeded(run("cluster", "show", "one.yaml")).out
+    too_many = len(whole["cores"]) + 1
+    result = run("cluster", "detect", "--split-cpu", str(too_many))
+    assert result.code == 2 and f"cannot be split into {too_many} devices" in result.err
+
+
 # -- demo ----------------------------------------------------------------------------------------
 
 

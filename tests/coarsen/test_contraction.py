@@ -5,12 +5,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.cluster import CpuRun
 from placewright.coarsen.contraction import acyclic_groups, contract
 from placewright.errors import GraphError, InfeasibleError
 from placewright.plan import Placement, Plan
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import throughput_chain
 from tests.strategies import placements, problems
 
 
@@ -43,6 +45,11 @@ def test_times_memory_and_bytes_add_up(data):
     assert np.allclose(contracted.op_memory.sum(), problem.op_memory.sum())
     finite = np.isfinite(problem.op_time).all(axis=0)
     assert np.allclose(contracted.op_time.sum(axis=0)[finite], problem.op_time.sum(axis=0)[finite])
+
+
+def test_what_devices_are_stays():
+    problem = throughput_chain(device_runs=(None, None, CpuRun((1,))))
+    assert contract(problem, [0, 0, 1, 1]).problem.device_runs == problem.device_runs
 
 
 @given(st.data())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, CudaRun, Device, Link
 from placewright.costs.catalog import WIDER, complete, defaults, find_kind, kinds, peak_flops
 from placewright.costs.clusters import load_cluster, presets
 from placewright.costs.detect import THIS_MACHINE
@@ -222,8 +222,12 @@ def test_a_known_kind_fills_in_every_figure() -> None:
 
 def test_what_a_cluster_says_is_kept() -> None:
     device = only(
-        Device("d", "T4", memory=1e9, peak_flops={"fp32": 1.0}, launch_overhead=0.0, host="h")
-    )
+        Device(
+            "d", "T4", memory=1e9, peak_flops={"fp32": 1.0}, launch_overhead=0.0, host="h",
+            run=CudaRun(3),
+        )
+    )  # fmt: skip
+    assert device.run == CudaRun(3)
     assert (device.memory, device.launch_overhead, device.host) == (1e9, 0.0, "h")
     assert device.peak_flops == {"fp32": 1.0}
     assert device.memory_bandwidth == 320e9

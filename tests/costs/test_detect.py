@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from placewright.cluster import Cluster, Link
+from placewright.cluster import Cluster, CpuRun, CudaRun, Link
 from placewright.costs import detect as detection
 from placewright.costs import machine as facts
 from placewright.costs.catalog import kinds
@@ -27,7 +27,8 @@ from placewright.costs.machine import (
     parse_sysctl,
     parse_topology,
 )
-from placewright.errors import ClusterError
+from placewright.errors import ClusterError, OptionError
+from placewright.system.pinning import pinned
 
 
 def cpuinfo(cores: int, threads: int, sockets: int = 1, **more: str) -> str:
@@ -110,6 +111,17 @@ def test_only_the_cpus_a_process_may_use_are_counted() -> None:
     text = cpuinfo(cores=4, threads=2)
     assert parse_cpuinfo(text, frozenset({0, 4})).cores == 1  # two threads of one core
     assert parse_cpuinfo(text, frozenset({0, 1, 2})).cores == 3
+
+
+def test_each_core_is_known_by_its_first_usable_cpu_sockets_apart() -> None:
+    text = cpuinfo(cores=2, threads=2, sockets=2)  # sockets 0 0 1 1 0 0 1 1, cores 0 1 0 1 …
+    assert parse_cpuinfo(text).cpus == (0, 1, 2, 3)
+    assert parse_cpuinfo(text, frozenset({3, 4, 6})).cpus == (4, 3, 6)
+    odd = cpuinfo(1, 1).replace("physical id\t: 0", "physical id\t: 1")
+    other = cpuinfo(1, 1).replace("processor\t: 0", "processor\t: 1")
+    assert parse_cpuinfo(f"{odd}\n{other}").cpus == (1, 0)
+    assert parse_cpuinfo(ARM).cpus == (0, 1)
+    assert parse_cpuinfo("").cpus == ()
 
 
 def test_the_clock_in_the_name_is_preferred_to_the_one_of_the_moment() -> None:
@@ -240,6 +252,7 @@ def test_a_machine_without_gpus_is_one_cpu() -> None:
     assert (cpu.name, cpu.kind, cpu.host, cpu.memory) == ("cpu", "Xeon Gold 5220", "box", 64e9)
     assert cpu.memory_bandwidth == 50e9 and cpu.launch_overhead == pytest.approx(1e-6)
     assert cluster.links == () and "measured" in cluster.description
+    assert cpu.run == CpuRun(tuple(range(18)))
 
 
 def test_gpus_hang_on_the_cpu_by_their_own_pcie_link() -> None:
@@ -249,6 +262,7 @@ def test_gpus_hang_on_the_cpu_by_their_own_pcie_link() -> None:
     assert bandwidth(cluster, "gpu0", "cpu") == pytest.approx(0.8 * 31.5e9, rel=0.01)
     assert bandwidth(cluster, "gpu0", "gpu1") == pytest.approx(0.8 * 15.76e9, rel=0.01)
     assert cluster.devices[0].memory == 24564 * 2**20 - 2**29
+    assert [device.run for device in cluster.devices[:2]] == [CudaRun(0), CudaRun(1)]
     assert cluster.devices[0].memory_bandwidth == 1008e9
     assert "assumed" in cluster.description  # the CPU's bandwidth was not measured here
 
@@ -305,6 +319,7 @@ def test_an_apple_chip_is_a_gpu_and_a_cpu_that_share_one_memory() -> None:
     assert gpu.memory + cpu.memory == memory and gpu.memory == 0.75 * memory
     assert cluster.links == (Link("gpu", "cpu", math.inf, latency=1e-5),)
     assert cpu.peak_flops is not None and cpu.peak_flops["fp32"] == 8 * 3.2e9 * 32
+    assert (gpu.run, cpu.run) == (None, CpuRun(tuple(range(8))))
 
 
 def test_an_apple_chip_of_an_unknown_kind_is_a_cpu_and_says_so() -> None:
@@ -312,6 +327,92 @@ def test_an_apple_chip_of_an_unknown_kind_is_a_cpu_and_says_so() -> None:
     cluster = cluster_of(Machine("mac", processor, 32e9))
     assert cluster.device_names == ("cpu",)
     assert "does not know the GPU of an Apple M99" in cluster.description
+
+
+# -- a CPU in parts --------------------------------------------------------------------------
+
+
+def test_a_split_cpu_is_devices_of_disjoint_cores_with_their_share_of_everything() -> None:
+    machine = Machine("box", XEON, 36e9, bandwidth=90e9)
+    (whole,), parts = cluster_of(machine).devices, cluster_of(machine, 4).devices
+    assert [part.name for part in parts] == ["cpu0", "cpu1", "cpu2", "cpu3"]
+    runs = [part.run for part in parts]
+    assert [core for run in runs if isinstance(run, CpuRun) for core in run.cores] == [*range(18)]
+    assert [part.memory for part in parts] == [8e9, 10e9, 8e9, 10e9]
+    assert [part.memory_bandwidth for part in parts] == [20e9, 25e9, 20e9, 25e9]
+    assert whole.peak_flops is not None
+    for dtype, peak in whole.peak_flops.items():
+        shares = [(part.peak_flops or {})[dtype] for part in parts]
+        assert shares == pytest.approx([peak * cores / 18 for cores in (4, 5, 4, 5)])
+    for figure in ("kind", "host", "launch_overhead", "compute_efficiency", "memory_efficiency"):
+        assert {getattr(part, figure) for part in parts} == {getattr(whole, figure)}
+
+
+def test_parts_of_a_cpu_copy_through_host_memory_one_at_a_time() -> None:
+    cluster = cluster_of(Machine("box", XEON, 36e9, bandwidth=90e9), 3)
+    found = routes(cluster)
+    for a, b in ((0, 1), (1, 0), (2, 1)):
+        assert found.link_seconds_per_byte[a, b] == pytest.approx(1 / 45e9)
+        names = [found.channel_names[channel] for channel in found.channels_of(a, b)]
+        assert names == ["host memory"]
+    assert "take turns at 45.0 GB/s, half of the memory bandwidth" in cluster.description
+    assert bandwidth(cluster_of(Machine("box", XEON, 36e9), 2), "cpu0", "cpu1") == 10e9
+
+
+def test_one_part_is_the_whole_cpu_by_another_name() -> None:
+    gpus = (Gpu(0, "Tesla T4", 1.6e10, (3, 16)),)
+    machine = Machine("box", XEON, 64e9, gpus=gpus)
+    whole, one = cluster_of(machine), cluster_of(machine, 1)
+    assert one.devices == (whole.devices[0], replace(whole.devices[1], name="cpu0"))
+    assert one.links == (replace(whole.links[0], b="cpu0"),)
+    assert (one.switches, one.routing) == ((), "widest")
+
+
+@pytest.mark.parametrize("measured", [4e9, 400e9])  # copies slower and faster than PCIe
+@pytest.mark.parametrize("topology", ["", TOPOLOGY_BRIDGED, TOPOLOGY_SWITCHED])
+def test_gpus_reach_each_other_and_every_part_as_they_reached_the_whole(
+    topology: str, measured: float
+) -> None:
+    gpus = tuple(Gpu(index, "NVIDIA A100-SXM4-40GB", 4e10, (4, 16)) for index in range(4))
+    if topology == TOPOLOGY_BRIDGED:
+        gpus = gpus[:3]
+    machine = Machine(
+        "box", XEON, 64e9, bandwidth=measured, gpus=gpus, nvlinks=parse_topology(topology)
+    )
+    whole, parts = routes(cluster_of(machine)), routes(cluster_of(machine, 2))
+    count = len(gpus)
+    of_whole = [*range(count), count, count]  # both parts stand where the CPU was
+    for column in ("link_latency", "link_seconds_per_byte"):
+        old = getattr(whole, column)[of_whole][:, of_whole]
+        new = getattr(parts, column).copy()
+        new[count:, count:] = old[count:, count:] = 0.0
+        assert new == pytest.approx(old)
+    assert parts.link_seconds_per_byte[count, count + 1] == pytest.approx(2 / measured)
+    at_once = set(parts.channels_of(0, count)) & set(parts.channels_of(1, count + 1))
+    assert at_once == set()  # each GPU has a PCIe link of its own
+
+
+def test_parts_of_an_apple_chip_share_the_memory_of_its_gpu() -> None:
+    processor, memory = parse_sysctl(SYSCTL_M1)
+    assert memory is not None
+    cluster = cluster_of(Machine("mac", processor, memory, bandwidth=200e9), 2)
+    assert cluster.device_names == ("gpu", "cpu0", "cpu1")
+    assert sum(device.memory or 0.0 for device in cluster.devices) == memory
+    found = routes(cluster)
+    assert found.link_seconds_per_byte[0].tolist() == [0.0, 0.0, 0.0]
+    assert found.link_seconds_per_byte[1, 2] == pytest.approx(1 / 100e9)
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        (19, "cannot be split into 19 devices: there are 18 cores to run on; give at most 18"),
+        (0, "split_cpu is 0; it must be at least 1"),
+    ],
+)
+def test_more_parts_than_cores_are_refused(parts: int, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        cluster_of(Machine("box", XEON, 64e9), parts)
 
 
 # -- this machine ----------------------------------------------------------------------------
@@ -327,6 +428,17 @@ def test_this_machine_is_detected_with_every_figure_of_its_cpu() -> None:
     assert cpu.peak_flops is not None and 1e9 < cpu.peak_flops["fp32"] < 1e14
     assert cpu.memory_bandwidth is not None and 1e8 < cpu.memory_bandwidth < 1e13
     assert routes(cluster).link_latency.shape == (len(cluster.devices),) * 2
+    assert isinstance(cpu.run, CpuRun)
+    with pinned(cpu.run.cores):
+        pass
+
+
+def test_this_machine_cannot_be_split_into_more_parts_than_it_has_cores(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(detection, "measure_bandwidth", lambda *_: pytest.fail("it measured"))
+    with pytest.raises(OptionError, match="cannot be split into 1000000 devices"):
+        detect(split_cpu=1_000_000)
 
 
 def test_a_machine_with_two_gpus_is_asked_through_nvidia_smi(
@@ -348,6 +460,7 @@ def test_a_machine_with_two_gpus_is_asked_through_nvidia_smi(
     monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     machine = facts._linux()
     assert machine.processor.cores == 1 and machine.memory == 2**33
+    assert machine.processor.cpus == (0,)  # the control group grants one of the four
     assert len(machine.gpus) == 2 and machine.nvlinks == {(0, 1): 4}
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, CpuRun, Device, Link
 from placewright.costs.roofline import CostOptions, build_problem, op_memory, op_times
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import Graph, GraphBuilder
@@ -191,6 +191,12 @@ def test_a_problem_has_the_columns_of_its_graph_and_cluster():
     assert problem.op_time.shape == (5, 2)
     for column in ("is_backward", "forward_twin", "colocation", "tensor_producer", "consumers"):
         np.testing.assert_array_equal(getattr(problem, column), getattr(graph, column))
+
+
+def test_a_problem_knows_what_its_devices_are():
+    host = replace(GPU, name="host", memory=math.inf, run=CpuRun((0, 1)))
+    assert problem_of(training(), GPU, host).device_runs == (None, CpuRun((0, 1)))
+    assert problem_of(training(), GPU).device_runs == ()
 
 
 def test_pins_are_by_name():

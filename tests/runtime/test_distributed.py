@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,13 +14,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 pytest.importorskip("psutil")
 
-from placewright.cluster import Cluster, Device, Link  # noqa: E402
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link  # noqa: E402
 from placewright.errors import ExecutionError, InputError, OptionError  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
 from placewright.planning import make_problem  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
-from placewright.runtime import RunReport, distributed, execute, run_plan  # noqa: E402
+from placewright.runtime import RunReport, distributed, execute, launch, run_plan  # noqa: E402
 from placewright.runtime.distributed import run_assignments, schedule_order  # noqa: E402
+from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import family, random_assignment, split  # noqa: E402
 
@@ -139,10 +142,84 @@ def test_one_rank_of_two_runs_on_its_half_of_the_cores(
         raise ExecutionError("that is all")
 
     monkeypatch.setattr(distributed, "execute", started)
-    for given, expected in ((None, 8 // gpt2_plan.problem.device_count), (3, 3)):
+    count = len(set(gpt2_plan.placement.device.tolist()))
+    for given, expected in ((None, [8 // gpt2_plan.problem.device_count] * count), (3, 3)):
         with pytest.raises(ExecutionError):
             run_plan(gpt2_plan, threads=given)
         assert asked["threads"] == expected
+
+
+# -- cores of its own --------------------------------------------------------------------------
+
+
+def on(plan: Plan, *runs: CpuRun | CudaRun | None) -> Plan:
+    """The plan, its devices being these of this machine."""
+    return replace(plan, problem=replace(plan.problem, device_runs=runs))
+
+
+@pytest.fixture(scope="module")
+def two_devices() -> Plan:
+    """A chain of which the first op is on device 0 and the rest on device 1."""
+    cpus = tuple(Device(name, "EPYC 7763", "host", memory=1e9) for name in ("left", "right"))
+    cluster = Cluster("pair", cpus, (Link("left", "right", 1e9),))
+    plan = make_plan(f"torch:{HERE}:chain", cluster, planner="single-device")
+    device = np.array([split("chain")[op] for op in plan.problem.op_names])
+    placement = schedule_placement(plan.problem, device)
+    outcome = time_placement(plan.problem, placement)
+    return replace(plan, placement=placement, outcome=outcome, value=outcome.makespan)
+
+
+def test_ranks_are_pinned_to_the_cores_of_their_devices_with_as_many_threads(
+    two_devices: Plan,
+) -> None:
+    usable = tuple(sorted(os.sched_getaffinity(0)))
+    first, last = usable[:1], usable[1:] or usable
+    if first == last:
+        pytest.skip("this machine has one core")
+    plan = on(two_devices, CpuRun(last), CpuRun(first))
+    report = run_plan(plan, repeats=1)
+    assert report.rank_cores == (last, first)
+    assert report.rank_threads == (len(last), 1)
+    assert report.threads_per_rank == len(last)
+    assert report.max_abs_difference <= 1e-6
+    assert tuple(sorted(os.sched_getaffinity(0))) == usable
+    assert run_plan(plan, repeats=1, threads=2).rank_threads == (2, 2)
+
+
+def test_a_rank_is_really_on_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    usable = sorted(os.sched_getaffinity(0))
+    seen: set[frozenset[int]] = set()
+    processes = launch.Ranks
+
+    class Watched(processes):  # type: ignore[misc, valid-type]
+        def events(self, timeout: float) -> Any:
+            for rank, event in super().events(timeout):
+                if event.get("doing") == "running its ops":
+                    seen.add(frozenset(os.sched_getaffinity(self._processes[rank].pid)))
+                yield rank, event
+
+    monkeypatch.setattr(distributed, "Ranks", Watched)
+    cores = [usable[:1], usable[-1:]]
+    report = execute(f"{HERE}:chain", split("chain"), 2, repeats=1, threads=1, rank_cores=cores)
+    assert seen == {frozenset(each) for each in cores}
+    assert report.rank_cores == tuple(map(tuple, cores))
+
+
+def test_without_cores_of_its_own_a_rank_is_pinned_nowhere(two_devices: Plan) -> None:
+    assert run_plan(two_devices, repeats=1).rank_cores == ()
+
+
+def test_a_plan_on_gpus_of_this_machine_is_refused(two_devices: Plan) -> None:
+    with pytest.raises(OptionError, match="device 'right' runs on cuda 1, and GPUs are not run"):
+        run_plan(on(two_devices, None, CudaRun(1)))
+
+
+def test_cores_that_are_not_there_are_told_before_anything_runs(
+    two_devices: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "execute", lambda *_, **__: pytest.fail("it ran"))
+    with pytest.raises(InputError, match="core 99999 is not there"):
+        run_plan(on(two_devices, CpuRun((99999,)), None))
 
 
 # -- what cannot be run ------------------------------------------------------------------------
@@ -154,8 +231,6 @@ def test_a_plan_of_something_without_weights_is_refused() -> None:
 
 
 def test_a_plan_for_another_program_is_refused(gpt2_plan: Plan) -> None:
-    from dataclasses import replace
-
     with pytest.raises(InputError, match="plan this program again"):
         run_plan(replace(gpt2_plan, source=f"torch:{HERE}:chain"))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, CudaRun, Device, Link
 from placewright.costs.clusters import load_cluster
 from placewright.costs.links import routes
 from placewright.errors import OptionError
@@ -47,6 +47,11 @@ def test_fewer_devices_are_the_first_ones_and_their_links():
 
 def test_none_of_a_kind_may_be_left():
     assert with_count(STAR, "fast", 0).device_names == ("cpu",)
+
+
+def test_a_copy_is_nothing_of_this_machine():
+    one = Cluster("one", (Device("g0", "fast", run=CudaRun(0)),))
+    assert [each.run for each in with_count(one, "fast", 2).devices] == [CudaRun(0), None]
 
 
 def test_as_many_devices_as_there_are_changes_nothing():

@@ -115,6 +115,7 @@ def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
         "host_latency": problem.host_latency[:, devices],
         "host_seconds_per_byte": problem.host_seconds_per_byte[:, devices],
         "batch_time": problem.batch_time[:, devices],
+        "device_runs": tuple(problem.device_run(device) for device in devices),
     }
 
 

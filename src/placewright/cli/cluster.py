@@ -63,12 +63,16 @@ def detect(
             "--output", "-o", callback=o.writable, help="Write it to this YAML or JSON file."
         ),
     ] = None,
+    split_cpu: Annotated[
+        int | None,
+        typer.Option(help="Describe the CPU as this many devices, each of its own cores.", min=1),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Describe this machine as a cluster."""
     from placewright.costs.detect import detect as find
 
-    found = find()
+    found = find(split_cpu)
     if output is not None:
         found.save(output)
     _print(found, json)
@@ -89,7 +93,9 @@ def _print(cluster: Cluster, json: bool) -> None:
 
     out = console()
     table = Table(title=escape(cluster.name), title_justify="left")
-    for column in ("device", "kind", "host", "memory", "bandwidth", "peak FLOP/s", "overhead"):
+    runs = any(device.run for device in cluster.devices)
+    columns = ("device", "kind", "host", "memory", "bandwidth", "peak FLOP/s", "overhead")
+    for column in (*columns, *(("runs on",) if runs else ())):
         table.add_column(column)
     for device in cluster.devices:
         peaks = device.peak_flops or {}
@@ -101,6 +107,7 @@ def _print(cluster: Cluster, json: bool) -> None:
             f"{format_count(device.memory_bandwidth)}B/s" if device.memory_bandwidth else "-",
             ", ".join(f"{dtype} {format_count(peak)}" for dtype, peak in peaks.items()),
             format_seconds(device.launch_overhead or 0.0),
+            *((str(device.run or "-"),) if runs else ()),
         )
     out.print(table)
     pairs = Table(title="routes: bandwidth, latency", title_justify="left")

@@ -9,10 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
+from typing import Literal
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
 from placewright.costs.catalog import complete, defaults, find_kind
 from placewright.costs.machine import Gpu, Machine, Processor, examine, measure_bandwidth
+from placewright.errors import OptionError
 
 PCIE_LANE = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}  # B/s each way
 PCIE_SHARE = 0.8  # of a PCIe link's rate that copies reach
@@ -32,24 +35,29 @@ ASSUMED_BANDWIDTH = 20e9  # one channel of DDR4
 MEASURED_EFFICIENCY = 0.75
 
 THIS_MACHINE = "this-machine"
+HOST_MEMORY = "host memory"  # the channel of copies between CPU devices; the switch they meet in
 
 
-def detect() -> Cluster:
+def detect(split_cpu: int | None = None) -> Cluster:
     """The CPU, NVIDIA GPUs and Apple GPU of this machine, with every figure filled in.
 
-    Takes about half a second, most of it to measure memory bandwidth. ClusterError where the
-    operating system does not tell how much memory there is.
+    With `split_cpu` the CPU is that many devices, each with cores of its own and its share of
+    memory, peaks and bandwidth. Takes about half a second, most of it to measure memory
+    bandwidth. ClusterError where the operating system does not tell how much memory there is;
+    OptionError for more parts than cores.
     """
     machine = examine()
+    _check_split(machine, split_cpu)
     bandwidth = measure_bandwidth(machine.processor.cores, machine.memory)
-    return cluster_of(replace(machine, bandwidth=bandwidth))
+    return cluster_of(replace(machine, bandwidth=bandwidth), split_cpu)
 
 
 # -- from facts to a cluster -----------------------------------------------------------------
 
 
-def cluster_of(machine: Machine) -> Cluster:
+def cluster_of(machine: Machine, split_cpu: int | None = None) -> Cluster:
     """`machine` as a cluster: CPU and GPUs joined through host memory and by NVLink."""
+    _check_split(machine, split_cpu)
     notes: list[str] = []
     cpu = _cpu_device(machine, notes)
     apple = find_kind(machine.processor.model) if "apple" in machine.processor.features else None
@@ -58,14 +66,21 @@ def cluster_of(machine: Machine) -> Cluster:
         cpu = replace(cpu, memory=(1 - share) * machine.memory)
         gpu = Device("gpu", apple.name, machine.host, memory=share * machine.memory)
         notes.append(f"the GPU may use {share:.0%} of the memory it shares with the CPU")
-        links: tuple[Link, ...] = (Link("gpu", "cpu", math.inf, latency=COPY_LATENCY),)
-        return _finish(machine, (gpu, cpu), links, (), notes)
+        cpus, copies = _split(machine, cpu, split_cpu, notes)
+        shared = tuple(Link("gpu", each.name, math.inf, latency=COPY_LATENCY) for each in cpus)
+        return _finish(machine, (gpu, *cpus), (*shared, *copies), (), notes)
     if "apple" in machine.processor.features:
         notes.append(f"the catalog does not know the GPU of an {machine.processor.model}")
     gpus = tuple(_gpu_device(gpu, machine.host) for gpu in machine.gpus)
-    pcie = tuple(_pcie_link(gpu, notes) for gpu in machine.gpus)
     nvlinks, switches = _nvlinks(machine)
-    return _finish(machine, (*gpus, cpu), (*pcie, *nvlinks), switches, notes)
+    cpus, copies = _split(machine, cpu, split_cpu, notes)
+    home = cpus[0].name
+    if gpus and len(cpus) > 1:
+        # A GPU copies to the memory of every CPU device over its own PCIe link alone.
+        home, switches = HOST_MEMORY, (HOST_MEMORY, *switches)
+        copies = (*copies, *(Link(each.name, HOST_MEMORY, math.inf) for each in cpus))
+    pcie = tuple(_pcie_link(gpu, home, notes) for gpu in machine.gpus)
+    return _finish(machine, (*gpus, *cpus), (*pcie, *nvlinks, *copies), switches, notes)
 
 
 def _finish(
@@ -76,8 +91,71 @@ def _finish(
     notes: Sequence[str],
 ) -> Cluster:
     description = f"{machine.host}, as detected: {'; '.join(notes)}."
+    # CPU devices copy over their own link, and not by way of a memory that a GPU shares.
+    split = any(link.channel == HOST_MEMORY for link in links)
+    routing: Literal["widest", "direct"] = "direct" if split else "widest"
     return complete(
-        Cluster(THIS_MACHINE, devices, links, switches=switches, description=description)
+        Cluster(THIS_MACHINE, devices, links, switches, routing, description=description)
+    )
+
+
+# -- the CPU, whole or in parts --------------------------------------------------------------
+
+
+def _check_split(machine: Machine, parts: int | None) -> None:
+    cores = machine.processor.cores
+    if parts is not None and parts < 1:
+        raise OptionError(f"split_cpu is {parts}; it must be at least 1")
+    if parts is not None and parts > cores:
+        raise OptionError(
+            f"the CPU cannot be split into {parts} devices: there "
+            f"{'is 1 core' if cores == 1 else f'are {cores} cores'} to run on; "
+            f"give at most {cores}"
+        )
+
+
+def _split(
+    machine: Machine, cpu: Device, parts: int | None, notes: list[str]
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """`cpu` as `parts` devices of as equal numbers of cores as can be, and the links of each two.
+
+    A tensor goes from one to another as a copy in memory. All copies share its bandwidth.
+    """
+    if parts is None:
+        return (cpu,), ()
+    assert isinstance(cpu.run, CpuRun)
+    cores = cpu.run.cores
+    devices = []
+    for part in range(parts):
+        mine = cores[part * len(cores) // parts : (part + 1) * len(cores) // parts]
+        devices.append(_share(cpu, f"cpu{part}", mine, len(mine) / len(cores)))
+    if parts == 1:
+        return tuple(devices), ()
+    rate = (machine.bandwidth or ASSUMED_BANDWIDTH) / 2
+    notes.append(
+        f"memory and its bandwidth shared out over {parts} CPU devices by their cores, and copies "
+        f"between them assumed to take turns at {rate / 1e9:.1f} GB/s, half of the memory "
+        f"bandwidth since they read and write, and {COPY_LATENCY * 1e6:g} µs"
+    )
+    links = [
+        Link(a.name, b.name, rate, latency=COPY_LATENCY, duplex="half", channel=HOST_MEMORY)
+        for a, b in combinations(devices, 2)
+    ]
+    return tuple(devices), tuple(links)
+
+
+def _share(cpu: Device, name: str, cores: tuple[int, ...], share: float) -> Device:
+    def of(figure: float | None) -> float | None:
+        return None if figure is None else figure * share
+
+    peaks = {dtype: peak * share for dtype, peak in (cpu.peak_flops or {}).items()}
+    return replace(
+        cpu,
+        name=name,
+        memory=of(cpu.memory),
+        peak_flops=peaks,
+        memory_bandwidth=of(cpu.memory_bandwidth),
+        run=CpuRun(cores),
     )
 
 
@@ -106,6 +184,7 @@ def _cpu_device(machine: Machine, notes: list[str]) -> Device:
         launch_overhead=usual.launch_overhead,
         compute_efficiency=usual.compute_efficiency,
         memory_efficiency=MEASURED_EFFICIENCY if machine.bandwidth else usual.memory_efficiency,
+        run=CpuRun(processor.cpus or tuple(range(processor.cores))),
     )
 
 
@@ -156,15 +235,16 @@ def _gpu_device(gpu: Gpu, host: str) -> Device:
     kind = find_kind(gpu.name)
     memory = None if gpu.memory is None else max(gpu.memory - CONTEXT_BYTES, 0.0)
     name = kind.name if kind is not None else gpu.name
-    return Device(f"gpu{gpu.index}", name, host, memory=memory)
+    return Device(f"gpu{gpu.index}", name, host, memory=memory, run=CudaRun(gpu.index))
 
 
-def _pcie_link(gpu: Gpu, notes: list[str]) -> Link:
+def _pcie_link(gpu: Gpu, home: str, notes: list[str]) -> Link:
+    """The link to `home`, which is or leads to the CPU."""
     generation, lanes = gpu.pcie or PCIE_ASSUMED
     if gpu.pcie is None:
         notes.append(f"PCIe {generation}.0 x{lanes} assumed for gpu{gpu.index}")
     lane = PCIE_LANE[min(generation, max(PCIE_LANE))]
-    return Link(f"gpu{gpu.index}", "cpu", PCIE_SHARE * lane * lanes, latency=COPY_LATENCY)
+    return Link(f"gpu{gpu.index}", home, PCIE_SHARE * lane * lanes, latency=COPY_LATENCY)
 
 
 def _nvlinks(machine: Machine) -> tuple[tuple[Link, ...], tuple[str, ...]]:

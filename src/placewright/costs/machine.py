@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +27,10 @@ GPU_QUERY = "index,name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 
 @dataclass(frozen=True)
 class Processor:
-    """`cores` physical cores to run on, `clock` Hz or None, and the names of vector features."""
+    """`cores` physical cores to run on, `clock` Hz or None, and the names of vector features.
+
+    `cpus`: a logical CPU on each of the cores, those of a socket together; empty if not known.
+    """
 
     model: str
     cores: int
@@ -34,6 +38,7 @@ class Processor:
     features: frozenset[str] = frozenset()
     vendor: str = ""
     family: int = 0
+    cpus: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,19 +83,21 @@ def parse_cpuinfo(text: str, usable: frozenset[int] | None = None) -> Processor:
     ]
     first = logical[0] if logical else {}
     # Hyper-threads share a core and its vector units, so physical cores are counted.
-    cores = {
-        (block.get("physical id"), block.get("core id", f"cpu{block['processor']}"))
-        for block in logical
-    }
+    cpus: dict[tuple[str, str], int] = {}  # (socket, core) → its first logical CPU
+    for block in logical:
+        core = block.get("physical id", ""), block.get("core id", f"cpu{block['processor']}")
+        cpus[core] = min(int(block["processor"]), cpus.get(core, sys.maxsize))
+    in_order = sorted((len(socket), socket, cpu) for (socket, _), cpu in cpus.items())
     model = first.get("model name") or _board(blocks) or platform.machine() or "CPU"
     megahertz = [float(block["cpu MHz"]) for block in logical if "cpu MHz" in block]
     return Processor(
         re.sub(r"\s+", " ", model),
-        max(len(cores), 1),
+        max(len(cpus), 1),
         _named_clock(model) or (max(megahertz) * 1e6 if megahertz else None),
         frozenset((first.get("flags") or first.get("Features") or "").split()),
         first.get("vendor_id", ""),
         int(first.get("cpu family", "0")),
+        tuple(cpu for *_, cpu in in_order),
     )
 
 
@@ -182,10 +189,13 @@ def examine() -> Machine:
 
 
 def _linux() -> Machine:
-    processor = parse_cpuinfo(_text("/proc/cpuinfo"), frozenset(os.sched_getaffinity(0)))
+    usable = frozenset(os.sched_getaffinity(0))
+    processor = parse_cpuinfo(_text("/proc/cpuinfo"), usable)
     quota = parse_quota(_text("/sys/fs/cgroup/cpu.max"))
     if quota is not None:
         processor = replace(processor, cores=max(min(processor.cores, round(quota)), 1))
+    cpus = processor.cpus or tuple(sorted(usable))
+    processor = replace(processor, cpus=cpus[: processor.cores])
     if _named_clock(processor.model) is None:
         processor = replace(processor, clock=_linux_clock() or processor.clock)
     limits = [

@@ -80,6 +80,7 @@ def build_problem(
         is_cpu=np.array([is_cpu(device) for device in cluster.devices]),
         op_sync_bytes=graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count),
         input_samples=graph.input_samples,
+        device_runs=tuple(device.run for device in cluster.devices),
         **_staging(cluster),
         **_batches(graph, cluster, options),
     )

@@ -9,6 +9,7 @@ from typing import Any
 from placewright.cluster import Cluster, Device, Link
 from placewright.errors import ClusterError
 from placewright.formats import files
+from placewright.formats.runs import read_run, run_document
 
 FORMAT = "placewright.cluster/1"
 UNLIMITED = "unlimited"
@@ -49,7 +50,10 @@ def read_cluster(document: Any, path: str | Path = "cluster") -> Cluster:
     content = files.validate(ClusterFile, document, path)
     try:
         devices = tuple(
-            Device(**entry.model_dump() | {"memory": _number(entry.memory)})
+            Device(
+                **entry.model_dump()
+                | {"memory": _number(entry.memory), "run": read_run(entry.run, entry.name)}
+            )
             for entry in content.devices
         )
         links = tuple(
@@ -96,6 +100,8 @@ def _device_entry(device: Device) -> dict[str, Any]:
             entry[what] = getattr(device, what)
     if device.batch_sizes is not None:
         entry["batch_sizes"] = list(device.batch_sizes)
+    if device.run is not None:
+        entry["run"] = run_document(device.run)
     return entry
 
 

@@ -194,8 +194,9 @@ def _field(error: ErrorDetails, document: Any) -> str:
     pydantic's location has parts besides, which name the alternatives of a union.
     """
     parts = []
-    for part in error["loc"]:
-        if isinstance(document, dict) and (part in document or error["type"] == "missing"):
+    missing = len(error["loc"]) - 1 if error["type"] == "missing" else None  # the last part only
+    for place, part in enumerate(error["loc"]):
+        if isinstance(document, dict) and (part in document or place == missing):
             document = document.get(part)
         elif isinstance(document, list) and isinstance(part, int):
             document = document[part]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.errors import FormatError, GraphError, OptionError
+from placewright.errors import ClusterError, FormatError, GraphError, OptionError
 from placewright.formats import files
 from placewright.formats.problems import problem_document, read_problem
 from placewright.graph import Ints
@@ -92,7 +92,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
             coarsening=content.planner.coarsening,
             source=content.source,
         )
-    except (GraphError, OptionError) as error:
+    except (GraphError, ClusterError, OptionError) as error:
         raise FormatError(f"{path}: {error}") from None
     object.__setattr__(plan, "stated_status", content.status)
     _check_lengths(plan, path)

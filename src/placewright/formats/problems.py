@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placewright.cluster import Run
 from placewright.errors import GraphError
 from placewright.formats.routes import (
     WORTH,
@@ -22,12 +23,13 @@ from placewright.formats.routes import (
     refuse_huge,
     routes_document,
 )
+from placewright.formats.runs import read_run, run_document
 from placewright.graph import Floats, given_up
 from placewright.options import Options
 from placewright.problem import Problem
 
 if TYPE_CHECKING:
-    from placewright.formats.schema import ProblemEntry
+    from placewright.formats.schema import ProblemDevices, ProblemEntry
 
 ROWS_AT_ONCE = 256
 
@@ -101,7 +103,19 @@ def read_problem(entry: ProblemEntry) -> Problem:
         ),
         options=Options(**entry.options.model_dump(exclude_none=True)),
         input_samples=entry.input_samples,
+        device_runs=_runs(devices, where),
     )
+
+
+def _runs(devices: ProblemDevices, where: str) -> tuple[Run | None, ...]:
+    if devices.run is None:
+        return ()
+    if len(devices.run) != len(devices.name):
+        raise GraphError(
+            f"{where}: devices.run has {len(devices.run)} entries for {len(devices.name)} "
+            "devices; give one per device"
+        )
+    return tuple(map(read_run, devices.run, devices.name))
 
 
 def _is_empty(values: Any) -> bool:
@@ -149,6 +163,8 @@ def _devices(problem: Problem, column: Numbers) -> dict[str, Any]:
         devices["cpu"] = problem.is_cpu.tolist()
     if (column != np.arange(problem.device_count)).any():
         devices["time_column"] = column.tolist()
+    if problem.device_runs:
+        devices["run"] = [None if run is None else run_document(run) for run in problem.device_runs]
     return devices
 
 

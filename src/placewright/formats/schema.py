@@ -18,6 +18,7 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Index = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 OpNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Hardware = Annotated[int, Field(ge=0, le=2**31 - 1)]  # a logical CPU, a GPU
 Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8", "int4"]  # graph.DTYPES
 
 
@@ -32,6 +33,35 @@ Seconds = Annotated[Amount, _quantity(parse_seconds)]
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# -- what a device is on the machine at hand ---------------------------------------------------
+
+
+class CpuRunEntry(Strict):
+    """Logical CPUs."""
+
+    type: Literal["cpu"]
+    cores: Annotated[list[Hardware], Field(min_length=1)]
+
+
+class CudaRunEntry(Strict):
+    """An NVIDIA GPU, by its number in nvidia-smi."""
+
+    type: Literal["cuda"]
+    index: Hardware
+
+
+def _known_run(value: Any) -> Any:
+    if isinstance(value, dict) and value.get("type") not in ("cpu", "cuda"):
+        found = f"type {value['type']!r} is unknown" if "type" in value else "type is missing"
+        raise ValueError(f"{found}; use cpu or cuda")
+    return value
+
+
+RunEntry = Annotated[
+    CpuRunEntry | CudaRunEntry, Field(discriminator="type"), BeforeValidator(_known_run)
+]
 
 
 # -- placewright.graph/1 ---------------------------------------------------------------------
@@ -94,6 +124,7 @@ class DeviceEntry(Strict):
     compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
     memory_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
     batch_sizes: Annotated[list[Count], Field(min_length=1)] | None = None
+    run: RunEntry | None = None
 
 
 class LinkEntry(Strict):
@@ -192,7 +223,8 @@ class Routes(Strict):
 class ProblemDevices(Strict):
     """Columns: one entry per device; `time_column` its column of `ops.time` and `batches.time`.
 
-    Without `time_column` every device has a column of its own.
+    Without `time_column` every device has a column of its own. `run` says what a device is on the
+    machine the plan was made for, null where it is not said.
     """
 
     name: list[str]
@@ -200,6 +232,7 @@ class ProblemDevices(Strict):
     memory: list[Amount | None]
     cpu: list[bool] | None = None
     time_column: list[OpNumber] | None = None
+    run: list[RunEntry | None] | None = None
 
 
 class ProblemOptions(Strict):

@@ -19,10 +19,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright.cluster import CpuRun
 from placewright.errors import ExecutionError, OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.runtime.launch import Event, Ranks, cores, ending_on_signals
+from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,9 +47,11 @@ class RunReport:
     `measured` is the median over the repeats of the makespan: from the moment the ranks leave a
     barrier to the end of the last rank's last op; `fastest` is the least of them. A warm-up run
     is not counted. `single_process_seconds` is the median of the whole program run in one
-    process with as many threads as a rank has, and `max_abs_difference` the largest distance of
+    process with `threads_per_rank` threads, and `max_abs_difference` the largest distance of
     any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
-    (median). `predicted` is the plan's value, None where there is no plan.
+    (median). `threads_per_rank` are the threads of the rank that has most, `rank_threads` those of
+    each, and `rank_cores` the logical CPUs each was pinned to, none where it was not.
+    `predicted` is the plan's value, None where there is no plan.
     """
 
     measured: float
@@ -63,6 +67,8 @@ class RunReport:
     predicted: float | None = None
     devices: tuple[str, ...] = ()
     """The plan's device each rank stood for."""
+    rank_threads: tuple[int, ...] = ()
+    rank_cores: tuple[tuple[int, ...], ...] = ()
 
     def to_document(self) -> dict[str, Any]:
         """As plain JSON values; `devices` is called ``rank_devices``."""
@@ -89,9 +95,11 @@ def run_plan(
 ) -> RunReport:
     """Run a plan for ``torch:PACKAGE.MODULE:FACTORY``, a rank per device it uses, in its order.
 
-    Each rank has `threads`, by default as many as its device (`device_threads`).
+    A rank whose device is cores of this machine is pinned to them, and has as many threads; any
+    other has as many as `device_threads` says. `threads` is another number for all.
 
-    OptionError for a plan of anything else, since only a factory brings weights and inputs.
+    OptionError for a plan of anything else, since only a factory brings weights and inputs, and
+    for one on GPUs of this machine; ClusterError for cores that are not there.
     """
     kind, _, factory = plan.source.partition(":")
     if kind != "torch" or not factory:
@@ -102,6 +110,12 @@ def run_plan(
     if plan.problem.is_backward.any():
         raise OptionError("the plan is for training; only inference can be run so far")
     used = sorted(set(plan.placement.device.tolist()))
+    rank_cores = [_cores_of(plan.problem, device) for device in used]
+    if threads is None:
+        unpinned = device_threads(plan.problem, used)
+        threads_of: int | list[int] = [len(mine) or unpinned for mine in rank_cores]
+    else:
+        threads_of = threads
     devices = plan.placement.device.tolist()
     device_of = {
         op: used.index(device) for op, device in zip(plan.problem.op_names, devices, strict=True)
@@ -113,11 +127,26 @@ def run_plan(
         schedule_order(plan),
         repeats=repeats,
         timeout=timeout,
-        threads=device_threads(plan.problem, used) if threads is None else threads,
+        threads=threads_of,
+        rank_cores=rank_cores,
         on_progress=on_progress,
     )
     names = tuple(plan.problem.device_names[device] for device in used)
     return replace(report, predicted=plan.value, devices=names)
+
+
+def _cores_of(problem: Problem, device: int) -> tuple[int, ...]:
+    """The logical CPUs that `device` is, none where that is not said."""
+    run = problem.device_run(device)
+    if run is None:
+        return ()
+    if not isinstance(run, CpuRun):
+        raise OptionError(
+            f"the plan's device '{problem.device_names[device]}' runs on {run}, and GPUs are not "
+            "run yet; plan on devices that run on cpu"
+        )
+    with pinned(run.cores):  # told before anything is exported
+        return run.cores
 
 
 def schedule_order(plan: Plan) -> list[str]:
@@ -150,15 +179,18 @@ def execute(
     order: Sequence[str] | None = None,
     repeats: int = 5,
     timeout: float = 60.0,
-    threads: int | None = None,
+    threads: int | Sequence[int] | None = None,
     on_progress: Progress | None = None,
+    *,
+    rank_cores: Sequence[Sequence[int]] = (),
 ) -> RunReport:
     """Run what ``PACKAGE.MODULE:FACTORY`` returns on `ranks` processes and compare the outputs.
 
     `device_of` gives every op of the exported program its rank, `order` the order of the ops
-    (see `stages.cut`), `threads` are those of each rank. Raises InputError for a factory, placement
-    or order that does not fit, and ExecutionError, all ranks being ended, if a rank fails, or if no
-    rank reports anything for `timeout` seconds.
+    (see `stages.cut`), `threads` are those of each rank, one number or a number for each, and
+    `rank_cores` the logical CPUs each is pinned to (none: to none). Raises InputError for a
+    factory, placement or order that does not fit, and ExecutionError, all ranks being ended, if a
+    rank fails, or if no rank reports anything for `timeout` seconds.
     """
     from placewright.importers.torch.export import export_inference
     from placewright.importers.torch.sources import load_factory
@@ -180,6 +212,7 @@ def execute(
         repeats=repeats,
         timeout=timeout,
         threads=threads,
+        rank_cores=rank_cores,
         on_progress=progress,
         modules=[factory.removeprefix("torch:").partition(":")[0]],
     )[0]
@@ -193,13 +226,15 @@ def run_assignments(
     *,
     repeats: int = 5,
     timeout: float = 60.0,
-    threads: int | None = None,
+    threads: int | Sequence[int] | None = None,
+    rank_cores: Sequence[Sequence[int]] = (),
     on_progress: Progress | None = None,
     modules: Sequence[str] = (),
 ) -> list[RunReport]:
     """Run each of several assignments of one program in turn, the ranks being started once.
 
-    Each rank has `threads`; by default the cores are shared out over the ranks.
+    Each rank has `threads`; by default the cores are shared out over the ranks. A rank is pinned
+    to its `rank_cores`, if there are any.
     `modules` are imported by a rank of a program with operators that torch does not define.
     """
     from placewright.runtime.local import time_single
@@ -209,14 +244,15 @@ def run_assignments(
     progress = on_progress or (lambda what, done: None)
     cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
     progress("running in one process", 0.1)
-    threads = threads or max(1, cores() // ranks)
-    expected, single = time_single(program, values, repeats, threads)
+    own = _Own.of(ranks, threads or max(1, cores() // ranks), rank_cores)
+    expected, single = time_single(program, values, repeats, max(own.threads))
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
         _write_jobs(folder, cuts, values, ranks)
         settings = {
             "ranks": ranks,
-            "threads": threads,
+            "threads": own.threads,
+            "cores": own.cores,
             "repeats": repeats,
             "timeout": timeout,
             "path": sys.path,
@@ -224,12 +260,25 @@ def run_assignments(
         }
         (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         progress(f"starting {ranks} ranks", 0.2)
-        with Ranks(folder, ranks, threads) as processes:
+        with Ranks(folder, ranks, own.threads) as processes:
             times = _Times(len(cuts), ranks, repeats)
             for rank, event in processes.events(timeout):
                 times.add(rank, event)
                 progress(f"running on {ranks} ranks", 0.3 + 0.7 * times.share)
-        return _reports(folder, cuts, times, expected, single, threads)
+        return _reports(folder, cuts, times, expected, single, own)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What each rank has for itself: threads, and the logical CPUs it is pinned to."""
+
+    threads: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, ranks: int, threads: int | Sequence[int], cores: Sequence[Sequence[int]]) -> _Own:
+        each = (threads,) * ranks if isinstance(threads, int) else tuple(threads)
+        return cls(each, tuple(map(tuple, cores)) or ((),) * ranks)
 
 
 def device_threads(problem: Problem, used: Sequence[int]) -> int:
@@ -243,10 +292,13 @@ def device_threads(problem: Problem, used: Sequence[int]) -> int:
     return max(1, cores() // count)
 
 
-def _check_request(ranks: int, repeats: int, timeout: float, threads: int | None) -> None:
+def _check_request(
+    ranks: int, repeats: int, timeout: float, threads: int | Sequence[int] | None
+) -> None:
     if os.name != "posix":
         raise ExecutionError("running a plan needs Linux or macOS")
-    counts = {"ranks": ranks, "repeats": repeats, "threads": 1 if threads is None else threads}
+    least = threads if isinstance(threads, int) else min(threads or (1,))
+    counts = {"ranks": ranks, "repeats": repeats, "threads": least}
     for name, value in counts.items():
         if value < 1:
             raise OptionError(f"{name} is {value}; it must be at least 1")
@@ -309,7 +361,7 @@ def _reports(
     times: _Times,
     expected: Sequence[Any],
     single: float,
-    threads: int,
+    own: _Own,
 ) -> list[RunReport]:
     from placewright.runtime.jobs import load_outputs
     from placewright.runtime.local import gather, max_abs_difference
@@ -331,8 +383,10 @@ def _reports(
                 transfer_count=len(sends),
                 transfer_bytes=sum(transfer.bytes for transfer in sends),
                 ranks=ranks,
-                threads_per_rank=threads,
+                threads_per_rank=max(own.threads),
                 repeats=len(makespans),
+                rank_threads=own.threads,
+                rank_cores=own.cores if any(own.cores) else (),
             )
         )
     return reports

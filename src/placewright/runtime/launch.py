@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -38,12 +38,12 @@ Event = Mapping[str, Any]
 
 
 class Ranks:
-    """`count` worker processes on the jobs in `folder`, `threads` CPU threads each."""
+    """`count` worker processes on the jobs in `folder`, `threads` CPU threads each or of each."""
 
-    def __init__(self, folder: Path, count: int, threads: int) -> None:
+    def __init__(self, folder: Path, count: int, threads: int | Sequence[int]) -> None:
         self._folder = folder
         self._count = count
-        self._threads = threads
+        self._threads = [threads] * count if isinstance(threads, int) else threads
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: dict[int, _Lines] = {}
         self._doing = dict.fromkeys(range(count), "starting")
@@ -52,8 +52,8 @@ class Ranks:
     def __enter__(self) -> Ranks:
         try:
             environment = self._environment()
-            for rank in range(self._count):
-                self._start(rank, environment)
+            for rank, threads in enumerate(self._threads):
+                self._start(rank, environment | {"OMP_NUM_THREADS": str(threads)})
         except BaseException:
             self._end()
             raise
@@ -114,7 +114,6 @@ class Ranks:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "OMP_NUM_THREADS": str(self._threads),
             "GLOO_SOCKET_IFNAME": loopback_interface(),  # else gloo looks up the host's name
         }
 

@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
     from placewright.runtime.channels import Channel
@@ -89,9 +91,15 @@ def _wait_for_end_of_stdin() -> None:
 
 def _work(folder: Path, rank: int, report: Reporter) -> None:
     settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    cores = settings["cores"][rank]
+    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
+        _run_stages(folder, rank, settings, report)
+
+
+def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
     import torch
 
-    torch.set_num_threads(settings["threads"])
+    torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
     from placewright.runtime.compiled import Compiled
     from placewright.runtime.jobs import load_job, save_outputs

@@ -1,1 +1,1 @@
-"""What the operating system gives: interrupts, worker processes, machines of a Ray cluster."""
+"""What the operating system gives: interrupts, processes, pinning to cores, a Ray cluster."""

@@ -108,7 +108,8 @@ def with_count(cluster: Cluster, kind: str, count: int) -> Cluster:
 
     A copy has that device's links. Where devices of the kind are linked with each other, it is
     linked with the one it copies too. A channel that only links of that device name (a network
-    card of its own) is the copy's own again; one that others name too (a bus) is shared.
+    card of its own) is the copy's own again; one that others name too (a bus) is shared. A copy
+    is nothing of the machine at hand.
     """
     mine = [device for device in cluster.devices if same_kind(device.kind, kind)]
     if not mine:
@@ -127,7 +128,7 @@ def with_count(cluster: Cluster, kind: str, count: int) -> Cluster:
     for copies in range(count - len(mine)):
         name = _free_name(mine[-1].name, taken)
         links += _copied_links(links, mine[-1].name, name, siblings)
-        devices.insert(place + copies, replace(mine[-1], name=name))
+        devices.insert(place + copies, replace(mine[-1], name=name, run=None))
         taken.add(name)
     return replace(cluster, devices=tuple(devices), links=tuple(links))
 
