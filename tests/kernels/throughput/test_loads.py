@@ -52,8 +52,8 @@ def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
 def test_a_contracted_problem_has_the_value_of_its_groups_expanded(data):
     problem = data.draw(pipelines(8, 4))
     whole = unit_graph(problem)
-    drawn = data.draw(st.lists(st.integers(0, 3), min_size=whole.unit_count,
-                               max_size=whole.unit_count))  # fmt: skip
+    drawn = data.draw(st.lists(st.integers(0, 3), min_size=whole.node_count,
+                               max_size=whole.node_count))  # fmt: skip
     group = np.unique(drawn, return_inverse=True)[1].astype(np.int32)
     coarse = whole.contracted(group)
     if not coarse.allowed.any(axis=1).all():
