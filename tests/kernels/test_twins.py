@@ -46,9 +46,11 @@ TWINS = {
     ),
     "common.dominators._number": Twin(REGIONS, "tests.naive.regions.dominated", "dominator_tree"),
     "common.lifting.lift": Twin("coarsen.test_shortening", "tests.naive.coarsen.lifted"),
-    "common.pieces.adjacency": Twin("kernels.common.test_pieces", "tests.naive.pieces.neighbours"),
-    "common.pieces.connected_pieces": Twin(
-        "kernels.common.test_pieces", "tests.naive.pieces.strong_components"
+    "common.components.adjacency": Twin(
+        "kernels.common.test_components", "tests.naive.components.neighbours"
+    ),
+    "common.components.strong_components": Twin(
+        "kernels.common.test_components", "tests.naive.components.strong_components"
     ),
     "common.ranks._upward_ranks": Twin(
         "kernels.latency.test_insertion", f"{LATENCY}.upward_ranks", "upward_ranks"
@@ -233,7 +235,7 @@ TWINS = {
         "planners.throughput.test_row_cuts", "placewright.simulate.evaluate"
     ),
     "throughput.stage_loads.adjacent_nets": Twin(
-        "kernels.common.test_pieces", "tests.naive.pieces.nets_of"
+        "kernels.common.test_components", "tests.naive.components.nets_of"
     ),
     "throughput.stage_loads.chain_rows": Twin(
         IDEALS, "placewright.simulate.throughput.loads", "evaluated"
@@ -330,7 +332,7 @@ WITHOUT = {
     ),
     "throughput.loads.fits": (
         "planners.throughput.test_row_cuts"
-        ".test_loads_stay_what_the_evaluator_makes_them_while_pieces_move"
+        ".test_loads_stay_what_the_evaluator_makes_them_while_nodes_move"
     ),
 }
 

@@ -12,8 +12,8 @@ from placewright.plan import Placement
 from placewright.simulate.throughput import loads
 
 
-def cuts_of(pieces, order, row) -> Iterator[np.ndarray]:
-    """`[piece]` devices of every way to cut the order over the row, devices left out or not."""
+def cuts_of(graph, order, row) -> Iterator[np.ndarray]:
+    """`[node]` devices of every way to cut the order over the row, devices left out or not."""
     for steps in itertools.product(range(len(row)), repeat=len(order)):
         if list(steps) == sorted(steps):
             device = np.empty(len(order), dtype=np.int32)
@@ -21,9 +21,9 @@ def cuts_of(pieces, order, row) -> Iterator[np.ndarray]:
             yield device
 
 
-def value_of(problem, pieces, piece_device) -> float:
+def value_of(problem, graph, node_device) -> float:
     """Seconds per sample, infinite where it does not fit."""
-    device = piece_device[pieces.op_piece]
+    device = node_device[graph.op_node]
     if not np.isfinite(problem.op_time[np.arange(problem.op_count), device]).all():
         return math.inf
     pinned = problem.op_pinned
@@ -35,32 +35,32 @@ def value_of(problem, pieces, piece_device) -> float:
     return loads(problem, Placement(device)).value
 
 
-def best_cut(problem, pieces, order, row) -> float:
+def best_cut(problem, graph, order, row) -> float:
     """The least value of all cuts of the order over the row."""
-    found = (value_of(problem, pieces, each) for each in cuts_of(pieces, order, row))
+    found = (value_of(problem, graph, each) for each in cuts_of(graph, order, row))
     return min(found, default=math.inf)
 
 
-def naive_crossing(problem, pieces, order, latency, per_byte) -> np.ndarray:
+def naive_crossing(problem, graph, order, latency, per_byte) -> np.ndarray:
     position = np.empty(len(order), dtype=int)
     position[order] = np.arange(len(order))
     total = np.zeros(len(order) + 1)
-    for net in range(pieces.net_count):
-        first, last = pieces.net_offsets[net : net + 2]
-        ends = [pieces.net_producer[net], *pieces.net_readers[first:last]]
+    for net in range(graph.net_count):
+        first, last = graph.nets.offsets[net : net + 2]
+        ends = [graph.nets.producer[net], *graph.nets.readers[first:last]]
         places = sorted(position[ends])
-        seconds = pieces.net_tensors[net] * latency + pieces.net_bytes[net] * per_byte
+        seconds = graph.nets.tensors[net] * latency + graph.nets.bytes[net] * per_byte
         total[places[0] + 1 : places[-1] + 1] += seconds
     return total
 
 
-def naive_copies(pieces, piece_stage) -> np.ndarray:
+def naive_copies(graph, node_stage) -> np.ndarray:
     """`[net, lower or higher]` stages that read the net beside its producer's, 1 at the least."""
-    copies = np.ones((pieces.net_count, 2))
-    for net in range(pieces.net_count):
-        first, last = pieces.net_offsets[net : net + 2]
-        home = piece_stage[pieces.net_producer[net]]
-        others = set(piece_stage[pieces.net_readers[first:last]].tolist()) - {home}
+    copies = np.ones((graph.net_count, 2))
+    for net in range(graph.net_count):
+        first, last = graph.nets.offsets[net : net + 2]
+        home = node_stage[graph.nets.producer[net]]
+        others = set(node_stage[graph.nets.readers[first:last]].tolist()) - {home}
         copies[net, 0] = max(sum(each < home for each in others), 1)
         copies[net, 1] = max(sum(each > home for each in others), 1)
     return copies

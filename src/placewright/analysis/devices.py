@@ -18,6 +18,8 @@ from placewright.plan import Placement
 from placewright.problem import Problem, once_per_problem
 
 T = TypeVar("T")
+Classes = tuple[Ints, tuple[tuple[int, ...], ...]]
+"""``device_class[device]`` and the devices of each class."""
 
 COLUMNS = 64  # of op_time looked at together
 
@@ -156,6 +158,45 @@ def kinds(problem: Problem) -> tuple[Ints, Ints]:
                 first.append(device)
             class_of[device] = keys[key]
     return np.array(first, dtype=np.int32), class_of
+
+
+def alike_classes(problem: Problem) -> Classes:
+    """The classes of `kinds`: links and ways to host memory are left out of it."""
+    first, device_class = kinds(problem)
+    members = [np.flatnonzero(device_class == each).tolist() for each in range(len(first))]
+    return device_class, tuple(tuple(each) for each in members)
+
+
+def device_classes(problem: Problem) -> Classes:
+    """Classes of devices that nothing tells apart.
+
+    They may be exchanged in any placement: they have equal times, memory and transfers, no op is
+    pinned to one of them, and no device tells them apart.
+    """
+    pinned = set(problem.op_pinned[problem.op_pinned >= 0].tolist())
+
+    def same(one: int, two: int) -> bool:
+        return not pinned.intersection((one, two)) and _exchangeable(problem, one, two)
+
+    members = grouped(range(problem.device_count), same)
+    device_class = np.empty(problem.device_count, dtype=np.int32)
+    for number, devices in enumerate(members):
+        device_class[devices] = number
+    return device_class, tuple(tuple(each) for each in members)
+
+
+def _exchangeable(problem: Problem, one: int, two: int) -> bool:
+    if problem.device_memory[one] != problem.device_memory[two]:
+        return False
+    if problem.staging == "host":
+        for transfer in (problem.host_latency, problem.host_seconds_per_byte):
+            if not np.array_equal(transfer[:, one], transfer[:, two]):
+                return False
+    else:
+        for link in (problem.link_latency, problem.link_seconds_per_byte):
+            if not swaps_links(link, one, two):
+                return False
+    return np.array_equal(problem.op_time[:, one], problem.op_time[:, two])
 
 
 def one_of_each(problem: Problem) -> tuple[Problem, Floats]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints, Wide
-from placewright.kernels.common.pieces import connected_pieces
+from placewright.kernels.common.components import strong_components
 from placewright.problem import Problem
 from placewright.units import format_bytes, listed
 
@@ -127,10 +127,10 @@ def _fits(problem: Problem, tie: Tie) -> NDArray[np.bool_]:
 def _ties(problem: Problem, mirrored: bool) -> Iterator[Tie]:
     """One for each circle of several units."""
     source, target = ordered_edges(problem, problem.op_unit, mirrored)
-    unit_piece, _ = connected_pieces(problem.unit_count, source, target)
-    for piece in np.flatnonzero(np.bincount(unit_piece) > 1).tolist():
-        units = np.flatnonzero(unit_piece == piece)
-        inside = unit_piece[problem.op_unit] == piece
+    unit_node, _ = strong_components(problem.unit_count, source, target)
+    for node in np.flatnonzero(np.bincount(unit_node) > 1).tolist():
+        units = np.flatnonzero(unit_node == node)
+        inside = unit_node[problem.op_unit] == node
         yield Tie(
             problem,
             _ends(problem, inside, mirrored),
@@ -162,8 +162,8 @@ def _ends(problem: Problem, inside: NDArray[np.bool_], mirrored: bool) -> tuple[
         untied = np.concatenate(widest[:number])
         group[untied] = problem.unit_count + np.arange(len(untied))
         count = problem.unit_count + len(untied)
-        piece, _ = connected_pieces(count, *ordered_edges(problem, group, mirrored))
-        return bool(np.bincount(piece[group][inside]).max() <= LEFT * inside.sum())
+        node, _ = strong_components(count, *ordered_edges(problem, group, mirrored))
+        return bool(np.bincount(node[group][inside]).max() <= LEFT * inside.sum())
 
     numbers = range(1, len(widest) + 1)
     needed = numbers[bisect_left(numbers, True, key=apart)]

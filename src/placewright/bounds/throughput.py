@@ -22,7 +22,7 @@ from placewright.graph import Floats, Ints
 from placewright.problem import ROUNDING, Problem
 
 if TYPE_CHECKING:
-    from placewright.analysis.pieces import Pieces
+    from placewright.analysis.contracted import ContractedGraph
 
 FLOW_ENTRIES, FEWEST_FLOWS = 400_000, 6  # units × flows, on graphs of thousands of units
 LONGEST = 4  # units looked at first
@@ -75,11 +75,11 @@ def least_load(problem: Problem) -> Bound:
     what it takes where it is cheapest for one of them. Where flows run out, a bound is of those
     units that were looked at: the longest and those with most load when alone.
     """
-    from placewright.analysis.pieces import pieces_of
+    from placewright.analysis.contracted import contracted_graph
 
     best = 0.0
-    pieces = pieces_of(problem, contiguous=False, by_links=False)
-    networks = list(_networks(pieces))
+    graph = contracted_graph(problem, contiguous=False, by_links=False)
+    networks = list(_networks(graph))
     most = np.full((len(networks), problem.unit_count), np.inf)  # what a cut was seen to come to
     for row, network in zip(most, networks, strict=True):
         row[network.allowed] = network.alone()[network.allowed]
@@ -121,7 +121,7 @@ class _Network:
     `into[net]`, `out[net]` seconds; `share[unit]` what of the load counts.
     """
 
-    pieces: Pieces
+    graph: ContractedGraph
     time: Floats
     allowed: Any
     into: Floats
@@ -131,10 +131,10 @@ class _Network:
 
     def alone(self) -> Floats:
         """`[unit]` what counts of the load of a device that holds this unit alone."""
-        pieces, units = self.pieces, len(self.time)
-        read = np.repeat(self.into, np.diff(pieces.net_offsets))
-        load = self.time + np.bincount(pieces.net_producer, self.out, units)
-        load += np.bincount(pieces.net_readers, read, units)
+        graph, units = self.graph, len(self.time)
+        read = np.repeat(self.into, np.diff(graph.nets.offsets))
+        load = self.time + np.bincount(graph.nets.producer, self.out, units)
+        load += np.bincount(graph.nets.readers, read, units)
         counted: Floats = load * self.share
         return counted
 
@@ -143,7 +143,7 @@ class _Network:
         from ortools.graph.python.max_flow import SimpleMaxFlow
 
         units = len(self.time)
-        sink = units + 2 * self.pieces.net_count
+        sink = units + 2 * self.graph.net_count
         flow = SimpleMaxFlow()
         flow.add_arcs_with_capacity(*self._arcs)
         status = flow.solve(unit, sink)
@@ -156,13 +156,13 @@ class _Network:
     @cached_property
     def _arcs(self) -> tuple[Any, Any, Any]:
         """Tails, heads and capacities, the arcs of units first."""
-        pieces = self.pieces
-        units, nets = len(self.time), pieces.net_count
+        graph = self.graph
+        units, nets = len(self.time), graph.net_count
         sink, never = units + 2 * nets, 1 << 60
         whole = np.minimum(np.floor(self.time * self.factor), never).astype(np.int64)
         leaves = units + 2 * np.arange(nets)
-        of_reader = np.repeat(leaves, np.diff(pieces.net_offsets))
-        source, readers = pieces.net_producer, pieces.net_readers
+        of_reader = np.repeat(leaves, np.diff(graph.nets.offsets))
+        source, readers = graph.nets.producer, graph.nets.readers
         free = np.full(len(readers), never)
         tails = [np.arange(units), source, leaves + 1, of_reader, readers]
         heads = [np.full(units, sink), leaves, source, readers, of_reader + 1]
@@ -180,18 +180,18 @@ class _Network:
         )
 
 
-def _networks(pieces: Pieces) -> Iterator[_Network]:
+def _networks(graph: ContractedGraph) -> Iterator[_Network]:
     """One per class of devices that are equally fast and have as much memory."""
-    problem = pieces.problem
+    problem = graph.problem
     parts = {"sum": 1.0, "overlap": 2.0, "duplex": 3.0}[problem.options.load]
-    first = np.array([devices[0] for devices in pieces.class_devices], dtype=np.int32)
-    replicas = _replicas(problem, first, pieces.device_class)
-    for number, members in enumerate(pieces.class_devices):
-        time = pieces.piece_time[:, :, number].sum(axis=0)
-        into, out = _transfers(problem, members, pieces.net_tensors, pieces.net_bytes)
+    first = np.array([devices[0] for devices in graph.class_devices], dtype=np.int32)
+    replicas = _replicas(problem, first, graph.device_class)
+    for number, members in enumerate(graph.class_devices):
+        time = graph.time[:, :, number].sum(axis=0)
+        into, out = _transfers(problem, members, graph.nets.tensors, graph.nets.bytes)
         largest = float(time.sum() + into.sum() + out.sum())
         yield _Network(
-            pieces,
+            graph,
             time,
             problem.unit_allowed[:, members[0]],
             into,

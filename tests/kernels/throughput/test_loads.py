@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.kernels.throughput import loads as kernel
 from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.descent import descend
@@ -23,7 +23,7 @@ def value_of(problem, unit_device):
 
 def random_devices(draw, problem):
     """A device per unit that allows it, or None where some unit has none."""
-    allowed = pipeline_of(problem).allowed
+    allowed = unit_graph(problem).allowed
     if not allowed.any(axis=1).all():
         return None
     choices = [st.sampled_from(np.flatnonzero(row).tolist()) for row in allowed]
@@ -36,13 +36,13 @@ def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
     start, goal = (random_devices(data.draw, problem) for _ in range(2))
     if start is None:
         return
-    arrays = pipeline_of(problem).arrays
-    state = pipeline_of(problem).loads(start)
+    arrays = unit_graph(problem).arrays
+    state = unit_graph(problem).loads(start)
     assert kernel.value(state) == pytest.approx(value_of(problem, start))
     for unit in data.draw(st.permutations(range(problem.unit_count))):
         kernel.move(arrays, state, np.int32(unit), goal[unit])
         kernel.settle(arrays, state)
-        there = state.piece_device.copy()
+        there = state.node_device.copy()
         assert kernel.value(state) == pytest.approx(value_of(problem, there), abs=1e-9)
         free = problem.device_memory - state.used
         assert free == pytest.approx(problem.free_memory(there), abs=1e-9)
@@ -51,9 +51,9 @@ def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
 @given(st.data())
 def test_a_contracted_problem_has_the_value_of_its_groups_expanded(data):
     problem = data.draw(pipelines(8, 4))
-    whole = pipeline_of(problem)
-    drawn = data.draw(st.lists(st.integers(0, 3), min_size=whole.unit_count,
-                               max_size=whole.unit_count))  # fmt: skip
+    whole = unit_graph(problem)
+    drawn = data.draw(st.lists(st.integers(0, 3), min_size=whole.node_count,
+                               max_size=whole.node_count))  # fmt: skip
     group = np.unique(drawn, return_inverse=True)[1].astype(np.int32)
     coarse = whole.contracted(group)
     if not coarse.allowed.any(axis=1).all():
@@ -65,21 +65,21 @@ def test_a_contracted_problem_has_the_value_of_its_groups_expanded(data):
 
 @given(pipelines(8, 4), st.integers(0, 3))
 def test_annealing_keeps_the_best_placement_that_fits_and_its_true_value(problem, seed):
-    pipeline = pipeline_of(problem)
-    if not pipeline.allowed.any(axis=1).all():
+    graph = unit_graph(problem)
+    if not graph.allowed.any(axis=1).all():
         return
-    start = pipeline.allowed.argmax(axis=1).astype(np.int32)
-    state = pipeline.loads(start)
+    start = graph.allowed.argmax(axis=1).astype(np.int32)
+    state = graph.loads(start)
     fitted = state.best_value[0] < np.inf
     rng = np.random.default_rng(seed)
     movable = np.arange(problem.unit_count, dtype=np.int32)
     no_row = np.zeros(0, dtype=np.int32)
-    anneal(pipeline.arrays, state, movable, no_row, rng, 300, 1.0, 0.5, 1e-3, 3)
+    anneal(graph.arrays, state, movable, no_row, rng, 300, 1.0, 0.5, 1e-3, 3)
     if state.best_value[0] < np.inf:
         assert state.best_value[0] == pytest.approx(value_of(problem, state.best), abs=1e-9)
         assert (problem.free_memory(state.best) >= -1e-9).all()
-        assert pipeline.allowed[np.arange(problem.unit_count), state.best].all()
-    now = state.piece_device
+        assert graph.allowed[np.arange(problem.unit_count), state.best].all()
+    now = state.node_device
     assert kernel.value(state) == pytest.approx(value_of(problem, now), abs=1e-9)
     assert not fitted or (problem.free_memory(now) >= -1e-9).all()
 
@@ -90,12 +90,10 @@ def test_where_descent_ends_no_move_of_one_unit_helps(data):
     start = random_devices(data.draw, problem)
     if start is None:
         return
-    pipeline = pipeline_of(problem)
-    state = pipeline.loads(start)
-    assert (
-        descend(pipeline.arrays, state, np.arange(problem.unit_count, dtype=np.int32), 10**6) >= 0
-    )
-    value = value_of(problem, state.piece_device)
+    graph = unit_graph(problem)
+    state = graph.loads(start)
+    assert descend(graph.arrays, state, np.arange(problem.unit_count, dtype=np.int32), 10**6) >= 0
+    value = value_of(problem, state.node_device)
     assert kernel.value(state) == pytest.approx(value, abs=1e-9)
     assert value <= value_of(problem, start) * (1 + 1e-9)
-    assert value <= least_after_one_move(problem, state.piece_device) * (1 + 1e-9) + 1e-12
+    assert value <= least_after_one_move(problem, state.node_device) * (1 + 1e-9) + 1e-12

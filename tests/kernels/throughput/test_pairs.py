@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.planners.throughput import pairs
 from tests.builders import throughput_chain as chain
 from tests.kernels.throughput.test_loads import random_devices
@@ -34,7 +34,7 @@ def shared_pairs(draw, max_ops=7):
 
 def found_in(case):
     problem, here, devices, now, cap = case
-    return pairs.sharings(pipeline_of(problem), here, devices, now, cap)
+    return pairs.sharings(unit_graph(problem), here, devices, now, cap)
 
 
 @given(shared_pairs())
@@ -68,9 +68,9 @@ def test_no_way_to_share_is_better_than_the_ways_found(case):
 
 def test_a_pair_whose_units_all_share_nets_is_left_to_others(monkeypatch):
     problem = chain()
-    pipeline = pipeline_of(problem)
+    graph = unit_graph(problem)
     here = np.zeros(problem.unit_count, dtype=np.int32)
     now = busy_seconds(problem, here)[[0, 1]]
-    assert pairs.sharings(pipeline, here, (0, 1), now, float(now.max())) is not None
+    assert pairs.sharings(graph, here, (0, 1), now, float(now.max())) is not None
     monkeypatch.setattr(pairs, "MOST_WIDTH", 0)
-    assert pairs.sharings(pipeline, here, (0, 1), now, float(now.max())) is None
+    assert pairs.sharings(graph, here, (0, 1), now, float(now.max())) is None

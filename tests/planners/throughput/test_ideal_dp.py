@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.analysis.pieces import contracted, directions, pieces_of
+from placewright.analysis.contracted import contracted_graph, directions
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.throughput.stage_loads import chain_rows
@@ -56,7 +56,7 @@ def solved(problem, planner):
 
 def searched(problem, **how):
     search = Search(Budget(), MOST_IDEALS, no_progress, **how)
-    search.run([stage_tables(pieces) for pieces in directions(problem)])
+    search.run([stage_tables(graph) for graph in directions(problem)])
     return search
 
 
@@ -104,24 +104,24 @@ def test_chains_of_ideals_are_the_contiguous_splits(problem, random):
     splits = list(all_splits(problem))
     for placement in random.sample(splits, min(len(splits), 8)):
         chains = any(
-            _is_chain(pieces, placement.device)
-            for pieces in (pieces_of(problem), pieces_of(problem, mirrored=False))
+            _is_chain(graph, placement.device)
+            for graph in (contracted_graph(problem), contracted_graph(problem, mirrored=False))
         )
         assert chains == is_contiguous(problem, placement.device)
 
 
-def _is_chain(pieces, device):
-    """Whether pieces are whole and their stages can be put in a row that edges only go up."""
+def _is_chain(graph, device):
+    """Whether nodes are whole and their stages can be put in a row that edges only go up."""
     from graphlib import CycleError, TopologicalSorter
 
-    of_piece = {}
-    for op, piece in enumerate(pieces.op_piece.tolist()):
-        if of_piece.setdefault(piece, device[op]) != device[op]:
+    of_node = {}
+    for op, node in enumerate(graph.op_node.tolist()):
+        if of_node.setdefault(node, device[op]) != device[op]:
             return False
     after = {}
-    for a, b in zip(pieces.edge_source.tolist(), pieces.edge_target.tolist(), strict=True):
-        if of_piece[a] != of_piece[b]:
-            after.setdefault(of_piece[b], set()).add(of_piece[a])
+    for a, b in zip(graph.edge_source.tolist(), graph.edge_target.tolist(), strict=True):
+        if of_node[a] != of_node[b]:
+            after.setdefault(of_node[b], set()).add(of_node[a])
     try:
         list(TopologicalSorter(after).static_order())
     except CycleError:
@@ -132,15 +132,15 @@ def _is_chain(pieces, device):
 @given(throughput_problems(), st.data())
 @settings(max_examples=80)
 def test_its_charges_are_those_of_the_evaluator(problem, data):
-    pieces = pieces_of(problem)
-    tables = stage_tables(pieces)
-    piece_stage = np.zeros(pieces.piece_count, dtype=np.int64)
+    graph = contracted_graph(problem)
+    tables = stage_tables(graph)
+    node_stage = np.zeros(graph.node_count, dtype=np.int64)
     kinds = []
     left = tables.class_size.copy()
-    for piece in range(1, pieces.piece_count):  # numbered in a topological order
-        piece_stage[piece] = piece_stage[piece - 1] + data.draw(st.integers(0, 1))
-    for stage in range(int(piece_stage.max()) + 1):
-        runs = tables.allowed[piece_stage == stage].all(axis=0)
+    for node in range(1, graph.node_count):  # numbered in a topological order
+        node_stage[node] = node_stage[node - 1] + data.draw(st.integers(0, 1))
+    for stage in range(int(node_stage.max()) + 1):
+        runs = tables.allowed[node_stage == stage].all(axis=0)
         choices = [
             k for k, numbers in enumerate(tables.kinds) if runs[k] and (left >= numbers).all()
         ]
@@ -148,11 +148,11 @@ def test_its_charges_are_those_of_the_evaluator(problem, data):
             return
         kinds.append(data.draw(st.sampled_from(choices)))
         left = left - np.array(tables.kinds[kinds[-1]])
-    split = evaluated(tables, piece_stage, np.array(kinds, dtype=np.int64))
+    split = evaluated(tables, node_stage, np.array(kinds, dtype=np.int64))
     expected = loads(problem, split.placement())
     assert split.value == pytest.approx(expected.value, rel=1e-9, abs=1e-12)
     rows = chain_rows(
-        tables.nets, tables.costs, tables.chain, split.piece_stage, split.stage_kind, len(kinds)
+        tables.nets, tables.costs, tables.chain, split.node_stage, split.stage_kind, len(kinds)
     )
     assert rows[:, -2].sum() == pytest.approx(problem.op_memory.sum())
 
@@ -171,25 +171,25 @@ def test_cuts_of_a_line_are_the_best_of_that_line(problem):
     problem = dataclasses.replace(
         problem, options=dataclasses.replace(problem.options, schedule="pipedream")
     )
-    pieces = pieces_of(problem)
-    order = linear_orders(pieces, 3)[-1]
-    tables = stage_tables(pieces)
+    graph = contracted_graph(problem)
+    order = linear_orders(graph, 3)[-1]
+    tables = stage_tables(graph)
     if not tables.kinds:
         return
     found = best_of_lines(tables, [order], np.inf)
     rank = np.argsort(order)
     best = math.inf
     for placement in all_splits(problem):
-        along = placement.device[_some_op_of(pieces)][order]
-        whole = (placement.device == along[rank][pieces.op_piece]).all()
+        along = placement.device[_some_op_of(graph)][order]
+        whole = (placement.device == along[rank][graph.op_node]).all()
         runs = 1 + int((np.diff(along) != 0).sum())
         if whole and runs == len(set(along.tolist())):
             best = min(best, loads(problem, placement).value)
     assert (math.inf if found is None else found.value) == pytest.approx(best, rel=1e-9)
 
 
-def _some_op_of(pieces):
-    return np.unique(pieces.op_piece, return_index=True)[1]
+def _some_op_of(graph):
+    return np.unique(graph.op_node, return_index=True)[1]
 
 
 @pytest.mark.parametrize("name", TABLE_1)
@@ -273,12 +273,14 @@ def test_many_different_devices_are_refused_with_the_reason(workloads):
 
 @given(throughput_problems())
 @settings(max_examples=30)
-def test_contracting_every_piece_alone_changes_nothing(problem):
-    pieces = pieces_of(problem)
-    same = contracted(pieces, np.arange(pieces.piece_count))
-    for field in dataclasses.fields(pieces):
-        if field.name not in ("problem", "class_devices"):
-            np.testing.assert_array_equal(getattr(same, field.name), getattr(pieces, field.name))
+def test_contracting_every_node_alone_changes_nothing(problem):
+    graph = contracted_graph(problem)
+    same = graph.contracted(np.arange(graph.node_count))
+    for field in dataclasses.fields(graph):
+        if field.name not in ("problem", "class_devices", "nets"):
+            np.testing.assert_array_equal(getattr(same, field.name), getattr(graph, field.name))
+    for column, expected in zip(same.nets, graph.nets, strict=True):
+        np.testing.assert_array_equal(column, expected)
 
 
 def chained(count, devices=8):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.bounds import throughput as bounds
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
@@ -115,10 +115,10 @@ def test_no_bound_of_one_set_is_above_the_best_plan(problem, slack):
     best = least_max_load(problem)
     if not 0 < best < np.inf:
         return
-    pipeline = pipeline_of(problem)
+    graph = unit_graph(problem)
     for members in device_classes(problem)[1]:
-        questions = [work_question(pipeline, members)]
-        counted = count_question(pipeline, members, best * slack)
+        questions = [work_question(graph, members)]
+        counted = count_question(graph, members, best * slack)
         questions += [counted] if counted else []
         for question in questions:
             assert question.at_least <= best * (1 + 1e-9)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.budget import Budget
 from placewright.plan import Placement
 from placewright.planners.throughput.hybrid import Hybrid
@@ -47,7 +47,7 @@ def test_rebalancing_makes_plans_that_fit_better_and_says_how_good_they_are(data
     assert found.value == pytest.approx(value_of(problem, found.unit_device), abs=1e-9)
     assert (problem.free_memory(found.unit_device) >= -1e-9).all()
     units = np.arange(problem.unit_count)
-    assert pipeline_of(problem).allowed[units, found.unit_device].all()
+    assert unit_graph(problem).allowed[units, found.unit_device].all()
 
 
 @settings(max_examples=20)

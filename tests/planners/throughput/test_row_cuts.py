@@ -37,7 +37,7 @@ def cut(board, order, row, limit, width):
     devices = board.problem.device_count
     return cut_row(
         board.arrays, order, row, limit, width, np.arange(count + 1.0),
-        np.ones((board.pieces.net_count, 2)), np.zeros(devices), np.zeros(devices),
+        np.ones((board.graph.net_count, 2)), np.zeros(devices), np.zeros(devices),
     )  # fmt: skip
 
 
@@ -48,12 +48,12 @@ def test_a_wide_beam_finds_a_cut_exactly_where_there_is_one(problem, share):
     for board, row in itertools.product(boards(problem), itertools.permutations(range(2))):
         row = np.array(row[: problem.device_count], dtype=np.int32) % problem.device_count
         for order in board.orders(2, 0):
-            least = best_cut(problem, board.pieces, order, row)
+            least = best_cut(problem, board.graph, order, row)
             limit = share * least if 0 < least < math.inf else share
             found = cut(board, order, row, limit, len(order) + 1)
             assert (found >= 0).all() == (least <= limit)
             if (found >= 0).all():
-                assert value_of(problem, board.pieces, found) <= limit * (1 + 1e-9)
+                assert value_of(problem, board.graph, found) <= limit * (1 + 1e-9)
 
 
 @given(ANY, st.integers(1, 3))
@@ -63,17 +63,17 @@ def test_a_narrow_beam_cuts_within_memory(problem, width):
         for order in board.orders(3, 0):
             found = cut(board, order, row, math.inf, width)
             if (found >= 0).all():
-                assert value_of(problem, board.pieces, found) < math.inf
+                assert value_of(problem, board.graph, found) < math.inf
 
 
 @given(ANY, st.randoms(use_true_random=False))
 def test_orders_go_along_the_edges_and_rows_have_every_device(problem, random):
     for board in boards(problem):
-        pieces = board.pieces
+        graph = board.graph
         for order in board.orders(5, random.randrange(9)):
             position = np.argsort(order)
-            assert sorted(order.tolist()) == list(range(pieces.piece_count))
-            assert (position[pieces.edge_source] < position[pieces.edge_target]).all()
+            assert sorted(order.tolist()) == list(range(graph.node_count))
+            assert (position[graph.edge_source] < position[graph.edge_target]).all()
         for row in rows(board):
             assert sorted(row.tolist()) == list(range(problem.device_count))
 
@@ -81,47 +81,47 @@ def test_orders_go_along_the_edges_and_rows_have_every_device(problem, random):
 @given(ANY, st.data())
 def test_what_crosses_a_cut_and_who_gets_copies_is_counted(problem, data):
     board = boards(problem)[0]
-    count = board.pieces.piece_count
+    count = board.graph.node_count
     order = np.array(data.draw(st.permutations(range(count))))
-    expected = naive_crossing(problem, board.pieces, order, 0.5, 0.25)
+    expected = naive_crossing(problem, board.graph, order, 0.5, 0.25)
     assert crossing(board.arrays, order, 0.5, 0.25) == pytest.approx(expected)
     stage = np.array(data.draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)))
     copies = copies_sent(board.arrays, stage)
-    assert np.array_equal(copies, naive_copies(board.pieces, stage))
+    assert np.array_equal(copies, naive_copies(board.graph, stage))
 
 
 @given(ANY, st.data())
-def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, data):
+def test_loads_stay_what_the_evaluator_makes_them_while_nodes_move(problem, data):
     board = boards(problem)[0]
-    pieces, arrays = board.pieces, board.arrays
-    able = [np.flatnonzero(row).tolist() for row in pieces.piece_allowed[:, pieces.device_class]]
+    graph, arrays = board.graph, board.arrays
+    able = [np.flatnonzero(row).tolist() for row in graph.allowed[:, graph.device_class]]
     assume(all(able))
     device = np.array([data.draw(st.sampled_from(each)) for each in able], dtype=np.int32)
     state = board.loads(device)
     for _ in range(4):
-        before = state.piece_device.copy()
+        before = state.node_device.copy()
         moved = []
         for _ in range(data.draw(st.integers(1, 3))):
-            piece = data.draw(st.integers(0, pieces.piece_count - 1))
-            target = data.draw(st.sampled_from(able[piece]))
-            moved.append((piece, int(state.piece_device[piece])))
-            kernel.move(arrays, state, np.int32(piece), np.int32(target))
+            node = data.draw(st.integers(0, graph.node_count - 1))
+            target = data.draw(st.sampled_from(able[node]))
+            moved.append((node, int(state.node_device[node])))
+            kernel.move(arrays, state, np.int32(node), np.int32(target))
         if data.draw(st.booleans()):
             kernel.settle(arrays, state)
         else:
-            for piece, origin in reversed(moved):
-                kernel.move(arrays, state, np.int32(piece), np.int32(origin))
+            for node, origin in reversed(moved):
+                kernel.move(arrays, state, np.int32(node), np.int32(origin))
             kernel.restore(state)
-            assert np.array_equal(state.piece_device, before)
-        found = evaluate(problem, Placement(state.piece_device[pieces.op_piece]))
+            assert np.array_equal(state.node_device, before)
+        found = evaluate(problem, Placement(state.node_device[graph.op_node]))
         assert state.load.sum(axis=0) == pytest.approx(found.load)
         assert kernel.value(state) == pytest.approx(found.value)
-        used = np.bincount(state.piece_device, pieces.piece_memory, problem.device_count)
+        used = np.bincount(state.node_device, graph.memory, problem.device_count)
         assert state.used == pytest.approx(used)
         fits = (state.used <= problem.device_memory * (1 + kernel.ROUNDING)).all()
         assert kernel.fits(arrays, state) == fits
         assert _rings(state) == {
-            d: set(np.flatnonzero(state.piece_device == d).tolist())
+            d: set(np.flatnonzero(state.node_device == d).tolist())
             for d in range(problem.device_count)
         }
 
@@ -129,10 +129,10 @@ def test_loads_stay_what_the_evaluator_makes_them_while_pieces_move(problem, dat
 def _rings(state):
     found = {}
     for device, first in enumerate(state.first_on.tolist()):
-        members, piece = set(), first
-        while piece >= 0 and piece not in members:
-            members.add(piece)
-            piece = int(state.next_on[piece])
+        members, node = set(), first
+        while node >= 0 and node not in members:
+            members.add(node)
+            node = int(state.next_on[node])
         found[device] = members
     return found
 
@@ -144,23 +144,23 @@ def test_moves_of_blocks_keep_to_memory_and_to_the_row(problem, seed):
     except InfeasibleError:
         assume(False)
     for board in boards(problem):
-        device = np.zeros(board.pieces.piece_count, dtype=np.int32)
-        device[board.pieces.op_piece] = placement.device
+        device = np.zeros(board.graph.node_count, dtype=np.int32)
+        device[board.graph.op_node] = placement.device
         rank = board.row_rank(device)
-        if rank is None or not np.array_equal(device[board.pieces.op_piece], placement.device):
+        if rank is None or not np.array_equal(device[board.graph.op_node], placement.device):
             continue
         state = board.loads(device)
-        movable = np.arange(board.pieces.piece_count, dtype=np.int32)
+        movable = np.arange(board.graph.node_count, dtype=np.int32)
         rng = np.random.default_rng(seed)
         scale = max(float(kernel.value(state)), 0.1)
         anneal(board.arrays, state, movable, rank, rng, 200, scale, scale, scale / 9, 3)
-        for each in (state.piece_device, state.best):
-            found = value_of(problem, board.pieces, each)
+        for each in (state.node_device, state.best):
+            found = value_of(problem, board.graph, each)
             assert found < math.inf
             assert board.value(each) == pytest.approx(found)
             if problem.options.contiguous:
-                assert in_a_row(problem, each[board.pieces.op_piece])
-        assert state.best_value[0] == pytest.approx(value_of(problem, board.pieces, state.best))
+                assert in_a_row(problem, each[board.graph.op_node])
+        assert state.best_value[0] == pytest.approx(value_of(problem, board.graph, state.best))
 
 
 @given(throughput_problems(contiguous=None))
@@ -271,7 +271,7 @@ def test_exact_contiguous_planning_leaves_very_large_graphs_to_others():
     source = "zoo:llama-7b?granularity=head&context=256"
     problem, _ = make_problem(source, two_kinds(2), options)
     assert problem.op_count > 10_000
-    with pytest.raises(OptionError, match=r"pieces, more than .* use row-cuts"):
+    with pytest.raises(OptionError, match=r"nodes, more than .* use row-cuts"):
         solve(problem, "ideal-dp")
     plan = solve(problem, RowCuts())
     assert verify(plan).ok and plan.value < 2.0 * plan.lower_bound

@@ -12,14 +12,16 @@ from itertools import combinations, pairwise, permutations
 
 import numpy as np
 
-from placewright.analysis.nets import Net, Pairs, Pipeline
-from placewright.analysis.pieces import device_classes
+from placewright.analysis.contracted import ContractedGraph, Net
+from placewright.analysis.devices import device_classes
 from placewright.budget import Budget
 from placewright.graph import Floats, Ints
+from placewright.problem import Problem, once_per_problem
 from placewright.solvers.mathopt import HORIZON, LOOSE, Program, Term, solve_program
 
 PRECEDENCE_UNITS = 40  # units at the head of the order by which equal devices are told apart
 Terms = list[Term]
+Pairs = tuple[tuple[int, int], ...]
 
 
 class MaxLoadProgram:
@@ -29,21 +31,21 @@ class MaxLoadProgram:
     are had with whole ones.
     """
 
-    def __init__(self, pipeline: Pipeline, scale: float, limit: Budget | None = None) -> None:
-        self.pipeline, self.problem = pipeline, pipeline.problem
+    def __init__(self, graph: ContractedGraph, scale: float, limit: Budget | None = None) -> None:
+        self.graph, self.problem = graph, graph.problem
         self.scale = scale
         self.program = Program(limit)
         self.classes = device_classes(self.problem)[1]
         self.devices = range(self.problem.device_count)
         self.of = [number for d in self.devices for number, c in enumerate(self.classes) if d in c]
-        ways = range(pipeline.ways)
+        ways = range(graph.passes)
         # [way][device] terms of computing, and of transfers in and out
         self.compute: list[list[Terms]] = [[[] for _ in self.devices] for _ in ways]
         self.incoming: list[list[Terms]] = [[[] for _ in self.devices] for _ in ways]
         self.outgoing: list[list[Terms]] = [[[] for _ in self.devices] for _ in ways]
         self._placement()
         self._memory()
-        for net in pipeline.nets:
+        for net in graph.each_net:
             if self.problem.staging == "host":
                 self._staged(net)
             else:
@@ -58,18 +60,18 @@ class MaxLoadProgram:
 
     def _placement(self) -> None:
         self.on: list[dict[int, int]] = []
-        for unit, allowed in enumerate(self.pipeline.allowed):
+        for unit, allowed in enumerate(self.graph.allowed):
             devices = np.flatnonzero(allowed).tolist()
             least = 1.0 if len(devices) == 1 else 0.0
             self.on.append({d: self.program.variable(least, 1.0, integer=True) for d in devices})
             self.program.row([(x, 1.0) for x in self.on[unit].values()], 1.0, 1.0)
-            for way, times in enumerate(self.pipeline.time):
+            for way, times in enumerate(self.graph.time):
                 for d, x in self.on[unit].items():
                     self.compute[way][d].append((x, float(times[unit, d]) / self.scale))
 
     def _memory(self) -> None:
         """(19), as shares of the device's memory; left out where everything fits."""
-        memory = self.pipeline.memory.tolist()
+        memory = self.graph.memory.tolist()
         for device, capacity in enumerate(self.problem.device_memory.tolist()):
             here = [(unit, on[device]) for unit, on in enumerate(self.on) if device in on]
             if sum(memory[unit] for unit, _ in here) > capacity:
@@ -85,15 +87,18 @@ class MaxLoadProgram:
         """Written to host memory once, read from it once by each device."""
         problem = self.problem
         out, into = (
-            (net.count * problem.host_latency[way] + net.size * problem.host_seconds_per_byte[way])
+            (
+                net.tensors * problem.host_latency[way]
+                + net.bytes * problem.host_seconds_per_byte[way]
+            )
             / self.scale
             for way in (0, 1)
         )
         for device in self.devices:
-            if out[device] > 0 and device in self.on[net.source]:
+            if out[device] > 0 and device in self.on[net.producer]:
                 sent = self.program.variable(0.0, 1.0)
                 for reader, _ in net.readers:
-                    row = [(sent, 1.0), *self._x(net.source, device, -1.0)]
+                    row = [(sent, 1.0), *self._x(net.producer, device, -1.0)]
                     self.program.row([*row, *self._x(reader, device)], lower=0.0)
                 self.outgoing[net.way][device].append((sent, float(out[device])))
             if into[device] > 0:
@@ -128,16 +133,16 @@ class MaxLoadProgram:
     def _reads(self, net: Net, device: int, readers: list[int], received: list[int]) -> None:
         for reader in readers:
             row = [*((r, 1.0) for r in received), *self._x(reader, device, -1.0)]
-            self.program.row([*row, *self._x(net.source, device)], lower=0.0)
+            self.program.row([*row, *self._x(net.producer, device)], lower=0.0)
 
     def _direct(self, net: Net) -> None:
         """What a device reads comes from where the source is: one share per pair of devices."""
         problem = self.problem
         seconds = (
-            net.count * problem.link_latency + net.size * problem.link_seconds_per_byte
+            net.tensors * problem.link_latency + net.bytes * problem.link_seconds_per_byte
         ) / self.scale
         for target in self.devices:
-            origins = [d for d in self.on[net.source] if d != target]
+            origins = [d for d in self.on[net.producer] if d != target]
             if not any(seconds[d, target] > 0 for d in origins):
                 continue
             for way, received in self._received(net, target):
@@ -146,7 +151,7 @@ class MaxLoadProgram:
                     [(received, 1.0), *((share, -1.0) for share in shares.values())], 0.0, 0.0
                 )
                 for origin, share in shares.items():
-                    row = [(share, 1.0), *self._x(net.source, origin, -1.0)]
+                    row = [(share, 1.0), *self._x(net.producer, origin, -1.0)]
                     self.program.row(row, upper=0.0)
                     cost = float(seconds[origin, target])
                     self.incoming[way][target].append((share, cost))
@@ -158,7 +163,7 @@ class MaxLoadProgram:
         """(20), (21): MaxLoad is at least what each device does; a pass at a time under GPipe."""
         self.largest = self.program.variable(0.0, HORIZON * (1 + LOOSE))
         self.program.minimise(self.largest)
-        if self.pipeline.ways == 1:
+        if self.graph.passes == 1:
             tops = [self.largest]
         else:
             tops = [self.program.variable(0.0, HORIZON * (1 + LOOSE)) for _ in (0, 1)]
@@ -184,7 +189,7 @@ class MaxLoadProgram:
 
     def _even_share(self) -> None:
         """Not in the paper, implied: equal devices together do no more than so many MaxLoads."""
-        if self.pipeline.ways > 1:
+        if self.graph.passes > 1:
             return
         for members in self.classes:
             if len(members) > 1:
@@ -201,7 +206,7 @@ class MaxLoadProgram:
         set of plans that differ in the names of devices alone. Only the head of the order has
         rows; any plan can be renamed to obey it.
         """
-        order = precedence_order(self.pipeline)[:PRECEDENCE_UNITS]
+        order = precedence_order(self.graph)[:PRECEDENCE_UNITS]
         for members in self.classes:
             for device, following in pairwise(members):
                 earlier: Terms = []
@@ -217,7 +222,7 @@ class MaxLoadProgram:
         stand in the order of their numbers. Backward edges go down the row, or all up it.
         """
         before = self._orders()
-        forward, backward = self.pipeline.edges
+        forward, backward = unit_edges(self.problem)
         turned = tuple((two, one) for one, two in backward)
         pairs = [(a, b) for a, b in permutations(self.devices, 2) if not self._needless(a, b)]
         self._along(forward, pairs, before, [], 0.0)
@@ -306,9 +311,9 @@ class MaxLoadProgram:
 
     def _renamed(self, unit_device: Ints) -> Ints:
         if self.problem.options.contiguous:
-            rank = row_of(self.pipeline, unit_device) or {}
+            rank = row_of(self.problem, unit_device) or {}
         else:
-            order = unit_device[precedence_order(self.pipeline)]
+            order = unit_device[precedence_order(self.graph)]
             rank = {int(d): int(np.argmax(order == d)) for d in set(order.tolist())}
         renamed = unit_device.copy()
         for members in self.classes:
@@ -318,9 +323,9 @@ class MaxLoadProgram:
         return renamed
 
 
-def precedence_order(pipeline: Pipeline) -> Ints:
+def precedence_order(graph: ContractedGraph) -> Ints:
     """Units with the most computing first."""
-    return np.argsort(-pipeline.time.sum(axis=(0, 2)), kind="stable").astype(np.int32)
+    return np.argsort(-graph.time.sum(axis=(0, 2)), kind="stable").astype(np.int32)
 
 
 def _before(
@@ -338,9 +343,27 @@ def _order_terms(before: dict[tuple[int, int], int], one: int, two: int) -> tupl
     return terms, 1.0 - constant
 
 
-def row_of(pipeline: Pipeline, unit_device: Ints) -> dict[int, int] | None:
+@once_per_problem
+def unit_edges(problem: Problem) -> tuple[Pairs, Pairs]:
+    """Pairs of units with data from the first to the second, in each pass.
+
+    Forward data goes up the row of devices of a contiguous plan; backward data goes all down it
+    or all up. From one pass to the other data is free, and inside a unit.
+    """
+    unit, backward = problem.op_unit, problem.is_backward
+    one, two = problem.edge_producer, problem.consumers
+    apart = (backward[one] == backward[two]) & (unit[one] != unit[two])
+    passes = []
+    for way in (False, True):
+        edges = apart & (backward[one] == way)
+        ends = zip(unit[one[edges]].tolist(), unit[two[edges]].tolist(), strict=True)
+        passes.append(tuple(sorted(set(ends))))
+    return passes[0], passes[1]
+
+
+def row_of(problem: Problem, unit_device: Ints) -> dict[int, int] | None:
     """Device → its place in a row of a contiguous placement; None if it is not contiguous."""
-    forward, backward = pipeline.edges
+    forward, backward = unit_edges(problem)
     for others in (tuple((two, one) for one, two in backward), backward):
         after: dict[int, set[int]] = {device: set() for device in set(unit_device.tolist())}
         for one, two in (*forward, *others):

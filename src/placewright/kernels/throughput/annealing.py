@@ -1,6 +1,6 @@
-"""Simulated annealing of a pipeline by moves of a piece, alone or with pieces that hang on it.
+"""Simulated annealing of a pipeline by moves of a node, alone or with nodes that hang on it.
 
-Where stages stand in a row, what follows a moved piece goes along if it has to. Moves keep to the
+Where stages stand in a row, what follows a moved node goes along if it has to. Moves keep to the
 memory of devices. A placement that does not fit to begin with pays for what is too much.
 """
 
@@ -24,12 +24,12 @@ from placewright.kernels.throughput.loads import (
 ROUNDING = 1e-12
 OVERFLOW_PRICE = 4.0  # in values, for as much too much as a device has memory
 BUSIEST_SHARE = 0.3  # of the moves, off the device with the largest load
-NEIGHBOUR_SHARE = 0.8  # of the moves, to the device of a piece that shares a net
-SINGLE_SHARE = 0.85  # of the moves, of one piece
-DOUBLINGS = 5  # of the most pieces that a block begins with
-MOST_DRAWN = 256  # pieces that go with one move at most
-STROLL = 16  # pieces of a device passed to choose one
-MANY_NETS = 64  # of a piece: it moves the more rarely the more it has
+NEIGHBOUR_SHARE = 0.8  # of the moves, to the device of a node that shares a net
+SINGLE_SHARE = 0.85  # of the moves, of one node
+DOUBLINGS = 5  # of the most nodes that a block begins with
+MOST_DRAWN = 256  # nodes that go with one move at most
+STROLL = 16  # nodes of a device passed to choose one
+MANY_NETS = 64  # of a node: it moves the more rarely the more it has
 
 
 @kernel(allocates=True)
@@ -48,7 +48,7 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
         row[rank[device]] = device
     block = np.empty(MOST_DRAWN, dtype=np.int32)
     origins = np.empty(MOST_DRAWN, dtype=np.int32)
-    mark = np.zeros(len(state.piece_device), dtype=np.int64)
+    mark = np.zeros(len(state.node_device), dtype=np.int64)
     powers = _all_powers(p, state, scale, squarings)
     overfull = not fits(p, state)
     current = _norm(powers, scale, squarings) + _price(p, state, overfull, scale)
@@ -57,29 +57,29 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
     changed = np.zeros(2)
     for step in range(steps):
         temperature *= cooling
-        piece = _any_piece(p, state, movable, rng)
-        nets = p.piece_offsets[piece + 1] - p.piece_offsets[piece]
+        node = _any_node(p, state, movable, rng)
+        nets = p.node_offsets[node + 1] - p.node_offsets[node]
         if nets > MANY_NETS and rng.random() * nets > MANY_NETS:
             continue
         if rng.random() < NEIGHBOUR_SHARE:
-            target = state.piece_device[_neighbour(p, piece, rng)]
+            target = state.node_device[_neighbour(p, node, rng)]
         elif len(rank) > 0:
-            low, high = _range(p, state, rank, piece, devices)
+            low, high = _range(p, state, rank, node, devices)
             target = row[low + int(rng.random() * (high - low + 1))]
         else:
             target = np.int32(rng.random() * devices)
-        if target == state.piece_device[piece]:
+        if target == state.node_device[node]:
             continue
         wanted = 1
         if rng.random() >= SINGLE_SHARE:
             wanted = 1 << (1 + int(rng.random() * DOUBLINGS))
-        size = _gather(p, state, piece, wanted, block, mark, step + 1, rng)
+        size = _gather(p, state, node, wanted, block, mark, step + 1, rng)
         if len(rank) > 0:
             size = _draw_along(p, state, rank, target, block, size, mark, step + 1)
         if size == 0 or not _block_fits(p, state, block, size, target):
             continue
         for k in range(size):
-            origins[k] = state.piece_device[block[k]]
+            origins[k] = state.node_device[block[k]]
             move(p, state, block[k], target)
         changed[:] = powers
         for k in range(state.touched_count[0]):
@@ -96,7 +96,7 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
             found = value(state)
             if not overfull and found < state.best_value[0] * (1.0 - ROUNDING):
                 state.best_value[0] = found
-                state.best[:] = state.piece_device
+                state.best[:] = state.node_device
         else:
             for k in range(size - 1, -1, -1):
                 move(p, state, block[k], origins[k])
@@ -104,64 +104,64 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
 
 
 @inner
-def _neighbour(p, piece, rng):
-    """One that shares a net with `piece`, or itself."""
-    first, last = p.piece_offsets[piece], p.piece_offsets[piece + 1]
+def _neighbour(p, node, rng):
+    """One that shares a net with `node`, or itself."""
+    first, last = p.node_offsets[node], p.node_offsets[node + 1]
     if first == last:
-        return piece
-    net = p.piece_nets[first + int(rng.random() * (last - first))]
+        return node
+    net = p.node_nets[first + int(rng.random() * (last - first))]
     low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
     pick = int(rng.random() * (high - low + 1))
     return p.net_source[net] if pick == 0 else p.readers[low + pick - 1]
 
 
 @inner
-def _any_piece(p, state, movable, rng):
+def _any_node(p, state, movable, rng):
     if rng.random() < BUSIEST_SHARE:
         device = busiest(state, int(rng.random() * p.ways))
-        piece = state.first_on[device]
-        if piece >= 0:
+        node = state.first_on[device]
+        if node >= 0:
             for _ in range(int(rng.random() * STROLL)):
-                piece = state.next_on[piece]
-            state.first_on[device] = piece
-            return piece
+                node = state.next_on[node]
+            state.first_on[device] = node
+            return node
     return movable[int(rng.random() * len(movable))]
 
 
 @inner
-def _range(p, state, rank, piece, devices):
-    """The first and the last place in the row where the piece may be, all others where they are."""
+def _range(p, state, rank, node, devices):
+    """The first and the last place in the row where the node may be, all others where they are."""
     low, high = 0, devices - 1
-    for k in range(p.leader_offsets[piece], p.leader_offsets[piece + 1]):
-        low = max(low, rank[state.piece_device[p.leaders[k]]])
-    for k in range(p.follower_offsets[piece], p.follower_offsets[piece + 1]):
-        high = min(high, rank[state.piece_device[p.followers[k]]])
+    for k in range(p.leader_offsets[node], p.leader_offsets[node + 1]):
+        low = max(low, rank[state.node_device[p.leaders[k]]])
+    for k in range(p.follower_offsets[node], p.follower_offsets[node + 1]):
+        high = min(high, rank[state.node_device[p.followers[k]]])
     return low, high
 
 
 @inner
-def _gather(p, state, piece, wanted, block, mark, tick, rng):
-    """Up to `wanted` pieces of one device that hang together by nets, `piece` first; how many."""
-    device = state.piece_device[piece]
-    block[0] = piece
-    mark[piece] = tick
+def _gather(p, state, node, wanted, block, mark, tick, rng):
+    """Up to `wanted` nodes of one device that hang together by nets, `node` first; how many."""
+    device = state.node_device[node]
+    block[0] = node
+    mark[node] = tick
     size, looked = 1, 0
     while size < wanted and looked < size:
         here = block[looked]
         looked += 1
-        first, count = p.piece_offsets[here], p.piece_offsets[here + 1] - p.piece_offsets[here]
+        first, count = p.node_offsets[here], p.node_offsets[here + 1] - p.node_offsets[here]
         shift = int(rng.random() * count) if count > 0 else 0
         for k in range(count):
-            net = p.piece_nets[first + (k + shift) % count]
+            net = p.node_nets[first + (k + shift) % count]
             low, high = p.reader_offsets[net] - 1, p.reader_offsets[net + 1]
             for at in range(low, min(high, low + MOST_DRAWN)):
                 other = p.net_source[net] if at == low else p.readers[at]
-                nets = p.piece_offsets[other + 1] - p.piece_offsets[other]
+                nets = p.node_offsets[other + 1] - p.node_offsets[other]
                 if (
                     size < wanted
                     and mark[other] != tick
                     and nets <= MANY_NETS
-                    and state.piece_device[other] == device
+                    and state.node_device[other] == device
                 ):
                     mark[other] = tick
                     block[size] = other
@@ -177,12 +177,12 @@ def _draw_along(p, state, rank, target, block, size, mark, tick):
     while looked < size:
         here = block[looked]
         looked += 1
-        up = rank[state.piece_device[here]] < goal
+        up = rank[state.node_device[here]] < goal
         offsets = p.follower_offsets if up else p.leader_offsets
         others = p.followers if up else p.leaders
         for k in range(offsets[here], offsets[here + 1]):
             other = others[k]
-            place = rank[state.piece_device[other]]
+            place = rank[state.node_device[other]]
             behind = place < goal if up else place > goal
             if behind and mark[other] != tick:
                 if size == len(block):

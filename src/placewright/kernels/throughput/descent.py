@@ -1,4 +1,4 @@
-"""Steepest descent on the time per input: the best move of one piece until none helps."""
+"""Steepest descent on the time per input: the best move of one node until none helps."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ HELPS = 1 - 1e-12  # of the value: where a move helps by more than rounding
 
 @kernel
 def descend(p, state, movable, most_tried):
-    """Make best moves of pieces in `movable` until none helps, or `most_tried` were tried.
+    """Make best moves of nodes in `movable` until none helps, or `most_tried` were tried.
 
     Returns how many were tried; ``-1 - tried`` if the limit stopped it.
     """
     tried = made = 0
     current = value(state)
     while True:
-        best_piece, best_device, best = -1, -1, current * HELPS
+        best_node, best_device, best = -1, -1, current * HELPS
         for k in range(len(movable)):
             if tried >= most_tried:
                 return -1 - tried
-            piece = movable[k]
-            origin = state.piece_device[piece]
+            node = movable[k]
+            origin = state.node_device[node]
             for device in range(len(state.used)):
-                if device == origin or not p.allowed[piece, p.device_class[device]]:
+                if device == origin or not p.allowed[node, p.device_class[device]]:
                     continue
-                if state.used[device] + p.memory[piece] > p.device_memory[device]:
+                if state.used[device] + p.memory[node] > p.device_memory[device]:
                     continue
-                _put(p, state, piece, device)
+                _put(p, state, node, device)
                 found = value(state)
                 tried += 1
                 if found < best:
-                    best_piece, best_device, best = piece, device, found
-            if state.piece_device[piece] != origin:
-                _put(p, state, piece, origin)
-        if best_piece < 0:
+                    best_node, best_device, best = node, device, found
+            if state.node_device[node] != origin:
+                _put(p, state, node, origin)
+        if best_node < 0:
             return tried
-        _put(p, state, best_piece, best_device)
+        _put(p, state, best_node, best_device)
         made += 1
         if made % REFILL_EVERY == 0:
             refill(p, state)
@@ -46,6 +46,6 @@ def descend(p, state, movable, most_tried):
 
 
 @inner
-def _put(p, state, piece, device):
-    move(p, state, piece, device)
+def _put(p, state, node, device):
+    move(p, state, node, device)
     settle(p, state)

@@ -22,7 +22,7 @@ FOUND, NONE, GAVE_UP = 1, 0, -1
 def survivors(ideals, windows):
     """`(alive, least[ideal, code], most[ideal, code])` under tighter windows.
 
-    Of the leading class, the pieces outside an ideal need `least` devices when those of `code`
+    Of the leading class, the nodes outside an ideal need `least` devices when those of `code`
     are left beside, and may have `most`.
     """
     count, codes = ideals.bits.shape[0], windows.capacity.shape[1]
@@ -321,9 +321,9 @@ def count_transfers(ideals, smaller, larger, nets, costs, total):
 
 
 @inner
-def side_of(bits, smaller, larger, piece):
-    """-1 if a piece is in the smaller ideal, 0 in the stage, 1 outside the larger."""
-    word, shift = piece >> 6, np.uint64(piece & 63)
+def side_of(bits, smaller, larger, node):
+    """-1 if a node is in the smaller ideal, 0 in the stage, 1 outside the larger."""
+    word, shift = node >> 6, np.uint64(node & 63)
     if bits[smaller, word] >> shift & np.uint64(1):
         return -1
     return 0 if bits[larger, word] >> shift & np.uint64(1) else 1
@@ -354,17 +354,17 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
     left, or `most_steps` are made.
     """
     count, codes = need.shape
-    pieces = costs.added.shape[0]
+    nodes = costs.added.shape[0]
     rows = costs.added.shape[2]
     moves = len(costs.move_kind)
-    depth_most = min(count, pieces) + 1
+    depth_most = min(count, nodes) + 1
     at = np.zeros(depth_most + 1, dtype=np.int64)  # place of the ideal reached
     code = np.zeros(depth_most + 1, dtype=np.int64)
     lead = np.zeros(depth_most + 1, dtype=np.int64)
     next_place = np.zeros(depth_most + 1, dtype=np.int64)
     next_move = np.zeros(depth_most + 1, dtype=np.int64)
     kind_of = np.zeros(depth_most + 1, dtype=np.int64)
-    stage = np.full(pieces, UNPLACED, dtype=np.int64)
+    stage = np.full(nodes, UNPLACED, dtype=np.int64)
     floor = np.empty(rows)
     total = np.zeros((costs.coefficient.shape[2], 2))
     code[0] = codes - 1
@@ -427,15 +427,15 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
 
 @kernel
 def fill(stage, bits, smaller, larger, number):
-    """Note the pieces between two ideals as those of a stage."""
-    for piece in range(len(stage)):
-        if side_of(bits, smaller, larger, piece) == 0:
-            stage[piece] = number
+    """Note the nodes between two ideals as those of a stage."""
+    for node in range(len(stage)):
+        if side_of(bits, smaller, larger, node) == 0:
+            stage[node] = number
 
 
 @kernel
 def clear(stage, number):
-    """Take the pieces of a stage off again."""
-    for piece in range(len(stage)):
-        if stage[piece] == number:
-            stage[piece] = UNPLACED
+    """Take the nodes of a stage off again."""
+    for node in range(len(stage)):
+        if stage[node] == number:
+            stage[node] = UNPLACED

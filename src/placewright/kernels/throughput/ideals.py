@@ -16,11 +16,11 @@ ROUNDING = 1e-9
 
 
 class Windows(NamedTuple):
-    """Necessary conditions on how many devices a set of pieces takes.
+    """Necessary conditions on how many devices a set of nodes takes.
 
     Condition w says: devices of the leading class and of the others in use (state `code`) can do
-    no more than ``lead[w] · number + capacity[w, code]``, and a set of pieces needs the sum of
-    `price[piece, w]` and, where the set is cut off from the rest, for each net cut
+    no more than ``lead[w] · number + capacity[w, code]``, and a set of nodes needs the sum of
+    `price[node, w]` and, where the set is cut off from the rest, for each net cut
     `out_price[net, w]` on the producer's side and `in_price[net, w]` on the other.
     """
 
@@ -35,7 +35,7 @@ class Windows(NamedTuple):
 class Ideals(NamedTuple):
     """Ideals that survive, one a row, such that a subset never comes after a superset.
 
-    `bits` (64 pieces a word), `added[ideal, column]` sums over the pieces, `below` and `above`
+    `bits` (64 nodes a word), `added[ideal, column]` sums over the nodes, `below` and `above`
     (what the windows' conditions need on either side), `net_offsets` and `nets`: the nets cut.
     """
 
@@ -92,8 +92,8 @@ class Cut(NamedTuple):
 def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, most_kept):
     """`(visited, kept, Ideals)`: every ideal that is `passable`, in the order `Ideals` says.
 
-    Ideals form a tree: the parent of one lacks its last piece. `followers` is CSR over pieces in
-    topological order, `waiting[piece]` how many edges come into each, `columns[piece, column]`
+    Ideals form a tree: the parent of one lacks its last node. `followers` is CSR over nodes in
+    topological order, `waiting[node]` how many edges come into each, `columns[node, column]`
     what is summed. Beyond `most_visited` ideals or `most_kept` survivors it gives up: then
     `visited` or `kept` is -1.
     """
@@ -105,20 +105,20 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     depth_sum = np.zeros((count + 1, columns.shape[1]))
     depth_need = np.zeros((count + 1, conditions))
     whole = np.zeros(conditions)
-    for piece in range(count):
-        whole += windows.price[piece]
+    for node in range(count):
+        whole += windows.price[node]
     below, above = np.empty(conditions), np.empty(conditions)
 
-    # Per depth: the pieces that may come next, ascending, from `first` to `end`; tried from the
+    # Per depth: the nodes that may come next, ascending, from `first` to `end`; tried from the
     # end, so that subsets come first.
     choices = np.empty(4 * count + 64, dtype=np.int64)
     first = np.zeros(count + 2, dtype=np.int64)
     end = np.zeros(count + 2, dtype=np.int64)
     place = np.zeros(count + 2, dtype=np.int64)
     taken = np.empty(count + 1, dtype=np.int64)
-    for piece in range(count):
-        if missing[piece] == 0:
-            choices[end[0]] = piece
+    for node in range(count):
+        if missing[node] == 0:
+            choices[end[0]] = node
             end[0] += 1
     place[0] = end[0]
     visited = kept = depth = 0
@@ -138,28 +138,28 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                 ideals = _with_capacity(ideals, kept - 1, cut.size[0])
                 _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
         arrived = place[depth] > first[depth]
-        if arrived:  # one piece more, from the last choice to the first
+        if arrived:  # one node more, from the last choice to the first
             place[depth] -= 1
-            piece = choices[place[depth]]
-            taken[depth] = piece
-            current[piece >> 6] |= np.uint64(1) << np.uint64(piece & 63)
-            choices = _with_choices(choices, followers, piece, place[depth], end[depth])
-            stop = _choose_on(choices, followers, missing, piece, place[depth], end[depth])
+            node = choices[place[depth]]
+            taken[depth] = node
+            current[node >> 6] |= np.uint64(1) << np.uint64(node & 63)
+            choices = _with_choices(choices, followers, node, place[depth], end[depth])
+            stop = _choose_on(choices, followers, missing, node, place[depth], end[depth])
             depth += 1
             first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
             for column in range(columns.shape[1]):
-                depth_sum[depth, column] = depth_sum[depth - 1, column] + columns[piece, column]
+                depth_sum[depth, column] = depth_sum[depth - 1, column] + columns[node, column]
             for w in range(conditions):
-                depth_need[depth, w] = depth_need[depth - 1, w] + windows.price[piece, w]
-            _toggle(nets, windows, piece, 1, cut)
+                depth_need[depth, w] = depth_need[depth - 1, w] + windows.price[node, w]
+            _toggle(nets, windows, node, 1, cut)
             continue
         depth -= 1
         if depth >= 0:
-            piece = taken[depth]
-            current[piece >> 6] &= ~(np.uint64(1) << np.uint64(piece & 63))
-            for k in range(followers[0][piece], followers[0][piece + 1]):
+            node = taken[depth]
+            current[node >> 6] &= ~(np.uint64(1) << np.uint64(node & 63))
+            for k in range(followers[0][node], followers[0][node + 1]):
                 missing[followers[1][k]] += 1
-            _toggle(nets, windows, piece, -1, cut)
+            _toggle(nets, windows, node, -1, cut)
     ideals = _first_of(ideals, min(kept, most_kept))
     return (
         -1 if visited > most_visited else visited,
@@ -182,11 +182,11 @@ def _nothing_cut(nets, conditions):
 
 
 @inner(allocates=True)
-def _no_ideals(pieces, columns, conditions):
+def _no_ideals(nodes, columns, conditions):
     """None yet, with capacity for some."""
     size = 256
     return Ideals(
-        np.empty((size, (pieces + 63) // 64), dtype=np.uint64),
+        np.empty((size, (nodes + 63) // 64), dtype=np.uint64),
         np.empty((size, columns)),
         np.empty((size, conditions)),
         np.empty((size, conditions)),
@@ -242,9 +242,9 @@ def _enter(ideals, place, current, sums, below, above, cut):
 
 
 @inner(allocates=True)
-def _with_choices(choices, followers, piece, at, end):
-    """The choices, longer if those after `piece` might not fit."""
-    needed = 2 * end - at + followers[0][piece + 1] - followers[0][piece]
+def _with_choices(choices, followers, node, at, end):
+    """The choices, longer if those after `node` might not fit."""
+    needed = 2 * end - at + followers[0][node + 1] - followers[0][node]
     if needed <= len(choices):
         return choices
     longer = np.empty(2 * needed, dtype=np.int64)
@@ -253,8 +253,8 @@ def _with_choices(choices, followers, piece, at, end):
 
 
 @inner
-def _choose_on(choices, followers, missing, piece, at, end):
-    """Write the choices after `piece`, choice `at`, from `end` on; where they end.
+def _choose_on(choices, followers, missing, node, at, end):
+    """Write the choices after `node`, choice `at`, from `end` on; where they end.
 
     Those that came after it, and its followers that nothing else keeps waiting.
     """
@@ -263,7 +263,7 @@ def _choose_on(choices, followers, missing, piece, at, end):
     for i in range(at + 1, end):
         choices[stop] = choices[i]
         stop += 1
-    for k in range(offsets[piece], offsets[piece + 1]):
+    for k in range(offsets[node], offsets[node + 1]):
         follower = targets[k]
         missing[follower] -= 1
         if missing[follower] == 0:
@@ -277,18 +277,18 @@ def _choose_on(choices, followers, missing, piece, at, end):
 
 
 @inlined
-def _toggle(nets, windows, piece, step, cut):
-    """Put a piece into the ideal (`step` 1) or take it out (-1)."""
+def _toggle(nets, windows, node, step, cut):
+    """Put a node into the ideal (`step` 1) or take it out (-1)."""
     inside, home_inside, place = cut.inside, cut.home_inside, cut.place
-    piece_nets, offsets, producer = nets.piece_nets, nets.offsets, nets.producer
+    node_nets, offsets, producer = nets.node_nets, nets.offsets, nets.producer
     out_price, in_price = windows.out_price, windows.in_price
-    for k in range(nets.piece_offsets[piece], nets.piece_offsets[piece + 1]):
-        net = piece_nets[k]
+    for k in range(nets.node_offsets[node], nets.node_offsets[node + 1]):
+        net = node_nets[k]
         members = offsets[net + 1] - offsets[net] + 1
         if 0 < inside[net] < members:
             _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], -1.0)
         inside[net] += step
-        if producer[net] == piece:
+        if producer[net] == node:
             home_inside[net] = step > 0
         if 0 < inside[net] < members:
             _charge(cut.below, cut.above, out_price[net], in_price[net], home_inside[net], 1.0)

@@ -1,4 +1,4 @@
-"""The best cuts of one linear order of the pieces into stages (Tarnawski et al. §5.1.2, DPL)."""
+"""The best cuts of one linear order of the nodes into stages (Tarnawski et al. §5.1.2, DPL)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
     # rest of it.
     producer, net_way = nets.producer, nets.way
     net_tensors, net_bytes = nets.tensors, nets.bytes
-    piece_offsets, piece_nets, piece_ways = nets.piece_offsets, nets.piece_nets, nets.piece_ways
+    node_offsets, node_nets, node_ways = nets.node_offsets, nets.node_nets, nets.node_ways
     table, time_rows, group, once = costs.added, costs.time_rows, costs.group, costs.once
     coefficient = costs.coefficient
     move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
@@ -59,19 +59,19 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
         added[:] = 0.0
         start = end - 1
         while start >= 0:
-            piece = order[start]
+            node = order[start]
             alive = False
             for kind in range(kinds):
                 fits[kind] = True
                 for row in range(rows):
-                    added[kind, row] += table[piece, kind, row]
+                    added[kind, row] += table[node, kind, row]
                     limit = cutoff if row < time_rows else limits[kind, row]
                     fits[kind] &= added[kind, row] <= limit
                 alive |= fits[kind]
             if not alive:
                 break
-            for k in range(piece_offsets[piece], piece_offsets[piece + 1]):
-                net, ways = piece_nets[k], piece_ways[k]
+            for k in range(node_offsets[node], node_offsets[node + 1]):
+                net, ways = node_nets[k], node_ways[k]
                 if ways > 0:
                     inside[net] |= 1 + 2 * (ways & 1)
                 bits = charges(
@@ -116,10 +116,10 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
                         by[start, before, number] = move
             start -= 1
         for place in range(max(start, 0), end):  # the stage is emptied
-            piece = order[place]
-            for k in range(piece_offsets[piece], piece_offsets[piece + 1]):
-                inside[piece_nets[k]] = 0
-                charged[piece_nets[k]] = 0
+            node = order[place]
+            for k in range(node_offsets[node], node_offsets[node + 1]):
+                inside[node_nets[k]] = 0
+                charged[node_nets[k]] = 0
     return _walk(best, cut, by, costs, count, codes, lead_count)
 
 

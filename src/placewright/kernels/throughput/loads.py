@@ -1,7 +1,7 @@
-"""The loads of a pipeline's devices, kept up to date while pieces move; for any number of devices.
+"""The loads of a pipeline's devices, kept up to date while nodes move; for any number of devices.
 
 What `simulate.throughput` works out afresh (that is the definition) is kept here in `Loads`, which
-a move of one piece changes in place. A net knows only the devices that read it, and the largest
+a move of one node changes in place. A net knows only the devices that read it, and the largest
 load stands at the root of a tree over the devices: nothing here takes time or space in proportion
 to nets × devices, and a move none in proportion to the devices.
 """
@@ -28,33 +28,33 @@ ROUNDING = 1e-12
 
 
 class Loads(NamedTuple):
-    """Where every piece is, and what follows from it."""
+    """Where every node is, and what follows from it."""
 
-    piece_device: Ints
+    node_device: Ints
     parts: Floats  # [part, way, device] seconds
     load: Floats  # [way, device] seconds, as of the last `settle`
     used: Floats  # [device] bytes
     reader_device: Ints  # per net from reader_offsets[net] on, sizes[net]: a device that reads
-    present: Ints  # beside it, ANY or FORWARD: how many pieces there read the net
+    present: Ints  # beside it, ANY or FORWARD: how many nodes there read the net
     sizes: Ints  # [net]
     touched: Ints  # devices whose parts have changed since the last `settle`
     touched_count: Wide  # [1]
     is_touched: Flags  # [device]
     before: Floats  # [device, part, way] the parts of touched devices at the last `settle`
     tree: Ints  # [way, node]: the device of the largest load below; leaves from `leaves` on
-    first_on: Ints  # [device] a piece there, or -1
-    next_on: Ints  # [piece] the next one on its device, in a ring
+    first_on: Ints  # [device] a node there, or -1
+    next_on: Ints  # [node] the next one on its device, in a ring
     previous_on: Ints
-    best: Ints  # piece_device of the best value seen
+    best: Ints  # node_device of the best value seen
     best_value: Floats  # [1]
 
 
-def loads_of(p: Any, piece_device: Any) -> Loads:
-    """The loads of a placement `piece_device[piece]`; it need not fit."""
-    devices, pieces = len(p.device_memory), len(p.memory)
+def loads_of(p: Any, node_device: Any) -> Loads:
+    """The loads of a placement `node_device[node]`; it need not fit."""
+    devices, nodes = len(p.device_memory), len(p.memory)
     leaves = 1 << max(devices - 1, 0).bit_length()
     state = Loads(
-        np.array(piece_device, dtype=np.int32),
+        np.array(node_device, dtype=np.int32),
         np.zeros((3, 2, devices)),
         np.zeros((2, devices)),
         np.zeros(devices),
@@ -67,9 +67,9 @@ def loads_of(p: Any, piece_device: Any) -> Loads:
         np.zeros((devices, 3, 2)),
         np.full((2, 2 * leaves), -1, dtype=np.int32),
         np.full(devices, -1, dtype=np.int32),
-        np.full(pieces, -1, dtype=np.int32),
-        np.full(pieces, -1, dtype=np.int32),
-        np.array(piece_device, dtype=np.int32),
+        np.full(nodes, -1, dtype=np.int32),
+        np.full(nodes, -1, dtype=np.int32),
+        np.array(node_device, dtype=np.int32),
         np.full(1, np.inf),
     )
     refill(p, state)
@@ -80,22 +80,22 @@ def loads_of(p: Any, piece_device: Any) -> Loads:
 
 @kernel
 def refill(p, state):
-    """All anew from `piece_device`: rounding errors do not add up."""
+    """All anew from `node_device`: rounding errors do not add up."""
     state.parts[:] = 0.0
     state.used[:] = 0.0
     state.sizes[:] = 0
     state.first_on[:] = -1
     state.touched_count[0] = 0
     state.is_touched[:] = False
-    for piece in range(len(state.piece_device)):
-        device = state.piece_device[piece]
-        state.used[device] += p.memory[piece]
+    for node in range(len(state.node_device)):
+        device = state.node_device[node]
+        state.used[device] += p.memory[node]
         for way in range(p.ways):
-            state.parts[COMPUTE, way, device] += p.time[way, piece, p.device_class[device]]
-        _enter(state, piece, device)
+            state.parts[COMPUTE, way, device] += p.time[way, node, p.device_class[device]]
+        _enter(state, node, device)
     for net in range(len(p.net_source)):
         for k in range(p.reader_offsets[net], p.reader_offsets[net + 1]):
-            device = state.piece_device[p.readers[k]]
+            device = state.node_device[p.readers[k]]
             _count_reader(p, state, net, device, p.reader_forward[k], np.int64(1))
         _pay(p, state, net, 1.0)
     state.is_touched[:] = False
@@ -105,15 +105,15 @@ def refill(p, state):
         for device in range(len(state.used)):
             state.load[way, device] = load_now(p, state, way, device)
             state.tree[way, leaves + device] = device
-        for node in range(leaves - 1, 0, -1):
-            _elect(state, way, node)
+        for match in range(leaves - 1, 0, -1):
+            _elect(state, way, match)
 
 
 @kernel
 def fits(p, state):
-    """Whether every device allows its pieces and has room for them."""
-    for piece in range(len(state.piece_device)):
-        if not p.allowed[piece, p.device_class[state.piece_device[piece]]]:
+    """Whether every device allows its nodes and has room for them."""
+    for node in range(len(state.node_device)):
+        if not p.allowed[node, p.device_class[state.node_device[node]]]:
             return False
     for device in range(len(state.used)):
         if state.used[device] > p.device_memory[device] * (1.0 + ROUNDING):
@@ -137,29 +137,29 @@ def busiest(state, way):
 
 
 @kernel
-def move(p, state, piece, target):
-    """Put `piece` on `target`, allowed or not, full or not; `settle` or `restore` comes next."""
-    origin = state.piece_device[piece]
+def move(p, state, node, target):
+    """Put `node` on `target`, allowed or not, full or not; `settle` or `restore` comes next."""
+    origin = state.node_device[node]
     _touch(state, origin)
     _touch(state, target)
-    first, last = p.piece_offsets[piece], p.piece_offsets[piece + 1]
+    first, last = p.node_offsets[node], p.node_offsets[node + 1]
     for k in range(first, last):
-        _pay(p, state, np.int64(p.piece_nets[k]), -1.0)
-    state.piece_device[piece] = target
+        _pay(p, state, np.int64(p.node_nets[k]), -1.0)
+    state.node_device[node] = target
     for k in range(first, last):
-        net = np.int64(p.piece_nets[k])  # as in `refill`: other integers would compile all again
-        if p.net_source[net] != piece:
-            forward = reads_forward(p, net, piece)
+        net = np.int64(p.node_nets[k])  # as in `refill`: other integers would compile all again
+        if p.net_source[net] != node:
+            forward = reads_forward(p, net, node)
             _count_reader(p, state, net, origin, forward, np.int64(-1))
             _count_reader(p, state, net, target, forward, np.int64(1))
         _pay(p, state, net, 1.0)
     for way in range(p.ways):
-        state.parts[COMPUTE, way, origin] -= p.time[way, piece, p.device_class[origin]]
-        state.parts[COMPUTE, way, target] += p.time[way, piece, p.device_class[target]]
-    state.used[origin] -= p.memory[piece]
-    state.used[target] += p.memory[piece]
-    _leave(state, piece, origin)
-    _enter(state, piece, target)
+        state.parts[COMPUTE, way, origin] -= p.time[way, node, p.device_class[origin]]
+        state.parts[COMPUTE, way, target] += p.time[way, node, p.device_class[target]]
+    state.used[origin] -= p.memory[node]
+    state.used[target] += p.memory[node]
+    _leave(state, node, origin)
+    _enter(state, node, target)
 
 
 @kernel
@@ -170,10 +170,10 @@ def settle(p, state):
         state.is_touched[device] = False
         for way in range(p.ways):
             state.load[way, device] = load_now(p, state, way, device)
-            node = (state.tree.shape[1] // 2 + device) // 2
-            while node > 0:
-                _elect(state, way, node)
-                node //= 2
+            match = (state.tree.shape[1] // 2 + device) // 2
+            while match > 0:
+                _elect(state, way, match)
+                match //= 2
     state.touched_count[0] = 0
 
 
@@ -211,8 +211,8 @@ def _touch(state, device):
 
 @inner
 def _pay(p, state, net, sign):
-    """Add (sign 1) or take away (-1) what the net costs where its pieces are now."""
-    source = state.piece_device[p.net_source[net]]
+    """Add (sign 1) or take away (-1) what the net costs where its nodes are now."""
+    source = state.node_device[p.net_source[net]]
     out_way = p.net_way[net]
     sent = False
     first = p.reader_offsets[net]
@@ -257,32 +257,32 @@ def _count_reader(p, state, net, device, forward, change):
 
 
 @inner
-def _elect(state, way, node):
-    one, two = state.tree[way, 2 * node], state.tree[way, 2 * node + 1]
+def _elect(state, way, match):
+    one, two = state.tree[way, 2 * match], state.tree[way, 2 * match + 1]
     if two >= 0 and (one < 0 or state.load[way, two] > state.load[way, one]):
         one = two
-    state.tree[way, node] = one
+    state.tree[way, match] = one
 
 
 @inner
-def _enter(state, piece, device):
-    """Into the ring of the pieces on the device."""
+def _enter(state, node, device):
+    """Into the ring of the nodes on the device."""
     first = state.first_on[device]
     if first < 0:
-        state.first_on[device] = piece
-        state.next_on[piece] = state.previous_on[piece] = piece
+        state.first_on[device] = node
+        state.next_on[node] = state.previous_on[node] = node
         return
     before = state.previous_on[first]
-    state.next_on[before] = state.previous_on[first] = piece
-    state.previous_on[piece], state.next_on[piece] = before, first
+    state.next_on[before] = state.previous_on[first] = node
+    state.previous_on[node], state.next_on[node] = before, first
 
 
 @inner
-def _leave(state, piece, device):
-    after, before = state.next_on[piece], state.previous_on[piece]
-    if after == piece:
+def _leave(state, node, device):
+    after, before = state.next_on[node], state.previous_on[node]
+    if after == node:
         state.first_on[device] = -1
         return
     state.next_on[before], state.previous_on[after] = after, before
-    if state.first_on[device] == piece:
+    if state.first_on[device] == node:
         state.first_on[device] = after

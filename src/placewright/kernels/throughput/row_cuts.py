@@ -1,6 +1,6 @@
 """Cuts of a linear order over a row of devices: can every load stay within a limit?
 
-Stages are runs of neighbours in an order of the pieces; they go to the devices of a row in turn,
+Stages are runs of neighbours in an order of the nodes; they go to the devices of a row in turn,
 of which any may be left out. A beam of positions is carried along the row: how far the first
 devices can get. What a stage pays is exact where transfers cost the same wherever they come from
 or go to; otherwise what was before is taken to be on the device before in the row, and what
@@ -30,7 +30,7 @@ LOW, HIGH = 0, 1
 
 
 class Line(NamedTuple):
-    """The pieces in their order, and per net where its ends stand in it (see `_ends`).
+    """The nodes in their order, and per net where its ends stand in it (see `_ends`).
 
     `inside[net]` (the stage's readers: 1 some, 2 forward ones) and `charged[net]` are of the stage
     at hand; `copies[net, 0 or 1]`: to how many of the lower and of the higher stages it is sent.
@@ -67,12 +67,12 @@ class Place(NamedTuple):
 
 @kernel(allocates=True)
 def cut_row(p, order, row, limit, width, score, copies, taken, busy):
-    """`[piece]` device of a split whose loads are at most `limit` seconds, all -1 if none is found.
+    """`[node]` device of a split whose loads are at most `limit` seconds, all -1 if none is found.
 
     - `score[position]`: how much it is worth to have cut there; the `width` best positions are
       kept at each device (with as many as there are positions nothing is lost);
     - `copies`: see `Line`;
-    - `taken[device]` bytes and `busy[device]` seconds are set aside. Pieces that are not in
+    - `taken[device]` bytes and `busy[device]` seconds are set aside. Nodes that are not in
       `order` do not count.
     """
     count, steps = len(order), len(row)
@@ -119,14 +119,14 @@ def _stage(p, line, start, at, parent, beam, compute, paid):
             paid[direction, way, LOW] = paid[direction, way, HIGH] = 0.0
     end = start
     while end < len(line.order):
-        piece = line.order[end]
+        node = line.order[end]
         end += 1
-        free -= p.memory[piece]
-        if free < 0.0 or not p.allowed[piece, kind]:
+        free -= p.memory[node]
+        if free < 0.0 or not p.allowed[node, kind]:
             break
         for way in range(p.ways):
-            compute[way] += p.time[way, piece, kind]
-        _add_transfers(p, line, piece, start, end, at, paid)
+            compute[way] += p.time[way, node, kind]
+        _add_transfers(p, line, node, start, end, at, paid)
         load = least = 0.0
         for way in range(p.ways):
             load += combined(
@@ -144,22 +144,22 @@ def _stage(p, line, start, at, parent, beam, compute, paid):
         if load <= at.limit:
             _keep(beam, end, parent)
     for place in range(start, end):
-        piece = line.order[place]
-        for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
-            line.inside[p.piece_nets[k]] = 0
-            line.charged[p.piece_nets[k]] = 0
+        node = line.order[place]
+        for k in range(p.node_offsets[node], p.node_offsets[node + 1]):
+            line.inside[p.node_nets[k]] = 0
+            line.charged[p.node_nets[k]] = 0
 
 
 @inner
-def _add_transfers(p, line, piece, start, end, at, paid):
-    """Bring up to date what the nets of the stage's last piece cost it."""
-    for k in range(p.piece_offsets[piece], p.piece_offsets[piece + 1]):
-        net = p.piece_nets[k]
+def _add_transfers(p, line, node, start, end, at, paid):
+    """Bring up to date what the nets of the stage's last node cost it."""
+    for k in range(p.node_offsets[node], p.node_offsets[node + 1]):
+        net = p.node_nets[k]
         home = line.home[net]
         if home < 0:
             continue
-        if p.net_source[net] != piece:
-            line.inside[net] |= 1 + 2 * int(reads_forward(p, net, piece))
+        if p.net_source[net] != node:
+            line.inside[net] |= 1 + 2 * int(reads_forward(p, net, node))
         bits = charges(
             p.net_way[net], p.through_host, start <= home < end, line.first[net] < start,
             line.last[net] >= end, line.inside[net] > 0, line.inside[net] > 1, home < start,
@@ -265,14 +265,14 @@ def crossing(p, order, latency, seconds_per_byte):
 
 
 @kernel(allocates=True)
-def copies_sent(p, piece_stage):
+def copies_sent(p, node_stage):
     """`[net, 0 or 1]` to how many lower and higher stages each net is sent, 1 at the least."""
     copies = np.zeros((len(p.net_source), 2))
-    seen = np.full(piece_stage.max() + 1, -1, dtype=np.int64)
+    seen = np.full(node_stage.max() + 1, -1, dtype=np.int64)
     for net in range(len(p.net_source)):
-        home = piece_stage[p.net_source[net]]
+        home = node_stage[p.net_source[net]]
         for k in range(p.reader_offsets[net], p.reader_offsets[net + 1]):
-            stage = piece_stage[p.readers[k]]
+            stage = node_stage[p.readers[k]]
             if stage != home and seen[stage] != net:
                 seen[stage] = net
                 copies[net, HIGH if stage > home else LOW] += 1.0

@@ -2,7 +2,7 @@
 
 A *kind of stage* is what a stage may run on: one device of a class, or several as replicas. Its
 load is given by *rows* that must each stay below a limit: first `time_rows` rows of seconds, then
-memory and the number of pieces the kind cannot run. A row is the sum of what the stage's pieces
+memory and the number of nodes the kind cannot run. A row is the sum of what the stage's nodes
 add to it and of what transfers add.
 
 Transfers are counted in *groups* (in or out, pass, towards lower or higher stages), some of which
@@ -26,9 +26,10 @@ UNPLACED = -1
 
 
 class Nets(NamedTuple):
-    """`Pieces`' nets, and the nets of each piece (CSR, those it produces and those it reads).
+    """The nets of a `ContractedGraph`, and those of each node (CSR: it produces or reads them).
 
-    `piece_ways` beside `piece_nets`: as `reader_ways`, 0 for the producer.
+    `reader_ways` of each reader: 1 where an op of pass 0 reads, else 2; `node_ways` beside
+    `node_nets` the same, 0 for the producer.
     """
 
     producer: Wide
@@ -38,15 +39,15 @@ class Nets(NamedTuple):
     offsets: Wide
     readers: Wide
     reader_ways: Wide
-    piece_offsets: Wide
-    piece_nets: Wide
-    piece_ways: Wide
+    node_offsets: Wide
+    node_nets: Wide
+    node_ways: Wide
 
 
 class Costs(NamedTuple):
     """How stages are charged.
 
-    - `added[piece, kind, row]`; `time_rows` of the rows have transfers too;
+    - `added[node, kind, row]`; `time_rows` of the rows have transfers too;
     - `group[bit]` of the bits that `charges` gives; `once`: a stage pays once for a tensor that
       both lower and higher stages read (host memory);
     - `coefficient[variant, row, group]`: seconds per tensor and per byte;
@@ -100,26 +101,26 @@ class Chain(NamedTuple):
 
 
 @kernel(allocates=True)
-def chain_rows(nets, costs, chain, piece_stage, stage_kind, count):
+def chain_rows(nets, costs, chain, node_stage, stage_kind, count):
     """`rows[stage, row]`: what each of `count` stages is charged, memory and misfits included.
 
-    `piece_stage[piece]` may be `UNPLACED`; what is unplaced is taken to be on one other stage
+    `node_stage[node]` may be `UNPLACED`; what is unplaced is taken to be on one other stage
     each time, on whatever kind makes that cheapest.
     """
     rows = np.zeros((count, costs.added.shape[2]))
-    for piece in range(len(piece_stage)):
-        stage = piece_stage[piece]
+    for node in range(len(node_stage)):
+        stage = node_stage[node]
         if stage != UNPLACED:
             for row in range(rows.shape[1]):
-                rows[stage, row] += costs.added[piece, stage_kind[stage], row]
+                rows[stage, row] += costs.added[node, stage_kind[stage], row]
     reads = np.zeros(count, dtype=np.int64)
     touched = np.empty(count, dtype=np.int64)
     for net in range(len(nets.producer)):
-        home = piece_stage[nets.producer[net]]
+        home = node_stage[nets.producer[net]]
         size = 0
         unplaced_reads = False
         for k in range(nets.offsets[net], nets.offsets[net + 1]):
-            stage = piece_stage[nets.readers[k]]
+            stage = node_stage[nets.readers[k]]
             if stage == UNPLACED:
                 unplaced_reads = True
             elif stage != home:
@@ -156,15 +157,15 @@ def _pay(nets, chain, rows, net, direction, way, stage_kind, stage, other):
 
 
 @kernel(allocates=True)
-def adjacent_nets(piece_count, producer, offsets, readers, reader_ways):
-    """CSR `(offsets[piece], nets, ways)`: the nets a piece produces (way 0) or reads."""
-    starts = np.zeros(piece_count + 1, dtype=np.int64)
+def adjacent_nets(node_count, producer, offsets, readers, reader_ways):
+    """CSR `(offsets[node], nets, ways)`: the nets a node produces (way 0) or reads."""
+    starts = np.zeros(node_count + 1, dtype=np.int64)
     for net in range(len(producer)):
         starts[producer[net] + 1] += 1
         for k in range(offsets[net], offsets[net + 1]):
             starts[readers[k] + 1] += 1
-    for piece in range(piece_count):
-        starts[piece + 1] += starts[piece]
+    for node in range(node_count):
+        starts[node + 1] += starts[node]
     place = starts[:-1].copy()
     nets = np.empty(starts[-1], dtype=np.int64)
     ways = np.zeros(starts[-1], dtype=np.int64)

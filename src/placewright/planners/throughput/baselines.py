@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, directions
+from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
@@ -31,7 +31,7 @@ class Greedy:
     """Fill one accelerator after another in topological order; the rest goes to CPUs (§7).
 
     Of forward ops in their order, each with the backward ops colocated with it. A device is left
-    for good at the first piece that it has no room for or does not support, so the split is
+    for good at the first node that it has no room for or does not support, so the split is
     contiguous. Where devices run out, the answer is the first cut of a linear order that fits.
     """
 
@@ -42,13 +42,13 @@ class Greedy:
         return None
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        pieces = directions(problem)[0]
-        piece_device, left_over = _filled(problem, pieces)
+        graph = directions(problem)[0]
+        node_device, left_over = _filled(problem, graph)
         if left_over is None:
-            return Proposal(Placement(piece_device[pieces.op_piece]))
+            return Proposal(Placement(node_device[graph.op_node]))
         split = None if too_many_states(problem) else first_cut(problem, budget, seed, on_progress)
         if split is None:
-            op = int(np.flatnonzero(pieces.op_piece == left_over)[0])
+            op = int(np.flatnonzero(graph.op_node == left_over)[0])
             raise InfeasibleError(
                 "planner 'greedy' found no split that fits the devices (it ran out of them at op "
                 f"'{problem.op_names[op]}'); give the devices more memory or try another planner"
@@ -56,24 +56,24 @@ class Greedy:
         return Proposal(split.placement())
 
 
-def _filled(problem: Problem, pieces: Pieces) -> tuple[Ints, int | None]:
-    """`[piece]` devices, filled one after another; and the first piece that is left over."""
+def _filled(problem: Problem, graph: ContractedGraph) -> tuple[Ints, int | None]:
+    """`[node]` devices, filled one after another; and the first node that is left over."""
     devices = np.argsort(problem.is_cpu, kind="stable").tolist()
-    allowed = pieces.piece_allowed[:, pieces.device_class]
+    allowed = graph.allowed[:, graph.device_class]
     free = problem.device_memory.copy()
     place = 0
-    piece_device = np.zeros(pieces.piece_count, dtype=np.int32)
-    for piece, memory in enumerate(pieces.piece_memory):
+    node_device = np.zeros(graph.node_count, dtype=np.int32)
+    for node, memory in enumerate(graph.memory):
         while place < len(devices):
             device = devices[place]
-            if allowed[piece, device] and memory <= free[device]:
+            if allowed[node, device] and memory <= free[device]:
                 break
             place += 1
         else:
-            return piece_device, piece
-        piece_device[piece] = device
+            return node_device, node
+        node_device[node] = device
         free[device] -= memory
-    return piece_device, None
+    return node_device, None
 
 
 class Metis(partitioners.Metis):

@@ -1,7 +1,7 @@
-"""`block-moves`: annealing of a pipeline by moves of single pieces and of blocks, for any size.
+"""`block-moves`: annealing of a pipeline by moves of single nodes and of blocks, for any size.
 
 Starts from the budget's start, or from the cuts of `row-cuts`. Where stages must be contiguous the
-devices keep their row, and what stands behind a moved piece goes along with it.
+devices keep their row, and what stands behind a moved node goes along with it.
 
 Takes what `annealing` (see `multilevel`) does not: contiguous splits, and graphs of any size. Where
 both can, after as many moves, it is 2 % better on GPT-2 by heads on eight A100, and 0.3 to 12 %
@@ -76,9 +76,9 @@ def _start(problem: Problem, budget: Budget, seed: int) -> Cuts:
     units = start_units(problem, budget)
     if units is not None:
         for board in boards(problem):
-            on_pieces = board.pieces_on(units)
-            if on_pieces is not None and board.row_rank(on_pieces) is not None:
-                return Cuts(board, on_pieces, board.value(on_pieces))
+            on_nodes = board.nodes_on(units)
+            if on_nodes is not None and board.row_rank(on_nodes) is not None:
+                return Cuts(board, on_nodes, board.value(on_nodes))
     seconds = min(CUT_SECONDS, CUT_SHARE * budget.left)
     return best_cuts(problem, ORDERS, ROWS, Budget(seconds), seed, no_progress)
 
@@ -87,12 +87,12 @@ class _Search:
     """The best split so far; one sweep after another."""
 
     def __init__(self, start: Cuts, seed: int, most_steps: float) -> None:
-        self.board, self.best, self.value = start.board, start.piece_device, start.value
+        self.board, self.best, self.value = start.board, start.node_device, start.value
         self.rng = np.random.default_rng(seed)
         self.steps, self.most_steps = 0, most_steps
         self.sweeps = 0
-        pieces = self.board.pieces
-        many = np.bincount(pieces.device_class, minlength=pieces.class_count)
+        graph = self.board.graph
+        many = np.bincount(graph.device_class, minlength=graph.class_count)
         self.movable = np.flatnonzero(self.board.fits() @ many > 1).astype(np.int32)
 
     @property
@@ -107,7 +107,7 @@ class _Search:
             return
 
         def adopt(cuts: Cuts) -> None:
-            self._adopt(cuts.piece_device, reporter)
+            self._adopt(cuts.node_device, reporter)
 
         most = min(SWEEP_STEPS, self.most_steps - self.steps)
         tries: float = math.ceil(ROW_SHARE * most / TRY_STEPS)
@@ -155,9 +155,9 @@ class _Search:
         if state.best_value[0] < self.value:
             self._adopt(state.best, reporter)
 
-    def _adopt(self, piece_device: Ints, reporter: PipelineReporter) -> None:
+    def _adopt(self, node_device: Ints, reporter: PipelineReporter) -> None:
         """Take a split that is better, if it fits when its sums are taken afresh."""
-        settled = self.board.loads(piece_device)
+        settled = self.board.loads(node_device)
         if settled.best_value[0] < self.value:
             self.best, self.value = settled.best.copy(), float(settled.best_value[0])
             reporter.found(self.board.units_of(self.best), self.value)

@@ -1,4 +1,4 @@
-"""Contiguity of a split: whether its devices can be put in a row (see `pieces`)."""
+"""Contiguity of a split: whether its devices can be put in a row (see `analysis.contracted`)."""
 
 from __future__ import annotations
 

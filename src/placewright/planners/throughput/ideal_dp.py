@@ -1,6 +1,6 @@
 """The best contiguous split, proven: dynamic programming over ideals (Tarnawski et al. §5.1.1).
 
-Every contiguous split is a chain of ideals of the pieces' DAG. The planner starts from the best
+Every contiguous split is a chain of ideals of the nodes' DAG. The planner starts from the best
 split of a few linear orders and asks whether any chain of ideals keeps all stages below that; if
 none does, it is the best. Ideals that no split below the bound can pass through are never kept,
 and the table says only how few devices do for the rest (see `kernels.throughput.ideals`,
@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import directions
+from placewright.analysis.contracted import directions
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Wide
@@ -60,7 +60,7 @@ START_ORDERS = 4
 NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
 CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
 MOST_IDEALS = 20_000_000  # looked at
-MOST_PIECES = 10_000
+MOST_NODES = 10_000
 IDEALS_PER_SECOND = 4e6
 PAIRS_PER_SECOND = 1e8
 MOMENT = 0.05  # seconds that are given in any case
@@ -86,11 +86,11 @@ class IdealDP:
         )
 
     def supports(self, problem: Problem) -> str | None:
-        if problem.unit_count > MOST_PIECES:  # circles may make few pieces of many units
-            count = directions(problem, by_links=False)[0].piece_count
-            if count > MOST_PIECES:
+        if problem.unit_count > MOST_NODES:  # circles may make few nodes of many units
+            count = directions(problem, by_links=False)[0].node_count
+            if count > MOST_NODES:
                 return (
-                    f"it has {count:,} pieces, more than the {MOST_PIECES:,} whose linear orders "
+                    f"it has {count:,} nodes, more than the {MOST_NODES:,} whose linear orders "
                     "it starts from; coarsen the graph or use row-cuts"
                 )
         return too_many_states(problem)
@@ -98,7 +98,7 @@ class IdealDP:
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         search = Search(budget, self.most_ideals, on_progress)
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            search.run([stage_tables(pieces) for pieces in directions(problem)])
+            search.run([stage_tables(graph) for graph in directions(problem)])
         return search.proposal(problem, self.name)
 
 
@@ -152,11 +152,11 @@ class Search:
     tables: list[StageTables] = field(default_factory=list)
 
     def run(self, tables: Sequence[StageTables]) -> None:
-        """Look through the splits of each reading of the problem (see `pieces.directions`)."""
+        """Look through the splits of each reading of the problem (see `contracted.directions`)."""
         tables = [each for each in tables if each.kinds]
         for each in tables:
             cutoff = np.inf if self.best is None else self.best.value
-            orders = linear_orders(each.pieces, self.orders)
+            orders = linear_orders(each.graph, self.orders)
             found = best_of_lines(each, orders, cutoff, self.budget)
             self.best = found or self.best
         start = self.best.value if self.best else max(map(most_load, tables), default=0.0)
@@ -221,7 +221,7 @@ class Search:
             ideals, alive, least, most, tables.nets, tables.costs, tables.limits([top]), lower, top
         )
         if value < np.inf:
-            stages = _stages(ideals, reached, tables.pieces.piece_count)
+            stages = _stages(ideals, reached, tables.graph.node_count)
             self._take(evaluated(tables, stages, kinds))
 
     def _prove_pairs(self, windows: WindowTables) -> float:
@@ -261,13 +261,13 @@ class Search:
 
     def _ideals(self, windows: WindowTables, limits: Sequence[float]) -> Ideals | None:
         """Ideals that a split within the limits may pass through; None if they are too many."""
-        tables, pieces = windows.tables, windows.tables.pieces
-        words = (pieces.piece_count + 63) // 64
-        columns = tables.costs.added.reshape(pieces.piece_count, -1)
+        tables, graph = windows.tables, windows.tables.graph
+        words = (graph.node_count + 63) // 64
+        columns = tables.costs.added.reshape(graph.node_count, -1)
         row_bytes = 8 * (words + columns.shape[1] + 16)
         visited, kept, ideals = surviving_ideals(
-            pieces.followers,
-            np.bincount(pieces.edge_target, minlength=pieces.piece_count),
+            graph.followers,
+            np.bincount(graph.edge_target, minlength=graph.node_count),
             tables.nets,
             np.ascontiguousarray(columns),
             windows.within(limits),
@@ -305,11 +305,11 @@ class Search:
         )
         if answer != FOUND:
             return int(answer), None
-        return FOUND, evaluated(tables, _stages(ideals, reached, tables.pieces.piece_count), kinds)
+        return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
 
 
 def _stages(ideals: Ideals, reached: Wide, count: int) -> Wide:
-    """`[piece]` the first of the rising ideals that holds it."""
+    """`[node]` the first of the rising ideals that holds it."""
     words = np.ascontiguousarray(ideals.bits[reached]).view(np.uint8)
     inside = np.unpackbits(words, axis=1, bitorder="little")[:, :count]
     return np.asarray(inside.argmax(axis=0), dtype=np.int64)

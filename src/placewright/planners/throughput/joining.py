@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.analysis.nets import Pipeline
+from placewright.analysis.contracted import ContractedGraph
 from placewright.graph import Floats, Ints
 
 HEAVIEST_SHARE = 0.7  # of an even share of all work: what a contracted unit may have
@@ -14,18 +14,18 @@ POWERS = (0.5, 1.0, 2.0)  # of the weights: how much heavier nets come first
 class Forest:
     """Units joined into groups, no group too big for the devices that allow it."""
 
-    def __init__(self, pipeline: Pipeline, within: Ints | None) -> None:
-        work = pipeline.time.sum(axis=0)
-        fastest = np.where(pipeline.allowed, work, np.inf).min(axis=1)
+    def __init__(self, graph: ContractedGraph, within: Ints | None) -> None:
+        work = graph.time.sum(axis=0)
+        fastest = np.where(graph.allowed, work, np.inf).min(axis=1)
         devices = work.shape[1]
-        self.parent = list(range(pipeline.unit_count))
-        self.count = pipeline.unit_count
+        self.parent = list(range(graph.node_count))
+        self.count = graph.node_count
         self.work = fastest.tolist()
-        self.memory = pipeline.memory.tolist()
-        self.allowed = [frozenset(np.flatnonzero(row).tolist()) for row in pipeline.allowed]
+        self.memory = graph.memory.tolist()
+        self.allowed = [frozenset(np.flatnonzero(row).tolist()) for row in graph.allowed]
         self.within = None if within is None else within.tolist()
         self.heaviest = HEAVIEST_SHARE * float(fastest.sum()) / devices
-        self.capacity = pipeline.problem.device_memory.tolist()
+        self.capacity = graph.problem.device_memory.tolist()
 
     def find(self, unit: int) -> int:
         while self.parent[unit] != unit:
@@ -54,9 +54,9 @@ class Forest:
         return np.unique(roots, return_inverse=True)[1].astype(np.int32)
 
 
-def shared_nets(pipeline: Pipeline) -> tuple[Ints, Floats]:
+def shared_nets(graph: ContractedGraph) -> tuple[Ints, Floats]:
     """Pairs of units in a net, and how heavy: what it costs to cut, over what the two take."""
-    problem = pipeline.problem
+    problem = graph.problem
     ways = (
         (problem.host_latency, problem.host_seconds_per_byte)
         if problem.staging == "host"
@@ -64,13 +64,13 @@ def shared_nets(pipeline: Pipeline) -> tuple[Ints, Floats]:
     )
     latency, per_byte = (float(way.max()) for way in ways)
     weight: dict[tuple[int, int], float] = {}
-    for net in pipeline.nets:
-        seconds = (net.count * latency + net.size * per_byte) / len(net.readers)
+    for net in graph.each_net:
+        seconds = (net.tensors * latency + net.bytes * per_byte) / len(net.readers)
         for reader, _ in net.readers:
-            pair = (min(net.source, reader), max(net.source, reader))
+            pair = (min(net.producer, reader), max(net.producer, reader))
             weight[pair] = weight.get(pair, 0.0) + seconds
     ends = np.array(list(weight), dtype=np.int32).reshape(-1, 2)
-    work = np.where(pipeline.allowed, pipeline.time.sum(axis=0), np.inf).min(axis=1)
+    work = np.where(graph.allowed, graph.time.sum(axis=0), np.inf).min(axis=1)
     mean = max(float(work.mean()), 1e-30)
     return ends, np.array(list(weight.values())) / (work[ends].sum(axis=1) + mean)
 

@@ -1,10 +1,10 @@
-"""The best cuts of a linear order of the pieces (Tarnawski et al. §5.1.2, DPL).
+"""The best cuts of a linear order of the nodes (Tarnawski et al. §5.1.2, DPL).
 
-A depth-first order of the pieces is cut into stages of neighbours: the paper's artificial path
-through the graph, which leaves as many ideals as pieces. Quick on large graphs, and on most the
+A depth-first order of the nodes is cut into stages of neighbours: the paper's artificial path
+through the graph, which leaves as many ideals as nodes. Quick on large graphs, and on most the
 best contiguous split or close to it, which no bound says here.
 
-More than `MOST_POSITIONS` pieces are first joined to that many runs of neighbours of about equal
+More than `MOST_POSITIONS` nodes are first joined to that many runs of neighbours of about equal
 work, each ending where least is cut; then the cuts found are moved among all positions near them.
 """
 
@@ -16,7 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, contracted, directions
+from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Wide
@@ -58,11 +58,11 @@ class LinearDP:
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         best: Split | None = None
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            for pieces in directions(problem):
-                for number, order in enumerate(linear_orders(pieces, self.orders, seed)):
+            for graph in directions(problem):
+                for number, order in enumerate(linear_orders(graph, self.orders, seed)):
                     on_progress("orders", number / self.orders)
                     if best is None or budget.left > 0:
-                        best = _better(best, best_cut(pieces, order, budget, on_progress))
+                        best = _better(best, best_cut(graph, order, budget, on_progress))
             best = best or first_cut(problem, budget, seed, on_progress)
         if best is None:
             raise InfeasibleError(
@@ -75,11 +75,11 @@ class LinearDP:
 
 def first_cut(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Split | None:
     """The best cut of the first of many orders that has one."""
-    for pieces in directions(problem):
-        for order in linear_orders(pieces, MORE_ORDERS, seed):
+    for graph in directions(problem):
+        for order in linear_orders(graph, MORE_ORDERS, seed):
             if budget.left <= 0:
                 return None
-            if found := best_cut(pieces, order, budget, on_progress):
+            if found := best_cut(graph, order, budget, on_progress):
                 return found
     return None
 
@@ -90,28 +90,30 @@ def _better(one: Split | None, two: Split | None) -> Split | None:
     return one
 
 
-def best_cut(pieces: Pieces, order: Wide, budget: Budget, on_progress: Progress) -> Split | None:
-    """The best split of one order into neighbours; exact up to `MOST_EXACT` pieces, and for more
+def best_cut(
+    graph: ContractedGraph, order: Wide, budget: Budget, on_progress: Progress
+) -> Split | None:
+    """The best split of one order into neighbours; exact up to `MOST_EXACT` nodes, and for more
     where each stage's load is known from the stage alone."""
-    line = contracted(pieces, _ranks(order))
-    if line.piece_count <= MOST_POSITIONS:
-        return _on(pieces, order, _cut(line, budget, on_progress))
+    line = graph.contracted(_ranks(order))
+    if line.node_count <= MOST_POSITIONS:
+        return _on(graph, order, _cut(line, budget, on_progress))
     tables = stage_tables(line)
     position = _even_positions(line, MOST_POSITIONS)
     best: Split | None = None
     for _ in range(ROUNDS):
-        group = np.searchsorted(position, np.arange(line.piece_count), side="right")
-        found = _cut(contracted(line, group), budget, on_progress)
+        group = np.searchsorted(position, np.arange(line.node_count), side="right")
+        found = _cut(line.contracted(group), budget, on_progress)
         if found is None:
-            return _on(pieces, order, best)
-        split = evaluated(tables, found.piece_stage[group], found.stage_kind)
+            return _on(graph, order, best)
+        split = evaluated(tables, found.node_stage[group], found.stage_kind)
         if best is not None and split.value >= best.value:
             break
         best = split
         if budget.left <= 0:
             break
         position = _positions_near(split, MOST_POSITIONS)
-    return _on(pieces, order, best)
+    return _on(graph, order, best)
 
 
 def _ranks(order: Wide) -> Wide:
@@ -120,30 +122,30 @@ def _ranks(order: Wide) -> Wide:
     return rank
 
 
-def _on(pieces: Pieces, order: Wide, split: Split | None) -> Split | None:
-    """The split of the line as one of the pieces."""
+def _on(graph: ContractedGraph, order: Wide, split: Split | None) -> Split | None:
+    """The split of the line as one of the nodes."""
     if split is None:
         return None
-    return evaluated(stage_tables(pieces), split.piece_stage[_ranks(order)], split.stage_kind)
+    return evaluated(stage_tables(graph), split.node_stage[_ranks(order)], split.stage_kind)
 
 
-def _cut(line: Pieces, budget: Budget, on_progress: Progress) -> Split | None:
-    """The best split of pieces that follow each other in the order of their numbers."""
-    order = np.arange(line.piece_count)
+def _cut(line: ContractedGraph, budget: Budget, on_progress: Progress) -> Split | None:
+    """The best split of nodes that follow each other in the order of their numbers."""
+    order = np.arange(line.node_count)
     tables = stage_tables(line)
     if not tables.kinds:
         return None
-    if (not tables.approximate and tables.passes == 1) or line.piece_count > MOST_EXACT:
+    if (not tables.approximate and tables.passes == 1) or line.node_count > MOST_EXACT:
         return best_of_lines(tables, [order], np.inf)
     path = replace(line, edge_source=order[:-1], edge_target=order[1:])
-    search = Search(budget, line.piece_count + 2, on_progress)
+    search = Search(budget, line.node_count + 2, on_progress)
     search.run([stage_tables(path)])
     return search.best
 
 
-def _even_positions(line: Pieces, count: int) -> Wide:
-    """`count` - 1 positions (the first piece after a cut) of equal work apart, narrow cuts."""
-    work = np.where(line.piece_allowed, line.piece_time.sum(axis=0), np.inf).min(axis=1)
+def _even_positions(line: ContractedGraph, count: int) -> Wide:
+    """`count` - 1 positions (the first node after a cut) of equal work apart, narrow cuts."""
+    work = np.where(line.allowed, line.time.sum(axis=0), np.inf).min(axis=1)
     work = np.where(np.isfinite(work), work, 0.0) + NEGLIGIBLE * work[np.isfinite(work)].sum()
     bucket = (np.cumsum(work) / work.sum() * count).astype(np.int64)[:-1]
     cut = _cut_bytes(line)[1:]
@@ -152,16 +154,16 @@ def _even_positions(line: Pieces, count: int) -> Wide:
     return np.sort(by_bucket[first] + 1)
 
 
-def _cut_bytes(line: Pieces) -> Floats:
+def _cut_bytes(line: ContractedGraph) -> Floats:
     """`[position]` bytes of the nets that a cut before it goes through."""
     first = np.minimum(
-        line.net_producer, np.minimum.reduceat(line.net_readers, line.net_offsets[:-1])
+        line.nets.producer, np.minimum.reduceat(line.nets.readers, line.nets.offsets[:-1])
     )
     last = np.maximum(
-        line.net_producer, np.maximum.reduceat(line.net_readers, line.net_offsets[:-1])
+        line.nets.producer, np.maximum.reduceat(line.nets.readers, line.nets.offsets[:-1])
     )
-    change = np.zeros(line.piece_count + 1)
-    weight = line.net_bytes + line.net_tensors
+    change = np.zeros(line.node_count + 1)
+    weight = line.nets.bytes + line.nets.tensors
     np.add.at(change, first + 1, weight)
     np.add.at(change, last + 1, -weight)
     return np.asarray(np.cumsum(change)[:-1])
@@ -169,7 +171,7 @@ def _cut_bytes(line: Pieces) -> Floats:
 
 def _positions_near(split: Split, count: int) -> Wide:
     """Positions around the cuts of a split, as many for each."""
-    stage = split.piece_stage
+    stage = split.node_stage
     cuts = np.flatnonzero(np.diff(stage)) + 1
     reach = max(count // (2 * max(len(cuts), 1)), 1)
     near = (cuts[:, None] + np.arange(-reach, reach)[None, :]).ravel()

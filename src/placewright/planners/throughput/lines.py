@@ -1,4 +1,4 @@
-"""Lines of pieces beside rows of devices, and the best cuts of one over the other.
+"""Lines of nodes beside rows of devices, and the best cuts of one over the other.
 
 See `kernels.throughput.row_cuts`. A limit on the loads is lowered by bisection; rows are improved
 by putting devices elsewhere in them.
@@ -31,21 +31,21 @@ FEWEST_PLACES = 4  # of a row, looked at for what to exchange
 
 @dataclass(frozen=True, eq=False)
 class Cuts:
-    """A split: `piece_device[piece]`, seconds per input."""
+    """A split: `node_device[node]`, seconds per input."""
 
     board: Board
-    piece_device: Ints
+    node_device: Ints
     value: float
 
     def placement(self) -> Placement:
-        return Placement(self.piece_device[self.board.pieces.op_piece])
+        return Placement(self.node_device[self.board.graph.op_node])
 
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Pieces in a line, devices in a row, and what is set aside for pieces put elsewhere.
+    """Nodes in a line, devices in a row, and what is set aside for nodes put elsewhere.
 
-    `order` are the pieces of the line; `aside[piece]` the device of the others, or -1.
+    `order` are the nodes of the line; `aside[node]` the device of the others, or -1.
     """
 
     board: Board
@@ -115,7 +115,7 @@ class Line:
         if self.board.arrays.through_host:
             return self
         place = _places(self.row)
-        return replace(self, copies=copies_sent(self.board.arrays, place[cuts.piece_device]))
+        return replace(self, copies=copies_sent(self.board.arrays, place[cuts.node_device]))
 
     def in_row(self, row: Ints) -> Line:
         """The same line beside the same devices in another row."""
@@ -149,19 +149,19 @@ def line_of(board: Board, row: Ints, order: Wide) -> Line | None:
 
 
 def line_through(cuts: Cuts, order: Wide) -> Line | None:
-    """A line and a row that a split is a cut of: in `order`, the pieces of each device together.
+    """A line and a row that a split is a cut of: in `order`, the nodes of each device together.
 
-    Devices stand in the row as their pieces do in the order, on average; idle ones come last.
+    Devices stand in the row as their nodes do in the order, on average; idle ones come last.
     """
-    board, device = cuts.board, cuts.piece_device
+    board, device = cuts.board, cuts.node_device
     count = board.problem.device_count
     position = _places(order)
-    pieces = np.bincount(device, minlength=count)
-    place = np.bincount(device, position, count) / np.maximum(pieces, 1)
+    nodes = np.bincount(device, minlength=count)
+    place = np.bincount(device, position, count) / np.maximum(nodes, 1)
     rank = board.row_rank(device)
     if rank is not None and len(rank):
         place = rank.astype(np.float64)
-    place = np.where(pieces > 0, place, np.inf)
+    place = np.where(nodes > 0, place, np.inf)
     row = np.argsort(place, kind="stable").astype(np.int32)
     by_device = order[np.argsort(_places(row)[device[order]], kind="stable")]
     line = line_of(board, row, by_device)
@@ -179,7 +179,7 @@ def improved_row(
     """Put devices elsewhere in the row as long as that helps; also how many rows were tried."""
     tried = 0
     while tried < tries and budget.left > 0 and len(line.row) > 1 and best.value > 0:
-        used = len(np.unique(best.piece_device))
+        used = len(np.unique(best.node_device))
         other = line.in_row(_changed(line.row, used, line.board.arrays.device_class, rng))
         found = other.cut(BETTER * best.value)
         if found is not None and found.value < best.value:
@@ -231,33 +231,33 @@ def _places(order: Wide | Ints) -> Wide:
 
 
 def _put_aside(board: Board, row: Ints) -> Ints | None:
-    """`[piece]` devices of what would tear a line apart: ops that few devices can run; else -1.
+    """`[node]` devices of what would tear a line apart: ops that few devices can run; else -1.
 
     Only where stages need not be contiguous. Each, the longest first, goes to the device that is
     done soonest with what it was given. None if there is no room.
     """
     problem, arrays = board.problem, board.arrays
-    aside = np.full(board.pieces.piece_count, -1, dtype=np.int32)
+    aside = np.full(board.graph.node_count, -1, dtype=np.int32)
     if problem.options.contiguous:
         return aside
     rare = _rare(board, row)
-    seconds = np.where(board.pieces.piece_allowed, arrays.time.sum(axis=0), np.inf).min(axis=1)
+    seconds = np.where(board.graph.allowed, arrays.time.sum(axis=0), np.inf).min(axis=1)
     free = problem.device_memory.copy()
     busy = np.zeros(problem.device_count)
-    for piece in rare[np.argsort(-seconds[rare], kind="stable")].tolist():
-        here = board.pieces.piece_allowed[piece][arrays.device_class]
-        here &= arrays.memory[piece] <= free
+    for node in rare[np.argsort(-seconds[rare], kind="stable")].tolist():
+        here = board.graph.allowed[node][arrays.device_class]
+        here &= arrays.memory[node] <= free
         if not here.any():
             return None
-        then = busy + arrays.time[:, piece].sum(axis=0)[arrays.device_class]
+        then = busy + arrays.time[:, node].sum(axis=0)[arrays.device_class]
         device = int(np.where(here, then, np.inf).argmin())
-        aside[piece] = device
+        aside[node] = device
         busy[device] = then[device]
-        free[device] -= arrays.memory[piece]
+        free[device] -= arrays.memory[node]
     return aside
 
 
 def _rare(board: Board, row: Ints) -> Ints:
-    many = np.bincount(board.arrays.device_class[row], minlength=board.pieces.class_count)
+    many = np.bincount(board.arrays.device_class[row], minlength=board.graph.class_count)
     able = board.fits() @ many
     return np.flatnonzero(able < RARE_SHARE * len(row)).astype(np.int32)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.nets import Pipeline, pipeline_of
+from placewright.analysis.contracted import ContractedGraph, unit_graph
 from placewright.budget import Budget, Progress
 from placewright.errors import OptionError
 from placewright.graph import Ints
@@ -41,8 +41,8 @@ class LocalSearch:
         return NOT_CONTIGUOUS if problem.options.contiguous else None
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        pipeline = pipeline_of(problem)
-        movable = np.flatnonzero(pipeline.allowed.sum(axis=1) > 1).astype(np.int32)
+        graph = unit_graph(problem)
+        movable = np.flatnonzero(graph.allowed.sum(axis=1) > 1).astype(np.int32)
         rng = np.random.default_rng(seed)
         left: float = float("inf") if self.iterations is None else self.iterations
         best = start_units(problem, budget)
@@ -56,11 +56,11 @@ class LocalSearch:
                 start = best if restart == 0 else None
                 if start is None:
                     start = random_units(problem, rng, self.name)
-                state = pipeline.loads(start)
-                left -= _descended(pipeline, state, movable, left, budget)
+                state = graph.loads(start)
+                left -= _descended(graph, state, movable, left, budget)
                 if value(state) < least:
                     least = float(value(state))
-                    best = state.piece_device.copy()
+                    best = state.node_device.copy()
                     reporter.found(best, least)
         if best is None:
             raise KeyboardInterrupt
@@ -90,11 +90,13 @@ def _tightly(problem: Problem, planner: str) -> Ints:
     return account.unit_device
 
 
-def _descended(pipeline: Pipeline, state: Loads, movable: Ints, most: float, budget: Budget) -> int:
+def _descended(
+    graph: ContractedGraph, state: Loads, movable: Ints, most: float, budget: Budget
+) -> int:
     """Descend in `state`; how many moves were tried."""
     total = 0
     while True:
-        tried = int(descend(pipeline.arrays, state, movable, min(CHUNK, most - total)))
+        tried = int(descend(graph.arrays, state, movable, min(CHUNK, most - total)))
         total += tried if tried >= 0 else -1 - tried
         if tried >= 0 or budget.left <= 0 or total >= most:
             return total

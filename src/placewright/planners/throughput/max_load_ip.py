@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.bounds.throughput import lower_bound
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
@@ -86,7 +86,7 @@ class MaxLoadIp:
                 "its program has no replicas; leave option replicate out, or use ideal-dp for "
                 "contiguous plans with replicas"
             )
-        count = int(pipeline_of(problem).allowed.sum())
+        count = int(unit_graph(problem).allowed.sum())
         return too_many(count, MAX_BINARIES, "coarsen the graph or use annealing")
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
@@ -113,7 +113,7 @@ class _Attempt(ExactRun[_Plan]):
     ) -> None:
         super().__init__(problem, limit, f"max-load-ip ({planner.solver})", self._better)
         self.planner, self.seed, self.report = planner, seed, report
-        self.pipeline = pipeline_of(problem)
+        self.graph = unit_graph(problem)
         self.refused: InfeasibleError | None = None
         self.searches: list[Hybrid] = []
         self.cut_short = False  # the bound by work
@@ -195,13 +195,13 @@ class _Attempt(ExactRun[_Plan]):
     def _count_bound(self) -> None:
         if self.best is None:
             return
-        question = count_question(self.pipeline, main_class(self.pipeline), self.value)
+        question = count_question(self.graph, main_class(self.graph), self.value)
         if question is not None and question.at_least > self.bound.value * (1 - PROVED):
             self._one_set(question, "one device holds its share of the largest ops")
 
     def _work_bound(self, share: float = SET_SHARE) -> None:
         if self.best is not None:
-            question = work_question(self.pipeline, main_class(self.pipeline))
+            question = work_question(self.graph, main_class(self.graph))
             source = "one device does its share of the work, with its transfers"
             self.cut_short = self._one_set(question, source, share)
 
@@ -236,7 +236,7 @@ class _Attempt(ExactRun[_Plan]):
         scale = (self._largest() if unguided else self.value) / HORIZON or 1.0
         self.run(
             lambda: _Loads(
-                MaxLoadProgram(self.pipeline, scale, self.limit),
+                MaxLoadProgram(self.graph, scale, self.limit),
                 MathOpt(self.planner.solver, seed=self.seed),
                 self._repeatable,
             )
@@ -261,11 +261,11 @@ class _Attempt(ExactRun[_Plan]):
 
     def _better(self, found: Placement, best: _Plan | None) -> _Plan | None:
         problem, unit_device = self.problem, self.problem.unit_device(found.device)
-        if not self.pipeline.allowed[np.arange(problem.unit_count), unit_device].all():
+        if not self.graph.allowed[np.arange(problem.unit_count), unit_device].all():
             return best
-        if problem.options.contiguous and row_of(self.pipeline, unit_device) is None:
+        if problem.options.contiguous and row_of(self.problem, unit_device) is None:
             return best
-        state = self.pipeline.loads(unit_device)
+        state = self.graph.loads(unit_device)
         value = float(state.best_value[0])  # infinite if it does not fit, rounding aside
         if value >= (math.inf if best is None else best.value):
             return best
@@ -285,17 +285,16 @@ class _Attempt(ExactRun[_Plan]):
 
     def _largest(self) -> float:
         """No largest load is above all computing and all transfers, each counted at its dearest."""
-        problem, pipeline = self.problem, self.pipeline
+        problem, graph = self.problem, self.graph
         through_host = problem.staging == "host"
         latency = problem.host_latency if through_host else problem.link_latency
         per_byte = problem.host_seconds_per_byte if through_host else problem.link_seconds_per_byte
-        readers = sum(len(net.readers) + 1 for net in pipeline.nets)
+        readers = len(graph.nets.readers) + graph.net_count
         count, size = (
-            max((getattr(net, name) for net in pipeline.nets), default=0.0)
-            for name in ("count", "size")
+            float(each.max(initial=0.0)) for each in (graph.nets.tensors, graph.nets.bytes)
         )
         transfers = 2.0 * readers * (count * float(latency.max()) + size * float(per_byte.max()))
-        return float(pipeline.time.sum(axis=0).max(axis=1).sum()) + transfers
+        return float(graph.time.sum(axis=0).max(axis=1).sum()) + transfers
 
 
 class _Loads:

@@ -20,7 +20,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
@@ -112,7 +112,7 @@ class Multilevel:
         self, problem: Problem, seed: int, start: Ints, patience: int = QUIET_ROUNDS
     ) -> None:
         self.problem, self.patience = problem, patience
-        self.pipeline = pipeline_of(problem)
+        self.graph = unit_graph(problem)
         self.rng = np.random.default_rng(seed)
         self.steps = 0
         self.best = Found(np.array(start, dtype=np.int32), math.inf)
@@ -130,7 +130,7 @@ class Multilevel:
 
     @property
     def can_improve(self) -> bool:
-        return self.best.value > 0.0 and bool((self.pipeline.allowed.sum(axis=1) > 1).any())
+        return self.best.value > 0.0 and bool((self.graph.allowed.sum(axis=1) > 1).any())
 
     def run(self, budget: Budget, rounds: float = math.inf, most_steps: float = math.inf) -> Found:
         """Rounds until one of the limits is reached; Ctrl-C is the caller's care."""
@@ -188,14 +188,14 @@ class Multilevel:
         Pairs of units that share a net are joined in a random order that favours heavy nets,
         unless they would be too big, no device allows both, or `within` has them apart.
         """
-        units, devices = self.pipeline.unit_count, self.problem.device_count
+        units, devices = self.graph.node_count, self.problem.device_count
         most = max(COARSEST + 1, units // 2)
         least = min(most, max(COARSEST, 2 * devices))
         target = int(math.exp(self.rng.uniform(math.log(least), math.log(most))))
         sizes = [target]
         while sizes[-1] / SMALLER < units:
             sizes.append(int(sizes[-1] / SMALLER))
-        forest = Forest(self.pipeline, within)
+        forest = Forest(self.graph, within)
         levels: list[Ints] = [np.arange(units, dtype=np.int32)]
         wanted = sizes.pop()
         for one, two in in_random_order(*self._shared, self.rng):
@@ -208,14 +208,14 @@ class Multilevel:
 
     @cached_property
     def _shared(self) -> tuple[Ints, Floats]:
-        return shared_nets(self.pipeline)
+        return shared_nets(self.graph)
 
     def _first(self, group: Ints, origin: Ints | None) -> Ints:
         """`[group]` the devices of `origin`, or random ones that fit."""
         if origin is not None:
             return on_groups(group, origin)
-        level = self.pipeline.contracted(group)
-        placed = np.zeros(level.unit_count, dtype=np.int32)
+        level = self.graph.contracted(group)
+        placed = np.zeros(level.node_count, dtype=np.int32)
         load = np.zeros(self.problem.device_count)
         for unit in np.argsort(-level.time.sum(axis=0).min(axis=1), kind="stable").tolist():
             time = level.time[:, unit].sum(axis=0)
@@ -236,7 +236,7 @@ class Multilevel:
         budget: Budget,
         most_steps: float,
     ) -> Ints:
-        level = self.pipeline.contracted(group) if len(placed) < len(group) else self.pipeline
+        level = self.graph.contracted(group) if len(placed) < len(group) else self.graph
         movable = np.flatnonzero(level.allowed.sum(axis=1) > 1).astype(np.int32)
         if not len(movable):
             return placed
@@ -255,14 +255,14 @@ class Multilevel:
             refill(arrays, state)
             done += count
             self.steps += count
-        return state.best if state.best_value[0] < math.inf else state.piece_device
+        return state.best if state.best_value[0] < math.inf else state.node_device
 
     def keep(self, unit_device: Ints) -> Found | None:
         """Among the elites if it is good; the best of all in `best`. None if it does not fit."""
-        state = self.pipeline.loads(unit_device)
+        state = self.graph.loads(unit_device)
         if state.best_value[0] == math.inf:
             return None
-        found = Found(state.piece_device.copy(), float(state.best_value[0]))
+        found = Found(state.node_device.copy(), float(state.best_value[0]))
         if found.value < self.best.value:
             self.best = found
         leads = not self.elites or found.value < self.elites[0].value

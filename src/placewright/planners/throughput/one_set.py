@@ -29,9 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from placewright.analysis.devices import kinds
-from placewright.analysis.nets import Net, Pipeline
-from placewright.analysis.pieces import device_classes
+from placewright.analysis.contracted import ContractedGraph, Net
+from placewright.analysis.devices import device_classes, kinds
 from placewright.bounds.even_share import Offload, meeting_point
 from placewright.budget import Budget
 from placewright.graph import Floats
@@ -49,7 +48,7 @@ Cost = Literal["transfers", "load", "excess"]
 class Question:
     """Which sets to look at: units priced `price[unit]` on the equal devices `members`."""
 
-    pipeline: Pipeline
+    graph: ContractedGraph
     members: tuple[int, ...]
     price: Floats
     counts: bool
@@ -65,8 +64,8 @@ class Question:
 
     @cached_property
     def _offload(self) -> Offload:
-        time, allowed = self.pipeline.time.sum(axis=0), self.pipeline.allowed
-        first, class_of = kinds(self.pipeline.problem)
+        time, allowed = self.graph.time.sum(axis=0), self.graph.allowed
+        first, class_of = kinds(self.graph.problem)
         outside = np.ones(len(class_of), dtype=np.bool_)
         outside[list(self.members)] = False
         count = np.bincount(class_of[outside], minlength=len(first))
@@ -78,23 +77,25 @@ class Question:
         return meeting_point(self.need, min(upper, self.need(0.0) + more), more)
 
 
-def work_question(pipeline: Pipeline, members: tuple[int, ...]) -> Question:
+def work_question(graph: ContractedGraph, members: tuple[int, ...]) -> Question:
     """Prices are times on the `members`; what they cannot run has none."""
-    return Question(pipeline, members, pipeline.time[:, :, members[0]].sum(axis=0), False)
+    return Question(graph, members, graph.time[:, :, members[0]].sum(axis=0), False)
 
 
-def count_question(pipeline: Pipeline, members: tuple[int, ...], limit: float) -> Question | None:
+def count_question(
+    graph: ContractedGraph, members: tuple[int, ...], limit: float
+) -> Question | None:
     """The j largest units count 1 each, for the j that bounds best by computing alone.
 
     A device that needs n of the j largest computes at least the n least of them.
     """
-    time = pipeline.time[:, :, members[0]].sum(axis=0)
+    time = graph.time[:, :, members[0]].sum(axis=0)
     order = np.argsort(-time, kind="stable")
     best: tuple[float, Question] | None = None
     for j in range(len(members) + 1, np.count_nonzero(time) + 1):
         price = np.zeros(len(time))
         price[order[:j]] = 1.0
-        question = Question(pipeline, members, price, True)
+        question = Question(graph, members, price, True)
         need = int(question.need(limit))
         if need >= 2:
             least = float(time[order[j - need : j]].sum())
@@ -118,7 +119,7 @@ def one_set_bound(
     `upper` is the value of a known plan; 0.0 if nothing was proved. With `repeatable` the workers
     take turns, so that the same comes out again. `on_bound` hears of bounds on the way.
     """
-    adds_up = not question.counts and question.pipeline.problem.options.load == "sum"
+    adds_up = not question.counts and question.graph.problem.options.load == "sum"
 
     def tell(bound: float) -> None:
         seconds = max(bound, 0.0) * upper / HORIZON
@@ -162,10 +163,10 @@ def one_set_bound(
     return proved
 
 
-def main_class(pipeline: Pipeline) -> tuple[int, ...]:
+def main_class(graph: ContractedGraph) -> tuple[int, ...]:
     """The equal devices that would do all the work soonest."""
-    time, allowed = pipeline.time.sum(axis=0), pipeline.allowed
-    classes = device_classes(pipeline.problem)[1]
+    time, allowed = graph.time.sum(axis=0), graph.allowed
+    classes = device_classes(graph.problem)[1]
 
     def pace(members: tuple[int, ...]) -> float:
         rivals = time[:, members[0]] > 0
@@ -185,13 +186,13 @@ class SetProgram:
     def __init__(
         self, question: Question, need: float, upper: float, cost: Cost, limit: Budget
     ) -> None:
-        self.pipeline, self.problem = question.pipeline, question.pipeline.problem
+        self.graph, self.problem = question.graph, question.graph.problem
         self.scale = upper / HORIZON
         self.device = question.members[0]
         self.program = Program(limit)
         self.cost = self.program.variable(0.0, HORIZON)
         self.program.minimise(self.cost)
-        units = np.flatnonzero(self.pipeline.allowed[:, self.device]).tolist()
+        units = np.flatnonzero(self.graph.allowed[:, self.device]).tolist()
         self.inside = {unit: self.program.binary() for unit in units}
         self._need(question, need)
         self._memory()
@@ -204,21 +205,21 @@ class SetProgram:
         self.program.row(row, lower=need if question.counts else 1.0)
 
     def _memory(self) -> None:
-        capacity, memory = float(self.problem.device_memory[self.device]), self.pipeline.memory
+        capacity, memory = float(self.problem.device_memory[self.device]), self.graph.memory
         if memory[list(self.inside)].sum() > capacity:
             shares = [(y, float(memory[unit]) / capacity) for unit, y in self.inside.items()]
             self.program.row(shares, upper=1.0)
 
     def _cost(self, question: Question, need: float, cost: Cost) -> None:
-        time = self.pipeline.time[:, :, self.device].sum(axis=0)
+        time = self.graph.time[:, :, self.device].sum(axis=0)
         compute = [(y, float(time[unit]) / self.scale) for unit, y in self.inside.items()]
         incoming: Terms = []
         outgoing: Terms = []
-        for net in self.pipeline.nets:
+        for net in self.graph.each_net:
             into, out = self._seconds(net)
             if into > 0 and any(reader in self.inside for reader, _ in net.readers):
                 incoming.append((self._received(net), into))
-            if out > 0 and net.source in self.inside:
+            if out > 0 and net.producer in self.inside:
                 outgoing.append((self._sent(net), out))
         load = self.problem.options.load
         parts = [incoming, outgoing] if load == "duplex" else [incoming + outgoing]
@@ -236,7 +237,7 @@ class SetProgram:
 
     def _received(self, net: Net) -> int:
         received = self.program.variable(0.0, 1.0)
-        here = [(self.inside[net.source], 1.0)] if net.source in self.inside else []
+        here = [(self.inside[net.producer], 1.0)] if net.producer in self.inside else []
         for reader, _ in net.readers:
             if reader in self.inside:
                 self.program.row([(received, 1.0), (self.inside[reader], -1.0), *here], lower=0.0)
@@ -246,19 +247,19 @@ class SetProgram:
         sent = self.program.variable(0.0, 1.0)
         for reader, _ in net.readers:
             there = [(self.inside[reader], 1.0)] if reader in self.inside else []
-            self.program.row([(sent, 1.0), (self.inside[net.source], -1.0), *there], lower=0.0)
+            self.program.row([(sent, 1.0), (self.inside[net.producer], -1.0), *there], lower=0.0)
         return sent
 
     def _seconds(self, net: Net) -> tuple[float, float]:
         """In and out, scaled; direct, from and to where it costs least."""
         problem, device = self.problem, self.device
         if problem.staging == "host":
-            seconds = net.count * problem.host_latency + net.size * problem.host_seconds_per_byte
+            seconds = net.tensors * problem.host_latency + net.bytes * problem.host_seconds_per_byte
             out, into = seconds[:, device]
         else:
             others = np.arange(problem.device_count) != device
             if not others.any():
                 return 0.0, 0.0
-            ways = net.count * problem.link_latency + net.size * problem.link_seconds_per_byte
+            ways = net.tensors * problem.link_latency + net.bytes * problem.link_seconds_per_byte
             into, out = ways[others, device].min(), ways[device, others].min()
         return float(into) / self.scale, float(out) / self.scale

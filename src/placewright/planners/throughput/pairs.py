@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.analysis.nets import Net, Pipeline
+from placewright.analysis.contracted import ContractedGraph, Net
 from placewright.graph import Flags, Floats, Ints
 from placewright.kernels.throughput.pairs import choices_to, shared_loads
 
@@ -22,14 +22,14 @@ MOST_BINS, FEWEST_BINS = 8192, 1024  # of the first device's load
 MOST_ENTRIES = 1 << 24  # of the way back
 
 
-def is_for(pipeline: Pipeline) -> bool:
+def is_for(graph: ContractedGraph) -> bool:
     """Whether two devices can be looked at by themselves, with one load each.
 
     Through host memory it does not matter to others which of the two sends or receives.
     """
-    options = pipeline.problem.options
-    host = pipeline.problem.staging == "host"
-    return host and options.load == "sum" and pipeline.ways == 1 and not options.contiguous
+    options = graph.problem.options
+    host = graph.problem.staging == "host"
+    return host and options.load == "sum" and graph.passes == 1 and not options.contiguous
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,18 @@ class Sharing:
 
 
 def sharings(
-    pipeline: Pipeline, here: Ints, devices: tuple[int, int], loads: Floats, cap: float
+    graph: ContractedGraph, here: Ints, devices: tuple[int, int], loads: Floats, cap: float
 ) -> Sharing | None:
     """All ways that keep both loads at `cap` seconds, where they are `loads` now.
 
     None if there are too many units, or too many of them share nets.
     """
-    both = pipeline.allowed[:, devices[0]] & pipeline.allowed[:, devices[1]]
+    both = graph.allowed[:, devices[0]] & graph.allowed[:, devices[1]]
     free = np.flatnonzero(np.isin(here, devices) & both).tolist()
-    order = _Order(pipeline, set(free))
+    order = _Order(graph, set(free))
     if len(free) > MOST_UNITS or not order.find():
         return None
-    tables = _Tables(pipeline, here, devices, order)
+    tables = _Tables(graph, here, devices, order)
     bins = min(MOST_BINS, MOST_ENTRIES // max(len(free) * tables.states, 1))
     if bins < FEWEST_BINS:
         return None
@@ -78,11 +78,11 @@ class _Order:
     ``leaving[step]`` the units that wait no longer after it.
     """
 
-    def __init__(self, pipeline: Pipeline, free: set[int]) -> None:
-        arrays = pipeline.arrays
+    def __init__(self, graph: ContractedGraph, free: set[int]) -> None:
+        arrays = graph.arrays
         self.nets_of: dict[int, list[int]] = {
-            unit: arrays.piece_nets[
-                arrays.piece_offsets[unit] : arrays.piece_offsets[unit + 1]
+            unit: arrays.node_nets[
+                arrays.node_offsets[unit] : arrays.node_offsets[unit + 1]
             ].tolist()
             for unit in sorted(free)
         }
@@ -145,9 +145,9 @@ class _Tables:
     """Per step and state, what either choice leads to."""
 
     def __init__(
-        self, pipeline: Pipeline, here: Ints, devices: tuple[int, int], order: _Order
+        self, graph: ContractedGraph, here: Ints, devices: tuple[int, int], order: _Order
     ) -> None:
-        self.pipeline, self.here, self.devices = pipeline, here, devices
+        self.graph, self.here, self.devices = graph, here, devices
         self.order, self.slot, self.states = order.units, order.slot, 1 << order.width
         self.closing = order.closing
         self.leaving = [sum(1 << self.slot[each] for each in units) for units in order.leaving]
@@ -155,7 +155,7 @@ class _Tables:
 
     def _fill(self) -> None:
         steps, states = len(self.order), np.arange(self.states)
-        time = self.pipeline.time.sum(axis=0)
+        time = self.graph.time.sum(axis=0)
         self.target = np.zeros((steps, self.states, 2), dtype=np.int32)
         self.adds = np.zeros((2, steps, self.states, 2))
         for step, unit in enumerate(self.order):
@@ -165,20 +165,22 @@ class _Tables:
                 self.target[step, :, choice] = chosen & ~self.leaving[step]
                 self.adds[choice, step, :, choice] += time[unit, self.devices[choice]]
                 for net in self.closing[step]:
-                    for which, seconds in enumerate(self._seconds(self.pipeline.nets[net], chosen)):
+                    for which, seconds in enumerate(
+                        self._seconds(self.graph.each_net[net], chosen)
+                    ):
                         self.adds[which, step, :, choice] += seconds
         least = time[self.order][:, list(self.devices)].min(axis=1) if steps else np.zeros(0)
         self.rest = least[::-1].cumsum()[::-1] - least
 
     def _seconds(self, net: Net, states: Ints) -> list[Floats]:
         """What a net costs either device, `[state]`: sent once, received once."""
-        problem, costs = self.pipeline.problem, []
+        problem, costs = self.graph.problem, []
         for which, device in enumerate(self.devices):
-            source = self._is_on(net.source, which, states)
+            source = self._is_on(net.producer, which, states)
             readers = [self._is_on(reader, which, states) for reader, _ in net.readers]
             out, into = (
-                net.count * problem.host_latency[way, device]
-                + net.size * problem.host_seconds_per_byte[way, device]
+                net.tensors * problem.host_latency[way, device]
+                + net.bytes * problem.host_seconds_per_byte[way, device]
                 for way in (0, 1)
             )
             sent = source & ~np.logical_and.reduce(readers)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces, directions
+from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.budget import Budget, Progress
 from placewright.coarsen.contraction import Contraction, contract
 from placewright.errors import GraphError, InfeasibleError
@@ -35,12 +35,12 @@ class PipeDream:
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         best: tuple[Split, Contraction] | None = None
-        for pieces in directions(problem):
-            path = _as_path(problem, pieces)
+        for graph in directions(problem):
+            path = _as_path(problem, graph)
             if path is None:
                 continue
             for layers in directions(path.problem):
-                row = np.arange(layers.piece_count)
+                row = np.arange(layers.node_count)
                 cutoff = best[0].value if best else np.inf
                 found = best_of_lines(stage_tables(layers), [row], cutoff)
                 best = best if found is None else (found, path)
@@ -54,9 +54,9 @@ class PipeDream:
         return Proposal(path.expand(split.placement()))
 
 
-def _as_path(problem: Problem, pieces: Pieces) -> Contraction | None:
+def _as_path(problem: Problem, graph: ContractedGraph) -> Contraction | None:
     """The problem with each layer of the path as one op per pass, the two on one device."""
-    layer = path_layers(pieces)[pieces.op_piece]
+    layer = path_layers(graph)[graph.op_node]
     key = 2 * layer + problem.is_backward
     group = np.unique(key, return_inverse=True)[1].astype(np.int32)
     try:
@@ -69,23 +69,23 @@ def _as_path(problem: Problem, pieces: Pieces) -> Contraction | None:
     return replace(contraction, problem=together)
 
 
-def path_layers(pieces: Pieces) -> Wide:
-    """`[piece]` number of its layer: pieces that all others come before or after, and what lies
+def path_layers(graph: ContractedGraph) -> Wide:
+    """`[node]` number of its layer: nodes that all others come before or after, and what lies
     between two of them.
 
-    Numbers are a topological order. All pieces up to p lead to p if p alone of them has no
+    Numbers are a topological order. All nodes up to p lead to p if p alone of them has no
     follower among them; p leads to all from p on if p alone of them has no leader among them.
     """
-    count = pieces.piece_count
+    count = graph.node_count
     number = np.arange(count)
     next_follower = np.full(count, count)
-    np.minimum.at(next_follower, pieces.edge_source, pieces.edge_target)
+    np.minimum.at(next_follower, graph.edge_source, graph.edge_target)
     last_leader = np.full(count, -1)
-    np.maximum.at(last_leader, pieces.edge_target, pieces.edge_source)
+    np.maximum.at(last_leader, graph.edge_target, graph.edge_source)
     ends = _covered(number, next_follower, count)
     starts = _covered(last_leader + 1, number + 1, count)
     cut = (ends == 1) & (starts == 1)
-    # A layer begins at each cut piece, and right after it.
+    # A layer begins at each cut node, and right after it.
     begins = cut | np.concatenate([[True], cut[:-1]])
     layers: Wide = np.cumsum(begins) - 1
     return layers

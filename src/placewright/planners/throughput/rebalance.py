@@ -18,7 +18,7 @@ from itertools import combinations, islice
 
 import numpy as np
 
-from placewright.analysis.nets import pipeline_of
+from placewright.analysis.contracted import unit_graph
 from placewright.budget import Budget
 from placewright.graph import Floats, Ints
 from placewright.kernels.throughput.loads import value
@@ -52,7 +52,7 @@ class Rebalancing:
     """
 
     def __init__(self, problem: Problem, seed: int, start: Ints) -> None:
-        self.problem, self.pipeline = problem, pipeline_of(problem)
+        self.problem, self.graph = problem, unit_graph(problem)
         self.rng = np.random.default_rng(seed)
         self.version = [0] * problem.device_count  # of a device's units
         self.steps = 0  # of annealing that would have taken as long
@@ -84,10 +84,10 @@ class Rebalancing:
     @cached_property
     def _devices(self) -> list[int]:
         """Those that some unit could be on or not; none where pairs cannot be looked at alone."""
-        if not is_for(self.pipeline):
+        if not is_for(self.graph):
             return []
-        choice = self.pipeline.allowed.sum(axis=1) > 1
-        return [int(d) for d in np.flatnonzero(self.pipeline.allowed[choice].any(axis=0))]
+        choice = self.graph.allowed.sum(axis=1) > 1
+        return [int(d) for d in np.flatnonzero(self.graph.allowed[choice].any(axis=0))]
 
     def _left(self) -> list[Pair]:
         return [each for each in self.pairs if each.versions != each.now(self.version)]
@@ -108,7 +108,7 @@ class Rebalancing:
             return
         self.steps += PAIR_STEPS
         here = self.best.unit_device
-        found = sharings(self.pipeline, here, pair.devices, now, top * (1 + ROUNDING))
+        found = sharings(self.graph, here, pair.devices, now, top * (1 + ROUNDING))
         if found is None:
             return
         for below in self.rng.permutation(TARGETS).tolist():
@@ -122,13 +122,13 @@ class Rebalancing:
     # -- keeping -------------------------------------------------------------------------------
 
     def _enter(self, unit_device: Ints) -> None:
-        state = self.pipeline.loads(unit_device)
+        state = self.graph.loads(unit_device)
         self.best = Found(unit_device, float(value(state)))
         self.loads = state.load.sum(axis=0)
 
     def _offer(self, unit_device: Ints, target: float) -> None:
         """Take the plan if it fits and is better, or as good with less excess."""
-        state = self.pipeline.loads(unit_device)
+        state = self.graph.loads(unit_device)
         found = float(state.best_value[0])  # infinite if it does not fit
         less = _excess(self.loads, target) - _excess(state.load.sum(axis=0), target)
         as_good = found <= self.best.value * (1 + ROUNDING)

@@ -1,6 +1,6 @@
 """`row-cuts`: the best cuts of a linear order over a row of devices, for any size.
 
-The pieces stand in a line along the data and the devices in a row of neighbours. A limit on the
+The nodes stand in a line along the data and the devices in a row of neighbours. A limit on the
 loads is lowered by bisection; whether the line can be cut so that no load exceeds it is found by
 going along both at once (`kernels.throughput.row_cuts`). Several lines and rows are tried.
 Different from the dynamic programs (`linear-dp`, `ideal-dp`) the row of the devices is given, not
@@ -150,7 +150,7 @@ def _with_pins(board: Board, row: Ints, order: Wide) -> list[Ints]:
     wanted[row[others]] = (np.arange(others.sum()) + 0.5) / max(int(others.sum()), 1)
     for device in pinned.tolist():
         ops = np.flatnonzero(problem.op_pinned == device)
-        wanted[device] = place[board.pieces.op_piece[ops]].mean()
+        wanted[device] = place[board.graph.op_node[ops]].mean()
     moved = row[np.argsort(wanted[row], kind="stable")]
     return [np.ascontiguousarray(moved, dtype=np.int32), row]
 
@@ -164,7 +164,7 @@ def _anywhere(board: Board) -> Cuts | None:
     row = rows(board)[0]
     for unit in np.argsort(-problem.unit_memory, kind="stable").tolist():
         account.place_first(unit, row)
-    found = board.pieces_on(account.unit_device)
+    found = board.nodes_on(account.unit_device)
     if found is None:
         raise PlacewrightError("a unit is on two devices; report this with the problem's file")
     return Cuts(board, found, board.value(found))
@@ -193,10 +193,10 @@ def rows(board: Board) -> list[Ints]:
 
 
 def _seconds_of_all(board: Board) -> Floats:
-    """`[class]` seconds of all pieces, those it cannot run counted as on the slowest that can."""
+    """`[class]` seconds of all nodes, those it cannot run counted as on the slowest that can."""
     time = board.arrays.time.sum(axis=0)
-    worst = np.where(board.pieces.piece_allowed, time, 0.0).max(axis=1)
-    seconds: Floats = np.where(board.pieces.piece_allowed, time, 10.0 * worst[:, None]).sum(axis=0)
+    worst = np.where(board.graph.allowed, time, 0.0).max(axis=1)
+    seconds: Floats = np.where(board.graph.allowed, time, 10.0 * worst[:, None]).sum(axis=0)
     return seconds
 
 

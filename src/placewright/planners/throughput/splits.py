@@ -1,4 +1,4 @@
-"""Contiguous splits: what one comes to, and the best over linear orders of the pieces."""
+"""Contiguous splits: what one comes to, and the best over linear orders of the nodes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.analysis.pieces import Pieces
+from placewright.analysis.contracted import ContractedGraph
 from placewright.budget import Budget
 from placewright.graph import Wide
-from placewright.kernels.common.pieces import adjacency
+from placewright.kernels.common.components import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
 from placewright.kernels.throughput.line_dp import best_cuts
 from placewright.kernels.throughput.stage_loads import chain_rows
@@ -22,22 +22,22 @@ SLACK = 1.3  # the first cutoff of a search over lines, in shares of the least l
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Pieces on stages: `piece_stage[piece]`, `stage_kind[stage]` (`StageTables.kinds`).
+    """Nodes on stages: `node_stage[node]`, `stage_kind[stage]` (`StageTables.kinds`).
 
     `thresholds` are the largest loads of a stage, of both passes or of each under ``gpipe``;
     `value` seconds, their sum.
     """
 
     tables: StageTables
-    piece_stage: Wide
+    node_stage: Wide
     stage_kind: Wide
     thresholds: tuple[float, ...]
     value: float
 
     def placement(self) -> Placement:
         """Devices for the stages: of each class in order."""
-        pieces = self.tables.pieces
-        left = [list(devices) for devices in pieces.class_devices]
+        graph = self.tables.graph
+        left = [list(devices) for devices in graph.class_devices]
         first: list[int] = []
         replicas: list[tuple[int, ...]] = []
         for kind in self.stage_kind.tolist():
@@ -50,16 +50,16 @@ class Split:
             if len(members) > 1:
                 replicas.append(tuple(members))
         stage_device = np.array(first, dtype=np.int32)
-        return Placement(stage_device[self.piece_stage[pieces.op_piece]], replicas=tuple(replicas))
+        return Placement(stage_device[self.node_stage[graph.op_node]], replicas=tuple(replicas))
 
 
-def evaluated(tables: StageTables, piece_stage: Wide, stage_kind: Wide) -> Split:
+def evaluated(tables: StageTables, node_stage: Wide, stage_kind: Wide) -> Split:
     """The split with what it comes to."""
     rows = chain_rows(
-        tables.nets, tables.costs, tables.chain, piece_stage, stage_kind, len(stage_kind)
+        tables.nets, tables.costs, tables.chain, node_stage, stage_kind, len(stage_kind)
     )[:, : len(tables.rows)].max(axis=0)
     thresholds = tuple(float(rows[tables.threshold == each].max()) for each in range(tables.passes))
-    return Split(tables, piece_stage, stage_kind, thresholds, sum(thresholds))
+    return Split(tables, node_stage, stage_kind, thresholds, sum(thresholds))
 
 
 def best_of_lines(
@@ -100,18 +100,18 @@ def _cutoffs(tables: StageTables, bound: float) -> list[float]:
 
 def least_load(tables: StageTables) -> float:
     """Computing shared out in fractions over the fastest devices: no split is below."""
-    pieces = tables.pieces
-    seconds = np.where(pieces.piece_allowed, pieces.piece_time.sum(axis=0), np.inf).min(axis=1)
-    return float(seconds.sum()) / pieces.problem.device_count
+    graph = tables.graph
+    seconds = np.where(graph.allowed, graph.time.sum(axis=0), np.inf).min(axis=1)
+    return float(seconds.sum()) / graph.problem.device_count
 
 
 def most_load(tables: StageTables) -> float:
-    """Above every load: all pieces on one stage that pays all transfers, doubled."""
-    costs, pieces = tables.costs, tables.pieces
+    """Above every load: all nodes on one stage that pays all transfers, doubled."""
+    costs, graph = tables.costs, tables.graph
     worst = np.abs(costs.coefficient).max(axis=(0, 1, 2)) if costs.coefficient.size else np.zeros(2)
     between = np.maximum(worst, tables.chain.between.max(axis=(0, 1, 2)))
-    readers = np.diff(pieces.net_offsets) + 1
-    transfers = ((between[0] * pieces.net_tensors + between[1] * pieces.net_bytes) * readers).sum()
+    readers = np.diff(graph.nets.offsets) + 1
+    transfers = ((between[0] * graph.nets.tensors + between[1] * graph.nets.bytes) * readers).sum()
     seconds = tables.added[:, :, : len(tables.rows)].sum(axis=(0, 2)).max(initial=0.0)
     return 2.0 * float(seconds + 2.0 * transfers) or 1.0
 
@@ -119,16 +119,14 @@ def most_load(tables: StageTables) -> float:
 def _cut(tables: StageTables, order: Wide, starts: Wide, kinds: Wide) -> Split:
     position_stage = np.zeros(len(order), dtype=np.int64)
     position_stage[starts[1:]] = 1
-    piece_stage = np.empty(len(order), dtype=np.int64)
-    piece_stage[order] = np.cumsum(position_stage)
-    return evaluated(tables, piece_stage, kinds)
+    node_stage = np.empty(len(order), dtype=np.int64)
+    node_stage[order] = np.cumsum(position_stage)
+    return evaluated(tables, node_stage, kinds)
 
 
-def linear_orders(pieces: Pieces, number: int, seed: int = 0) -> list[Wide]:
-    """`number` depth-first linear orders of the pieces, different ones first."""
-    return depth_first_orders(
-        pieces.piece_count, pieces.edge_source, pieces.edge_target, number, seed
-    )
+def linear_orders(graph: ContractedGraph, number: int, seed: int = 0) -> list[Wide]:
+    """`number` depth-first linear orders of the nodes, different ones first."""
+    return depth_first_orders(graph.node_count, graph.edge_source, graph.edge_target, number, seed)
 
 
 def depth_first_orders(

@@ -9,9 +9,9 @@ are equally fast. `StageTables` charges a kind by rows (see `kernels.throughput.
 | overlap | computing; transfers in and out; synchronisation              |
 | duplex  | computing; transfers in; transfers out; synchronisation       |
 
-and by two more: memory, and how many of its pieces it cannot run.
+and by two more: memory, and how many of its nodes it cannot run.
 
-The devices left for the rest of the pieces are a state: a number of the *leading* class and the
+The devices left for the rest of the nodes are a state: a number of the *leading* class and the
 `code` of the others (mixed radix). Where staging is ``direct`` over links that differ, no class
 leads, and what a transfer costs at least follows from the classes that are left and used up.
 """
@@ -28,7 +28,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.analysis.pieces import Pieces, device_classes
+from placewright.analysis.contracted import ContractedGraph
+from placewright.analysis.devices import device_classes
 from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
@@ -38,7 +39,6 @@ from placewright.kernels.throughput.stage_loads import (
     Chain,
     Costs,
     Nets,
-    adjacent_nets,
 )
 from placewright.problem import ROUNDING, Problem
 
@@ -87,12 +87,12 @@ class Move(NamedTuple):
 class StageTables:
     """The kinds of stages of a problem and all tables about them."""
 
-    pieces: Pieces
+    graph: ContractedGraph
     rows: tuple[Row, ...]
     kinds: tuple[tuple[int, ...], ...]
     """Per kind, how many devices of each class."""
     allowed: NDArray[np.bool_]
-    """`[piece, kind]` whether the kind can run the piece."""
+    """`[node, kind]` whether the kind can run the node."""
 
     @property
     def passes(self) -> int:
@@ -103,12 +103,12 @@ class StageTables:
 
     @cached_property
     def class_size(self) -> Wide:
-        return np.array([len(devices) for devices in self.pieces.class_devices])
+        return np.array([len(devices) for devices in self.graph.class_devices])
 
     @cached_property
     def uniform(self) -> bool:
         """Whether a transfer costs the same wherever it comes from or goes to."""
-        return uniform_transfers(self.pieces.problem)
+        return uniform_transfers(self.graph.problem)
 
     @cached_property
     def lead(self) -> int:
@@ -133,7 +133,7 @@ class StageTables:
     @cached_property
     def class_link(self) -> Floats:
         """`[class, class, (latency, seconds per byte)]` between two different devices."""
-        problem, devices = self.pieces.problem, self.pieces.class_devices
+        problem, devices = self.graph.problem, self.graph.class_devices
         link = np.zeros((len(devices), len(devices), 2))
         for a, b in itertools.product(range(len(devices)), repeat=2):
             one, two = devices[a][0], devices[b][-1]
@@ -152,9 +152,9 @@ class StageTables:
 
     def host_share(self, kind: int, direction: int) -> Floats:
         """What a replica of `kind` pays per tensor and byte to (out) or from host memory (in)."""
-        problem, mine = self.pieces.problem, np.array(self.kinds[kind])
+        problem, mine = self.graph.problem, np.array(self.kinds[kind])
         way = 0 if direction == OUT else 1
-        first = [devices[0] for devices in self.pieces.class_devices]
+        first = [devices[0] for devices in self.graph.class_devices]
         costs = np.stack(
             [problem.host_latency[way, first], problem.host_seconds_per_byte[way, first]]
         )
@@ -162,7 +162,7 @@ class StageTables:
 
     def least_share(self, kind: int, direction: int, others: Sequence[int]) -> Floats:
         """The least a replica pays when the other stage is on classes of `others`."""
-        if self.pieces.problem.staging == "host":
+        if self.graph.problem.staging == "host":
             return self.host_share(kind, direction)
         one = np.eye(len(self.class_size), dtype=int)
         shares = [
@@ -174,13 +174,13 @@ class StageTables:
 
     def sync_share(self, kind: int) -> float:
         """Seconds per byte of weights for keeping replicas equal."""
-        problem, mine = self.pieces.problem, self.kinds[kind]
+        problem, mine = self.graph.problem, self.kinds[kind]
         r = sum(mine)
         if r == 1:
             return 0.0
         used = [each for each, number in enumerate(mine) if number]
         if problem.staging == "host":
-            devices = [self.pieces.class_devices[each][0] for each in used]
+            devices = [self.graph.class_devices[each][0] for each in used]
             slowest = problem.host_seconds_per_byte[:, devices].max()
         else:
             slowest = max(
@@ -192,47 +192,31 @@ class StageTables:
 
     @cached_property
     def nets(self) -> Nets:
-        pieces = self.pieces
-        columns = (
-            pieces.net_producer,
-            pieces.net_way,
-            pieces.net_tensors,
-            pieces.net_bytes,
-            pieces.net_offsets,
-            pieces.net_readers,
-            pieces.net_reader_ways,
-        )
-        return Nets(
-            *columns,
-            *adjacent_nets(
-                pieces.piece_count, pieces.net_producer, pieces.net_offsets,
-                pieces.net_readers, pieces.net_reader_ways,
-            ),
-        )  # fmt: skip
+        graph, nets = self.graph, self.graph.nets
+        return Nets(*nets[:6], graph.reader_ways, *graph.node_nets)
 
     @cached_property
     def added(self) -> Floats:
-        """`[piece, kind, row]`: seconds, then bytes, then misfits."""
-        pieces = self.pieces
-        table = np.zeros((pieces.piece_count, len(self.kinds), len(self.rows) + 2))
+        """`[node, kind, row]`: seconds, then bytes, then misfits."""
+        graph = self.graph
+        table = np.zeros((graph.node_count, len(self.kinds), len(self.rows) + 2))
         for kind, numbers in enumerate(self.kinds):
-            time = pieces.piece_time[:, :, int(np.argmax(np.array(numbers) > 0))] / sum(numbers)
-            sync = self.sync_share(kind) * pieces.piece_sync
+            time = graph.time[:, :, int(np.argmax(np.array(numbers) > 0))] / sum(numbers)
+            sync = self.sync_share(kind) * graph.sync_bytes
             for number, row in enumerate(self.rows):
-                table[:, kind, number] = (
-                    row.compute[0] * time[0] + row.compute[1] * time[1] + row.sync * sync
-                )
-        table[:, :, -2] = pieces.piece_memory[:, None]
+                compute = np.tensordot(row.compute[: graph.passes], time, 1)
+                table[:, kind, number] = compute + row.sync * sync
+        table[:, :, -2] = graph.memory[:, None]
         table[:, :, -1] = ~self.allowed
         return table
 
     def limits(self, thresholds: Sequence[float]) -> Floats:
         """`[kind, row]` that a stage may not exceed; `thresholds` are those of the passes."""
-        problem = self.pieces.problem
+        problem = self.graph.problem
         table = np.zeros((len(self.kinds), len(self.rows) + 2))
         for number, row in enumerate(self.rows):
             table[:, number] = thresholds[row.threshold]
-        memory = problem.device_memory[[devices[0] for devices in self.pieces.class_devices]]
+        memory = problem.device_memory[[devices[0] for devices in self.graph.class_devices]]
         for kind, numbers in enumerate(self.kinds):
             table[kind, -2] = memory[np.array(numbers) > 0].min() * (1 + ROUNDING)
         table[:, -1] = 0.5
@@ -272,7 +256,7 @@ class StageTables:
             self.added,
             len(self.rows),
             self._group,
-            self.pieces.problem.staging == "host",
+            self.graph.problem.staging == "host",
             coefficient,
             *_columns(moves),
         )
@@ -305,7 +289,7 @@ class StageTables:
         kinds = range(len(self.kinds))
         between = np.zeros((2, len(self.kinds), len(self.kinds), 2))
         least = np.zeros((2, len(self.kinds), 2))
-        host = self.pieces.problem.staging == "host"
+        host = self.graph.problem.staging == "host"
         for direction, kind in itertools.product((OUT, IN), kinds):
             for other in kinds:
                 between[direction, kind, other] = (
@@ -324,9 +308,9 @@ class StageTables:
     @cached_property
     def approximate(self) -> bool:
         """Whether what a stage pays may depend on how the others are cut, not on their union."""
-        if self.pieces.problem.staging == "host":
+        if self.graph.problem.staging == "host":
             return False
-        return not self.uniform or bool((np.diff(self.pieces.net_offsets) > 1).any())
+        return not self.uniform or bool((np.diff(self.graph.nets.offsets) > 1).any())
 
 
 def _columns(moves: Sequence[Move]) -> Wide:
@@ -359,37 +343,37 @@ def too_many_states(problem: Problem) -> str | None:
     )
 
 
-def stage_tables(pieces: Pieces) -> StageTables:
-    """The tables for the problem of `pieces` under its options.
+def stage_tables(graph: ContractedGraph) -> StageTables:
+    """The tables for the problem of `nodes` under its options.
 
     Without anything in the backward pass, ``gpipe`` is ``pipedream``.
     """
-    problem = pieces.problem
+    problem = graph.problem
     options = problem.options
     backward = problem.is_backward.any() or (options.replicate and problem.op_sync_bytes.any())
     schedule = options.schedule if backward else "pipedream"
-    sizes = [len(devices) for devices in pieces.class_devices]
+    sizes = [len(devices) for devices in graph.class_devices]
     if options.replicate:
         numbers = [each for each in itertools.product(*(range(s + 1) for s in sizes)) if sum(each)]
     else:
         numbers = [tuple(row) for row in np.eye(len(sizes), dtype=int).tolist()]
     kinds, allowed = [], []
     for each in numbers:
-        runs = _can_run(pieces, each)
+        runs = _can_run(graph, each)
         if runs.any():
             kinds.append(each)
             allowed.append(runs)
     rows = rows_of(options.load, schedule, options.replicate)
-    columns = np.stack(allowed, axis=1) if allowed else np.zeros((pieces.piece_count, 0), bool)
-    return StageTables(pieces, rows, tuple(kinds), columns)
+    columns = np.stack(allowed, axis=1) if allowed else np.zeros((graph.node_count, 0), bool)
+    return StageTables(graph, rows, tuple(kinds), columns)
 
 
-def _can_run(pieces: Pieces, numbers: Sequence[int]) -> NDArray[np.bool_]:
-    """`[piece]` whether all the devices can run it, and equally fast."""
+def _can_run(graph: ContractedGraph, numbers: Sequence[int]) -> NDArray[np.bool_]:
+    """`[node]` whether all the devices can run it, and equally fast."""
     used = [each for each, number in enumerate(numbers) if number]
-    runs = pieces.piece_allowed[:, used].all(axis=1)
+    runs = graph.allowed[:, used].all(axis=1)
     if len(used) == 1:
         return np.asarray(runs)
-    times = pieces.problem.op_time[:, [pieces.class_devices[each][0] for each in used]]
+    times = graph.problem.op_time[:, [graph.class_devices[each][0] for each in used]]
     unequal = (times != times[:, :1]).any(axis=1)
-    return np.asarray(runs & (np.bincount(pieces.op_piece, unequal, pieces.piece_count) == 0))
+    return np.asarray(runs & (np.bincount(graph.op_node, unequal, graph.node_count) == 0))

@@ -1,7 +1,7 @@
-"""How many devices a set of pieces takes at least: prices that prune the ideals.
+"""How many devices a set of nodes takes at least: prices that prune the ideals.
 
 For weights λ of the classes, the devices of a stage's classes can do no more than Σ λ_k · number ·
-limit, and whatever runs a piece charges at least min_k λ_k · its seconds (or bytes) for it. Every
+limit, and whatever runs a node charges at least min_k λ_k · its seconds (or bytes) for it. Every
 choice of λ gives a valid condition; here one for each row and set of classes, from a fractional
 knapsack: what the other classes do best is theirs, until they are full.
 """
@@ -38,7 +38,7 @@ class _Condition(NamedTuple):
 
 
 class _Knapsack(NamedTuple):
-    """The pieces that either of two classes runs, those first that the second does best."""
+    """The nodes that either of two classes runs, those first that the second does best."""
 
     ratio: Floats
     filled: Floats
@@ -61,14 +61,14 @@ class WindowTables:
         return self._last[1]
 
     def _windows(self, thresholds: Sequence[float]) -> Windows:
-        tables, pieces = self.tables, self.tables.pieces
+        tables, graph = self.tables, self.tables.graph
         limits = [self._class_limits(row, thresholds) for row in range(len(tables.rows) + 1)]
         found = [
             each for each in self._conditions if not np.isinf(limits[each.row][each.members]).any()
         ]
-        price = np.zeros((pieces.piece_count, len(found)))
-        out_price = np.zeros((pieces.net_count, len(found)))
-        in_price = np.zeros((pieces.net_count, len(found)))
+        price = np.zeros((graph.node_count, len(found)))
+        out_price = np.zeros((graph.net_count, len(found)))
+        in_price = np.zeros((graph.net_count, len(found)))
         lead = np.zeros(len(found))
         capacity = np.full((len(found), len(tables.states)), np.inf)
         for w, condition in enumerate(found):
@@ -91,26 +91,25 @@ class WindowTables:
 
     @cached_property
     def _memory(self) -> Floats:
-        first = [devices[0] for devices in self.tables.pieces.class_devices]
-        memory = self.tables.pieces.problem.device_memory[first]
+        first = [devices[0] for devices in self.tables.graph.class_devices]
+        memory = self.tables.graph.problem.device_memory[first]
         return np.asarray(memory * (1 + ROUNDING))
 
     @cached_property
     def _added(self) -> list[Floats]:
-        """Per row `[class, piece]` what one device is charged for a piece, transfers aside."""
-        pieces = self.tables.pieces
+        """Per row `[class, node]` what one device is charged for a node, transfers aside."""
+        graph = self.tables.graph
         charged = []
         for row in self.tables.rows:
-            first, second = row.compute
-            added = first * pieces.piece_time[0] + second * pieces.piece_time[1]
+            added = np.tensordot(row.compute[: graph.passes], graph.time, 1)
             charged.append(np.ascontiguousarray(added.T))
-        kept = np.repeat(pieces.piece_memory[None], len(self.tables.class_size), axis=0)
+        kept = np.repeat(graph.memory[None], len(self.tables.class_size), axis=0)
         return [*charged, kept]
 
     @cached_property
     def _allowed(self) -> NDArray[np.bool_]:
-        """`[class, piece]`."""
-        return np.ascontiguousarray(self.tables.pieces.piece_allowed.T)
+        """`[class, node]`."""
+        return np.ascontiguousarray(self.tables.graph.allowed.T)
 
     @cached_property
     def _conditions(self) -> list[_Condition]:
@@ -160,7 +159,7 @@ class WindowTables:
         return self._knapsacks[key]
 
     def _cheapest(self, condition: _Condition, class_price: Floats, limit: Floats) -> Floats:
-        """`[piece]` what any class of the condition charges for it at least."""
+        """`[node]` what any class of the condition charges for it at least."""
         members = condition.members
         added = self._added[condition.row][members] * class_price[members][:, None]
         if condition.row < len(self.tables.rows):
@@ -171,15 +170,15 @@ class WindowTables:
 
     def _cheapest_cut(self, condition: _Condition, class_price: Floats) -> tuple[Floats, Floats]:
         """`[net]` what the producer's side and the other pay at least for a net that is cut."""
-        pieces, parts = self.tables.pieces, self.tables.rows[condition.row]
+        graph, parts = self.tables.graph, self.tables.rows[condition.row]
         least = np.zeros((2, 2))
         members = [each for each in condition.members if each in self._alone]
         if members:
             shares = self._shares[:, members] * class_price[members][:, None]
             least = shares.min(axis=1)
-        outgoing = least[OUT, 0] * pieces.net_tensors + least[OUT, 1] * pieces.net_bytes
-        incoming = least[IN, 0] * pieces.net_tensors + least[IN, 1] * pieces.net_bytes
-        outgoing = outgoing * np.array(parts.outgoing)[pieces.net_way]
+        outgoing = least[OUT, 0] * graph.nets.tensors + least[OUT, 1] * graph.nets.bytes
+        incoming = least[IN, 0] * graph.nets.tensors + least[IN, 1] * graph.nets.bytes
+        outgoing = outgoing * np.array(parts.outgoing)[graph.nets.way]
         return outgoing, incoming * min(parts.incoming)
 
     @cached_property

@@ -10,20 +10,20 @@ UNSEEN = -1
 
 
 @kernel(allocates=True)
-def connected_pieces(unit_count, sources, targets):
-    """`piece[unit]`: its strongly connected component (Tarjan 1972), and how many there are.
+def strong_components(unit_count, sources, targets):
+    """`node[unit]`: its strongly connected component (Tarjan 1972), and how many there are.
 
-    `sources` and `targets` are the ends of the edges between units. Pieces are numbered in a
+    `sources` and `targets` are the ends of the edges between units. Nodes are numbered in a
     topological order: every edge between two of them goes to the higher number.
     """
     offsets, readers = adjacency(unit_count, sources, targets)
     number = np.full(unit_count, UNSEEN, dtype=np.int64)  # in the order units are first seen
     low = np.zeros(unit_count, dtype=np.int64)
-    piece = np.full(unit_count, UNSEEN, dtype=np.int64)
-    stack = np.empty(unit_count, dtype=np.int64)  # seen, not yet in a piece
+    node = np.full(unit_count, UNSEEN, dtype=np.int64)
+    stack = np.empty(unit_count, dtype=np.int64)  # seen, not yet in a node
     path = np.empty(unit_count, dtype=np.int64)
     place = offsets[:-1].copy()  # the next edge to look at
-    seen = pieces = on_stack = 0
+    seen = nodes = on_stack = 0
     for root in range(unit_count - 1, -1, -1):
         if number[root] != UNSEEN:
             continue
@@ -45,7 +45,7 @@ def connected_pieces(unit_count, sources, targets):
                     on_stack += 1
                     path[depth] = reader
                     depth += 1
-                elif piece[reader] == UNSEEN:
+                elif node[reader] == UNSEEN:
                     low[unit] = min(low[unit], number[reader])
                 continue
             depth -= 1
@@ -55,12 +55,12 @@ def connected_pieces(unit_count, sources, targets):
                 while True:
                     on_stack -= 1
                     member = stack[on_stack]
-                    piece[member] = pieces
+                    node[member] = nodes
                     if member == unit:
                         break
-                pieces += 1
-    # A piece is complete after all that can be reached from it.
-    return pieces - 1 - piece, pieces
+                nodes += 1
+    # A node is complete after all that can be reached from it.
+    return nodes - 1 - node, nodes
 
 
 @kernel(allocates=True)

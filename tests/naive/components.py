@@ -1,4 +1,4 @@
-"""Slow, obvious twins of `kernels.common.pieces` and of the nets of pieces: sets and searches."""
+"""Slow, obvious twins of `kernels.common.components` and of nets by node: sets and searches."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def neighbours(count, edges):
     return [[target for source, target in edges if source == node] for node in range(count)]
 
 
-def nets_of(piece, producers, readers, ways):
-    """`(net, way)` of each net that a piece produces, with way 0, or reads."""
-    made = {(net, 0) for net, producer in enumerate(producers) if producer == piece}
+def nets_of(node, producers, readers, ways):
+    """`(net, way)` of each net that a node produces, with way 0, or reads."""
+    made = {(net, 0) for net, producer in enumerate(producers) if producer == node}
     read = {
         (net, way)
-        for net, pieces in enumerate(readers)
-        for reader, way in zip(pieces, ways[net], strict=True)
-        if reader == piece
+        for net, nodes in enumerate(readers)
+        for reader, way in zip(nodes, ways[net], strict=True)
+        if reader == node
     }
     return made | read
