@@ -23,11 +23,13 @@ from placewright.cluster import Cluster
 from placewright.coarsen import COARSENINGS
 from placewright.costs.catalog import complete
 from placewright.costs.clusters import presets
+from placewright.costs.profiles.exchange import profiles_document, read_profiles
 from placewright.errors import PlacewrightError
 from placewright.formats.schema import FORMATS, json_schema
 from placewright.graph import Graph
 from placewright.objectives import OBJECTIVES
 from placewright.system.references import referred
+from tests.costs.profiles.profiles import FOUR
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -286,8 +288,12 @@ def test_files_we_write_fit_the_schema(name, tmp_path):
         "cluster": lambda: placewright.load_cluster("tarnawski"),
         "plan": lambda: plan,
     }
-    made[name]().save(tmp_path / "file.json")
-    jsonschema.validate(json.loads((tmp_path / "file.json").read_text("utf-8")), json_schema(name))
+    if name == "profiles":
+        document = profiles_document(FOUR.items())
+    else:
+        made[name]().save(tmp_path / "file.json")
+        document = json.loads((tmp_path / "file.json").read_text("utf-8"))
+    jsonschema.validate(document, json_schema(name))
 
 
 @pytest.mark.parametrize("page", pages_with("yaml"), ids=lambda page: page.name)
@@ -303,6 +309,7 @@ def test_files_in_the_docs_are_valid(page):
     readers = {
         "placewright.graph/1": Graph.from_document,
         "placewright.cluster/1": lambda document: complete(Cluster.from_document(document)),
+        "placewright.profiles/1": lambda document: read_profiles(document, page),
     }
     for text in blocks(page, "json"):
         document = json.loads(text)

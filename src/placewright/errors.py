@@ -5,6 +5,7 @@
     │   ├── FormatError                   a file: unreadable, malformed, wrong version
     │   ├── GraphError                    a graph that is no DAG, or has impossible figures
     │   ├── ClusterError                  devices and links that make no usable cluster
+    │   ├── ProfileError                  a store of measured costs, or a cost that is none
     │   ├── OptionError                   an option, a planner or a name that does not exist
     │   └── MissingExtraError             an optional dependency is not installed
     ├── InfeasibleError          exit 3   no plan can exist, or the planner found none
@@ -46,6 +47,10 @@ class GraphError(InputError):
 
 
 class ClusterError(InputError):
+    pass
+
+
+class ProfileError(InputError):
     pass
 
 

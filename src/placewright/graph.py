@@ -96,6 +96,8 @@ class Graph(Stored):
       an op with none of the three costs no time anywhere (a view, a placeholder);
     - `op_parameter_bytes` (weights it needs; a parameter shared by several ops is counted at
       the first), `op_state_bytes` (other bytes kept where it runs, such as a KV cache);
+    - `op_signatures`: the exact call it stands for, ``""`` where nobody knows (see
+      `importers.torch.signature`); measured times are found by it;
     - `is_backward`; `forward_twin[op]` the forward op that a backward op belongs to, or -1;
     - `colocation[op]` a group number, or -1: ops of one group must be on one device.
 
@@ -131,8 +133,11 @@ class Graph(Stored):
     times: Mapping[str, Floats] = field(default_factory=dict)
     attributes: Mapping[str, Any] = field(default_factory=dict)
     input_samples: int | None = None
+    op_signatures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if not self.op_signatures:
+            object.__setattr__(self, "op_signatures", ("",) * len(self.op_names))
         for name in _FLOAT_COLUMNS:
             self._freeze(name, np.float64)
         for name in ("forward_twin", "colocation", "tensor_producer", "consumers"):
@@ -235,6 +240,7 @@ class GraphBuilder:
         backward: bool = False,
         twin: int = -1,
         colocate: str | None = None,
+        signature: str = "",
     ) -> int:
         """Add an op (FLOPs, bytes) that reads the tensors `inputs`; its number.
 
@@ -251,6 +257,7 @@ class GraphBuilder:
         columns["op_bytes_written"].append(bytes_written)
         columns["op_parameter_bytes"].append(parameter_bytes)
         columns["op_state_bytes"].append(state_bytes)
+        columns["op_signatures"].append(signature)
         columns["is_backward"].append(backward)
         columns["forward_twin"].append(twin)
         columns["colocation"].append(
@@ -302,7 +309,7 @@ class GraphBuilder:
         )
 
 
-_NAME_COLUMNS = ("op_names", "op_types", "op_modules", "op_dtypes")
+_NAME_COLUMNS = ("op_names", "op_types", "op_modules", "op_dtypes", "op_signatures")
 _OP_FLOATS = (
     "op_flops",
     "op_bytes_read",

@@ -41,6 +41,12 @@ def _nothing() -> Any:
     return np.zeros(0)
 
 
+COST_SOURCES = ("datasheet", "predicted", "regressed", "measured", "given")
+"""Where a time comes from: figures of the device's makers, a fit to other devices' measurements,
+one to smaller batches', the device itself, or the file that the graph came in."""
+DATASHEET, PREDICTED, REGRESSED, MEASURED, GIVEN = range(len(COST_SOURCES))
+
+
 @dataclass(frozen=True, eq=False)
 class Problem(ReadOnly):
     """Ops with times and memory on given devices, tensors between them, routes for transfers.
@@ -61,8 +67,10 @@ class Problem(ReadOnly):
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
       device takes no such batch (objective ``batch-throughput``);
     - `input_samples`: how many samples one input has, None where that is not known;
+    - `op_cost_source[op, device]`: where the time comes from, a number of `COST_SOURCES`; empty
+      where nobody says;
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
-      device says. No planner looks at it.
+      device says. No planner looks at these two.
     """
 
     name: str
@@ -96,6 +104,7 @@ class Problem(ReadOnly):
     batch_sizes: Ints = field(default_factory=_nothing)
     batch_time: Floats = field(default_factory=_nothing)
     input_samples: int | None = None
+    op_cost_source: Ints = field(default_factory=_nothing)
     device_runs: tuple[Run | None, ...] = ()
 
     def __post_init__(self) -> None:
@@ -124,6 +133,7 @@ class Problem(ReadOnly):
             "op_sync_bytes": (n,),
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
+            "op_cost_source": (n, d) if np.size(self.op_cost_source) else (0,),
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -335,6 +345,7 @@ _ARRAYS: Mapping[str, Any] = {
     "op_sync_bytes": np.float64,
     "batch_sizes": np.int32,
     "batch_time": np.float64,
+    "op_cost_source": np.int32,
 }
 
 
@@ -418,6 +429,11 @@ def _check(problem: Problem) -> None:
         if shared := used_twice(problem.device_names, problem.device_runs):
             raise GraphError(f"{where}: {shared}")
     _check_batch(problem, where)
+    sources = problem.op_cost_source
+    if sources.size and not (sources.min() >= 0 and sources.max() < len(COST_SOURCES)):
+        raise GraphError(
+            f"{where}: op_cost_source has an entry outside 0 … {len(COST_SOURCES) - 1}"
+        )
     problem.topological_order  # noqa: B018  (raises on a cycle)
 
 

@@ -117,6 +117,7 @@ def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
         "host_latency": problem.host_latency[:, devices],
         "host_seconds_per_byte": problem.host_seconds_per_byte[:, devices],
         "batch_time": problem.batch_time[:, devices],
+        "op_cost_source": problem.op_cost_source[:, devices] if problem.op_cost_source.size else (),
         "device_runs": tuple(problem.device_run(device) for device in devices),
     }
 

@@ -14,6 +14,8 @@ from placewright.cli import (
     info,
     plan,
     planners,
+    profile,
+    profiles,
     replan,
     run,
     schema,
@@ -41,6 +43,8 @@ app.command("info")(info.command)
 app.command("planners")(planners.command)
 app.command("zoo")(zoo.command)
 app.add_typer(cluster.app, name="cluster")
+app.command("profile")(profile.command)
+app.add_typer(profiles.app, name="profiles")
 app.command("schema")(schema.command)
 app.command("demo")(demo.command)
 app.command("warm-up")(warm_up.command)

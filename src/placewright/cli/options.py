@@ -11,6 +11,7 @@ import typer
 
 from placewright.cli import completion
 from placewright.coarsen import COARSENINGS
+from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
@@ -122,6 +123,12 @@ Optimizer = Annotated[
     str,
     _chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),
 ]
+Profiles = Annotated[
+    Path | None,
+    typer.Option(
+        help="The store of measured costs, a SQLite file (the user's own).", metavar="FILE"
+    ),
+]
 Pins = Annotated[
     list[str] | None,
     typer.Option("--pin", help="OP=DEVICE: fix an op to a device. May be repeated."),
@@ -213,6 +220,7 @@ class Problem:
     training: Training = False
     optimizer: Optimizer = "adam"
     pin: Pins = None
+    profiles: Profiles = None
 
     @property
     def options(self) -> dict[str, Any]:
@@ -221,7 +229,8 @@ class Problem:
 
     @property
     def costs(self) -> CostOptions:
-        return CostOptions(optimizer=_optimizer(self.optimizer))
+        store = USERS if self.profiles is None else self.profiles
+        return CostOptions(_optimizer(self.optimizer), store)
 
     @property
     def pinned(self) -> dict[str, str]:

@@ -13,7 +13,9 @@ def command(
     name: Annotated[
         str,
         typer.Argument(
-            help="graph, cluster or plan.", metavar="FORMAT", autocompletion=completion.formats
+            help="graph, cluster, plan or profiles.",
+            metavar="FORMAT",
+            autocompletion=completion.formats,
         ),
     ],
 ) -> None:

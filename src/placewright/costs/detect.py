@@ -176,7 +176,7 @@ def _cpu_device(machine: Machine, notes: list[str]) -> Device:
         notes.append(f"memory bandwidth of {machine.bandwidth / 1e9:.1f} GB/s measured by copying")
     return Device(
         "cpu",
-        _cpu_kind(processor),
+        cpu_kind(processor),
         machine.host,
         memory=machine.memory,
         peak_flops=cpu_peaks(replace(processor, clock=clock)),
@@ -188,7 +188,7 @@ def _cpu_device(machine: Machine, notes: list[str]) -> Device:
     )
 
 
-def _cpu_kind(processor: Processor) -> str:
+def cpu_kind(processor: Processor) -> str:
     kind = find_kind(processor.model)
     if kind is not None and kind.family == "cpu":
         return kind.name

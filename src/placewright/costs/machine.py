@@ -246,6 +246,12 @@ def _required_memory(known: Sequence[float]) -> float:
     return min(known)
 
 
+def available_memory() -> float:
+    """Bytes that can be had without swapping; all memory where the system does not tell."""
+    match = re.search(r"^MemAvailable:\s*(\d+)\s*kB", _text("/proc/meminfo"), re.MULTILINE)
+    return float(match[1]) * 1024 if match else examine().memory
+
+
 def _host() -> str:
     return platform.node() or "host"
 

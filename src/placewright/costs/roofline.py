@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,10 +13,11 @@ from placewright.cluster import Cluster, Device
 from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
+from placewright.costs.profiles.lookup import USERS, measured_seconds
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
-from placewright.problem import Problem
+from placewright.problem import DATASHEET, GIVEN, MEASURED, Problem
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -30,9 +32,13 @@ class CostOptions:
     `optimizer`: what training keeps per parameter besides it: its gradient, in the parameter's
     own type; no state (``sgd``), one number (``momentum``) or two (``adam``), in fp32; and, with
     state and parameters narrower than fp32, an fp32 copy of the parameter.
+
+    `profiles`: the store of measured times to look in (see `costs.profiles`): a file, None for
+    no store, or `USERS` for the user's own, where there is one.
     """
 
     optimizer: Optimizer = "adam"
+    profiles: str | Path | None = USERS
 
     def __post_init__(self) -> None:
         if self.optimizer not in _STATE_COPIES:
@@ -53,12 +59,14 @@ def build_problem(
     """
     cluster = complete(cluster)
     paths = routes(cluster)
+    times, sources = _op_times(graph, cluster, costs.profiles)
     return Problem(
         name=f"{graph.name} on {cluster.name}",
         op_names=graph.op_names,
         op_types=graph.op_types,
         op_modules=graph.op_modules,
-        op_time=np.stack([op_times(graph, device) for device in cluster.devices], axis=1),
+        op_time=times,
+        op_cost_source=sources,
         op_memory=op_memory(graph, options, costs),
         is_backward=graph.is_backward,
         forward_twin=graph.forward_twin,
@@ -100,8 +108,30 @@ def _batches(graph: Graph, cluster: Cluster, options: Options) -> dict[str, Any]
     return {"batch_sizes": sizes, "batch_time": times}
 
 
+def _op_times(graph: Graph, cluster: Cluster, profiles: str | Path | None) -> tuple[Floats, Ints]:
+    """`[op, device]` seconds, and the `COST_SOURCES` number of each.
+
+    What the store has been told of a device goes before its datasheet; the times that came with
+    the graph go before both.
+    """
+    times, sources = [], []
+    found = measured_seconds(graph, cluster.devices, profiles)
+    for device in cluster.devices:
+        is_given = device.kind in graph.times
+        seconds = op_times(graph, device)
+        source = np.full(graph.op_count, GIVEN if is_given else DATASHEET, dtype=np.int32)
+        if device.name in found and not is_given:
+            measured = found[device.name]
+            known = ~np.isnan(measured)
+            seconds = np.where(known, measured, seconds)
+            source[known] = MEASURED
+        times.append(seconds)
+        sources.append(source)
+    return np.stack(times, axis=1), np.stack(sources, axis=1)
+
+
 def op_times(graph: Graph, device: Device) -> Floats:
-    """`[op]` seconds on `device`: measured if the graph has its kind, else the roofline."""
+    """`[op]` seconds on `device`: those the graph came with for its kind, else the roofline."""
     if device.kind in graph.times:
         return graph.times[device.kind]
     moved = graph.op_bytes_read + graph.op_bytes_written

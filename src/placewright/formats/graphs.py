@@ -22,6 +22,8 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         ops["module"] = list(graph.op_modules)
     if any(dtype != "fp32" for dtype in graph.op_dtypes):
         ops["dtype"] = list(graph.op_dtypes)
+    if any(graph.op_signatures):
+        ops["signature"] = list(graph.op_signatures)
     for column in ("flops", "bytes_read", "bytes_written", "parameter_bytes", "state_bytes"):
         values = getattr(graph, f"op_{column}")
         if values.any():
@@ -102,6 +104,7 @@ def read_graph(document: Any, path: str | Path = "graph") -> Graph:
             },
             attributes=content.attributes or {},
             input_samples=content.input_samples,
+            op_signatures=tuple(column("signature", "")),
         )
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None

@@ -40,7 +40,7 @@ def problem_document(problem: Problem) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": problem.name,
         "options": problem.options.to_document(),
-        "ops": _ops(problem, problem.op_time[:, first]),
+        "ops": _ops(problem, first),
         "tensors": _tensors(problem),
         "devices": _devices(problem, column),
         "routes": _routes(problem),
@@ -81,6 +81,9 @@ def read_problem(entry: ProblemEntry) -> Problem:
         forward_twin=np.array(given("ops.twin", ops.twin, np.full(n, -1))),
         colocation=np.array(given("ops.colocation", ops.colocation, np.full(n, -1))),
         op_pinned=np.array(given("ops.pinned", ops.pinned, np.full(n, -1))),
+        op_cost_source=_per_device(
+            given("ops.cost_source", ops.cost_source, []), "op_cost_source", entry, where
+        ),
         op_sync_bytes=np.array(given("ops.sync_bytes", ops.sync_bytes, [])),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
@@ -123,13 +126,13 @@ def _is_empty(values: Any) -> bool:
     return isinstance(values, list) and all(map(_is_empty, values))
 
 
-def _ops(problem: Problem, time: Floats) -> dict[str, Any]:
+def _ops(problem: Problem, first: Numbers) -> dict[str, Any]:
     ops: dict[str, Any] = {"name": list(problem.op_names)}
     if any(problem.op_types):
         ops["type"] = list(problem.op_types)
     if any(problem.op_modules):
         ops["module"] = list(problem.op_modules)
-    ops["time"] = _null_for_inf(time)
+    ops["time"] = _null_for_inf(problem.op_time[:, first])
     ops["memory"] = problem.op_memory.tolist()
     if problem.is_backward.any():
         ops["backward"] = problem.is_backward.tolist()
@@ -140,6 +143,8 @@ def _ops(problem: Problem, time: Floats) -> dict[str, Any]:
     ):
         if (values >= 0).any():
             ops[key] = values.tolist()
+    if problem.op_cost_source.size:
+        ops["cost_source"] = problem.op_cost_source[:, first].tolist()
     if problem.op_sync_bytes.any():
         ops["sync_bytes"] = problem.op_sync_bytes.tolist()
     return ops
@@ -175,7 +180,9 @@ def _time_columns(problem: Problem) -> tuple[Numbers, Numbers]:
     """`(column[device], device[column])`: whose times are written, the first of its kind's."""
     count = problem.device_count
     first = np.zeros(count, dtype=np.int64)  # [device] the first device with the same times
-    for table in (problem.op_time, problem.batch_time.swapaxes(1, 2).reshape(-1, count)):
+    sources = problem.op_cost_source.astype(np.float64).reshape(-1, count)
+    batches = problem.batch_time.swapaxes(1, 2).reshape(-1, count)
+    for table in (problem.op_time, batches, sources):
         for start in range(0, len(table), ROWS_AT_ONCE):
             first = _refined(first, bits(table[start : start + ROWS_AT_ONCE]))
     written, column = np.unique(first, return_inverse=True)

@@ -74,6 +74,7 @@ class GraphOps(Strict):
     type: list[str] | None = None
     module: list[str] | None = None
     dtype: list[str] | None = None
+    signature: list[str] | None = None
     flops: list[Amount] | None = None
     bytes_read: list[Amount] | None = None
     bytes_written: list[Amount] | None = None
@@ -157,6 +158,9 @@ class ClusterFile(Strict):
 class ProblemOps(Strict):
     """Columns: one entry per op; `time` in seconds, one list per op, null = unsupported.
 
+    `cost_source[op][device]` says where a time comes from: 0 datasheet, 1 predicted, 2 regressed,
+    3 measured, 4 given with the graph.
+
     `time[op]` has an entry per device, or per column where `devices.time_column` says which
     column is whose.
     """
@@ -171,6 +175,7 @@ class ProblemOps(Strict):
     colocation: list[Index] | None = None
     pinned: list[Index] | None = None
     sync_bytes: list[Amount] | None = None
+    cost_source: list[list[Index]] | None = None
 
 
 class Ways(Strict):
@@ -374,15 +379,45 @@ class PlanFile(Strict):
     problem: ProblemEntry
 
 
+# -- placewright.profiles/1 ------------------------------------------------------------------
+
+
+class ProfileGroupEntry(Strict):
+    """What was measured on a device in a version of a library. Columns: one entry per op.
+
+    `seconds` is the median, `low` and `high` are the 5th and 95th percentile; `memory` is in bytes,
+    0 where it is not known; `measured_at` is ISO 8601 in UTC, such as 2026-07-01T12:00:00Z.
+    """
+
+    device: str
+    library: str
+    signature: list[str]
+    seconds: list[Amount]
+    low: list[Amount]
+    high: list[Amount]
+    samples: list[Annotated[int, Field(ge=1, le=2**53)]]
+    method: list[Literal["context", "isolated"]]
+    memory: list[Amount]
+    measured_at: list[Annotated[str, Field(min_length=1)]]
+
+
+class ProfilesFile(Strict):
+    """Measured costs: a group for each device and library."""
+
+    format: Literal["placewright.profiles/1"]
+    groups: list[ProfileGroupEntry]
+
+
 FORMATS: dict[str, type[BaseModel]] = {
     "graph": GraphFile,
     "cluster": ClusterFile,
     "plan": PlanFile,
+    "profiles": ProfilesFile,
 }
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of the file format `name`: graph, cluster or plan."""
+    """The JSON Schema of the file format `name`: graph, cluster, plan or profiles."""
     if name not in FORMATS:
         raise OptionError(f"no file format '{name}'; there are {', '.join(FORMATS)}")
     return FORMATS[name].model_json_schema()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.plan import Plan
+from placewright.report.costs import cost_shares
 from placewright.report.remarks import remarks
 from placewright.report.words import counts
 from placewright.solving import Comparison
@@ -46,6 +47,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        "costs": cost_shares(plan),
         "remarks": remarks(plan),
         "plan": None if path is None else str(path),
     }

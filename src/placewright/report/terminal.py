@@ -13,6 +13,7 @@ from rich.table import Table
 
 from placewright.options import Options
 from placewright.plan import Plan
+from placewright.report.costs import cost_words
 from placewright.report.words import (
     counts,
     device_columns,
@@ -38,7 +39,8 @@ def summary(plan: Plan) -> str:
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
         f"planner {plan.planner}{_finder(plan)}, {format_seconds(plan.seconds)}; "
-        f"{plan.problem.op_count} ops, {amounts}; {_chosen(options)}"
+        f"{plan.problem.op_count} ops, {amounts}; "
+        + "; ".join(filter(None, (_chosen(options), cost_words(plan))))
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from placewright.errors import GraphError
 from placewright.graph import Graph, GraphBuilder, merged
 from placewright.importers.torch import costs as torch_costs
+from placewright.importers.torch.signature import signature
 
 if TYPE_CHECKING:
     from torch.fx import Graph as FxGraph
@@ -134,6 +135,7 @@ def _add_ops(
             dtype=cost.dtype,
             module=module_path(node, program.module_prefix),
             backward=node.name in program.twins,
+            signature=signature(node),
         )
         _add_tensors(builder, node, ops[node.name], outputs)
     return ops, unknown

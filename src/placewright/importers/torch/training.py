@@ -85,7 +85,7 @@ class TrainingProgram:
 
             value = node.meta["val"]
             return torch.ones(value.shape, dtype=value.dtype)
-        return self.state[_target(meaning)]
+        return self.state[weight_name(meaning)]
 
     def _step(self, outputs: Sequence[Any]) -> Step:
         from torch._functorch._aot_autograd import descriptors
@@ -95,9 +95,9 @@ class TrainingProgram:
             if isinstance(meaning, descriptors.PlainAOTOutput):
                 loss = value
             elif isinstance(meaning, descriptors.GradAOTOutput) and value is not None:
-                gradients[_target(meaning.grad_of)] = value
+                gradients[weight_name(meaning.grad_of)] = value
             elif isinstance(meaning, descriptors.InputMutationAOTOutput):
-                updates[_target(meaning.mutated_input)] = value
+                updates[weight_name(meaning.mutated_input)] = value
         assert loss is not None
         return Step(loss, gradients, updates)
 
@@ -192,7 +192,7 @@ def _name(target: str) -> str:
     return target.removeprefix(_PREFIX)
 
 
-def _target(meaning: Any) -> str:
+def weight_name(meaning: Any) -> str:
     """The name of the parameter or buffer that an input's descriptor means."""
     return _name(meaning.target)
 
@@ -327,7 +327,7 @@ def _gradients(graph: FxGraph) -> list[tuple[Node, str]]:
     values = output.args[0]
     assert isinstance(values, (list, tuple))
     return [
-        (value, _target(meaning.grad_of))
+        (value, weight_name(meaning.grad_of))
         for value, meaning in zip(values, output.meta["desc"], strict=True)
         if isinstance(meaning, descriptors.GradAOTOutput)
         and isinstance(meaning.grad_of, descriptors.ParamAOTInput)

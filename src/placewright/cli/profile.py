@@ -1,0 +1,133 @@
+"""``placewright profile``: measure a source's ops on the devices at hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, cast
+
+import typer
+
+from placewright.cli import completion
+from placewright.cli import options as o
+from placewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from placewright.costs.profiles.profiling import DeviceProfile
+
+METHODS = ("auto", "context", "isolated")
+MISSING = ("refuse", "predict")
+
+
+def command(
+    source: Annotated[
+        str,
+        typer.Argument(
+            help="torch:PACKAGE.MODULE:FACTORY, hf:CONFIG or an exported .pt2 file.",
+            metavar="SOURCE",
+            autocompletion=completion.sources,
+        ),
+    ],
+    *,
+    cluster: o.Cluster = "this-machine",
+    device: Annotated[
+        list[str] | None,
+        typer.Option(help="A device to measure; all that are at hand, if none. May be repeated."),
+    ] = None,
+    profiles: o.Profiles = None,
+    training: o.Training = False,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="Run the program as a whole (context), each op by itself (isolated), or auto: "
+            "as a whole where memory allows.",
+            autocompletion=completion.one_of(METHODS),
+        ),
+    ] = "auto",
+    missing: Annotated[
+        str,
+        typer.Option(
+            help="An op that fails: end there (refuse), or leave its time to the model (predict).",
+            autocompletion=completion.one_of(MISSING),
+        ),
+    ] = "refuse",
+    json: o.Json = False,
+) -> None:
+    """Measure what the ops of SOURCE take on devices of this machine, and keep it for 'plan'.
+
+    Each distinct op is measured once, for all models that have it. Ctrl-C keeps what is done.
+    """
+    from placewright.cli.output import print_json, progress, remark
+    from placewright.costs.clusters import load_cluster
+    from placewright.costs.profiles.profiling import profile
+    from placewright.costs.profiles.store import ProfileStore
+
+    for name, value, known in (("method", method, METHODS), ("missing", missing, MISSING)):
+        if value not in known:
+            raise OptionError(f"--{name} is '{value}'; choose {', '.join(known)}")
+    found = load_cluster(cluster or "this-machine")
+    with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
+        done = profile(
+            source,
+            found,
+            store,
+            devices=device or (),
+            training=training,
+            method=cast(Any, method),  # checked above
+            missing=cast(Any, missing),
+            on_progress=on_progress,
+        )
+        path = store.path
+    if json:
+        print_json([_record(each, path) for each in done])
+    else:
+        _print(done, path)
+    for each in done:
+        if each.is_noisy:
+            remark(
+                f"placewright: on {each.identity} the times of whole passes vary by "
+                f"{each.noise:.0%}; quieten the machine, prune these and profile again"
+            )
+
+
+def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
+    return {
+        "devices": list(done.devices),
+        "identity": done.identity,
+        "library": done.library,
+        "method": done.method,
+        "measured": done.measured,
+        "known": done.known,
+        "failed": dict(done.failed),
+        "noise": done.noise,
+        "seconds": done.seconds,
+        "profiles": str(path),
+    }
+
+
+def _print(done: list[DeviceProfile], path: Path) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from placewright.cli.output import console
+    from placewright.units import format_seconds
+
+    table = Table(title=f"profiles: {escape(str(path))}", title_justify="left")
+    for column in ("devices", "what they are", "method"):
+        table.add_column(column)
+    for column in ("measured", "known", "failed", "took"):
+        table.add_column(column, justify="right")
+    for each in done:
+        table.add_row(
+            escape(", ".join(each.devices)),
+            escape(each.identity),
+            each.method or "-",
+            str(each.measured),
+            str(each.known),
+            str(len(each.failed)),
+            format_seconds(each.seconds),
+        )
+    out = console()
+    out.print(table)
+    for each in done:
+        for reason in each.failed.values():
+            out.print(reason, markup=False)

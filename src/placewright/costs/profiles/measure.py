@@ -1,0 +1,255 @@
+"""Measuring the calls of a program on the CPU: in context, or each by itself.
+
+In context (DiviML §V profiles so, node by node): the whole program runs with a clock after every
+call, so each finds the caches as its neighbours leave them, and pays for releasing what it is the
+last to read. What the clock itself takes is measured and taken off. The program that runs is the
+generated code of its FX graph, as fast as hand-written eager code.
+
+In isolation: a call by itself on tensors of its own, for programs that do not fit in memory. What
+it reads of weights comes from memory (copies of them take turns, more than a cache holds), what
+it reads of other calls from the caches.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from placewright.costs.profiles.values import made_up
+from placewright.errors import ExecutionError, reason
+from placewright.importers.torch.costs import is_view, size_of
+from placewright.importers.torch.programs import Executable
+from placewright.importers.torch.signature import signature
+
+if TYPE_CHECKING:
+    import torch
+    from torch.fx import GraphModule, Node
+
+WARM_UPS = 2  # passes or calls that are not counted: memory and library plans are made in them
+FEWEST, MOST = 7, 60  # passes of a program, and calls of one by itself
+PASS_SECONDS = 2.0  # after so long a program has been run often enough
+CALL_SECONDS = 0.05
+FEWEST_LONG = 3  # calls of one that takes longer than that
+COLD_BYTES = 96 * 2**20  # of weights' copies that take turns, more than caches hold
+MOST_COPIES = 32
+
+Samples = dict[str, list[float]]
+"""Seconds of each call that was measured, by signature."""
+CallArguments = tuple[Any, Any]
+"""Positional and keyword arguments."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """What runs in context gave: samples of every call, and seconds of each whole pass."""
+
+    samples: Samples
+    passes: tuple[float, ...]
+
+
+def measure_in_context(
+    executable: Executable, on_pass: Callable[[int, float], None], *, seed: int = 0
+) -> Context:
+    """Every call of the program, on its own values or on made-up ones.
+
+    `on_pass` hears how many passes are done, and the share of all that is. ExecutionError names a
+    call that fails.
+    """
+    import torch
+
+    ticks: list[int] = []
+    clock = time.perf_counter_ns
+
+    def tick() -> None:
+        ticks.append(clock())
+
+    timed, names = _with_clock(executable, tick)
+    inputs = _inputs(executable, seed)
+    samples: dict[str, list[float]] = {name: [] for name in names if name}
+    passes: list[float] = []
+    overhead = _overhead(tick, ticks)
+    started = time.perf_counter()
+    with torch.no_grad():
+        for done in range(-WARM_UPS, MOST):
+            ticks.clear()
+            _run(timed, inputs, ticks, names)
+            if done < 0:
+                started = time.perf_counter()
+                continue
+            total = 0.0
+            for name, (before, after) in zip(names, pairwise(ticks), strict=True):
+                seconds = max((after - before) * 1e-9 - overhead, 0.0)
+                total += seconds
+                if name:
+                    samples[name].append(seconds)
+            passes.append(total)
+            elapsed = time.perf_counter() - started
+            enough = max((done + 1) / MOST, min(elapsed / PASS_SECONDS, (done + 1) / FEWEST))
+            on_pass(done + 1, min(enough, 1.0))
+            if enough >= 1.0:
+                break
+    return Context(samples, tuple(passes))
+
+
+def measure_alone(executable: Executable, node: Node, *, seed: int = 0) -> list[float]:
+    """Seconds of one call by itself, on tensors of its own. ExecutionError if it fails."""
+    import torch
+
+    sets = _argument_sets(executable, node, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        return _repeat(node, sets)
+
+
+def bytes_in_context(executable: Executable) -> float:
+    """The most bytes that a run in context holds: weights, inputs, and what is alive at once."""
+    nodes = list(executable.module.graph.nodes)
+    size = {node: 0.0 if is_view_of(node) else size_of(node.meta.get("val")) for node in nodes}
+    held = sum(size[node] for node in nodes if node.op == "placeholder")
+    last = {source: node for node in nodes for source in node.all_input_nodes}
+    dying: dict[Node, list[Node]] = {}
+    for source, node in last.items():
+        if source.op == "call_function":
+            dying.setdefault(node, []).append(source)
+    alive = most = 0.0
+    for node in nodes:
+        if node.op == "call_function":
+            alive += size[node]
+            most = max(most, alive)
+        alive -= sum(size[source] for source in dying.get(node, ()))
+    return held + most
+
+
+def is_view_of(node: Node) -> bool:
+    """Whether the node takes no memory of its own."""
+    return node.op == "call_function" and is_view(node)
+
+
+# -- in context --------------------------------------------------------------------------------
+
+
+def _with_clock(executable: Executable, tick: Callable[[], None]) -> tuple[GraphModule, list[str]]:
+    """The program with a tick before its first call and after each, and what each tick ends.
+
+    A signature per tick but the first; "" for a call that is no op of its own.
+    """
+    import torch
+
+    graph = torch.fx.Graph()
+    copies: dict[Node, Node] = {}
+    result: Any = graph.graph_copy(executable.module.graph, copies)
+    ops = {node.name: signature(node) for node in executable.calls}
+    original = {copy: node for node, copy in copies.items()}
+    names = []
+    calls = [node for node in graph.nodes if node.op == "call_function"]
+    for position, node in enumerate(calls):
+        if position == 0:
+            with graph.inserting_before(node):
+                graph.call_function(tick)
+        with graph.inserting_after(node):
+            graph.call_function(tick)
+        names.append(ops.get(original[node].name, ""))
+    graph.output(result)
+    return torch.fx.GraphModule(executable.module, graph), names
+
+
+def _inputs(executable: Executable, seed: int) -> list[Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(seed)
+    inputs = []
+    for node in executable.module.graph.find_nodes(op="placeholder"):
+        known = node.name in executable.values
+        value = executable.values[node.name] if known else made_up(node, generator)
+        inputs.append(value.detach() if isinstance(value, torch.Tensor) else value)
+    return inputs
+
+
+def _run(
+    timed: GraphModule, inputs: Sequence[Any], ticks: Sequence[int], names: Sequence[str]
+) -> None:
+    try:
+        timed(*inputs)
+    except Exception as error:
+        failed = names[len(ticks) - 1] if 0 < len(ticks) <= len(names) else "the program"
+        raise ExecutionError(
+            f"{failed} cannot be run here ({type(error).__name__}: {reason(error)})"
+        ) from error
+
+
+def _overhead(tick: Callable[[], None], ticks: list[int]) -> float:
+    """Seconds between two ticks with nothing between them."""
+    import torch
+
+    graph = torch.fx.Graph()
+    for _ in range(1000):
+        graph.call_function(tick)
+    graph.output(None)
+    empty = torch.fx.GraphModule(torch.nn.Module(), graph)
+    for _ in range(WARM_UPS):
+        ticks.clear()
+        empty()
+    found = statistics.median(after - before for before, after in pairwise(ticks))
+    return float(found) * 1e-9
+
+
+# -- in isolation ------------------------------------------------------------------------------
+
+
+def _argument_sets(
+    executable: Executable, node: Node, generator: torch.Generator
+) -> list[CallArguments]:
+    """Arguments of the call, with as many copies of the weights as keep them out of the caches."""
+    import torch
+
+    sources = [each for each in node.all_input_nodes if each.op != "get_attr"]
+    weights = [each for each in sources if _is_weight(each, executable.weights)]
+    amount = sum(size_of(each.meta.get("val")) for each in weights)
+    copies = min(max(int(COLD_BYTES // amount) + 1, 1), MOST_COPIES) if amount else 1
+    if amount > COLD_BYTES:
+        copies = 1
+    shared = {each: made_up(each, generator) for each in sources if each not in weights}
+    sets: list[CallArguments] = []
+    for _ in range(copies):
+        values = {**shared, **{each: made_up(each, generator) for each in weights}}
+
+        def value(each: Node, values: Mapping[Node, Any] = values) -> Any:
+            if each.op == "get_attr":
+                return getattr(executable.module, str(each.target))
+            return values[each]
+
+        sets.append((torch.fx.map_arg(node.args, value), torch.fx.map_arg(node.kwargs, value)))
+    return sets
+
+
+def _is_weight(node: Node, weights: frozenset[str]) -> bool:
+    while is_view_of(node) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node.name in weights
+
+
+def _repeat(node: Node, sets: Sequence[CallArguments]) -> list[float]:
+    function: Any = node.target
+    clock = time.perf_counter
+    samples: list[float] = []
+    spent = 0.0
+    try:
+        for done in range(-WARM_UPS, MOST):
+            args, kwargs = sets[done % len(sets)]
+            before = clock()
+            function(*args, **kwargs)
+            seconds = clock() - before
+            if done >= 0:
+                samples.append(seconds)
+                spent += seconds
+            fewest = FEWEST_LONG if seconds > CALL_SECONDS else FEWEST
+            if len(samples) >= fewest and spent >= CALL_SECONDS:
+                break
+    except Exception as error:
+        raise ExecutionError(
+            f"{signature(node)} cannot be run here ({type(error).__name__}: {reason(error)})"
+        ) from error
+    return samples

@@ -1,0 +1,251 @@
+"""Profiling a source on the devices at hand: what is new is measured, and kept in the store."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from placewright.cluster import Cluster, CpuRun, Device
+from placewright.costs.detect import cpu_kind
+from placewright.costs.machine import available_memory, examine
+from placewright.costs.profiles.entry import Measured, Method, ProfileKey
+from placewright.costs.profiles.lookup import identity
+from placewright.costs.profiles.measure import (
+    bytes_in_context,
+    measure_alone,
+    measure_in_context,
+)
+from placewright.costs.profiles.store import ProfileStore
+from placewright.errors import ClusterError, ExecutionError, OptionError
+from placewright.system.pinning import pinned
+from placewright.units import format_bytes
+
+if TYPE_CHECKING:
+    from torch.fx import Node
+
+    from placewright.importers.torch.programs import Executable
+
+    Progress = Callable[[str, float], None]
+
+Way = Literal["auto", "context", "isolated"]
+Missing = Literal["refuse", "predict"]
+
+CONTEXT_SHARE = 0.5  # of the free memory that a run in context may take
+NOISY = 0.3  # passes that differ by this share of their median are worth a remark
+KEPT_SECONDS = 2.0  # after so long, what was measured is written
+
+
+@dataclass(frozen=True)
+class DeviceProfile:
+    """What profiling one device did.
+
+    `measured` distinct calls are new in the store, `known` were there; `failed` holds calls that
+    the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
+    lie apart, as a share of their median; None where it was not run as a whole.
+    """
+
+    devices: tuple[str, ...]
+    identity: str
+    library: str
+    method: Method | None
+    measured: int
+    known: int
+    seconds: float
+    noise: float | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise is not None and self.noise > NOISY
+
+
+def profile(
+    source: str,
+    cluster: Cluster,
+    store: ProfileStore,
+    *,
+    devices: Sequence[str] = (),
+    training: bool = False,
+    method: Way = "auto",
+    missing: Missing = "refuse",
+    on_progress: Progress | None = None,
+) -> list[DeviceProfile]:
+    """Measure every distinct call of `source` on the `devices` of `cluster` (all at hand if none).
+
+    Devices that are the same (so many cores of one processor) are measured once. ``context`` runs
+    the whole program, ``isolated`` each call by itself; ``auto`` takes the first where there is
+    memory for it. What is measured is kept at once, so that an interrupted profile goes on where
+    it was. ClusterError for a device that is not this machine's; ExecutionError for a call that
+    fails, unless `missing` is ``predict``: then its time stays what the cost model says.
+    """
+    from placewright.importers.torch.programs import load_executable
+
+    report = on_progress or (lambda what, done: None)
+    chosen = _at_hand(cluster, devices)
+    executable = load_executable(source, training=training)
+    return [_profile_device(executable, group, store, method, missing, report) for group in chosen]
+
+
+# -- devices -----------------------------------------------------------------------------------
+
+
+def _at_hand(cluster: Cluster, names: Sequence[str]) -> list[list[Device]]:
+    """The devices to measure, those that are the same together."""
+    unknown = [name for name in names if name not in cluster.device_names]
+    if unknown:
+        raise OptionError(
+            f"cluster '{cluster.name}' has no device '{unknown[0]}'; "
+            f"it has {', '.join(cluster.device_names)}"
+        )
+    wanted = [d for d in cluster.devices if (d.name in names if names else d.run is not None)]
+    if not wanted:
+        raise ClusterError(
+            f"no device of cluster '{cluster.name}' says what it is on this machine; add run: "
+            "to it, such as run: {type: cpu, cores: [0]}, or use cluster detect"
+        )
+    groups: dict[str, list[Device]] = {}
+    for device in wanted:
+        groups.setdefault(_checked(device), []).append(device)
+    return list(groups.values())
+
+
+def _checked(device: Device) -> str:
+    """The identity of a device of this machine."""
+    if device.run is None:
+        raise ClusterError(
+            f"device '{device.name}' does not say what it is on this machine; add run: to it, "
+            "such as run: {type: cpu, cores: [0]}"
+        )
+    if not isinstance(device.run, CpuRun):
+        raise ClusterError(
+            f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so far; "
+            "name the others with --device"
+        )
+    here = cpu_kind(examine().processor)
+    if device.kind != here:
+        raise ClusterError(
+            f"device '{device.name}' is a '{device.kind}', but this machine has a '{here}'; "
+            "write that as its kind, so that other machines' times are told from these"
+        )
+    named = identity(device)
+    assert named is not None
+    return named
+
+
+# -- one device --------------------------------------------------------------------------------
+
+
+def _profile_device(
+    executable: Executable,
+    devices: Sequence[Device],
+    store: ProfileStore,
+    method: Way,
+    missing: Missing,
+    report: Progress,
+) -> DeviceProfile:
+    import torch
+
+    from placewright.importers.torch.signature import signature
+
+    device, started = devices[0], time.perf_counter()
+    named, library = str(identity(device)), f"torch {torch.__version__}"
+    nodes: dict[str, Node] = {}
+    for node in executable.calls:
+        nodes.setdefault(signature(node), node)
+    keys = {text: ProfileKey(text, named, library) for text in nodes}
+    known = store.get(keys.values())
+    new = {text: node for text, node in nodes.items() if keys[text] not in known}
+    chosen = _method(executable, device, method) if new else None
+    work = _Work(executable, new, keys, store, device.name, report, missing)
+    assert isinstance(device.run, CpuRun)
+    with pinned(device.run.cores):
+        if chosen == "context":
+            work.in_context()
+        elif chosen == "isolated":
+            work.in_isolation()
+    return DeviceProfile(
+        tuple(each.name for each in devices),
+        named,
+        library,
+        chosen,
+        work.measured,
+        len(known),
+        time.perf_counter() - started,
+        work.noise,
+        work.failed,
+    )
+
+
+def _method(executable: Executable, device: Device, method: Way) -> Method:
+    """How to measure it; OptionError where a run in context is asked for that has no memory."""
+    needed = bytes_in_context(executable)
+    there = CONTEXT_SHARE * available_memory()
+    if device.memory is not None:
+        there = min(there, device.memory)
+    if method == "context" and needed > there:
+        raise OptionError(
+            f"running {executable.name} as a whole needs {format_bytes(needed)}, and "
+            f"{format_bytes(there)} may be used; use --method isolated"
+        )
+    if method == "isolated" or needed > there:
+        return "isolated"
+    return "context"
+
+
+@dataclass
+class _Work:
+    """Measures what is `new` on the device this process is pinned to, and keeps it."""
+
+    executable: Executable
+    new: dict[str, Node]
+    keys: dict[str, ProfileKey]
+    store: ProfileStore
+    device: str
+    report: Progress
+    missing: Missing
+    measured: int = 0
+    noise: float | None = None
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def in_context(self) -> None:
+        def on_pass(done: int, share: float) -> None:
+            self.report(f"{self.device}: pass {done}", share)
+
+        found = measure_in_context(self.executable, on_pass)
+        low, middle, high = np.percentile(found.passes, (5, 50, 95))
+        self.noise = float((high - low) / middle) if middle else 0.0
+        self._keep((text, found.samples[text], "context") for text in self.new)
+
+    def in_isolation(self) -> None:
+        done: list[tuple[str, list[float], Method]] = []
+        last = time.perf_counter()
+        try:
+            for count, (text, node) in enumerate(self.new.items()):
+                self.report(f"{self.device}: {count + 1} of {len(self.new)}", count / len(self.new))
+                try:
+                    done.append((text, measure_alone(self.executable, node), "isolated"))
+                except ExecutionError as error:
+                    if self.missing == "refuse":
+                        raise
+                    self.failed[text] = str(error)
+                if time.perf_counter() - last > KEPT_SECONDS:
+                    self._keep(done)
+                    done, last = [], time.perf_counter()
+        finally:  # whatever ends it
+            self._keep(done)
+
+    def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
+        self.measured += self.store.put(
+            {self.keys[text]: _measured(samples, method) for text, samples, method in found}
+        )
+
+
+def _measured(samples: Sequence[float], method: Method) -> Measured:
+    low, high = np.percentile(samples, (5, 95))
+    middle = statistics.median(samples)
+    return Measured(middle, min(float(low), middle), max(float(high), middle), len(samples), method)

@@ -1,0 +1,123 @@
+"""Programs that can be run call by call: a source's FX graph and what of its values is known.
+
+Importing (`sources`) makes a `Graph` of a source and forgets the program; measuring needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import GraphModule, Node
+
+    from placewright.importers.torch.training import TrainingProgram
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+NO_ARGUMENTS: Arguments = ((), {})
+
+
+@dataclass(frozen=True)
+class Executable:
+    """A functional program, its ops as `Graph` has them, and the values of its placeholders.
+
+    `values` lacks what is not known: weights of a model on the meta device have shapes only.
+    `weights` names the placeholders that are parameters, buffers or constants.
+    """
+
+    name: str
+    module: GraphModule
+    values: Mapping[str, Any]
+    weights: frozenset[str]
+
+    @property
+    def calls(self) -> list[Node]:
+        """The program's ops, in its own order: every call that makes tensors of its own."""
+        from placewright.importers.torch.graph import fold
+
+        owner = fold(self.module.graph)
+        nodes: list[Node] = list(self.module.graph.nodes)
+        return [node for node in nodes if owner.get(node.name) == node.name]
+
+
+def load_executable(source: str, *, training: bool = False) -> Executable:
+    """The program of ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG`` or a ``.pt2`` file.
+
+    OptionError for a source that has no program: a zoo model, a published workload, ONNX.
+    """
+    from placewright.importers.torch import sources
+
+    scheme, separator, rest = source.partition(":")
+    if separator and scheme in ("torch", "hf"):
+        loaded = sources.load_hf(rest, training) if scheme == "hf" else sources.load_factory(rest)
+        module, args, kwargs = loaded
+        if training:
+            from placewright.importers.torch.training import export_training
+
+            return from_training(export_training(module, args, kwargs), source, (args, kwargs))
+        from placewright.importers.torch.export import export_inference
+
+        return from_program(export_inference(module, args, kwargs), source, (args, kwargs))
+    if source.endswith(".pt2") and not training:
+        return from_program(sources.load_pt2(source), source)
+    raise OptionError(
+        f"{source} has no program to run; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG or "
+        "an exported .pt2 file" + (" (for training the first two)" if training else "")
+    )
+
+
+def from_program(
+    program: ExportedProgram, name: str, arguments: Arguments = NO_ARGUMENTS
+) -> Executable:
+    """A functional program with its own weights; `arguments` are those it was exported with."""
+    from torch.utils._pytree import tree_leaves
+
+    held = {**program.constants, **program.state_dict}
+    leaves = iter(tree_leaves((tuple(arguments[0]), dict(arguments[1]))))
+    values: dict[str, Any] = {}
+    weights = set()
+    for spec in program.graph_signature.input_specs:
+        placeholder = spec.arg.name
+        if spec.kind.name == "USER_INPUT":
+            values[placeholder] = next(leaves, None)
+        else:
+            weights.add(placeholder)
+            values[placeholder] = held.get(str(spec.target))
+    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+
+
+def from_training(
+    program: TrainingProgram, name: str, arguments: Arguments = NO_ARGUMENTS
+) -> Executable:
+    """A joint program of forward and backward, as `from_program`."""
+    from torch.utils._pytree import tree_leaves
+
+    from placewright.importers.torch.training import weight_name
+
+    leaves = tree_leaves((tuple(arguments[0]), dict(arguments[1])))
+    values, weights = {}, set()
+    for node in program.graph.find_nodes(op="placeholder"):
+        meaning = node.meta["desc"]
+        if hasattr(meaning, "target"):
+            weights.add(node.name)
+            values[node.name] = program.state[weight_name(meaning)]
+        elif getattr(meaning, "idx", None) is not None and len(leaves) > meaning.idx:
+            values[node.name] = leaves[meaning.idx]
+    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+
+
+def _real(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are there: not on the meta device, and no stand-in of tracing."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor
+
+    def is_real(value: Any) -> bool:
+        if isinstance(value, torch.Tensor):
+            return not (value.is_meta or isinstance(value, FakeTensor))
+        return value is not None
+
+    return {name: value for name, value in values.items() if is_real(value)}

@@ -1,0 +1,110 @@
+"""Measuring calls: each is run on tensors like its own, and every sample is of that call."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from placewright.costs.profiles.measure import (  # noqa: E402
+    FEWEST,
+    bytes_in_context,
+    measure_alone,
+    measure_in_context,
+)
+from placewright.costs.profiles.values import made_up  # noqa: E402
+from placewright.errors import ExecutionError, OptionError  # noqa: E402
+from placewright.importers.torch.programs import Executable, load_executable  # noqa: E402
+from placewright.importers.torch.signature import signature  # noqa: E402
+
+HERE = "torch:tests.costs.profiles.models"
+
+
+def without_values(executable: Executable) -> Executable:
+    return Executable(executable.name, executable.module, {}, executable.weights)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_in_context_every_op_has_a_sample_of_every_pass(known):
+    executable = load_executable(f"{HERE}:five_layers")
+    told = []
+    found = measure_in_context(
+        executable if known else without_values(executable), lambda *args: told.append(args)
+    )
+    often = Counter(signature(node) for node in executable.calls)
+    assert len(found.passes) >= FEWEST
+    assert {s: len(each) for s, each in found.samples.items()} == {
+        s: count * len(found.passes) for s, count in often.items()
+    }
+    assert all(second >= 0 for each in found.samples.values() for second in each)
+    assert [done for done, _ in told] == list(range(1, len(found.passes) + 1))
+    assert told[-1][1] == 1.0
+
+
+def test_a_pass_takes_what_its_ops_take():
+    executable = load_executable(f"{HERE}:two_layers")
+    found = measure_in_context(executable, lambda *_: None)
+    total = sum(second for each in found.samples.values() for second in each)
+    assert total == pytest.approx(sum(found.passes))
+
+
+@pytest.mark.parametrize("source", ["two_layers", "words"])
+def test_each_call_can_be_measured_by_itself(source):
+    executable = without_values(load_executable(f"{HERE}:{source}"))
+    for node in executable.calls:
+        assert len(measure_alone(executable, node)) >= FEWEST
+
+
+def test_a_training_step_is_a_program_too():
+    executable = load_executable(f"{HERE}:words", training=True)
+    found = measure_in_context(executable, lambda *_: None)
+    assert any("embedding" in name and "backward" in name for name in found.samples)
+    assert executable.weights and set(executable.weights) <= set(executable.values)
+
+
+def test_a_call_that_fails_is_named():
+    executable = load_executable(f"{HERE}:words_out_of_range")
+    with pytest.raises(ExecutionError, match=r"aten\.embedding.* cannot be run here \(IndexError"):
+        measure_in_context(executable, lambda *_: None)
+
+
+def test_made_up_values_have_the_shape_type_and_strides_of_the_program():
+    executable = load_executable(f"{HERE}:two_layers")
+    generator = torch.Generator().manual_seed(0)
+    for node in executable.module.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor):
+            made = made_up(node, generator)
+            assert (made.shape, made.dtype, made.stride()) == (
+                value.shape,
+                value.dtype,
+                value.stride(),
+            )
+            assert torch.isfinite(made).all()
+
+
+def test_made_up_indices_are_rows_of_their_table():
+    executable = load_executable(f"{HERE}:words")
+    [ids] = [
+        node
+        for node in executable.module.graph.find_nodes(op="placeholder")
+        if node.name not in executable.weights
+    ]
+    generator = torch.Generator().manual_seed(0)
+    drawn = {int(i) for _ in range(40) for i in made_up(ids, generator).flatten()}
+    assert drawn == set(range(7))
+
+
+def test_a_run_in_context_holds_weights_inputs_and_what_is_alive():
+    executable = load_executable(f"{HERE}:two_layers")
+    weights = 4 * (2 * (16 * 16 + 16) + 16 * 16)
+    activations = 4 * 3 * 16
+    assert bytes_in_context(executable) == weights + activations + 2 * activations
+
+
+@pytest.mark.parametrize("source", ["zoo:gpt2", "model.onnx", "graph.json"])
+def test_what_has_no_program_is_refused(source):
+    with pytest.raises(OptionError, match=f"{source} has no program to run"):
+        load_executable(source)

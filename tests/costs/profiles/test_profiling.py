@@ -1,0 +1,161 @@
+"""Profiling a source and planning with what was measured."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link  # noqa: E402
+from placewright.costs.detect import cpu_kind  # noqa: E402
+from placewright.costs.machine import examine  # noqa: E402
+from placewright.costs.profiles import profiling  # noqa: E402
+from placewright.costs.profiles.profiling import profile  # noqa: E402
+from placewright.costs.profiles.store import ProfileStore  # noqa: E402
+from placewright.costs.roofline import CostOptions  # noqa: E402
+from placewright.errors import ClusterError, ExecutionError, OptionError  # noqa: E402
+from placewright.plan import Plan  # noqa: E402
+from placewright.planning import make_problem, plan  # noqa: E402
+from placewright.problem import DATASHEET, GIVEN, MEASURED  # noqa: E402
+from placewright.report.costs import cost_shares, cost_words  # noqa: E402
+from placewright.verify import verify  # noqa: E402
+from tests.cli.running import run  # noqa: E402
+
+HERE = "torch:tests.costs.profiles.models"
+CORE = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+FIGURES = {"memory": 4e9, "peak_flops": {"fp32": 1e10}, "memory_bandwidth": 1e10}
+
+
+def cluster(**changes):
+    """A core of this machine, and a GPU that is not here."""
+    own = {"kind": cpu_kind(examine().processor), "run": CpuRun((CORE,)), **FIGURES} | changes
+    devices = (Device("core", **own), Device("gpu", "T4"))
+    return Cluster("pair", devices, (Link("core", "gpu", 1e10),))
+
+
+@pytest.fixture
+def store(tmp_path):
+    with ProfileStore(tmp_path / "profiles.sqlite") as opened:
+        yield opened
+
+
+def test_what_is_measured_once_is_known_from_then_on(store):
+    [first] = profile(f"{HERE}:two_layers", cluster(), store)
+    [again] = profile(f"{HERE}:two_layers", cluster(), store)
+    [family] = profile(f"{HERE}:five_layers", cluster(), store)
+    assert (first.measured, first.known, first.method) == (4, 0, "context")
+    assert (again.measured, again.known, again.method) == (0, 4, None)
+    assert (family.measured, family.known) == (0, 4)
+    [other] = profile(f"{HERE}:words", cluster(), store)
+    assert other.measured == 2 and other.known == 0
+
+
+def test_the_process_is_on_its_own_cores_again_afterwards(store):
+    before = os.sched_getaffinity(0), torch.get_num_threads()
+    profile(f"{HERE}:two_layers", cluster(), store)
+    assert (os.sched_getaffinity(0), torch.get_num_threads()) == before
+
+
+def test_plans_take_measured_times_and_say_so(store, tmp_path):
+    profile(f"{HERE}:two_layers", cluster(), store)
+    costs = CostOptions(profiles=store.path)
+    made = plan(f"{HERE}:two_layers", cluster(), planner="heft", costs=costs)
+    sources = made.problem.op_cost_source
+    assert (sources[:, 0] == MEASURED).all() and (sources[:, 1] == DATASHEET).all()
+    assert sum(cost_shares(made).values()) == pytest.approx(1.0)
+    known = {key.signature: each.seconds for key, each in store.entries()}
+    assert set(made.problem.op_time[:, 0].tolist()) == set(known.values())
+    made.save(tmp_path / "plan.json")
+    again = Plan.load(tmp_path / "plan.json")
+    assert (again.problem.op_cost_source == sources).all()
+    assert verify(again).ok and cost_words(again) == cost_words(made)
+
+
+def test_without_a_store_costs_are_the_datasheets(store):
+    profile(f"{HERE}:two_layers", cluster(), store)
+    problem, _ = make_problem(f"{HERE}:two_layers", cluster(), costs=CostOptions(profiles=None))
+    assert (problem.op_cost_source == DATASHEET).all()
+
+
+def test_times_of_a_published_graph_go_before_all(workloads):
+    path = next(iter(sorted((workloads / "throughput").glob("*.json"))))
+    problem, _ = make_problem(path)
+    assert (problem.op_cost_source == GIVEN).all()
+
+
+def test_an_interrupted_profile_keeps_what_is_done(store, monkeypatch):
+    measured = []
+    real = profiling.measure_alone
+
+    def third_is_interrupted(executable, node):
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(node)
+        return real(executable, node)
+
+    monkeypatch.setattr(profiling, "measure_alone", third_is_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profile(f"{HERE}:two_layers", cluster(), store, method="isolated")
+    monkeypatch.undo()
+    [rest] = profile(f"{HERE}:two_layers", cluster(), store, method="isolated")
+    assert (rest.known, rest.measured) == (2, 2)
+
+
+def test_a_call_that_fails_ends_the_profile_or_is_left_to_the_model(store, monkeypatch):
+    real = profiling.measure_alone
+
+    def fails(executable, node):
+        if node.target is torch.ops.aten.relu.default:
+            raise ExecutionError("aten.relu.default(float32[3,16]) cannot be run here (…)")
+        return real(executable, node)
+
+    monkeypatch.setattr(profiling, "measure_alone", fails)
+    with pytest.raises(ExecutionError, match="relu"):
+        profile(f"{HERE}:two_layers", cluster(), store, method="isolated")
+    [done] = profile(f"{HERE}:two_layers", cluster(), store, method="isolated", missing="predict")
+    assert list(done.failed) == ["aten.relu.default(float32[3,16])"]
+    costs = CostOptions(profiles=store.path)
+    problem, _ = make_problem(f"{HERE}:two_layers", cluster(), costs=costs)
+    relus = np.array([kind == "aten.relu" for kind in problem.op_types])
+    assert (problem.op_cost_source[relus, 0] == DATASHEET).all()
+    assert (problem.op_cost_source[~relus, 0] == MEASURED).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "devices", "error", "said"),
+    [
+        ({}, ["nobody"], OptionError, "has no device 'nobody'; it has core, gpu"),
+        ({}, ["gpu"], ClusterError, "device 'gpu' does not say what it is on this machine"),
+        ({"run": None}, [], ClusterError, "no device of cluster 'pair' says what it is"),
+        ({"run": CudaRun(0)}, [], ClusterError, "only CPUs can be measured so far"),
+        ({"kind": "EPYC 9999"}, [], ClusterError, "write that as its kind"),
+        ({"run": CpuRun((4000,))}, [], ClusterError, "core 4000 is not there"),
+    ],
+)
+def test_devices_that_cannot_be_measured_are_refused(store, changes, devices, error, said):
+    with pytest.raises(error, match=said):
+        profile(f"{HERE}:two_layers", cluster(**changes), store, devices=devices)
+
+
+def test_a_program_too_large_for_its_device_is_measured_call_by_call(store):
+    small = cluster(memory=1000.0)
+    [done] = profile(f"{HERE}:two_layers", small, store)
+    assert done.method == "isolated"
+    with pytest.raises(OptionError, match="use --method isolated"):
+        profile(f"{HERE}:words", cluster(memory=10.0), store, method="context")
+
+
+def test_the_command_measures_and_plan_uses_it(tmp_path):
+    path, profiles = tmp_path / "cluster.yaml", tmp_path / "profiles.sqlite"
+    cluster().save(path)
+    given = [f"{HERE}:two_layers", "-c", path, "--profiles", profiles, "--json"]
+    [first] = run("profile", *given).json
+    [again] = run("profile", *given).json
+    assert (first["measured"], again["measured"], again["known"]) == (4, 0, 4)
+    made = run("plan", *given, "-p", "single-device")
+    assert made.code == 0 and set(made.json["costs"]) <= {"measured", "datasheet"}
+    assert "4" in run("profile", *given[:-1]).out
+    assert run("profile", *given, "--method", "guess").code == 2
