@@ -23,6 +23,7 @@ from placewright.errors import (
     OptionError,
     PlacewrightError,
     PlacewrightWarning,
+    ProfileError,
     ProvedInfeasibleError,
     VerificationError,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "PlacewrightWarning",
     "Plan",
     "Problem",
+    "ProfileError",
     "ProvedInfeasibleError",
     "Report",
     "Schedule",

@@ -163,6 +163,7 @@ def fragile() -> Plan:
         channel_offsets=np.zeros(devices * devices + 1),
         channels=np.zeros(0),
         is_cpu=np.zeros(devices),
+        op_cost_source=(),
         host_latency=np.zeros((2, devices)),
         host_seconds_per_byte=np.zeros((2, devices)),
         options=Options(contention="none"),

@@ -13,16 +13,17 @@ def cost_shares(plan: Plan) -> dict[str, float]:
 
     Empty where the problem does not say, or no op takes time.
     """
-    problem, ops = plan.problem, np.arange(plan.problem.op_count)
+    problem, device = plan.problem, plan.placement.device
     if not problem.op_cost_source.size:
         return {}
-    device = plan.placement.device
+    # Of a batch every input has a device of its own.
+    ops = np.arange(problem.op_count).reshape(-1, *(1,) * (device.ndim - 1))
     seconds = problem.op_time[ops, device]
     total = float(seconds.sum())
     if not total or not np.isfinite(total):
         return {}
     source = problem.op_cost_source[ops, device]
-    by_source = np.bincount(source, seconds, len(COST_SOURCES)) / total
+    by_source = np.bincount(source.ravel(), seconds.ravel(), len(COST_SOURCES)) / total
     shares = dict(zip(COST_SOURCES, by_source.tolist(), strict=True))
     return dict(sorted(((s, x) for s, x in shares.items() if x), key=lambda each: -each[1]))
 

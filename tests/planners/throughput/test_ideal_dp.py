@@ -264,6 +264,7 @@ def test_many_different_devices_are_refused_with_the_reason(workloads):
         channel_offsets=np.zeros(d * d + 1, dtype=np.int64),
         channels=np.zeros(0, dtype=np.int32),
         is_cpu=np.zeros(d, dtype=bool),
+        op_cost_source=(),
         host_latency=np.zeros((2, d)),
         host_seconds_per_byte=np.zeros((2, d)),
     )

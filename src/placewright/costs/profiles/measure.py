@@ -68,7 +68,7 @@ def measure_in_context(
         ticks.append(clock())
 
     timed, names = _with_clock(executable, tick)
-    inputs = _inputs(executable, seed)
+    inputs = input_values(executable, seed)
     samples: dict[str, list[float]] = {name: [] for name in names if name}
     passes: list[float] = []
     overhead = _overhead(tick, ticks)
@@ -156,7 +156,8 @@ def _with_clock(executable: Executable, tick: Callable[[], None]) -> tuple[Graph
     return torch.fx.GraphModule(executable.module, graph), names
 
 
-def _inputs(executable: Executable, seed: int) -> list[Any]:
+def input_values(executable: Executable, seed: int = 0) -> list[Any]:
+    """The program's inputs in their order: what is known, and made-up values for the rest."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
