@@ -11,6 +11,7 @@ from functools import cached_property, wraps
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.cluster import Run, used_twice
 from placewright.errors import GraphError, ProvedInfeasibleError
@@ -104,7 +105,7 @@ class Problem(ReadOnly):
     batch_sizes: Ints = field(default_factory=_nothing)
     batch_time: Floats = field(default_factory=_nothing)
     input_samples: int | None = None
-    op_cost_source: Ints = field(default_factory=_nothing)
+    op_cost_source: NDArray[np.int8] = field(default_factory=_nothing)
     device_runs: tuple[Run | None, ...] = ()
 
     def __post_init__(self) -> None:
@@ -345,7 +346,7 @@ _ARRAYS: Mapping[str, Any] = {
     "op_sync_bytes": np.float64,
     "batch_sizes": np.int32,
     "batch_time": np.float64,
-    "op_cost_source": np.int32,
+    "op_cost_source": np.int8,
 }
 
 

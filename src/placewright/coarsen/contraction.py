@@ -119,7 +119,7 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         forward_twin=_twins(problem, group, count, backward == size),
         colocation=merged_colocation(problem, group, count),
         op_pinned=pinned,
-        op_cost_source=np.empty(0, dtype=np.int32),  # a group's time has many
+        op_cost_source=np.empty(0, dtype=np.int8),  # a group's time has many
         op_sync_bytes=np.bincount(group, problem.op_sync_bytes, count).astype(np.float64),
         batch_time=_summed(problem.batch_time, group, count),
         tensor_producer=np.array(producer, dtype=np.int32),

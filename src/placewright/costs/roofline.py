@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.cluster import Cluster, Device
 from placewright.costs.batches import batch_times, roofline
@@ -108,7 +109,9 @@ def _batches(graph: Graph, cluster: Cluster, options: Options) -> dict[str, Any]
     return {"batch_sizes": sizes, "batch_time": times}
 
 
-def _op_times(graph: Graph, cluster: Cluster, profiles: str | Path | None) -> tuple[Floats, Ints]:
+def _op_times(
+    graph: Graph, cluster: Cluster, profiles: str | Path | None
+) -> tuple[Floats, NDArray[np.int8]]:
     """`[op, device]` seconds, and the `COST_SOURCES` number of each.
 
     What the store has been told of a device goes before its datasheet; the times that came with
@@ -119,7 +122,7 @@ def _op_times(graph: Graph, cluster: Cluster, profiles: str | Path | None) -> tu
     for device in cluster.devices:
         is_given = device.kind in graph.times
         seconds = op_times(graph, device)
-        source = np.full(graph.op_count, GIVEN if is_given else DATASHEET, dtype=np.int32)
+        source = np.full(graph.op_count, GIVEN if is_given else DATASHEET, dtype=np.int8)
         if device.name in found and not is_given:
             measured = found[device.name]
             known = ~np.isnan(measured)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from placewright.cluster import Run
 from placewright.errors import GraphError
@@ -180,18 +181,18 @@ def _time_columns(problem: Problem) -> tuple[Numbers, Numbers]:
     """`(column[device], device[column])`: whose times are written, the first of its kind's."""
     count = problem.device_count
     first = np.zeros(count, dtype=np.int64)  # [device] the first device with the same times
-    sources = problem.op_cost_source.astype(np.float64).reshape(-1, count)
     batches = problem.batch_time.swapaxes(1, 2).reshape(-1, count)
-    for table in (problem.op_time, batches, sources):
+    sources = problem.op_cost_source.reshape(-1, count)
+    for table in (bits(problem.op_time), bits(batches), sources):
         for start in range(0, len(table), ROWS_AT_ONCE):
-            first = _refined(first, bits(table[start : start + ROWS_AT_ONCE]))
+            first = _refined(first, table[start : start + ROWS_AT_ONCE])
     written, column = np.unique(first, return_inverse=True)
     if len(written) * WORTH > count:
         return np.arange(count), np.arange(count)
     return column, written
 
 
-def _refined(first: Numbers, rows: Numbers) -> Numbers:
+def _refined(first: Numbers, rows: NDArray[Any]) -> Numbers:
     """`first` where devices that differ in one of ``rows[row, device]`` are told apart."""
     if (rows == rows[:, first]).all():
         return first

@@ -13,7 +13,6 @@ import numpy as np
 
 from placewright.cluster import CpuRun, Device
 from placewright.costs.catalog import is_cpu
-from placewright.costs.profiles.entry import ProfileKey
 from placewright.graph import Floats, Graph
 
 USERS = "user"
@@ -43,21 +42,17 @@ def measured_seconds(
     """`[op]` medians by the name of each device that has any; NaN where an op has none."""
     if profiles is None or not any(graph.op_signatures):
         return {}
-    from placewright.costs.profiles.store import ProfileStore  # sqlite3 takes time to import
+    # sqlite3 takes time to import
+    from placewright.costs.profiles.entry import ProfileKey
+    from placewright.costs.profiles.store import ProfileStore
 
-    keys = {
-        device.name: [
-            ProfileKey(signature, named, library_of(graph)) for signature in graph.op_signatures
-        ]
-        for device in devices
-        if (named := identity(device)) is not None
-    }
-    path = None if profiles == USERS else profiles
-    with ProfileStore(path, writable=False) as store:
-        known = store.get(key for each in keys.values() for key in set(each))
-    nothing = float("nan")
-    found = {
-        name: np.array([known[key].seconds if key in known else nothing for key in each])
-        for name, each in keys.items()
-    }
-    return {name: seconds for name, seconds in found.items() if not np.isnan(seconds).all()}
+    library, distinct = library_of(graph), set(graph.op_signatures) - {""}
+    named = {device.name: identity(device) for device in devices}
+    columns: dict[str, Floats] = {}
+    with ProfileStore(None if profiles == USERS else profiles, writable=False) as store:
+        for each in {name for name in named.values() if name is not None}:
+            known = store.get(ProfileKey(signature, each, library) for signature in distinct)
+            if known:
+                seconds = {key.signature: found.seconds for key, found in known.items()}
+                columns[each] = np.array([seconds.get(s, np.nan) for s in graph.op_signatures])
+    return {device: columns[kind] for device, kind in named.items() if kind in columns}

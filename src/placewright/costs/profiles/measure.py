@@ -107,7 +107,7 @@ def measure_alone(executable: Executable, node: Node, *, seed: int = 0) -> list[
 def bytes_in_context(executable: Executable) -> float:
     """The most bytes that a run in context holds: weights, inputs, and what is alive at once."""
     nodes = list(executable.module.graph.nodes)
-    size = {node: 0.0 if is_view_of(node) else size_of(node.meta.get("val")) for node in nodes}
+    size = {node: 0.0 if is_view(node) else size_of(node.meta.get("val")) for node in nodes}
     held = sum(size[node] for node in nodes if node.op == "placeholder")
     last = {source: node for node in nodes for source in node.all_input_nodes}
     dying: dict[Node, list[Node]] = {}
@@ -121,11 +121,6 @@ def bytes_in_context(executable: Executable) -> float:
             most = max(most, alive)
         alive -= sum(size[source] for source in dying.get(node, ()))
     return held + most
-
-
-def is_view_of(node: Node) -> bool:
-    """Whether the node takes no memory of its own."""
-    return node.op == "call_function" and is_view(node)
 
 
 # -- in context --------------------------------------------------------------------------------
@@ -227,7 +222,7 @@ def _argument_sets(
 
 
 def _is_weight(node: Node, weights: frozenset[str]) -> bool:
-    while is_view_of(node) and node.all_input_nodes:
+    while is_view(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node.name in weights
 

@@ -108,14 +108,15 @@ def _at_hand(cluster: Cluster, names: Sequence[str]) -> list[list[Device]]:
             f"no device of cluster '{cluster.name}' says what it is on this machine; add run: "
             "to it, such as run: {type: cpu, cores: [0]}, or use cluster detect"
         )
+    here = cpu_kind(examine().processor)
     groups: dict[str, list[Device]] = {}
     for device in wanted:
-        groups.setdefault(_checked(device), []).append(device)
+        groups.setdefault(_checked(device, here), []).append(device)
     return list(groups.values())
 
 
-def _checked(device: Device) -> str:
-    """The identity of a device of this machine."""
+def _checked(device: Device, here: str) -> str:
+    """The identity of a device of this machine, whose processor is of the kind `here`."""
     if device.run is None:
         raise ClusterError(
             f"device '{device.name}' does not say what it is on this machine; add run: to it, "
@@ -126,7 +127,6 @@ def _checked(device: Device) -> str:
             f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so far; "
             "name the others with --device"
         )
-    here = cpu_kind(examine().processor)
     if device.kind != here:
         raise ClusterError(
             f"device '{device.name}' is a '{device.kind}', but this machine has a '{here}'; "
@@ -148,12 +148,11 @@ def _profile_device(
     missing: Missing,
     report: Progress,
 ) -> DeviceProfile:
-    import torch
-
     from placewright.importers.torch.signature import signature
+    from placewright.importers.torch.tracing import framework
 
     device, started = devices[0], time.perf_counter()
-    named, library = str(identity(device)), f"torch {torch.__version__}"
+    named, library = str(identity(device)), framework()
     nodes: dict[str, Node] = {}
     for node in executable.calls:
         nodes.setdefault(signature(node), node)

@@ -117,7 +117,6 @@ def _weights(program: ExportedProgram) -> dict[str, Weight]:
 
 
 def _attributes(program: ExportedProgram, weights: Mapping[str, Weight]) -> dict[str, Any]:
-    import torch
 
     parameters = {
         weights[placeholder].key: program.state_dict[name].numel()
@@ -129,4 +128,4 @@ def _attributes(program: ExportedProgram, weights: Mapping[str, Weight]) -> dict
         for node in program.graph.find_nodes(op="placeholder")
         if node.name in users and torch_costs.tensors_in(node.meta.get("val"))
     }
-    return facts(sum(parameters.values()), inputs, f"torch {torch.__version__}")
+    return facts(sum(parameters.values()), inputs)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
@@ -34,7 +35,7 @@ class Executable:
     values: Mapping[str, Any]
     weights: frozenset[str]
 
-    @property
+    @cached_property
     def calls(self) -> list[Node]:
         """The program's ops, in its own order: every call that makes tensors of its own."""
         from placewright.importers.torch.graph import fold

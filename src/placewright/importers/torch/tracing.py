@@ -94,15 +94,22 @@ def without_meta(
     )
 
 
+def framework() -> str:
+    """What runs a program here, as graphs and measured times name it."""
+    import torch
+
+    return f"torch {torch.__version__}"
+
+
 def input_shape(value: Any) -> list[int]:
     return [int(size) for size in value.shape]
 
 
-def facts(parameters: int, inputs: Mapping[str, list[int]], framework: str) -> dict[str, Any]:
+def facts(parameters: int, inputs: Mapping[str, list[int]]) -> dict[str, Any]:
     """The graph's attributes: for people to read."""
     first = next((shape for shape in inputs.values() if shape), None)
     return {
-        "framework": framework,
+        "framework": framework(),
         "parameters": parameters,
         "inputs": dict(inputs),
         **({"batch": first[0]} if first else {}),

@@ -225,7 +225,6 @@ def _weights(program: TrainingProgram) -> dict[str, Weight]:
 
 
 def _attributes(program: TrainingProgram, weights: Mapping[str, Weight]) -> dict[str, Any]:
-    import torch
     from torch._functorch._aot_autograd import descriptors
 
     parameters: dict[Any, int] = {}
@@ -237,7 +236,7 @@ def _attributes(program: TrainingProgram, weights: Mapping[str, Weight]) -> dict
             parameters[weight.key] = program.state[weight.name].numel()
         elif torch_costs.tensors_in(node.meta.get("val")) and hasattr(meaning, "idx"):
             inputs[program.inputs[meaning.idx]] = tracing.input_shape(node.meta["val"])
-    return tracing.facts(sum(parameters.values()), inputs, f"torch {torch.__version__}")
+    return tracing.facts(sum(parameters.values()), inputs)
 
 
 def _twins(graph: FxGraph, weights: Mapping[str, Weight]) -> dict[str, str | None]:

@@ -74,7 +74,7 @@ def contracted(problem: Problem, op_group: Ints) -> Level:
         colocation=merged_colocation(problem, op_group, count),
         op_pinned=pinned,
         op_sync_bytes=np.zeros(count),
-        op_cost_source=np.empty(0, dtype=np.int32),
+        op_cost_source=np.empty(0, dtype=np.int8),
         batch_time=np.zeros((count, problem.device_count, 0)),
         batch_sizes=np.zeros(0, dtype=np.int32),
         tensor_producer=producer,
