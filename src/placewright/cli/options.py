@@ -20,7 +20,7 @@ from placewright.objectives import OBJECTIVES
 from placewright.options import CHOICES, Options
 
 
-def _chosen(help: str, values: Sequence[str]) -> Any:
+def chosen(help: str, values: Sequence[str]) -> Any:
     """An option whose value is one of these."""
     return typer.Option(help=help, autocompletion=completion.one_of(values))
 
@@ -63,30 +63,30 @@ LatencyPlanner = Annotated[
 ]
 Objective = Annotated[
     str | None,
-    _chosen(
+    chosen(
         "What to minimise: latency, invocation-latency, throughput or batch-throughput.",
         tuple(OBJECTIVES),
     ),
 ]
 TransferUnit = Annotated[
     str | None,
-    _chosen(
+    chosen(
         "Send a tensor once per device (tensor) or per consumer (edge).", CHOICES["transfer_unit"]
     ),
 ]
 Contention = Annotated[
     str | None,
-    _chosen("What transfers share: none, port or link.", CHOICES["contention"]),
+    chosen("What transfers share: none, port or link.", CHOICES["contention"]),
 ]
 Memory = Annotated[
     str | None,
-    _chosen(
+    chosen(
         "What must fit: what ops keep (resident), or the peak of the schedule.", CHOICES["memory"]
     ),
 ]
 Load = Annotated[
     str | None,
-    _chosen(
+    chosen(
         "Throughput: computing and transfers one after another (sum), at once (overlap), "
         "or in, out and computing at once (duplex).",
         CHOICES["load"],
@@ -101,7 +101,7 @@ Contiguous = Annotated[
 ]
 Schedule = Annotated[
     str | None,
-    _chosen("Throughput of training: pipedream or gpipe.", CHOICES["schedule"]),
+    chosen("Throughput of training: pipedream or gpipe.", CHOICES["schedule"]),
 ]
 Replicate = Annotated[
     bool | None,
@@ -121,7 +121,7 @@ Training = Annotated[
 ]
 Optimizer = Annotated[
     str,
-    _chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),
+    chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),
 ]
 Profiles = Annotated[
     Path | None,

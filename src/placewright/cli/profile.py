@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
+from placewright.costs.profiles.entry import Missing, Way
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.costs.profiles.profiling import DeviceProfile
 
-METHODS = ("auto", "context", "isolated")
-MISSING = ("refuse", "predict")
+METHODS, MISSING = get_args(Way), get_args(Missing)
 
 
 def command(
@@ -37,17 +37,17 @@ def command(
     training: o.Training = False,
     method: Annotated[
         str,
-        typer.Option(
-            help="Run the program as a whole (context), each op by itself (isolated), or auto: "
+        o.chosen(
+            "Run the program as a whole (context), each op by itself (isolated), or auto: "
             "as a whole where memory allows.",
-            autocompletion=completion.one_of(METHODS),
+            METHODS,
         ),
     ] = "auto",
     missing: Annotated[
         str,
-        typer.Option(
-            help="An op that fails: end there (refuse), or leave its time to the model (predict).",
-            autocompletion=completion.one_of(MISSING),
+        o.chosen(
+            "An op that fails: end there (refuse), or leave its time to the model (predict).",
+            MISSING,
         ),
     ] = "refuse",
     json: o.Json = False,

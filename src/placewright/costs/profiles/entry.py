@@ -18,6 +18,10 @@ from typing import Literal, get_args
 from placewright.errors import ProfileError
 
 Method = Literal["context", "isolated"]
+Way = Literal["auto", "context", "isolated"]
+"""How to measure a program: a method, or the one that there is memory for."""
+Missing = Literal["refuse", "predict"]
+"""What becomes of a call that fails: nothing is measured, or its time is the cost model's."""
 _METHODS = get_args(Method)
 _IN_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 MAX_SAMPLES = 2**53

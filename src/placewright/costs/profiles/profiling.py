@@ -6,14 +6,14 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.detect import cpu_kind
 from placewright.costs.machine import available_memory, examine
-from placewright.costs.profiles.entry import Measured, Method, ProfileKey
+from placewright.costs.profiles.entry import Measured, Method, Missing, ProfileKey, Way
 from placewright.costs.profiles.lookup import identity
 from placewright.costs.profiles.measure import (
     bytes_in_context,
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
 
     Progress = Callable[[str, float], None]
-
-Way = Literal["auto", "context", "isolated"]
-Missing = Literal["refuse", "predict"]
 
 CONTEXT_SHARE = 0.5  # of the free memory that a run in context may take
 NOISY = 0.3  # passes that differ by this share of their median are worth a remark
