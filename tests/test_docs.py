@@ -23,7 +23,7 @@ from placewright.cluster import Cluster
 from placewright.coarsen import COARSENINGS
 from placewright.costs.catalog import complete
 from placewright.costs.clusters import presets
-from placewright.costs.profiles.exchange import profiles_document, read_profiles
+from placewright.costs.profiles.exchange import Profiles, profiles_document, read_profiles
 from placewright.errors import PlacewrightError
 from placewright.formats.schema import FORMATS, json_schema
 from placewright.graph import Graph
@@ -289,7 +289,7 @@ def test_files_we_write_fit_the_schema(name, tmp_path):
         "plan": lambda: plan,
     }
     if name == "profiles":
-        document = profiles_document(FOUR.items())
+        document = profiles_document(Profiles(FOUR))
     else:
         made[name]().save(tmp_path / "file.json")
         document = json.loads((tmp_path / "file.json").read_text("utf-8"))

@@ -44,8 +44,15 @@ def _nothing() -> Any:
 
 COST_SOURCES = ("datasheet", "predicted", "regressed", "measured", "given")
 """Where a time comes from: figures of the device's makers, a fit to other devices' measurements,
-one to smaller batches', the device itself, or the file that the graph came in."""
+one to its own (of other ops or smaller batches), the device itself, or the file that the graph
+came in."""
 DATASHEET, PREDICTED, REGRESSED, MEASURED, GIVEN = range(len(COST_SOURCES))
+COST_SPREADS = (0.6, 0.3, 0.2, 0.1, 0.0)
+"""How far times of each source are off where nobody says: the standard deviation of the log.
+
+That of datasheets is what `benchmarks/cost_accuracy.py` finds op by op; what a file gives counts
+as exact.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +76,10 @@ class Problem(ReadOnly):
       device takes no such batch (objective ``batch-throughput``);
     - `input_samples`: how many samples one input has, None where that is not known;
     - `op_cost_source[op, device]`: where the time comes from, a number of `COST_SOURCES`; empty
-      where nobody says;
+      where nobody says; `op_cost_spread[op, device]`: how far it may be off, the standard deviation
+      of log(true / said); empty where that follows from the source (`COST_SPREADS`);
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
-      device says. No planner looks at these two.
+      device says. No planner looks at these three.
     """
 
     name: str
@@ -106,6 +114,7 @@ class Problem(ReadOnly):
     batch_time: Floats = field(default_factory=_nothing)
     input_samples: int | None = None
     op_cost_source: NDArray[np.int8] = field(default_factory=_nothing)
+    op_cost_spread: Floats = field(default_factory=_nothing)
     device_runs: tuple[Run | None, ...] = ()
 
     def __post_init__(self) -> None:
@@ -135,6 +144,7 @@ class Problem(ReadOnly):
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
             "op_cost_source": (n, d) if np.size(self.op_cost_source) else (0,),
+            "op_cost_spread": (n, d) if np.size(self.op_cost_spread) else (0,),
         }
 
     def __getstate__(self) -> dict[str, Any]:
@@ -347,6 +357,7 @@ _ARRAYS: Mapping[str, Any] = {
     "batch_sizes": np.int32,
     "batch_time": np.float64,
     "op_cost_source": np.int8,
+    "op_cost_spread": np.float64,
 }
 
 
@@ -435,6 +446,9 @@ def _check(problem: Problem) -> None:
         raise GraphError(
             f"{where}: op_cost_source has an entry outside 0 … {len(COST_SOURCES) - 1}"
         )
+    spread = problem.op_cost_spread
+    if spread.size and not (spread.min() >= 0 and np.isfinite(spread).all()):
+        raise GraphError(f"{where}: op_cost_spread has an entry below 0 or without an end")
     problem.topological_order  # noqa: B018  (raises on a cycle)
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from placewright.costs.profiles.exchange import profiles_document
+from placewright.costs.profiles.entry import DeviceFigures, ProfiledProgram
+from placewright.costs.profiles.exchange import Profiles, profiles_document
 from placewright.costs.profiles.store import ProfileStore
 from tests.cli.running import Run, run
 from tests.costs.profiles.profiles import FOUR, H200, LINEAR, OLD, RELU, TORCH, XEON, store_of_four
@@ -78,6 +79,30 @@ def test_what_is_exported_is_what_is_imported_elsewhere():
     assert again == {"new": 0, "replaced": 4, "store": "other"}
 
 
+def test_figures_and_programs_go_with_what_is_exported(store: Path):
+    figures, whole = DeviceFigures({"fp32": 6e13}, 4.8e12, False), {LINEAR: 3, RELU: 1}
+    with ProfileStore(store) as mine:
+        mine.put_figures(H200, figures)
+        mine.put_program(ProfiledProgram("hf:bert", TORCH, whole))
+    profiles("export -o all.json")
+    profiles("export -o some.json --op relu")
+    for name, programs in (("all", [ProfiledProgram("hf:bert", TORCH, whole)]), ("some", [])):
+        profiles(f"import {name}.json --profiles {name}")
+        with ProfileStore(name, writable=False) as other:
+            assert other.figures() == {H200: figures}
+            assert other.programs() == programs
+
+
+def test_a_program_that_lacks_a_call_is_forgotten(store: Path):
+    with ProfileStore(store) as mine:
+        mine.put_figures(XEON, DeviceFigures({"fp32": 6e13}, 4.8e12, False))
+        mine.put_program(ProfiledProgram("hf:bert", TORCH, {LINEAR: 3, RELU: 1}))
+        mine.put_program(ProfiledProgram("hf:gpt2", TORCH, {LINEAR: 1}))
+        mine.prune(op="relu")
+        assert [each.name for each in mine.programs()] == ["hf:gpt2"]
+        assert mine.figures() == {}  # nothing of the device is left
+
+
 def test_an_export_may_be_of_some():
     result = profiles("export -o out.json --library 2.6 --json").json
     assert result == {"entries": 1, "file": "out.json"}
@@ -119,12 +144,12 @@ def test_prune_must_be_told_what():
 
 
 def changed(**columns: object) -> object:
-    document = profiles_document(FOUR.items())
+    document = profiles_document(Profiles(FOUR))
     document["groups"][0] |= columns
     return document
 
 
-ONE = profiles_document(list(FOUR.items())[:1])
+ONE = profiles_document(Profiles(dict(list(FOUR.items())[:1])))
 BAD_FILES = {
     "not JSON": ("{", "not valid JSON"),
     "another format": ({"format": "placewright.plan/1"}, "expected 'placewright.profiles/1'"),
@@ -134,13 +159,22 @@ BAD_FILES = {
     "another method": (changed(method=["guessed", "guessed"]), "field groups.0.method.0"),
     "a median out of its range": (changed(seconds=[9.0, 9.0]), "field groups.0, entry 0: a pro"),
     "no moment": (changed(measured_at=["now", "now"]), "'now'; write the time as"),
+    "a dtype nobody knows": (changed(dtype=["fp3", "fp3"]), "a profile has the dtype 'fp3'"),
+    "figures of no device": (
+        changed(figures={"peak_flops": {}, "memory_bandwidth": 1e9, "is_cpu": True}),
+        "field groups.0.figures",
+    ),
+    "no calls": (
+        ONE | {"programs": [{"name": "a", "library": TORCH, "calls": {RELU: 0}}]},
+        "programs.0.calls",
+    ),
     "an op twice": (ONE | {"groups": ONE["groups"] * 2}, "is there twice"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("document", "what"), BAD_FILES.values(), ids=BAD_FILES)
 def test_a_bad_file_is_refused_and_nothing_imported(store: Path, document: object, what: str):
-    Path("good.json").write_text(json.dumps(profiles_document([])), "utf-8")
+    Path("good.json").write_text(json.dumps(profiles_document(Profiles({}))), "utf-8")
     text = document if isinstance(document, str) else json.dumps(document)
     Path("bad.json").write_text(text, "utf-8")
     message = refused("import good.json bad.json")

@@ -118,6 +118,7 @@ def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
         "host_seconds_per_byte": problem.host_seconds_per_byte[:, devices],
         "batch_time": problem.batch_time[:, devices],
         "op_cost_source": problem.op_cost_source[:, devices] if problem.op_cost_source.size else (),
+        "op_cost_spread": problem.op_cost_spread[:, devices] if problem.op_cost_spread.size else (),
         "device_runs": tuple(problem.device_run(device) for device in devices),
     }
 

@@ -108,4 +108,5 @@ def op_columns(problem: Problem, ops: Ints) -> dict[str, Any]:
         "op_sync_bytes": problem.op_sync_bytes[ops],
         "batch_time": problem.batch_time[ops],
         "op_cost_source": problem.op_cost_source[ops] if problem.op_cost_source.size else (),
+        "op_cost_spread": problem.op_cost_spread[ops] if problem.op_cost_spread.size else (),
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,7 @@ from placewright.errors import OptionError
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from placewright.costs.prediction.check import Check
     from placewright.costs.profiles.entry import Measured, ProfileGroup, ProfileKey
 
 app = typer.Typer(
@@ -93,19 +95,19 @@ def export_entries(
 ) -> None:
     """Write entries to a file that 'profiles import' reads."""
     from placewright.cli.output import print_json
-    from placewright.costs.profiles.exchange import profiles_document
+    from placewright.costs.profiles.exchange import Profiles, profiles_document
     from placewright.costs.profiles.store import ProfileStore
     from placewright.formats import files
 
     with ProfileStore(profiles, writable=False) as store:
         if output.resolve() == store.path.resolve():
             raise OptionError(f"--output {output}: is the store itself; give another file")
-        entries = list(store.entries(**asdict(chosen)))
-    files.write_json(output, profiles_document(entries))
+        found = Profiles.of(store, **asdict(chosen))
+    files.write_json(output, profiles_document(found))
     if json:
-        print_json({"entries": len(entries), "file": str(output)})
+        print_json({"entries": len(found.measured), "file": str(output)})
         return
-    _say(f"{_counted(len(entries))} written to {output}")
+    _say(f"{_counted(len(found.measured))} written to {output}")
 
 
 @app.command("import")
@@ -119,15 +121,32 @@ def import_files(
     from placewright.costs.profiles.exchange import load_profiles
     from placewright.costs.profiles.store import ProfileStore
 
-    found: dict[ProfileKey, Measured] = {}
-    for path in files:  # all of them before anything is written
-        found |= load_profiles(path)
+    loaded = [load_profiles(path) for path in files]  # all of them before anything is written
+    found = len(set().union(*(each.measured for each in loaded)))
     with ProfileStore(profiles) as store:
-        new = store.put(found)
+        new = sum(each.put(store) for each in loaded)
     if json:
-        print_json({"new": new, "replaced": len(found) - new, "store": str(store.path)})
+        print_json({"new": new, "replaced": found - new, "store": str(store.path)})
         return
-    _say(f"{_counted(len(found))} read: {new} new, {len(found) - new} replaced in {store.path}")
+    _say(f"{_counted(found)} read: {new} new, {found - new} replaced in {store.path}")
+
+
+@app.command("check")
+def check_predictions(profiles: o.Profiles = None, json: o.Json = False) -> None:
+    """Check predictions: leave each model, and each device, out of what they are made from."""
+    from placewright.cli.output import console, print_json
+    from placewright.costs.prediction.check import check
+    from placewright.costs.profiles.store import ProfileStore
+
+    with ProfileStore(profiles, writable=False) as store:
+        checks = check(store)
+    if json:
+        print_json([asdict(each) | {"end_to_end": each.end_to_end} for each in checks])
+        return
+    out = console()
+    out.print(_check_table(checks))
+    for line in _check_summary(checks):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -185,6 +204,39 @@ def _moment(text: str) -> datetime:
             f"--before is '{text}'; write a date as {today}, or a time as {today}T12:00"
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _check_table(checks: Iterable[Check]) -> Table:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title="predictions of what was left out", title_justify="left")
+    for column in ("left out", "on"):
+        table.add_column(column)
+    for column in ("ops", "median error", "95% below", "whole"):
+        table.add_column(column, justify="right")
+    for each in checks:
+        whole = "" if each.end_to_end is None else f"{each.end_to_end:+.1%}"
+        table.add_row(
+            escape(f"{each.left_out} {each.name}"),
+            "" if each.left_out == "device" else escape(each.device),
+            str(each.ops),
+            f"{each.median:.1%}",
+            f"{each.largest:.1%}",
+            whole,
+        )
+    return table
+
+
+def _check_summary(checks: Iterable[Check]) -> Iterator[str]:
+    """A line for what was left out, models and devices: the median of the rows."""
+    for left_out in ("model", "device"):
+        rows = [each for each in checks if each.left_out == left_out]
+        if not rows:
+            continue
+        wholes = [abs(each.end_to_end) for each in rows if each.end_to_end is not None]
+        text = f"a {left_out} left out: median error of an op {median(e.median for e in rows):.1%}"
+        yield f"{text}, of the whole {median(wholes):.1%}" if wholes else text
 
 
 def _group_table(groups: Iterable[ProfileGroup]) -> Table:

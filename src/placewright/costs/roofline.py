@@ -14,11 +14,19 @@ from placewright.cluster import Cluster, Device
 from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
-from placewright.costs.profiles.lookup import USERS, measured_seconds
+from placewright.costs.prediction.predict import Predicted, predicted_seconds
+from placewright.costs.profiles.lookup import USERS, Found, measured_seconds
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
-from placewright.problem import DATASHEET, GIVEN, MEASURED, Problem
+from placewright.problem import (
+    COST_SPREADS,
+    DATASHEET,
+    GIVEN,
+    MEASURED,
+    REGRESSED,
+    Problem,
+)
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -60,7 +68,7 @@ def build_problem(
     """
     cluster = complete(cluster)
     paths = routes(cluster)
-    times, sources = _op_times(graph, cluster, costs.profiles)
+    times, sources, spreads = _op_times(graph, cluster, costs.profiles)
     return Problem(
         name=f"{graph.name} on {cluster.name}",
         op_names=graph.op_names,
@@ -68,6 +76,7 @@ def build_problem(
         op_modules=graph.op_modules,
         op_time=times,
         op_cost_source=sources,
+        op_cost_spread=spreads,
         op_memory=op_memory(graph, options, costs),
         is_backward=graph.is_backward,
         forward_twin=graph.forward_twin,
@@ -111,26 +120,46 @@ def _batches(graph: Graph, cluster: Cluster, options: Options) -> dict[str, Any]
 
 def _op_times(
     graph: Graph, cluster: Cluster, profiles: str | Path | None
-) -> tuple[Floats, NDArray[np.int8]]:
-    """`[op, device]` seconds, and the `COST_SOURCES` number of each.
+) -> tuple[Floats, NDArray[np.int8], Floats]:
+    """`[op, device]` seconds, the `COST_SOURCES` number of each, and its spread.
 
-    What the store has been told of a device goes before its datasheet; the times that came with
-    the graph go before both.
+    Times that came with the graph go before all others; then comes what was measured on the
+    device, then what follows from other measurements, then its datasheet. There are no spreads
+    where they follow from the sources.
     """
-    times, sources = [], []
-    found = measured_seconds(graph, cluster.devices, profiles)
-    for device in cluster.devices:
-        is_given = device.kind in graph.times
-        seconds = op_times(graph, device)
-        source = np.full(graph.op_count, GIVEN if is_given else DATASHEET, dtype=np.int8)
-        if device.name in found and not is_given:
-            measured = found[device.name]
-            known = ~np.isnan(measured)
-            seconds = np.where(known, measured, seconds)
-            source[known] = MEASURED
-        times.append(seconds)
-        sources.append(source)
-    return np.stack(times, axis=1), np.stack(sources, axis=1)
+    measurable = [device for device in cluster.devices if device.kind not in graph.times]
+    measured = measured_seconds(graph, measurable, profiles)
+    lacking = [
+        device
+        for device in measurable
+        if device.name not in measured or np.isnan(measured[device.name].seconds).any()
+    ]
+    predicted = predicted_seconds(graph, lacking, profiles)
+    columns = [
+        _column(graph, device, measured.get(device.name), predicted.get(device.name))
+        for device in cluster.devices
+    ]
+    times, sources, spreads = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+    return times, sources, spreads if measured or predicted else np.empty(0)
+
+
+def _column(
+    graph: Graph, device: Device, measured: Found | None, predicted: Predicted | None
+) -> tuple[Floats, NDArray[np.int8], Floats]:
+    """Seconds, sources and spreads of the ops on one device."""
+    seconds = op_times(graph, device).copy()
+    source = np.full(
+        graph.op_count, GIVEN if device.kind in graph.times else DATASHEET, dtype=np.int8
+    )
+    spread = np.array(COST_SPREADS)[source]
+    if predicted is not None:
+        seconds, spread = predicted.seconds.copy(), predicted.spread.copy()
+        source[:] = predicted.source
+    if measured is not None:
+        known = ~np.isnan(measured.seconds)
+        seconds[known], spread[known] = measured.seconds[known], measured.spread[known]
+        source[known] = np.where(measured.is_regressed[known], REGRESSED, MEASURED)
+    return seconds, source, spread
 
 
 def op_times(graph: Graph, device: Device) -> Floats:

@@ -85,6 +85,9 @@ def read_problem(entry: ProblemEntry) -> Problem:
         op_cost_source=_per_device(
             given("ops.cost_source", ops.cost_source, []), "op_cost_source", entry, where
         ),
+        op_cost_spread=_per_device(
+            given("ops.cost_spread", ops.cost_spread, []), "op_cost_spread", entry, where
+        ),
         op_sync_bytes=np.array(given("ops.sync_bytes", ops.sync_bytes, [])),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
@@ -146,6 +149,8 @@ def _ops(problem: Problem, first: Numbers) -> dict[str, Any]:
             ops[key] = values.tolist()
     if problem.op_cost_source.size:
         ops["cost_source"] = problem.op_cost_source[:, first].tolist()
+    if problem.op_cost_spread.size:
+        ops["cost_spread"] = problem.op_cost_spread[:, first].tolist()
     if problem.op_sync_bytes.any():
         ops["sync_bytes"] = problem.op_sync_bytes.tolist()
     return ops
@@ -183,7 +188,8 @@ def _time_columns(problem: Problem) -> tuple[Numbers, Numbers]:
     first = np.zeros(count, dtype=np.int64)  # [device] the first device with the same times
     batches = problem.batch_time.swapaxes(1, 2).reshape(-1, count)
     sources = problem.op_cost_source.reshape(-1, count)
-    for table in (bits(problem.op_time), bits(batches), sources):
+    spreads = bits(problem.op_cost_spread.reshape(-1, count))
+    for table in (bits(problem.op_time), bits(batches), sources, spreads):
         for start in range(0, len(table), ROWS_AT_ONCE):
             first = _refined(first, table[start : start + ROWS_AT_ONCE])
     written, column = np.unique(first, return_inverse=True)

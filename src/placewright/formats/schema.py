@@ -159,7 +159,8 @@ class ProblemOps(Strict):
     """Columns: one entry per op; `time` in seconds, one list per op, null = unsupported.
 
     `cost_source[op][device]` says where a time comes from: 0 datasheet, 1 predicted, 2 regressed,
-    3 measured, 4 given with the graph.
+    3 measured, 4 given with the graph; `cost_spread[op][device]` how far it may be off, the
+    standard deviation of its log.
 
     `time[op]` has an entry per device, or per column where `devices.time_column` says which
     column is whose.
@@ -176,6 +177,7 @@ class ProblemOps(Strict):
     pinned: list[Index] | None = None
     sync_bytes: list[Amount] | None = None
     cost_source: list[list[Index]] | None = None
+    cost_spread: list[list[Amount]] | None = None
 
 
 class Ways(Strict):
@@ -382,30 +384,53 @@ class PlanFile(Strict):
 # -- placewright.profiles/1 ------------------------------------------------------------------
 
 
+class DeviceFiguresEntry(Strict):
+    """What a measured device is said to reach: FLOP/s by dtype, and B/s."""
+
+    peak_flops: dict[str, Amount]
+    memory_bandwidth: Amount
+    is_cpu: bool
+
+
 class ProfileGroupEntry(Strict):
     """What was measured on a device in a version of a library. Columns: one entry per op.
 
     `seconds` is the median, `low` and `high` are the 5th and 95th percentile; `memory` is in bytes,
-    0 where it is not known; `measured_at` is ISO 8601 in UTC, such as 2026-07-01T12:00:00Z.
+    0 where it is not known; `measured_at` is ISO 8601 in UTC, such as 2026-07-01T12:00:00Z. What
+    the op does: `flops`, `bytes_read` and `bytes_written`, computed in `dtype` (empty: not known).
     """
 
     device: str
     library: str
+    figures: DeviceFiguresEntry | None = None
     signature: list[str]
     seconds: list[Amount]
     low: list[Amount]
     high: list[Amount]
     samples: list[Annotated[int, Field(ge=1, le=2**53)]]
-    method: list[Literal["context", "isolated"]]
+    method: list[Literal["context", "isolated", "regressed"]]
     memory: list[Amount]
     measured_at: list[Annotated[str, Field(min_length=1)]]
+    flops: list[Amount] | None = None
+    bytes_read: list[Amount] | None = None
+    bytes_written: list[Amount] | None = None
+    dtype: list[str] | None = None
+
+
+class ProfiledProgramEntry(Strict):
+    """A source that was profiled, and how often it makes each call."""
+
+    name: str
+    library: str
+    calls: dict[str, Annotated[int, Field(ge=1, le=2**53)]]
 
 
 class ProfilesFile(Strict):
-    """Measured costs: a group for each device and library."""
+    """Measured costs: a group for each device and library, and the programs they came from."""
 
     format: Literal["placewright.profiles/1"]
     groups: list[ProfileGroupEntry]
+    programs: list[ProfiledProgramEntry] = Field(default_factory=list)
 
 
 FORMATS: dict[str, type[BaseModel]] = {

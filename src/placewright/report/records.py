@@ -12,6 +12,7 @@ from placewright.report.costs import cost_shares
 from placewright.report.remarks import remarks
 from placewright.report.words import counts
 from placewright.solving import Comparison
+from placewright.whatif.ranges import value_range
 
 
 def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
@@ -48,9 +49,16 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
             )
         ],
         "costs": cost_shares(plan),
+        "value_range": _range(plan),
         "remarks": remarks(plan),
         "plan": None if path is None else str(path),
     }
+
+
+def _range(plan: Plan) -> dict[str, float] | None:
+    """The 5th and 95th percentile of the value over what its costs may be."""
+    span = value_range(plan)
+    return None if span is None else dict(zip(("p5", "p95"), span, strict=True))
 
 
 def _throughput(plan: Plan) -> dict[str, Any]:

@@ -97,6 +97,7 @@ def expand(problem: Problem, device: Ints) -> Expansion:
         op_memory=problem.op_memory[ops],
         op_sync_bytes=problem.op_sync_bytes[ops],
         op_cost_source=np.empty(0, dtype=np.int8),
+        op_cost_spread=np.empty(0),
         is_backward=problem.is_backward[ops],
         forward_twin=np.full(len(ops), -1),
         colocation=np.full(len(ops), -1),

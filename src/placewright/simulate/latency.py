@@ -8,6 +8,8 @@ memory allows besides.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from placewright.errors import VerificationError
@@ -59,6 +61,35 @@ def time_items(problem: Problem, placement: Placement) -> tuple[Floats, Floats, 
     if arrays.device_memory is None or time_within_memory(*given) >= OVERFULL:
         time_sequence(*given)
     return op_start, op_finish, edge_start, edge_finish
+
+
+def makespans(problem: Problem, placement: Placement, op_seconds: Iterable[Floats]) -> Floats:
+    """`[sample]` the makespan of a placement in its sequence, were ops to take such seconds.
+
+    A sample is ``[op]``, the seconds of every op where it is placed. Transfers take what the
+    problem says.
+    """
+    assert placement.sequence is not None
+    n, edges, everything = problem.op_count, problem.edge_count, np.arange(problem.op_count)
+    arrays = arrays_with_memory(problem)
+    op_time = np.array(problem.op_time)
+    device, sequence = lent(placement.device), lent(placement.sequence)
+    scratch = (
+        np.empty(n), np.empty(n), np.empty(edges), np.empty(problem.device_count),
+        np.empty(arrays.channel_count), np.empty(n), np.empty(edges),
+    )  # fmt: skip
+    # Read-only as the problem's own, for which the kernels are compiled.
+    sampled = arrays._replace(op_time=given_up(op_time.view()))
+    found = []
+    for seconds in op_seconds:
+        op_time[everything, device] = seconds
+        value = OVERFULL
+        if arrays.device_memory is not None:
+            value = time_within_memory(sampled, device, sequence, *scratch)
+        if value >= OVERFULL:
+            value = time_sequence(sampled, device, sequence, *scratch)
+        found.append(float(value))
+    return np.array(found)
 
 
 def schedule_placement(problem: Problem, device: Ints) -> Placement:

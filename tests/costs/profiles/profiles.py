@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from placewright.costs.profiles.entry import Measured, ProfileKey
 from placewright.costs.profiles.store import ProfileStore
+from placewright.graph import DTYPES
 
 H200, XEON, TORCH, OLD = "NVIDIA H200", "Intel(R) Xeon(R), 1 core", "torch 2.13.0", "torch 2.6.0"
 RELU, LINEAR = "aten.relu.default(fp32[8])", "aten.linear.default(fp32[1,8], fp32[8,8], fp32[8])"
@@ -38,8 +39,10 @@ measurements = st.builds(
     lambda times, *rest: Measured(times[1], times[0], times[2], *rest),
     st.lists(st.floats(0, 1e6), min_size=3, max_size=3).map(sorted),
     st.integers(1, 10**6),
-    st.sampled_from(["context", "isolated"]),
+    st.sampled_from(["context", "isolated", "regressed"]),
     st.floats(0, 1e15),
     st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='seconds')}Z"),
+    *[st.floats(0, 1e15)] * 3,
+    st.sampled_from(["", *DTYPES]),
 )
 some_profiles = st.dictionaries(keys, measurements, max_size=20)

@@ -12,6 +12,7 @@ import pytest
 
 from placewright.costs.profiles import database
 from placewright.costs.profiles.database import APPLICATION, FORMAT
+from placewright.costs.profiles.entry import ProfiledProgram
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ProfileError
 from tests.costs.profiles.profiles import FOUR, store_of_four
@@ -58,6 +59,9 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
         statements(f"PRAGMA user_version = {FORMAT + 1}"),
         f"version {FORMAT + 1}, this version of placewright reads {FORMAT}; update placewright",
     ),
+    "with another thing for figures": (
+        statements("INSERT INTO figures VALUES ('H200', '[]')"), "damaged"
+    ),
     "without a version": (statements("PRAGMA user_version = 0"), "damaged"),
     "without a table": (statements("DROP TABLE measurement"), "damaged"),
     "with impossible figures": (statements("UPDATE measurement SET low = -1"), "damaged"),
@@ -86,6 +90,7 @@ def test_a_bad_store_is_refused_and_left_alone(
     with pytest.raises(ProfileError) as caught, ProfileStore(path, writable=writable) as store:
         store.groups()
         store.get(FOUR)
+        store.figures()
     message = str(caught.value)
     assert message.startswith(f"{path}: ")
     assert what in message
@@ -150,6 +155,26 @@ def test_pruning_does_without_shrinking_where_another_process_reads(
         assert store.prune(op="relu") == 2
         assert len(list(store.entries())) == 2
     other.close()
+
+
+TO_VERSION_1 = (
+    *(f"ALTER TABLE measurement DROP COLUMN {column}"
+      for column in ("flops", "bytes_read", "bytes_written", "dtype")),
+    "DROP TABLE figures", "DROP TABLE program", "PRAGMA user_version = 1",
+)  # fmt: skip
+
+
+def test_a_store_of_version_1_is_read_and_becomes_one_of_today(tmp_path: Path):
+    path = store_of_four(tmp_path / "profiles")
+    statements(*TO_VERSION_1)(path)
+    with ProfileStore(path, writable=False) as store:
+        assert store.get(FOUR) == FOUR
+        assert store.programs() == []
+    assert path.read_bytes()[60:64] == (1).to_bytes(4, "big")
+    with ProfileStore(path) as store:
+        store.put_program(ProfiledProgram("hf:bert", "torch", {"a": 1}))
+        assert store.get(FOUR) == FOUR
+    assert path.read_bytes()[60:64] == FORMAT.to_bytes(4, "big")
 
 
 def test_stores_tell_themselves_by_their_header(tmp_path: Path):

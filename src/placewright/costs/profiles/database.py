@@ -1,6 +1,7 @@
 """The SQLite file of a store: opening it, and what is wrong with it in one sentence.
 
-``place`` holds devices and libraries, ``measurement`` a row per op measured there. Writers use a
+``place`` holds devices and libraries, ``measurement`` a row per op measured there, ``figures``
+what a device is said to reach, and ``program`` which calls a source makes, how often. Writers use a
 log beside the file (WAL): readers never wait, and whatever ends a process leaves what it committed.
 """
 
@@ -10,18 +11,35 @@ import os
 import shutil
 import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from placewright.costs.profiles.entry import op_name
 from placewright.errors import ProfileError, reason
 
-FORMAT = 1
+FORMAT = 2
 APPLICATION = int.from_bytes(b"pwpr", "big")
 PATIENCE = 10.0  # seconds that another process may hold the lock
 ANOTHER = "give another file (--profiles, or PLACEWRIGHT_PROFILES)"
 WRITABLE = f"see that there is space and that file and folder can be written, or {ANOTHER}"
+_ADDED_BY_2 = (
+    *(
+        f"ALTER TABLE measurement ADD COLUMN {column}"
+        for column in (
+            "flops REAL NOT NULL DEFAULT 0",
+            "bytes_read REAL NOT NULL DEFAULT 0",
+            "bytes_written REAL NOT NULL DEFAULT 0",
+            "dtype TEXT NOT NULL DEFAULT ''",
+        )
+    ),
+    "CREATE TABLE figures (device TEXT PRIMARY KEY, figures TEXT NOT NULL) WITHOUT ROWID",
+    """CREATE TABLE program (
+        name TEXT NOT NULL, library TEXT NOT NULL, signature TEXT NOT NULL, calls INTEGER NOT NULL,
+        PRIMARY KEY (name, library, signature)
+    ) WITHOUT ROWID""",
+    f"PRAGMA user_version = {FORMAT}",
+)
 _TABLES = (
     """CREATE TABLE place (
         id INTEGER PRIMARY KEY, device TEXT NOT NULL, library TEXT NOT NULL,
@@ -34,7 +52,7 @@ _TABLES = (
         PRIMARY KEY (place, signature)
     ) WITHOUT ROWID""",
     f"PRAGMA application_id = {APPLICATION}",
-    f"PRAGMA user_version = {FORMAT}",
+    *_ADDED_BY_2,
 )
 _LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _UNWRITABLE = (
@@ -49,12 +67,15 @@ def open_database(path: Path, writable: bool) -> sqlite3.Connection:
     with explained(path):
         connection = _connect(path, writable)
         try:
-            is_new = _is_new(connection, path)
-            if is_new and not writable:  # whoever made it has not come further
+            version = _version(connection, path)
+            if version == 0 and not writable:  # whoever made it has not come further
                 connection.close()
                 connection = empty_database()
             elif writable:
-                _prepare(connection, path, is_new)
+                _prepare(connection, path)
+            elif version < FORMAT:
+                connection = _in_memory(connection)
+                _run(connection, _ADDED_BY_2)
         except BaseException:
             connection.close()
             raise
@@ -64,9 +85,13 @@ def open_database(path: Path, writable: bool) -> sqlite3.Connection:
 def empty_database() -> sqlite3.Connection:
     """A store that holds nothing, and is not kept."""
     connection = sqlite3.connect(":memory:", isolation_level=None)
-    for statement in _TABLES:
-        connection.execute(statement)
+    _run(connection, _TABLES)
     return _with_functions(connection)
+
+
+def _run(connection: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        connection.execute(statement)
 
 
 @contextmanager
@@ -157,12 +182,16 @@ def _copied(path: Path) -> sqlite3.Connection:
         for suffix in ("-wal", ""):
             if (part := Path(f"{path}{suffix}")).exists():
                 shutil.copyfile(part, f"{copy}{suffix}")
-        source = _connection(copy, "rw")
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        try:
-            source.backup(connection)
-        finally:
-            source.close()
+        return _in_memory(_connection(copy, "rw"))
+
+
+def _in_memory(source: sqlite3.Connection) -> sqlite3.Connection:
+    """A copy of a store that is not kept; `source` is closed."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        source.backup(connection)
+    finally:
+        source.close()
     return connection
 
 
@@ -171,8 +200,8 @@ def _connection(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(uri, timeout=PATIENCE, isolation_level=None, uri=True)
 
 
-def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether nothing is in it yet; ProfileError if it is no store, or one we cannot read."""
+def _version(connection: sqlite3.Connection, path: Path) -> int:
+    """Its version, 0 if nothing is in it yet; ProfileError if it is no store that we can read."""
     application, version, tables = (
         connection.execute(f"{what}").fetchone()[0]
         for what in (
@@ -182,7 +211,7 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
         )
     )
     if application == version == tables == 0:
-        return True
+        return 0
     if application != APPLICATION:
         raise ProfileError(f"{path}: is a SQLite file, but no store of profiles; {ANOTHER}")
     if version > FORMAT:
@@ -190,18 +219,17 @@ def _is_new(connection: sqlite3.Connection, path: Path) -> bool:
             f"{path}: is a store of version {version}, this version of placewright reads {FORMAT}; "
             f"update placewright, or {ANOTHER}"
         )
-    if version < FORMAT or tables == 0:
+    if version < 1 or tables == 0:
         raise ProfileError(f"{path}: {damaged(f'version {version}, {tables} tables')}")
-    return False
+    return int(version)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, is_new: bool) -> None:
-    """Make the tables, unless another process has just done so, and have it keep a log."""
-    if is_new:
-        with transaction(connection):
-            if _is_new(connection, path):
-                for statement in _TABLES:
-                    connection.execute(statement)
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the tables, or what an older store lacks, and have it keep a log."""
+    if _version(connection, path) < FORMAT:
+        with transaction(connection):  # another process may have just done so
+            version = _version(connection, path)
+            _run(connection, () if version == FORMAT else _ADDED_BY_2 if version else _TABLES)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
     except sqlite3.OperationalError as error:

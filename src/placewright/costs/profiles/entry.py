@@ -9,15 +9,21 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import Any, Literal, Self, get_args
 
+from placewright.cluster import Device
+from placewright.costs.catalog import is_cpu
 from placewright.errors import ProfileError
+from placewright.graph import DTYPES
 
-Method = Literal["context", "isolated"]
+Method = Literal["context", "isolated", "regressed"]
+"""How a time was found: the program run whole, the call alone, or from those of smaller batches."""
 Way = Literal["auto", "context", "isolated"]
 """How to measure a program: a method, or the one that there is memory for."""
 Missing = Literal["refuse", "predict"]
@@ -25,6 +31,7 @@ Missing = Literal["refuse", "predict"]
 _METHODS = get_args(Method)
 _IN_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", re.ASCII)
 MAX_SAMPLES = 2**53
+NORMAL_95 = 1.645  # standard deviations from the median of a normal to its 95th percentile
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,9 @@ class Measured:
     """The median of some samples and their 5th and 95th percentile, in seconds.
 
     `memory` is the bytes beyond inputs and outputs while it runs, 0 where that is not known.
-    `measured_at` is UTC, ISO 8601 to the second; the store fills it in where it is empty.
+    `measured_at` is UTC, ISO 8601 to the second; the store fills it in where it is empty. What
+    the op has to do, of which prediction makes times for other ops and devices: FLOPs, bytes read
+    and written, and the `dtype` it computes in (empty: that is not known).
     """
 
     seconds: float
@@ -69,6 +78,10 @@ class Measured:
     method: Method
     memory: float = 0.0
     measured_at: str = ""
+    flops: float = 0.0
+    bytes_read: float = 0.0
+    bytes_written: float = 0.0
+    dtype: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.seconds <= self.high < math.inf:
@@ -84,10 +97,76 @@ class Measured:
             raise ProfileError(
                 f"a profile was measured by '{self.method}'; there are {', '.join(_METHODS)}"
             )
+        for name in ("flops", "bytes_read", "bytes_written"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ProfileError(f"a profile has {getattr(self, name)} {name}; give 0 or more")
+        if self.dtype and self.dtype not in DTYPES:
+            raise ProfileError(
+                f"a profile has the dtype '{self.dtype}'; there are {', '.join(DTYPES)}"
+            )
         if self.measured_at:
             moment = parse_moment(self.measured_at)
             if not _IN_UTC.fullmatch(self.measured_at):
                 object.__setattr__(self, "measured_at", moment_text(moment))
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of the log of a sample, as if the percentiles were a normal's."""
+        low, middle, high = (max(each, 1e-9) for each in (self.low, self.seconds, self.high))
+        return max(math.log(middle / low), math.log(high / middle)) / NORMAL_95
+
+
+@dataclass(frozen=True)
+class DeviceFigures:
+    """What the cluster said of a measured device: FLOP/s by dtype, B/s, and whether it is a CPU.
+
+    Prediction scales by them (see `costs.prediction`).
+    """
+
+    peak_flops: Mapping[str, float]
+    memory_bandwidth: float
+    is_cpu: bool
+
+    def __post_init__(self) -> None:
+        peaks = self.peak_flops
+        if not isinstance(peaks, Mapping) or not peaks or not set(peaks) <= set(DTYPES):
+            raise ProfileError(
+                "a device's peak_flops are no FLOP/s by dtype; the dtypes are " + ", ".join(DTYPES)
+            )
+        for figure in (*peaks.values(), self.memory_bandwidth):
+            if not (isinstance(figure, (int, float)) and 0 < figure < math.inf):
+                raise ProfileError(f"a device has a figure of {figure}; give numbers above 0")
+
+    @classmethod
+    def of(cls, device: Device) -> Self | None:
+        """Those of a device, or None where it has none."""
+        if not device.peak_flops or not device.memory_bandwidth:
+            return None
+        return cls(dict(device.peak_flops), device.memory_bandwidth, is_cpu(device))
+
+    def to_json(self) -> str:
+        return json.dumps(self.document(), sort_keys=True)
+
+    def document(self) -> dict[str, Any]:
+        return asdict(self) | {"peak_flops": dict(self.peak_flops)}
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """ProfileError where `text` is something else."""
+        try:
+            found = json.loads(text)
+            return cls(**found)
+        except (ValueError, TypeError) as error:
+            raise ProfileError(f"figures of a device cannot be read ({error})") from None
+
+
+@dataclass(frozen=True)
+class ProfiledProgram:
+    """A source and how often it makes each call, by signature."""
+
+    name: str
+    library: str
+    calls: Mapping[str, int]
 
 
 @dataclass(frozen=True)

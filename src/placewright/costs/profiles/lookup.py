@@ -6,14 +6,20 @@ a GPU; the kind of a processor and how many of its cores the device has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from placewright.cluster import CpuRun, Device
 from placewright.costs.catalog import is_cpu
-from placewright.graph import Floats, Graph
+from placewright.graph import Flags, Floats, Graph
+
+if TYPE_CHECKING:
+    from placewright.costs.profiles.entry import Measured
+    from placewright.costs.profiles.store import ProfileStore
 
 USERS = "user"
 """In the place of a file: the user's own store."""
@@ -36,23 +42,47 @@ def library_of(graph: Graph) -> str:
     return str(graph.attributes.get("framework", ""))
 
 
+def opened(profiles: str | Path) -> ProfileStore:
+    """The store in a file, or the user's, for reading."""
+    # sqlite3 takes time to import
+    from placewright.costs.profiles.store import ProfileStore
+
+    return ProfileStore(None if profiles == USERS else profiles, writable=False)
+
+
+@dataclass(frozen=True)
+class Found:
+    """`[op]` what a store says of a device: seconds, NaN where it has none; the spread of each
+    (of logs); whether they were extrapolated from smaller batches."""
+
+    seconds: Floats
+    spread: Floats
+    is_regressed: Flags
+
+
 def measured_seconds(
     graph: Graph, devices: Sequence[Device], profiles: str | Path | None
-) -> dict[str, Floats]:
-    """`[op]` medians by the name of each device that has any; NaN where an op has none."""
+) -> dict[str, Found]:
+    """What the store has of the graph's ops, by the name of each device that has any."""
     if profiles is None or not any(graph.op_signatures):
         return {}
-    # sqlite3 takes time to import
     from placewright.costs.profiles.entry import ProfileKey
-    from placewright.costs.profiles.store import ProfileStore
 
     library, distinct = library_of(graph), set(graph.op_signatures) - {""}
     named = {device.name: identity(device) for device in devices}
-    columns: dict[str, Floats] = {}
-    with ProfileStore(None if profiles == USERS else profiles, writable=False) as store:
+    columns: dict[str, Found] = {}
+    with opened(profiles) as store:
         for each in {name for name in named.values() if name is not None}:
             known = store.get(ProfileKey(signature, each, library) for signature in distinct)
             if known:
-                seconds = {key.signature: found.seconds for key, found in known.items()}
-                columns[each] = np.array([seconds.get(s, np.nan) for s in graph.op_signatures])
+                columns[each] = _columns(graph, {key.signature: m for key, m in known.items()})
     return {device: columns[kind] for device, kind in named.items() if kind in columns}
+
+
+def _columns(graph: Graph, known: Mapping[str, Measured]) -> Found:
+    rows = [
+        (m.seconds, m.spread, m.method == "regressed") if m is not None else (np.nan, 0.0, False)
+        for m in map(known.get, graph.op_signatures)
+    ]
+    seconds, spread, is_regressed = np.array(rows).T
+    return Found(seconds, spread, is_regressed.astype(bool))

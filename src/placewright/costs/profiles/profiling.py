@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +14,15 @@ import numpy as np
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.detect import cpu_kind
 from placewright.costs.machine import available_memory, examine
-from placewright.costs.profiles.entry import Measured, Method, Missing, ProfileKey, Way
+from placewright.costs.profiles.entry import (
+    DeviceFigures,
+    Measured,
+    Method,
+    Missing,
+    ProfiledProgram,
+    ProfileKey,
+    Way,
+)
 from placewright.costs.profiles.lookup import identity
 from placewright.costs.profiles.measure import (
     bytes_in_context,
@@ -22,6 +31,7 @@ from placewright.costs.profiles.measure import (
 )
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
+from placewright.importers.costs import Cost
 from placewright.system.pinning import pinned
 from placewright.units import format_bytes
 
@@ -151,9 +161,14 @@ def _profile_device(
     device, started = devices[0], time.perf_counter()
     named, library = str(identity(device)), framework()
     nodes: dict[str, Node] = {}
+    calls: Counter[str] = Counter()
     for node in executable.calls:
-        nodes.setdefault(signature(node), node)
+        calls[text := signature(node)] += 1
+        nodes.setdefault(text, node)
     keys = {text: ProfileKey(text, named, library) for text in nodes}
+    if (figures := DeviceFigures.of(device)) is not None:
+        store.put_figures(named, figures)
+    store.put_program(ProfiledProgram(executable.name, library, calls))
     known = store.get(keys.values())
     new = {text: node for text, node in nodes.items() if keys[text] not in known}
     chosen = _method(executable, device, method) if new else None
@@ -237,11 +252,24 @@ class _Work:
 
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
         self.measured += self.store.put(
-            {self.keys[text]: _measured(samples, method) for text, samples, method in found}
+            {
+                self.keys[text]: _measured(samples, method, self.executable.work(self.new[text]))
+                for text, samples, method in found
+            }
         )
 
 
-def _measured(samples: Sequence[float], method: Method) -> Measured:
+def _measured(samples: Sequence[float], method: Method, work: Cost) -> Measured:
     low, high = np.percentile(samples, (5, 95))
     middle = statistics.median(samples)
-    return Measured(middle, min(float(low), middle), max(float(high), middle), len(samples), method)
+    return Measured(
+        middle,
+        min(float(low), middle),
+        max(float(high), middle),
+        len(samples),
+        method,
+        flops=work.flops,
+        bytes_read=work.bytes_read,
+        bytes_written=work.bytes_written,
+        dtype=work.dtype,
+    )

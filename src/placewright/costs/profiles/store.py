@@ -15,7 +15,7 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -32,14 +32,22 @@ from placewright.costs.profiles.database import (
     open_database,
     transaction,
 )
-from placewright.costs.profiles.entry import Measured, ProfileGroup, ProfileKey, moment_text
+from placewright.costs.profiles.entry import (
+    DeviceFigures,
+    Measured,
+    ProfiledProgram,
+    ProfileGroup,
+    ProfileKey,
+    moment_text,
+)
 from placewright.errors import ProfileError
 
 __all__ = ["FORMAT", "ProfileStore", "default_path"]
 
 VARIABLE = "PLACEWRIGHT_PROFILES"
 _AT_ONCE = 500  # signatures in one query; SQLite may be built to take no more than 999
-_FIGURES = "seconds, low, high, samples, method, memory, measured_at"
+_COLUMNS = tuple(field.name for field in fields(Measured))
+_FIGURES = ", ".join(_COLUMNS)
 _ALL = "measurement JOIN place ON measurement.place = place.id"
 
 
@@ -114,10 +122,11 @@ class ProfileStore:
                     places[place] = _make_place(connection, *place)
                 if not each.measured_at:
                     each = replace(each, measured_at=now)
-                rows.append((places[place], key.signature, *_figures(each)))
+                figures = (getattr(each, name) for name in _COLUMNS)
+                rows.append((places[place], key.signature, *figures))
             connection.executemany(
                 f"INSERT OR REPLACE INTO measurement (place, signature, {_FIGURES}) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                f"VALUES (?, ?{', ?' * len(_COLUMNS)})",
                 rows,
             )
         return len(measured) - known
@@ -181,12 +190,60 @@ class ProfileStore:
                 connection.execute(
                     "DELETE FROM place WHERE id NOT IN (SELECT place FROM measurement)"
                 )
+                connection.execute(
+                    "DELETE FROM figures WHERE device NOT IN (SELECT device FROM place)"
+                )
+                # What lacks a call is no whole program any more.
+                connection.execute(
+                    "DELETE FROM program WHERE (name, library) IN (SELECT name, library "
+                    "FROM program WHERE signature NOT IN (SELECT signature FROM measurement))"
+                )
             try:
                 connection.execute("VACUUM")
             except sqlite3.OperationalError as error:
                 if not is_locked(error):
                     raise
         return deleted
+
+    # -- what measurements are about ---------------------------------------------------------
+
+    def put_figures(self, device: str, figures: DeviceFigures) -> None:
+        """Keep what a device is said to reach; the newest counts."""
+        self._check_writable()
+        with self._used() as connection, transaction(connection):
+            connection.execute(
+                "INSERT OR REPLACE INTO figures VALUES (?, ?)", (device, figures.to_json())
+            )
+
+    def figures(self) -> dict[str, DeviceFigures]:
+        """What is known of the devices, by their names."""
+        with self._used() as connection:
+            rows = connection.execute("SELECT device, figures FROM figures").fetchall()
+        try:
+            return {device: DeviceFigures.from_json(text) for device, text in rows}
+        except ProfileError as error:
+            raise ProfileError(f"{self.path}: {damaged(str(error))}") from None
+
+    def put_program(self, program: ProfiledProgram) -> None:
+        """Keep which calls a program makes, in the place of what was known of its name."""
+        self._check_writable()
+        named = (program.name, program.library)
+        with self._used() as connection, transaction(connection):
+            connection.execute("DELETE FROM program WHERE name = ? AND library = ?", named)
+            connection.executemany(
+                "INSERT INTO program VALUES (?, ?, ?, ?)",
+                [(*named, signature, count) for signature, count in program.calls.items()],
+            )
+
+    def programs(self) -> list[ProfiledProgram]:
+        """The programs that were profiled, in the order of their names."""
+        calls: dict[tuple[str, str], dict[str, int]] = {}
+        with self._used() as connection:
+            for name, library, signature, count in connection.execute(
+                "SELECT name, library, signature, calls FROM program ORDER BY name, library"
+            ):
+                calls.setdefault((name, library), {})[signature] = count
+        return [ProfiledProgram(*named, found) for named, found in calls.items()]
 
     def _check_writable(self) -> None:
         if not self.writable:
@@ -218,13 +275,6 @@ class ProfileStore:
 def _portions(signatures: list[str]) -> Iterator[list[str]]:
     for start in range(0, len(signatures), _AT_ONCE):
         yield signatures[start : start + _AT_ONCE]
-
-
-def _figures(measured: Measured) -> tuple[object, ...]:
-    return (
-        measured.seconds, measured.low, measured.high, measured.samples, measured.method,
-        measured.memory, measured.measured_at,
-    )  # fmt: skip
 
 
 def _place(connection: sqlite3.Connection, device: str, library: str) -> int | None:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
 
+    from placewright.importers.costs import Cost
+    from placewright.importers.torch.costs import Counter
     from placewright.importers.torch.training import TrainingProgram
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
@@ -43,6 +45,16 @@ class Executable:
         owner = fold(self.module.graph)
         nodes: list[Node] = list(self.module.graph.nodes)
         return [node for node in nodes if owner.get(node.name) == node.name]
+
+    def work(self, call: Node) -> Cost:
+        """What a call has to do, as `Graph` has it."""
+        return self._counter.cost(call)
+
+    @cached_property
+    def _counter(self) -> Counter:
+        from placewright.importers.torch.costs import Counter
+
+        return Counter()
 
 
 def load_executable(source: str, *, training: bool = False) -> Executable:
