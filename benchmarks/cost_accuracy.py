@@ -6,7 +6,8 @@ Every model has random weights and runs on the CPU of this machine: as two devic
 of which one is used, and as one device of two cores. Its ops are profiled (`placewright profile`,
 into a new store unless `--profiles` names one), the plan on that device alone predicts the
 latency, and the program runs as a whole. `noise` is how far two such measurements lie apart, one
-before and one after profiling: an error below it says nothing.
+before and one after profiling: an error below it says nothing. The second table leaves each model
+out, in turn, of what predictions are made from (`placewright profiles check`), and each device.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich.table import Table
 
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.detect import detect
+from placewright.costs.prediction.check import Check, check
 from placewright.costs.profiles.measure import input_values
 from placewright.costs.profiles.profiling import profile
 from placewright.costs.profiles.store import ProfileStore
@@ -46,6 +48,7 @@ MODELS = {
     "&num_key_value_heads=8&vocab_size=8000",
     "Mixtral": f"hf:mixtral?{LAYERS}&hidden_size=512&intermediate_size=1024&num_attention_heads=8"
     "&num_key_value_heads=4&num_local_experts=4&vocab_size=8000",
+    "U-Net": "torch:cost_models:unet",
 }
 LONG = 0.05  # seconds: what takes less is not judged
 
@@ -75,10 +78,13 @@ def main() -> None:
                 for row in _rows(name, store, arguments.repeats):
                     rows.append(row)
                     print(f"{row.model} on {row.device}: {row.error:+.1%}", file=sys.stderr)
+            checks = check(store) if len(rows) > 1 else []
     if arguments.json:
-        print(json.dumps([asdict(row) for row in rows], indent=2))
+        found = {"measured": rows, "left_out": checks}
+        print(json.dumps({k: [asdict(row) for row in v] for k, v in found.items()}, indent=2))
     else:
         _print(rows)
+        _print_checks(checks)
 
 
 def _arguments() -> argparse.Namespace:
@@ -167,6 +173,35 @@ def _print(rows: list[Row]) -> None:
         console.print(
             f"of {len(errors)} that take {LONG * 1e3:.0f} ms or more: "
             f"median error {statistics.median(errors):.1%}, worst {max(errors):.1%}"
+        )
+
+
+def _print_checks(checks: list[Check]) -> None:
+    names = {source: name for name, source in MODELS.items()}
+    table = Table(title="predictions: what is left out, from the rest", title_justify="left")
+    for column in ("left out", "device"):
+        table.add_column(column)
+    for column in ("ops", "median op error", "predicted", "measured", "error"):
+        table.add_column(column, justify="right")
+    for each in checks:
+        whole = each.end_to_end is not None
+        table.add_row(
+            names.get(each.name, each.left_out),
+            each.device,
+            str(each.ops),
+            f"{each.median:.1%}",
+            f"{each.predicted * 1e3:.2f} ms" if each.predicted else "",
+            f"{each.measured * 1e3:.2f} ms" if each.measured else "",
+            f"{each.end_to_end:+.1%}" if whole else "",
+        )
+    console = Console(width=120)
+    console.print(table)
+    models = [each for each in checks if each.left_out == "model"]
+    wholes = [abs(each.end_to_end) for each in models if each.end_to_end is not None]
+    if wholes:
+        console.print(
+            f"a model left out: median op error {statistics.median(e.median for e in models):.1%}, "
+            f"end to end {statistics.median(wholes):.1%} median, {max(wholes):.1%} worst"
         )
 
 

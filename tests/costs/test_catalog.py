@@ -11,9 +11,16 @@ from pathlib import Path
 import pytest
 
 from placewright.cluster import Cluster, CudaRun, Device, Link
-from placewright.costs.catalog import WIDER, complete, defaults, find_kind, kinds, peak_flops
+from placewright.costs.catalog import (
+    THIS_MACHINE,
+    WIDER,
+    complete,
+    defaults,
+    find_kind,
+    kinds,
+    peak_flops,
+)
 from placewright.costs.clusters import load_cluster, presets
-from placewright.costs.detect import THIS_MACHINE
 from placewright.costs.links import routes
 from placewright.errors import ClusterError, FormatError
 from placewright.graph import DTYPES

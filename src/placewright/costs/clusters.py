@@ -14,8 +14,7 @@ from importlib import resources
 from pathlib import Path
 
 from placewright.cluster import Cluster
-from placewright.costs.catalog import complete
-from placewright.costs.detect import THIS_MACHINE, detect
+from placewright.costs.catalog import THIS_MACHINE, complete
 from placewright.errors import ClusterError
 from placewright.formats import files
 
@@ -39,6 +38,8 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     """
     name = str(name_or_path)
     if name.casefold() == THIS_MACHINE:
+        from placewright.costs.detect import detect  # takes as long to import as all of this
+
         return detect()
     for preset in _files_of_presets():
         if preset.casefold() == name.casefold():

@@ -13,7 +13,7 @@ from itertools import combinations
 from typing import Literal
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
-from placewright.costs.catalog import complete, defaults, find_kind
+from placewright.costs.catalog import THIS_MACHINE, complete, defaults, find_kind
 from placewright.costs.machine import Gpu, Machine, Processor, examine, measure_bandwidth
 from placewright.errors import OptionError
 
@@ -34,7 +34,6 @@ ASSUMED_BANDWIDTH = 20e9  # one channel of DDR4
 # Ops reach 0.6 of a CPU's nominal memory bandwidth and a plain copy about 0.8.
 MEASURED_EFFICIENCY = 0.75
 
-THIS_MACHINE = "this-machine"
 HOST_MEMORY = "host memory"  # the channel of copies between CPU devices; the switch they meet in
 
 

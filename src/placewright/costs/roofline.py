@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from placewright.cluster import Cluster, Device
 from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
-from placewright.costs.prediction.predict import Predicted, predicted_seconds
-from placewright.costs.profiles.lookup import USERS, Found, measured_seconds
+from placewright.costs.profiles.lookup import USERS, Found, is_there, measured_seconds
 from placewright.errors import ClusterError, OptionError
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
@@ -27,6 +26,9 @@ from placewright.problem import (
     REGRESSED,
     Problem,
 )
+
+if TYPE_CHECKING:
+    from placewright.costs.prediction.predict import Predicted
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 
@@ -128,6 +130,12 @@ def _op_times(
     where they follow from the sources.
     """
     measurable = [device for device in cluster.devices if device.kind not in graph.times]
+    if not measurable or not is_there(profiles):
+        columns = [_column(graph, device, None, None) for device in cluster.devices]
+        times, sources, _ = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
+        return times, sources, np.empty(0)
+    from placewright.costs.prediction.predict import predicted_seconds
+
     measured = measured_seconds(graph, measurable, profiles)
     lacking = [
         device

@@ -34,6 +34,9 @@ WIDER: Mapping[str, str] = MappingProxyType(
 )
 """Where a device has no peak for a dtype, its ops are computed in the dtype named here."""
 
+THIS_MACHINE = "this-machine"
+"""The cluster that is detected."""
+
 
 @dataclass(frozen=True)
 class DeviceKind:

@@ -42,6 +42,15 @@ def library_of(graph: Graph) -> str:
     return str(graph.attributes.get("framework", ""))
 
 
+def is_there(profiles: str | Path | None) -> bool:
+    """Whether there may be a store: a file that was given, or the user's own where there is one."""
+    if profiles != USERS:
+        return profiles is not None
+    from placewright.costs.profiles.store import default_path  # platformdirs takes time to import
+
+    return default_path().exists()
+
+
 def opened(profiles: str | Path) -> ProfileStore:
     """The store in a file, or the user's, for reading."""
     # sqlite3 takes time to import
