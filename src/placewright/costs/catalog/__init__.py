@@ -16,7 +16,7 @@ from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
-from placewright.cluster import Cluster, Device
+from placewright.cluster import Cluster, CpuRun, Device
 from placewright.errors import ClusterError, FormatError
 from placewright.formats import files
 from placewright.graph import DTYPES
@@ -90,7 +90,9 @@ def find_kind(name: str) -> DeviceKind | None:
 
 
 def is_cpu(device: Device) -> bool:
-    """Whether the catalog knows the device's kind as a CPU, or the kind is ``cpu``."""
+    """Whether it is cores of this machine, its kind is ``cpu``, or a CPU of the catalog."""
+    if isinstance(device.run, CpuRun):
+        return True
     kind = find_kind(device.kind)
     return device.kind.lower() == "cpu" if kind is None else kind.family == "cpu"
 

@@ -150,9 +150,8 @@ def _stage(p, line, start, at, parent, beam, compute, paid):
             line.charged[p.node_nets[k]] = 0
 
 
-@inner(
-    forceinline=True
-)  # called for every node: handing it over its tables takes as long as the rest
+# Called for every node: handing its tables over would take as long as the rest.
+@inner(forceinline=True)
 def _add_transfers(p, line, node, start, end, at, paid):
     """Bring up to date what the nets of the stage's last node cost it."""
     for k in range(p.node_offsets[node], p.node_offsets[node + 1]):
