@@ -44,5 +44,6 @@ measurements = st.builds(
     st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='seconds')}Z"),
     *[st.floats(0, 1e15)] * 3,
     st.sampled_from(["", *DTYPES]),
+    st.floats(0, 1e15),
 )
 some_profiles = st.dictionaries(keys, measurements, max_size=20)

@@ -159,7 +159,7 @@ def test_pruning_does_without_shrinking_where_another_process_reads(
 
 TO_VERSION_1 = (
     *(f"ALTER TABLE measurement DROP COLUMN {column}"
-      for column in ("flops", "bytes_read", "bytes_written", "dtype")),
+      for column in ("flops", "bytes_read", "bytes_written", "dtype", "bytes_before")),
     "DROP TABLE figures", "DROP TABLE program", "PRAGMA user_version = 1",
 )  # fmt: skip
 

@@ -3,14 +3,16 @@
 An op that computes for x seconds at the device's peak and moves its bytes in y seconds at the
 device's bandwidth takes
 
-    t = o + ((a x)⁴ + m(y)⁴)^¼,    m(y) = b min(y, z) + c max(y - z, 0)
+    t = o (1 + d w / (w + v)) + ((a x)⁴ + m(y)⁴)^¼,    m(y) = b min(y, z) + c max(y - z, 0)
 
-seconds: `o` for being called, then the longer of computing, at 1/a of the peak, and moving, at 1/b
-of the bandwidth from caches and 1/c of it beyond what they hold. It goes through the origin and
-becomes a line, so it extrapolates to sizes nobody measured. Since x and y are seconds at the
-device's own peaks, what is fitted on one device says something about others of its class.
+seconds: `o` for being called, up to 1 + d times as much after a call that moved so many bytes (in
+w seconds) that little of what calling needs is left in the caches; then the longer of computing, at
+1/a of the peak, and moving, at 1/b of the bandwidth from caches and 1/c of it beyond what they
+hold. For large ops it becomes a line, so it extrapolates to sizes nobody measured. Since x, y and w
+are seconds at the device's own peaks, what is fitted on one device says something about others of
+its class.
 
-Few ops are measured at many sizes, so the five figures of an op are drawn to those of its family,
+Few ops are measured at many sizes, so the figures of an op are drawn to those of its family,
 and the family's to those of all ops, as much as there is too little to tell them apart (a maximum
 a posteriori estimate with normal priors of log figures, by Levenberg and Marquardt, with weights
 after Huber). What is left is smoothed over like sizes of the same op.
@@ -25,39 +27,44 @@ import numpy as np
 
 from placewright.graph import Floats
 
-FIGURES = ("overhead", "computing", "cached", "moving", "cache")
+FIGURES = ("overhead", "computing", "cached", "moving", "cache", "cold", "eviction")
 # Of all ops: where nothing is known, and how far off that may be (of logs, natural).
-ROOT = np.log([4e-6, 2.0, 1.0, 1.7, 2e-4])
-ROOT_SPREAD = np.array([1.5, 1.0, 1.0, 1.0, 1.5])
-FAMILY_SPREAD = np.array([0.8, 0.8, 0.8, 0.8, 0.8])
-OP_SPREAD = np.array([0.5, 0.5, 0.5, 0.5, 0.3])
+ROOT = np.log([6e-6, 2.0, 1.0, 1.7, 2e-4, 2.0, 2e-4])
+ROOT_SPREAD = np.array([1.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5])
+FAMILY_SPREAD = np.array([0.8, 0.8, 0.8, 0.8, 0.8, 0.5, 0.3])
+OP_SPREAD = np.array([0.5, 0.5, 0.5, 0.5, 0.3, 0.3, 0.2])
 NOISE = 0.15  # of the log of a measured time, beside what sizes explain
 OUTLIER = 2.0  # noises; a sample further off counts less (Huber)
+FEWEST_OF_OP = 6  # samples for figures of its own; what fewer say is smoothed over
 STEPS = 25
-NEAR = 0.5  # of logs: sizes that say something of each other
+SLOPE_STEP = 1e-4
+NEAR = 1.0  # of logs: sizes that say something of each other
 SMOOTH_PRIOR = 0.7  # samples that a correction of 0 counts as
 POWER = 4.0
 
 
 class Work(NamedTuple):
-    """`[op]` seconds of computing at the peak and of moving at the bandwidth."""
+    """`[op]` seconds of computing at the peak, of moving at the bandwidth, and of what the call
+    before moved."""
 
     computing: Floats
     moving: Floats
+    before: Floats
 
     def of(self, chosen: np.ndarray) -> Work:
-        return Work(self.computing[chosen], self.moving[chosen])
+        return Work(self.computing[chosen], self.moving[chosen], self.before[chosen])
 
 
 def seconds_of(log_figures: Floats, work: Work) -> Floats:
     """The formula of this module: `[op]` seconds, `log_figures` as `FIGURES` has them."""
-    overhead, computing, cached, moving, cache = np.exp(log_figures)
+    overhead, computing, cached, moving, cache, cold, eviction = np.exp(log_figures)
     hot = np.minimum(work.moving, cache)
     moved = cached * hot + moving * (work.moving - hot)
     longest = np.maximum(computing * work.computing, moved)
     least = np.minimum(computing * work.computing, moved)
     ratio = np.divide(least, longest, out=np.zeros_like(longest), where=longest > 0)
-    found: Floats = overhead + longest * (1.0 + ratio**POWER) ** (1.0 / POWER)
+    calling = overhead * (1.0 + cold * work.before / (work.before + eviction))
+    found: Floats = calling + longest * (1.0 + ratio**POWER) ** (1.0 / POWER)
     return found
 
 
@@ -78,7 +85,9 @@ def fit_figures(work: Work, seconds: Floats, prior: Floats, spread: Floats) -> F
     residual = miss(at)
     value = cost(residual, at)
     for _ in range(STEPS):
-        slopes = np.stack([(miss(at + step) - residual) / 1e-4 for step in np.eye(5) * 1e-4], 1)
+        slopes = np.stack(
+            [(miss(at + step) - residual) / 1e-4 for step in np.eye(len(at)) * 1e-4], 1
+        )
         weight = np.minimum(1.0, OUTLIER / np.maximum(np.abs(residual), 1e-12))
         curvature = slopes.T @ (weight[:, None] * slopes) + np.diag(spread**-2.0)
         downhill = slopes.T @ (weight * residual) + (at - prior) / spread**2
@@ -136,7 +145,10 @@ def learn(ops: list[str], families: list[str], work: Work, seconds: Floats) -> E
         for op in dict.fromkeys(op_names[chosen].tolist()):
             mine = op_names == op
             known, took = work.of(mine), seconds[mine]
-            of_ops[op] = fit_figures(known, took, figures, OP_SPREAD)
+            if len(took) >= FEWEST_OF_OP:
+                of_ops[op] = fit_figures(known, took, figures, OP_SPREAD)
+            else:
+                of_ops[op] = figures
             misses[op] = known, np.log(took / seconds_of(of_ops[op], known))
     return Efficiency(root, of_families, of_ops, misses)
 
@@ -144,7 +156,7 @@ def learn(ops: list[str], families: list[str], work: Work, seconds: Floats) -> E
 def _distance(these: Work, those: Work) -> Floats:
     """`[these, those]` how far sizes lie apart: the length of the difference of their logs."""
     total = np.zeros((len(these.computing), len(those.computing)))
-    for a, b in zip(these, those, strict=True):
+    for a, b in zip(these[:2], those[:2], strict=True):
         left, right = np.log(np.maximum(a, 1e-12)), np.log(np.maximum(b, 1e-12))
         total += (left[:, None] - right[None, :]) ** 2
     return np.sqrt(total)

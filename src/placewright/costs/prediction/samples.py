@@ -85,11 +85,12 @@ def _columns(
         devices.append(key.device)
         ops.append(op_name(key.signature))
         families.append(VIEW if not measured.flops + moved else family_of(ops[-1]))
-        work.append((measured.flops / peak, moved / of_device.memory_bandwidth))
+        bandwidth = of_device.memory_bandwidth
+        work.append((measured.flops / peak, moved / bandwidth, measured.bytes_before / bandwidth))
         seconds.append(measured.seconds)
-    computing, moving = np.array(work).reshape(-1, 2).T
+    columns = np.array(work).reshape(-1, 3).T
     names = (tuple(signatures), tuple(devices), tuple(ops), tuple(families))
-    return Samples(*names, Work(computing, moving), np.array(seconds))
+    return Samples(*names, Work(*columns), np.array(seconds))
 
 
 def dtype_peak(peaks: Mapping[str, float], dtype: str) -> float | None:
@@ -108,8 +109,9 @@ def work_of(graph: Graph, device: Device) -> Work | None:
     peak = np.array([peaks[dtype] or np.nan for dtype in graph.op_dtypes])
     if np.isnan(peak).any():
         return None
-    moved = graph.op_bytes_read + graph.op_bytes_written
-    return Work(graph.op_flops / peak, moved / device.memory_bandwidth)
+    moving = (graph.op_bytes_read + graph.op_bytes_written) / device.memory_bandwidth
+    before = np.concatenate([[0.0], moving[:-1]])  # ops are in the order of their program
+    return Work(graph.op_flops / peak, moving, before)
 
 
 def names_of(graph: Graph) -> tuple[list[str], list[str]]:

@@ -31,6 +31,7 @@ _ADDED_BY_2 = (
             "bytes_read REAL NOT NULL DEFAULT 0",
             "bytes_written REAL NOT NULL DEFAULT 0",
             "dtype TEXT NOT NULL DEFAULT ''",
+            "bytes_before REAL NOT NULL DEFAULT 0",
         )
     ),
     "CREATE TABLE figures (device TEXT PRIMARY KEY, figures TEXT NOT NULL) WITHOUT ROWID",

@@ -68,7 +68,8 @@ class Measured:
     `memory` is the bytes beyond inputs and outputs while it runs, 0 where that is not known.
     `measured_at` is UTC, ISO 8601 to the second; the store fills it in where it is empty. What
     the op has to do, of which prediction makes times for other ops and devices: FLOPs, bytes read
-    and written, and the `dtype` it computes in (empty: that is not known).
+    and written, and the `dtype` it computes in (empty: that is not known). `bytes_before` are those
+    that the call before it read and wrote, which leaves less of the caches the more it is.
     """
 
     seconds: float
@@ -82,6 +83,7 @@ class Measured:
     bytes_read: float = 0.0
     bytes_written: float = 0.0
     dtype: str = ""
+    bytes_before: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.low <= self.seconds <= self.high < math.inf:
@@ -97,7 +99,7 @@ class Measured:
             raise ProfileError(
                 f"a profile was measured by '{self.method}'; there are {', '.join(_METHODS)}"
             )
-        for name in ("flops", "bytes_read", "bytes_written"):
+        for name in ("flops", "bytes_read", "bytes_written", "bytes_before"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ProfileError(f"a profile has {getattr(self, name)} {name}; give 0 or more")
         if self.dtype and self.dtype not in DTYPES:

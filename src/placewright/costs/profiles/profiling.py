@@ -250,16 +250,23 @@ class _Work:
         finally:  # whatever ends it
             self._keep(done)
 
+    def _work(self, text: str, method: Method) -> tuple[Cost, float]:
+        """What the call has to do, and what the one before it moved; by itself, the same again."""
+        work = self.executable.work(self.new[text])
+        if method == "context":
+            return work, self.executable.bytes_before[text]
+        return work, work.bytes_read + work.bytes_written
+
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
         self.measured += self.store.put(
             {
-                self.keys[text]: _measured(samples, method, self.executable.work(self.new[text]))
+                self.keys[text]: _measured(samples, method, *self._work(text, method))
                 for text, samples, method in found
             }
         )
 
 
-def _measured(samples: Sequence[float], method: Method, work: Cost) -> Measured:
+def _measured(samples: Sequence[float], method: Method, work: Cost, before: float) -> Measured:
     low, high = np.percentile(samples, (5, 95))
     middle = statistics.median(samples)
     return Measured(
@@ -272,4 +279,5 @@ def _measured(samples: Sequence[float], method: Method, work: Cost) -> Measured:
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
         dtype=work.dtype,
+        bytes_before=before,
     )

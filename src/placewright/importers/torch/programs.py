@@ -5,12 +5,14 @@ Importing (`sources`) makes a `Graph` of a source and forgets the program; measu
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
+from placewright.importers.torch.signature import signature
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -49,6 +51,19 @@ class Executable:
     def work(self, call: Node) -> Cost:
         """What a call has to do, as `Graph` has it."""
         return self._counter.cost(call)
+
+    @cached_property
+    def bytes_before(self) -> dict[str, float]:
+        """By signature, the bytes that the call before it reads and writes; the median of all."""
+        found: dict[str, list[float]] = {}
+        calls = set(self.calls)
+        moved = 0.0
+        for node in self.module.graph.nodes:
+            if node in calls:
+                found.setdefault(signature(node), []).append(moved)
+                cost = self.work(node)
+                moved = cost.bytes_read + cost.bytes_written
+        return {text: statistics.median(each) for text, each in found.items()}
 
     @cached_property
     def _counter(self) -> Counter:
