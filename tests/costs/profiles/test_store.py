@@ -70,13 +70,13 @@ def test_a_key_that_is_there_is_given_the_new_figures(four: Path):
 
 
 def test_a_put_that_fails_writes_nothing(four: Path, monkeypatch: pytest.MonkeyPatch):
-    def interrupted(measured: Measured) -> tuple[object, ...]:
+    def interrupted(measured: Measured, **changes: object) -> Measured:
         raise KeyboardInterrupt
 
     with ProfileStore(four) as store:
-        monkeypatch.setattr(store_module, "_figures", interrupted)
+        monkeypatch.setattr(store_module, "replace", interrupted)  # as it fills in when that was
         with pytest.raises(KeyboardInterrupt):
-            store.put({ProfileKey("new()", "another device", TORCH): measured(1.0)})
+            store.put({ProfileKey("new()", "another device", TORCH): measured(1.0, at="")})
         monkeypatch.undo()
         assert dict(store.entries()) == FOUR
         assert store.put({ProfileKey("new()", "another device", TORCH): measured(1.0)}) == 1

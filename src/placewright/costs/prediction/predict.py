@@ -15,6 +15,7 @@ from placewright.cluster import Device
 from placewright.costs.catalog import is_cpu
 from placewright.costs.prediction.learned import Learned, learned_from
 from placewright.costs.prediction.samples import FEWEST, Samples, names_of, samples_of, work_of
+from placewright.costs.profiles.entry import DeviceFigures
 from placewright.costs.profiles.lookup import identity, library_of, opened
 from placewright.graph import Floats, Graph
 from placewright.problem import PREDICTED, REGRESSED
@@ -42,9 +43,12 @@ def predicted_seconds(
     with opened(profiles) as store:
         classes = {is_cpu(device) for device in devices}
         samples = {each: samples_of(store, framework, each) for each in classes}
+        kept = store.figures()
     for device in devices:
-        work, of_class = work_of(graph, device), samples[is_cpu(device)]
-        mine, is_own = _teachers(of_class, identity(device))
+        mine, is_own = _teachers(samples[is_cpu(device)], identity(device))
+        # Its own samples are in shares of the figures it had when they were measured.
+        figures = kept[str(identity(device))] if is_own else DeviceFigures.of(device)
+        work = work_of(graph, figures) if figures is not None else None
         if work is None or len(mine) < FEWEST:
             continue
         key = str(identity(device)) if is_own else is_cpu(device)

@@ -101,15 +101,13 @@ def dtype_peak(peaks: Mapping[str, float], dtype: str) -> float | None:
         return None
 
 
-def work_of(graph: Graph, device: Device) -> Work | None:
-    """`[op]` what the ops of a graph are to a device; None where it lacks figures."""
-    if not device.peak_flops or not device.memory_bandwidth:
-        return None
-    peaks = {dtype: dtype_peak(device.peak_flops, dtype) for dtype in set(graph.op_dtypes)}
+def work_of(graph: Graph, figures: DeviceFigures) -> Work | None:
+    """`[op]` what the ops of a graph are to a device; None where it lacks the peak of a dtype."""
+    peaks = {dtype: dtype_peak(figures.peak_flops, dtype) for dtype in set(graph.op_dtypes)}
     peak = np.array([peaks[dtype] or np.nan for dtype in graph.op_dtypes])
     if np.isnan(peak).any():
         return None
-    moving = (graph.op_bytes_read + graph.op_bytes_written) / device.memory_bandwidth
+    moving = (graph.op_bytes_read + graph.op_bytes_written) / figures.memory_bandwidth
     before = np.concatenate([[0.0], moving[:-1]])  # ops are in the order of their program
     return Work(graph.op_flops / peak, moving, before)
 
