@@ -97,7 +97,7 @@ class Graph(Stored):
     - `op_parameter_bytes` (weights it needs; a parameter shared by several ops is counted at
       the first), `op_state_bytes` (other bytes kept where it runs, such as a KV cache);
     - `op_signatures`: the exact call it stands for, ``""`` where nobody knows (see
-      `importers.torch.signature`); measured times are found by it;
+      `importers.torch.signature`, `importers.onnx.signature`); measured times are found by it;
     - `is_backward`; `forward_twin[op]` the forward op that a backward op belongs to, or -1;
     - `colocation[op]` a group number, or -1: ops of one group must be on one device.
 

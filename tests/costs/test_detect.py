@@ -24,6 +24,7 @@ from placewright.costs.machine import (
     parse_gpus,
     parse_meminfo,
     parse_quota,
+    parse_stat,
     parse_sysctl,
     parse_topology,
 )
@@ -146,6 +147,12 @@ def test_memory_is_read_in_kibibytes() -> None:
     text = "MemTotal:       24684084 kB\nMemFree:        22915512 kB\n"
     assert parse_meminfo(text) == 24684084 * 1024
     assert parse_meminfo("nothing of the sort") is None
+
+
+def test_the_ticks_of_each_logical_cpu_are_told_at_work_and_in_all() -> None:
+    text = "cpu  9 9 9 9\ncpu0 4 1 3 80 12 0 2 6 5 0\ncpu11 1 0 0 9\nintr 526226 0 0\n"
+    assert parse_stat(text) == {0: (16, 108), 11: (1, 10)}
+    assert parse_stat("") == {}
 
 
 def test_gpus_are_read_with_their_memory_and_pcie_link() -> None:

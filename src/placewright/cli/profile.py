@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -10,11 +11,11 @@ import typer
 from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.costs.profiles.entry import Missing, Way
-from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.costs.profiles.profiling import DeviceProfile
 
+QUIETEN = "quieten the machine, prune these and profile again"
 METHODS, MISSING = get_args(Way), get_args(Missing)
 
 
@@ -22,7 +23,7 @@ def command(
     source: Annotated[
         str,
         typer.Argument(
-            help="torch:PACKAGE.MODULE:FACTORY, hf:CONFIG or an exported .pt2 file.",
+            help="torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file.",
             metavar="SOURCE",
             autocompletion=completion.sources,
         ),
@@ -61,9 +62,6 @@ def command(
     from placewright.costs.profiles.profiling import profile
     from placewright.costs.profiles.store import ProfileStore
 
-    for name, value, known in (("method", method, METHODS), ("missing", missing, MISSING)):
-        if value not in known:
-            raise OptionError(f"--{name} is '{value}'; choose {', '.join(known)}")
     found = load_cluster(cluster or "this-machine")
     with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
         done = profile(
@@ -72,7 +70,7 @@ def command(
             store,
             devices=device or (),
             training=training,
-            method=cast(Any, method),  # checked above
+            method=cast(Any, method),  # it checks them
             missing=cast(Any, missing),
             on_progress=on_progress,
         )
@@ -82,11 +80,16 @@ def command(
     else:
         _print(done, path)
     for each in done:
-        if each.is_noisy:
-            remark(
-                f"placewright: on {each.identity} the times of whole passes vary by "
-                f"{each.noise:.0%}; quieten the machine, prune these and profile again"
-            )
+        for what in _disturbances(each):
+            remark(f"placewright: on {each.identity} {what}; {QUIETEN}")
+
+
+def _disturbances(done: DeviceProfile) -> Iterator[str]:
+    """Signs that other work was in the way."""
+    if done.is_busy:
+        yield f"other work took {done.busy:.0%} of the cores before measuring began"
+    if done.is_noisy:
+        yield f"the times of whole passes vary by {done.noise:.0%}"
 
 
 def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
@@ -99,6 +102,7 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
         "known": done.known,
         "failed": dict(done.failed),
         "noise": done.noise,
+        "busy": done.busy,
         "seconds": done.seconds,
         "profiles": str(path),
     }

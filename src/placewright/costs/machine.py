@@ -112,6 +112,16 @@ def _named_clock(model: str) -> float | None:
     return float(match[1]) * 1e9 if match else None
 
 
+def parse_stat(text: str) -> dict[int, tuple[int, int]]:
+    """`[logical CPU]` ticks at work and ticks in all since the start, from `/proc/stat`."""
+    found = {}
+    for match in re.finditer(r"^cpu(\d+) ([\d ]+)$", text, re.MULTILINE):
+        user, nice, system, idle, wait, *others = (*map(int, match[2].split()), 0, 0, 0, 0, 0)
+        worked = user + nice + system + sum(others[:3])  # interrupts, and other guests' share
+        found[int(match[1])] = (worked, worked + idle + wait)
+    return found
+
+
 def parse_meminfo(text: str) -> float | None:
     """Bytes of memory from `/proc/meminfo`."""
     match = re.search(r"^MemTotal:\s*(\d+)\s*kB", text, re.MULTILINE)
@@ -250,6 +260,20 @@ def available_memory() -> float:
     """Bytes that can be had without swapping; all memory where the system does not tell."""
     match = re.search(r"^MemAvailable:\s*(\d+)\s*kB", _text("/proc/meminfo"), re.MULTILINE)
     return float(match[1]) * 1024 if match else examine().memory
+
+
+def busy_share(cores: Sequence[int], seconds: float = 0.2) -> float | None:
+    """The share of the logical CPUs `cores` that is taken while this thread waits for `seconds`.
+
+    None where the system does not tell.
+    """
+    before = parse_stat(_text("/proc/stat"))
+    time.sleep(seconds)
+    after = parse_stat(_text("/proc/stat"))
+    both = [core for core in cores if core in before and core in after]
+    busy = sum(after[core][0] - before[core][0] for core in both)
+    total = sum(after[core][1] - before[core][1] for core in both)
+    return min(max(busy / total, 0.0), 1.0) if total > 0 else None
 
 
 def _host() -> str:

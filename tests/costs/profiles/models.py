@@ -1,5 +1,7 @@
 """Small torch models to measure: factories for ``torch:`` sources."""
 
+from itertools import pairwise
+
 import torch
 
 
@@ -41,3 +43,21 @@ def words():
 def words_out_of_range():
     """Exported with ids on meta, it runs with made-up ones; with these it cannot."""
     return Words(), (torch.tensor([[1, 2, 70]]),)
+
+
+class Sizes(torch.nn.Module):
+    """A product of every size, which no two have the same."""
+
+    def __init__(self, count):
+        super().__init__()
+        sizes = [8 * (number + 1) for number in range(count + 1)]
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in pairwise(sizes))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def many_sizes():
+    return Sizes(120), (torch.randn(3, 8),)

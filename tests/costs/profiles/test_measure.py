@@ -8,16 +8,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from placewright.costs.profiles.loading import load_program  # noqa: E402
 from placewright.costs.profiles.measure import (  # noqa: E402
-    FEWEST,
     bytes_in_context,
     measure_alone,
     measure_in_context,
 )
+from placewright.costs.profiles.program import FEWEST  # noqa: E402
 from placewright.costs.profiles.values import made_up  # noqa: E402
 from placewright.errors import ExecutionError, OptionError  # noqa: E402
 from placewright.importers.torch.programs import Executable, load_executable  # noqa: E402
 from placewright.importers.torch.signature import signature  # noqa: E402
+from tests.costs.profiles.models import two_layers  # noqa: E402
 
 HERE = "torch:tests.costs.profiles.models"
 
@@ -39,8 +41,8 @@ def test_in_context_every_op_has_a_sample_of_every_pass(known):
         s: count * len(found.passes) for s, count in often.items()
     }
     assert all(second >= 0 for each in found.samples.values() for second in each)
-    assert [done for done, _ in told] == list(range(1, len(found.passes) + 1))
-    assert told[-1][1] == 1.0
+    assert [done for done, *_ in told] == list(range(1, len(found.passes) + 1))
+    assert told[-1][1] == 1.0 and told[-1][2] == found.samples
 
 
 def test_a_pass_takes_what_its_ops_take():
@@ -104,7 +106,20 @@ def test_a_run_in_context_holds_weights_inputs_and_what_is_alive():
     assert bytes_in_context(executable) == weights + activations + 2 * activations
 
 
-@pytest.mark.parametrize("source", ["zoo:gpt2", "model.onnx", "graph.json"])
-def test_what_has_no_program_is_refused(source):
-    with pytest.raises(OptionError, match=f"{source} has no program to run"):
-        load_executable(source)
+def test_an_exported_program_is_told_by_its_content(tmp_path):
+    module, args = two_layers()
+    with (tmp_path / "exported.bin").open("wb") as file:
+        torch.export.save(torch.export.export(module, args), file)
+    of_file = load_program(str(tmp_path / "exported.bin"))
+    assert of_file.calls == load_program(f"{HERE}:two_layers").calls
+
+
+@pytest.mark.parametrize("source", ["zoo:gpt2", "graph.pt2"])
+def test_what_has_no_program_is_refused(source, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graph.pt2").write_text('{"format": "placewright.graph/1"}')
+    for load in (load_executable, load_program):
+        with pytest.raises(OptionError, match=f"{source} has no program to run; measure torch:"):
+            load(source)
+        with pytest.raises(OptionError, match="to run forward and backward"):
+            load(source, training=True)

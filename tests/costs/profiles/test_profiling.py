@@ -14,7 +14,9 @@ from placewright.costs.detect import cpu_kind  # noqa: E402
 from placewright.costs.machine import examine  # noqa: E402
 from placewright.costs.profiles import profiling  # noqa: E402
 from placewright.costs.profiles.profiling import profile  # noqa: E402
+from placewright.costs.profiles.program import FEWEST, Context  # noqa: E402
 from placewright.costs.profiles.store import ProfileStore  # noqa: E402
+from placewright.costs.profiles.torch_program import TorchProgram  # noqa: E402
 from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import ClusterError, ExecutionError, OptionError  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
@@ -87,15 +89,15 @@ def test_times_of_a_published_graph_go_before_all(workloads):
 
 def test_an_interrupted_profile_keeps_what_is_done(store, monkeypatch):
     measured = []
-    real = profiling.measure_alone
+    real = TorchProgram.alone
 
-    def third_is_interrupted(executable, node):
+    def third_is_interrupted(program, call, threads):
         if len(measured) == 2:
             raise KeyboardInterrupt
-        measured.append(node)
-        return real(executable, node)
+        measured.append(call)
+        return real(program, call, threads)
 
-    monkeypatch.setattr(profiling, "measure_alone", third_is_interrupted)
+    monkeypatch.setattr(TorchProgram, "alone", third_is_interrupted)
     with pytest.raises(KeyboardInterrupt):
         profile(f"{HERE}:two_layers", cluster(), store, method="isolated")
     monkeypatch.undo()
@@ -103,15 +105,75 @@ def test_an_interrupted_profile_keeps_what_is_done(store, monkeypatch):
     assert (rest.known, rest.measured) == (2, 2)
 
 
+def test_a_run_in_context_that_is_interrupted_keeps_what_it_has_seen_often_enough(
+    store, monkeypatch
+):
+    """Five equal layers: two passes are ten calls of each, and two of what stands once."""
+    monkeypatch.setattr(profiling, "KEPT_SECONDS", -1.0)
+    real = TorchProgram.in_context
+
+    def interrupted(program, threads, heard):
+        def after_two(done, share, samples):
+            heard(done, share, samples)
+            if done == 2:
+                raise KeyboardInterrupt
+
+        return real(program, threads, after_two)
+
+    monkeypatch.setattr(TorchProgram, "in_context", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profile(f"{HERE}:five_layers", cluster(), store)
+    kept = dict(store.entries())
+    assert {key.op for key in kept} == {"aten.linear.default", "aten.relu.default"}
+    assert all(each.samples >= FEWEST for each in kept.values())
+    monkeypatch.undo()
+    [rest] = profile(f"{HERE}:five_layers", cluster(), store)
+    assert (rest.known, rest.measured) == (2, 2)
+    assert kept.items() <= dict(store.entries()).items()
+
+
+def test_ways_that_there_are_not_are_refused(store):
+    with pytest.raises(OptionError, match="method is 'guess'; choose auto, context, isolated"):
+        profile(f"{HERE}:two_layers", cluster(), store, method="guess")
+    with pytest.raises(OptionError, match="missing is 'guess'; choose refuse, predict"):
+        profile(f"{HERE}:two_layers", cluster(), store, missing="guess")
+
+
+@pytest.mark.parametrize(
+    ("busy", "passes", "said"),
+    [
+        (0.9, [1.0, 1.0, 1.0], ["other work took 90% of the cores before measuring began"]),
+        (0.1, [1.0, 1.0, 2.0], ["the times of whole passes vary by 90%"]),
+        (0.1, [1.0, 1.1, 1.0], []),
+        (None, [1.0, 1.1, 1.0], []),
+    ],
+)
+def test_a_machine_that_does_other_work_is_remarked(tmp_path, monkeypatch, busy, passes, said):
+    real = TorchProgram.in_context
+
+    def with_passes(program, threads, heard):
+        return Context(real(program, threads, heard).samples, tuple(passes))
+
+    monkeypatch.setattr(TorchProgram, "in_context", with_passes)
+    monkeypatch.setattr(profiling, "busy_share", lambda cores: busy)
+    cluster().save(tmp_path / "cluster.yaml")
+    given = ("-c", tmp_path / "cluster.yaml", "--profiles", tmp_path / "store", "--json")
+    done = run("profile", f"{HERE}:two_layers", *given)
+    assert done.json[0]["busy"] == busy
+    lines = [line for line in done.err.splitlines() if "quieten the machine" in line]
+    assert len(lines) == len(said)
+    assert all(each in line for each, line in zip(said, lines, strict=True))
+
+
 def test_a_call_that_fails_ends_the_profile_or_is_left_to_the_model(store, monkeypatch):
-    real = profiling.measure_alone
+    real = TorchProgram.alone
 
-    def fails(executable, node):
-        if node.target is torch.ops.aten.relu.default:
+    def fails(program, call, threads):
+        if call.startswith("aten.relu.default"):
             raise ExecutionError("aten.relu.default(float32[3,16]) cannot be run here (…)")
-        return real(executable, node)
+        return real(program, call, threads)
 
-    monkeypatch.setattr(profiling, "measure_alone", fails)
+    monkeypatch.setattr(TorchProgram, "alone", fails)
     with pytest.raises(ExecutionError, match="relu"):
         profile(f"{HERE}:two_layers", cluster(), store, method="isolated")
     [done] = profile(f"{HERE}:two_layers", cluster(), store, method="isolated", missing="predict")

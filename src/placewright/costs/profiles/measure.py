@@ -15,10 +15,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+from placewright.costs.profiles.program import (
+    MOST,
+    WARM_UPS,
+    Context,
+    Heard,
+    copies_of,
+    samples_of,
+    share_done,
+)
 from placewright.costs.profiles.values import made_up
 from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.costs import is_view, size_of
@@ -29,35 +37,14 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule, Node
 
-WARM_UPS = 2  # passes or calls that are not counted: memory and library plans are made in them
-FEWEST, MOST = 7, 60  # passes of a program, and calls of one by itself
-PASS_SECONDS = 2.0  # after so long a program has been run often enough
-CALL_SECONDS = 0.05
-FEWEST_LONG = 3  # calls of one that takes longer than that
-COLD_BYTES = 96 * 2**20  # of weights' copies that take turns, more than caches hold
-MOST_COPIES = 32
-
-Samples = dict[str, list[float]]
-"""Seconds of each call that was measured, by signature."""
 CallArguments = tuple[Any, Any]
 """Positional and keyword arguments."""
 
 
-@dataclass(frozen=True)
-class Context:
-    """What runs in context gave: samples of every call, and seconds of each whole pass."""
-
-    samples: Samples
-    passes: tuple[float, ...]
-
-
-def measure_in_context(
-    executable: Executable, on_pass: Callable[[int, float], None], *, seed: int = 0
-) -> Context:
+def measure_in_context(executable: Executable, heard: Heard, *, seed: int = 0) -> Context:
     """Every call of the program, on its own values or on made-up ones.
 
-    `on_pass` hears how many passes are done, and the share of all that is. ExecutionError names a
-    call that fails.
+    ExecutionError names a call that fails.
     """
     import torch
 
@@ -87,10 +74,9 @@ def measure_in_context(
                 if name:
                     samples[name].append(seconds)
             passes.append(total)
-            elapsed = time.perf_counter() - started
-            enough = max((done + 1) / MOST, min(elapsed / PASS_SECONDS, (done + 1) / FEWEST))
-            on_pass(done + 1, min(enough, 1.0))
-            if enough >= 1.0:
+            share = share_done(done + 1, time.perf_counter() - started)
+            heard(done + 1, share, samples)
+            if share == 1.0:
                 break
     return Context(samples, tuple(passes))
 
@@ -204,12 +190,9 @@ def _argument_sets(
     sources = [each for each in node.all_input_nodes if each.op != "get_attr"]
     weights = [each for each in sources if _is_weight(each, executable.weights)]
     amount = sum(size_of(each.meta.get("val")) for each in weights)
-    copies = min(max(int(COLD_BYTES // amount) + 1, 1), MOST_COPIES) if amount else 1
-    if amount > COLD_BYTES:
-        copies = 1
     shared = {each: made_up(each, generator) for each in sources if each not in weights}
     sets: list[CallArguments] = []
-    for _ in range(copies):
+    for _ in range(copies_of(amount)):
         values = {**shared, **{each: made_up(each, generator) for each in weights}}
 
         def value(each: Node, values: Mapping[Node, Any] = values) -> Any:
@@ -229,23 +212,14 @@ def _is_weight(node: Node, weights: frozenset[str]) -> bool:
 
 def _repeat(node: Node, sets: Sequence[CallArguments]) -> list[float]:
     function: Any = node.target
-    clock = time.perf_counter
-    samples: list[float] = []
-    spent = 0.0
+
+    def run(number: int) -> None:
+        args, kwargs = sets[number % len(sets)]
+        function(*args, **kwargs)
+
     try:
-        for done in range(-WARM_UPS, MOST):
-            args, kwargs = sets[done % len(sets)]
-            before = clock()
-            function(*args, **kwargs)
-            seconds = clock() - before
-            if done >= 0:
-                samples.append(seconds)
-                spent += seconds
-            fewest = FEWEST_LONG if seconds > CALL_SECONDS else FEWEST
-            if len(samples) >= fewest and spent >= CALL_SECONDS:
-                break
+        return samples_of(run)
     except Exception as error:
         raise ExecutionError(
             f"{signature(node)} cannot be run here ({type(error).__name__}: {reason(error)})"
         ) from error
-    return samples

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import get_args
 
 import numpy as np
 
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.detect import cpu_kind
-from placewright.costs.machine import available_memory, examine
+from placewright.costs.machine import available_memory, busy_share, examine
 from placewright.costs.profiles.entry import (
     DeviceFigures,
     Measured,
@@ -23,27 +22,20 @@ from placewright.costs.profiles.entry import (
     ProfileKey,
     Way,
 )
+from placewright.costs.profiles.loading import load_program
 from placewright.costs.profiles.lookup import identity
-from placewright.costs.profiles.measure import (
-    bytes_in_context,
-    measure_alone,
-    measure_in_context,
-)
+from placewright.costs.profiles.program import FEWEST, Program, Samples
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
 from placewright.system.pinning import pinned
 from placewright.units import format_bytes
 
-if TYPE_CHECKING:
-    from torch.fx import Node
-
-    from placewright.importers.torch.programs import Executable
-
-    Progress = Callable[[str, float], None]
+Progress = Callable[[str, float], None]
 
 CONTEXT_SHARE = 0.5  # of the free memory that a run in context may take
 NOISY = 0.3  # passes that differ by this share of their median are worth a remark
+BUSY = 0.3  # so is other work that takes this share of a device's cores
 KEPT_SECONDS = 2.0  # after so long, what was measured is written
 
 
@@ -53,7 +45,9 @@ class DeviceProfile:
 
     `measured` distinct calls are new in the store, `known` were there; `failed` holds calls that
     the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
-    lie apart, as a share of their median; None where it was not run as a whole.
+    lie apart, as a share of their median; None where it was not run as a whole. `busy` is the
+    share of the device's cores that other work took before it began; None where nothing was
+    measured or the system does not tell.
     """
 
     devices: tuple[str, ...]
@@ -64,11 +58,16 @@ class DeviceProfile:
     known: int
     seconds: float
     noise: float | None = None
+    busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_noisy(self) -> bool:
         return self.noise is not None and self.noise > NOISY
+
+    @property
+    def is_busy(self) -> bool:
+        return self.busy is not None and self.busy > BUSY
 
 
 def profile(
@@ -87,15 +86,17 @@ def profile(
     Devices that are the same (so many cores of one processor) are measured once. ``context`` runs
     the whole program, ``isolated`` each call by itself; ``auto`` takes the first where there is
     memory for it. What is measured is kept at once, so that an interrupted profile goes on where
-    it was. ClusterError for a device that is not this machine's; ExecutionError for a call that
-    fails, unless `missing` is ``predict``: then its time stays what the cost model says.
+    it was. OptionError for a `method` or `missing` that there is not; ClusterError for a device
+    that is not this machine's; ExecutionError for a call that fails, unless `missing` is
+    ``predict``: then its time stays what the cost model says.
     """
-    from placewright.importers.torch.programs import load_executable
-
+    for name, value, known in (("method", method, Way), ("missing", missing, Missing)):
+        if value not in get_args(known):
+            raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or (lambda what, done: None)
     chosen = _at_hand(cluster, devices)
-    executable = load_executable(source, training=training)
-    return [_profile_device(executable, group, store, method, missing, report) for group in chosen]
+    program = load_program(source, training=training)
+    return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
 
 # -- devices -----------------------------------------------------------------------------------
@@ -148,59 +149,53 @@ def _checked(device: Device, here: str) -> str:
 
 
 def _profile_device(
-    executable: Executable,
+    program: Program,
     devices: Sequence[Device],
     store: ProfileStore,
     method: Way,
     missing: Missing,
     report: Progress,
 ) -> DeviceProfile:
-    from placewright.importers.torch.signature import signature
-    from placewright.importers.torch.tracing import framework
-
     device, started = devices[0], time.perf_counter()
-    named, library = str(identity(device)), framework()
-    nodes: dict[str, Node] = {}
-    calls: Counter[str] = Counter()
-    for node in executable.calls:
-        calls[text := signature(node)] += 1
-        nodes.setdefault(text, node)
-    keys = {text: ProfileKey(text, named, library) for text in nodes}
+    named = str(identity(device))
+    keys = {text: ProfileKey(text, named, program.library) for text in program.calls}
     if (figures := DeviceFigures.of(device)) is not None:
         store.put_figures(named, figures)
-    store.put_program(ProfiledProgram(executable.name, library, calls))
+    store.put_program(ProfiledProgram(program.name, program.library, program.calls))
     known = store.get(keys.values())
-    new = {text: node for text, node in nodes.items() if keys[text] not in known}
-    chosen = _method(executable, device, method) if new else None
-    work = _Work(executable, new, keys, store, device.name, report, missing)
+    new = [text for text, key in keys.items() if key not in known]
+    chosen = _method(program, device, method) if new else None
     assert isinstance(device.run, CpuRun)
+    busy = busy_share(device.run.cores) if new else None
+    work = _Work(program, new, keys, store, device.name, len(device.run.cores), report, missing)
     with pinned(device.run.cores):
         if chosen == "context":
             work.in_context()
         elif chosen == "isolated":
-            work.in_isolation()
+            work.in_isolation(new)
     return DeviceProfile(
         tuple(each.name for each in devices),
         named,
-        library,
+        program.library,
         chosen,
         work.measured,
         len(known),
         time.perf_counter() - started,
         work.noise,
+        busy,
         work.failed,
     )
 
 
-def _method(executable: Executable, device: Device, method: Way) -> Method:
+def _method(program: Program, device: Device, method: Way) -> Method:
     """How to measure it; OptionError where a run in context is asked for that has no memory."""
-    needed = bytes_in_context(executable)
+    needed = program.bytes_in_context
     there = CONTEXT_SHARE * available_memory()
     if device.memory is not None:
         there = min(there, device.memory)
     if method == "context" and needed > there:
         raise OptionError(
-            f"running {executable.name} as a whole needs {format_bytes(needed)}, and "
+            f"running {program.name} as a whole needs {format_bytes(needed)}, and "
             f"{format_bytes(there)} may be used; use --method isolated"
         )
     if method == "isolated" or needed > there:
@@ -212,11 +207,12 @@ def _method(executable: Executable, device: Device, method: Way) -> Method:
 class _Work:
     """Measures what is `new` on the device this process is pinned to, and keeps it."""
 
-    executable: Executable
-    new: dict[str, Node]
+    program: Program
+    new: Sequence[str]
     keys: dict[str, ProfileKey]
     store: ProfileStore
     device: str
+    threads: int
     report: Progress
     missing: Missing
     measured: int = 0
@@ -224,22 +220,30 @@ class _Work:
     failed: dict[str, str] = field(default_factory=dict)
 
     def in_context(self) -> None:
-        def on_pass(done: int, share: float) -> None:
-            self.report(f"{self.device}: pass {done}", share)
+        """All at once; what has been seen often enough is kept at intervals."""
+        last = time.perf_counter()
 
-        found = measure_in_context(self.executable, on_pass)
+        def heard(done: int, share: float, samples: Samples) -> None:
+            nonlocal last
+            self.report(f"{self.device}: pass {done}", share)
+            if time.perf_counter() - last > KEPT_SECONDS:
+                self._keep_seen(samples, FEWEST)
+                last = time.perf_counter()
+
+        found = self.program.in_context(self.threads, heard)
         low, middle, high = np.percentile(found.passes, (5, 50, 95))
         self.noise = float((high - low) / middle) if middle else 0.0
-        self._keep((text, found.samples[text], "context") for text in self.new)
+        self._keep_seen(found.samples, 1)
+        self.in_isolation([text for text in self.new if not found.samples.get(text)])
 
-    def in_isolation(self) -> None:
+    def in_isolation(self, calls: Sequence[str]) -> None:
         done: list[tuple[str, list[float], Method]] = []
         last = time.perf_counter()
         try:
-            for count, (text, node) in enumerate(self.new.items()):
-                self.report(f"{self.device}: {count + 1} of {len(self.new)}", count / len(self.new))
+            for count, text in enumerate(calls):
+                self.report(f"{self.device}: {count + 1} of {len(calls)}", count / len(calls))
                 try:
-                    done.append((text, measure_alone(self.executable, node), "isolated"))
+                    done.append((text, self.program.alone(text, self.threads), "isolated"))
                 except ExecutionError as error:
                     if self.missing == "refuse":
                         raise
@@ -250,11 +254,15 @@ class _Work:
         finally:  # whatever ends it
             self._keep(done)
 
+    def _keep_seen(self, samples: Samples, fewest: int) -> None:
+        seen = ((text, samples.get(text, [])) for text in self.new)
+        self._keep((text, each, "context") for text, each in seen if len(each) >= fewest)
+
     def _work(self, text: str, method: Method) -> tuple[Cost, float]:
         """What the call has to do, and what the one before it moved; by itself, the same again."""
-        work = self.executable.work(self.new[text])
+        work = self.program.work(text)
         if method == "context":
-            return work, self.executable.bytes_before[text]
+            return work, self.program.bytes_before[text]
         return work, work.bytes_read + work.bytes_written
 
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:

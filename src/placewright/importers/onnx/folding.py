@@ -19,7 +19,7 @@ from placewright.importers.onnx.files import LARGEST_VALUE, TensorType, subgraph
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
 
-_Values = dict[str, "np.ndarray[Any, Any]"]
+Values = dict[str, "np.ndarray[Any, Any]"]
 
 _FOLDABLE = {
     "Abs", "Add", "And", "Cast", "Ceil", "Concat", "ConstantOfShape", "CumSum", "Div",
@@ -43,7 +43,7 @@ def fold(
     `type_of` gives the type of a tensor where it is known. A branch whose condition is known
     takes the place of the other; `taken` notes, by the first output of the If, which one.
     """
-    values = _stored_values(model.graph)
+    values = _initial_values(model.graph)
     progress = False
     for node in model.graph.node:
         for subgraph in subgraphs(node):
@@ -62,8 +62,17 @@ def fold(
     return progress
 
 
-def _stored_values(graph: GraphProto) -> _Values:
-    values: _Values = {}
+def stored_values(graph: GraphProto) -> Values:
+    """The values of constants of `graph` by name, as far as they have been kept."""
+    values = _initial_values(graph)
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            values.update(_constant(node))
+    return values
+
+
+def _initial_values(graph: GraphProto) -> Values:
+    values: Values = {}
     for tensor in graph.initializer:
         value = _array(tensor)
         if value is not None:
@@ -71,7 +80,7 @@ def _stored_values(graph: GraphProto) -> _Values:
     return values
 
 
-def _bring_in(graph: GraphProto, values: _Values) -> bool:
+def _bring_in(graph: GraphProto, values: Values) -> bool:
     """Copy integers that a subgraph takes from outside into it: inference does not look there."""
     from onnx import numpy_helper
 
@@ -91,7 +100,7 @@ def _bring_in(graph: GraphProto, values: _Values) -> bool:
     return brought
 
 
-def _constant(node: NodeProto) -> _Values:
+def _constant(node: NodeProto) -> Values:
     attribute = node.attribute[0] if node.attribute else None
     if attribute is None or not node.output:
         return {}
@@ -121,10 +130,10 @@ def _array(tensor: Any) -> np.ndarray[Any, Any] | None:
 
 def _evaluate(
     node: NodeProto,
-    values: _Values,
+    values: Values,
     type_of: Callable[[str], TensorType | None],
     model: ModelProto,
-) -> _Values:
+) -> Values:
     """The outputs of `node` if they are known values, else nothing."""
     if node.op_type in ("Shape", "Size"):
         found = type_of(node.input[0])
@@ -160,7 +169,7 @@ def _most_elements(op_type: str, inputs: list[np.ndarray[Any, Any]]) -> float:
         return sum(value.size for value in inputs)
 
 
-def _run(node: NodeProto, inputs: _Values, model: ModelProto) -> _Values:
+def _run(node: NodeProto, inputs: Values, model: ModelProto) -> Values:
     """The outputs of `node` by ONNX's reference; nothing where it cannot tell."""
     from onnx import ValueInfoProto, helper, numpy_helper
     from onnx.reference import ReferenceEvaluator
@@ -181,7 +190,7 @@ def _run(node: NodeProto, inputs: _Values, model: ModelProto) -> _Values:
     return {name: np.asarray(value) for name, value in zip(outputs, results, strict=True)}
 
 
-def _become_constant(node: NodeProto, found: _Values) -> bool:
+def _become_constant(node: NodeProto, found: Values) -> bool:
     from onnx import helper, numpy_helper
 
     if len(found) != 1:
@@ -192,7 +201,7 @@ def _become_constant(node: NodeProto, found: _Values) -> bool:
     return True
 
 
-def _settle(node: NodeProto, values: _Values, taken: dict[str, str]) -> bool:
+def _settle(node: NodeProto, values: Values, taken: dict[str, str]) -> bool:
     condition = values.get(node.input[0])
     if condition is None or node.output[0] in ("", *taken) or condition.size != 1:
         return False

@@ -17,29 +17,21 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from graphlib import CycleError, TopologicalSorter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright.errors import FormatError, GraphError, OptionError, PlacewrightWarning
+from placewright.errors import GraphError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder, merged
-from placewright.importers.onnx.branches import take_branches
-from placewright.importers.onnx.dimensions import (
-    Dimension,
-    assumptions,
-    check_batch,
-    check_size,
-    choose_sizes,
-    listed,
-)
-from placewright.importers.onnx.files import is_onnx, load_model, subgraphs
-from placewright.importers.onnx.ops import Op, Reader, Scope, label
-from placewright.importers.onnx.shapes import Inferred, infer_types, real_inputs
+from placewright.importers.onnx.files import is_onnx
+from placewright.importers.onnx.ops import Op
+from placewright.importers.onnx.reading import OnnxModel, printable_errors, read_model
+from placewright.importers.onnx.shapes import real_inputs
+from placewright.importers.onnx.signature import library
 from placewright.units import printable
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto
+    from onnx import NodeProto
 
 __all__ = ["is_onnx", "read_onnx"]
 
@@ -73,189 +65,20 @@ def read_onnx(
     >>> graph.attributes["dimensions"]  # doctest: +SKIP
     {'batch_size': 8}
     """
-    try:
-        graph, remarks = _read(path, batch, dict(dimensions or {}), content)
-    except (FormatError, GraphError, OptionError) as error:
-        if str(error).isprintable():
-            raise
-        raise type(error)(" ".join(str(error).split())) from None  # names may hold anything
-    for remark in remarks:
+    found = read_model(path, batch=batch, dimensions=dimensions, content=content)
+    with printable_errors(found.assumed):
+        graph = _build(found)
+    for remark in found.remarks:
         warnings.warn(printable(f"{path}: {remark}"), PlacewrightWarning, stacklevel=2)
     return graph
-
-
-def _read(
-    path: str | Path, batch: int | None, given: Mapping[str, int], content: bytes | None
-) -> tuple[Graph, list[str]]:
-    """The graph, and what had to be assumed about it."""
-    for name, size in given.items():
-        check_size(size, f"dimension '{name}'", path)
-    model = _inline(load_model(path, content), path)
-    _check_nodes(model, path)
-    _check_names(model.graph, set(), path)
-    inputs = real_inputs(model.graph)
-    if batch is not None:
-        check_batch(inputs, check_size(batch, "batch", path), path)
-    dimensions = choose_sizes(inputs, batch, given)
-    assumed = assumptions(dimensions, path)
-    try:
-        inferred = _infer(model, dimensions, given, path)
-        graph, reader = _build(model, inferred, dimensions, path)
-    except GraphError as error:
-        raise (GraphError(f"{error} ({assumed})") if assumed else error) from None
-    return graph, [*([assumed] if assumed else []), *_assumed_of_subgraphs(reader)]
-
-
-def _infer(
-    model: ModelProto,
-    dimensions: Sequence[Dimension],
-    given: Mapping[str, int],
-    path: str | Path,
-) -> Inferred:
-    """The types of `model`, where branches that are known to run take the place of their Ifs."""
-    inferred = infer_types(model, dimensions, given, path)
-    while inferred.taken:
-        take_branches(model.graph, inferred.taken, path)
-        _check_names(model.graph, set(), path)
-        inferred = infer_types(model, dimensions, given, path)
-    return inferred
-
-
-def _assumed_of_subgraphs(reader: Reader) -> Iterator[str]:
-    if reader.branchings:
-        yield (
-            f"which branch runs is not known of {listed(reader.branchings)} (If): the larger cost "
-            "of the two is taken"
-        )
-    if reader.loops:
-        yield (
-            f"how often it runs is not known of {listed(reader.loops)} (Loop): the body is "
-            "counted once"
-        )
-
-
-# -- the model as it is read ---------------------------------------------------------------------
-
-
-def _inline(model: ModelProto, path: str | Path) -> ModelProto:
-    """`model` with the functions it defines put in place of their calls."""
-    if not model.functions:
-        return model
-    from onnx import inliner
-
-    _check_functions(model, path)
-    try:
-        return inliner.inline_local_functions(model)
-    except Exception as error:  # several of onnx's own, RuntimeError, ValueError
-        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-        raise GraphError(
-            f"{path}: the functions of the model cannot be inlined ({reason}); export it "
-            "without local functions"
-        ) from None
-
-
-def _check_functions(model: ModelProto, path: str | Path) -> None:
-    """Refuse functions that call themselves, which could not be inlined in finite time."""
-    calls = {
-        (function.domain, function.name): {
-            (node.domain, node.op_type) for node in _all_nodes(function.node)
-        }
-        for function in model.functions
-    }
-    try:
-        TopologicalSorter(calls).prepare()
-    except CycleError as error:
-        _, name = error.args[1][0]
-        raise GraphError(f"{path}: function '{name}' calls itself; a model must be a DAG") from None
-
-
-def _all_nodes(nodes: object) -> Iterator[NodeProto]:
-    for node in nodes:  # type: ignore[attr-defined]
-        yield node
-        for subgraph in subgraphs(node):
-            yield from _all_nodes(subgraph.node)
-
-
-def _check_nodes(model: ModelProto, path: str | Path) -> None:
-    """Refuse nodes with fewer inputs or outputs than their operator has."""
-    from onnx import defs
-
-    versions = {entry.domain.removeprefix("ai.onnx"): entry.version for entry in model.opset_import}
-    for node in _all_nodes(model.graph.node):
-        if not node.op_type:
-            raise GraphError(f"{path}: {label(node)} has no op_type; export the model again")
-        least = (0, 1)
-        if node.domain in ("", "ai.onnx") and defs.has(node.op_type):
-            try:
-                schema = defs.get_schema(node.op_type, versions[""], "")
-            except defs.SchemaError:
-                schema = defs.get_schema(node.op_type)
-            least = (schema.min_input, max(1, schema.min_output))
-        for what, names, count in zip(
-            ("inputs", "outputs"), (node.input, node.output), least, strict=True
-        ):
-            if len(names) < count:
-                raise GraphError(
-                    f"{path}: {label(node)} has {len(names)} {what}, {node.op_type} needs "
-                    f"{count}; export the model again"
-                )
-
-
-def _check_names(graph: GraphProto, outer: set[str], path: str | Path) -> None:
-    """Refuse a graph where a tensor is read before it is produced, or is produced twice."""
-    known = outer | {value.name for value in graph.input}
-    known |= {tensor.name for tensor in graph.initializer}
-    known |= {tensor.values.name for tensor in graph.sparse_initializer}
-    later = {name: node for node in graph.node for name in node.output if name}
-    made: set[str] = set()
-    for node in graph.node:
-        for name in node.input:
-            if name and name not in known:
-                raise GraphError(
-                    f"{path}: {label(node)} reads tensor '{name}', {_why(later, name)}"
-                )
-        for subgraph in subgraphs(node):
-            _check_names(subgraph, known, path)
-        for name in node.output:
-            if name and (name in made or name in known):
-                raise GraphError(
-                    f"{path}: {label(node)} produces tensor '{name}', which exists already; "
-                    "give each tensor its own name"
-                )
-            made.add(name)
-            known.add(name)
-    for value in graph.output:
-        if value.name not in known:
-            raise GraphError(
-                f"{path}: the graph's output '{value.name}' is produced by no node; "
-                "export the model again"
-            )
-
-
-def _why(later: Mapping[str, NodeProto], name: str) -> str:
-    if name in later:
-        return (
-            f"which {label(later[name])} produces only afterwards; a model must be a DAG whose "
-            "nodes are listed in order"
-        )
-    return "which is no input, initializer or output of a node; export the model again"
 
 
 # -- the graph -----------------------------------------------------------------------------------
 
 
-def _build(
-    model: ModelProto, inferred: Inferred, dimensions: Sequence[Dimension], path: str | Path
-) -> tuple[Graph, Reader]:
-    scope = Scope.of(model.graph, inferred.graph, None, "")
-    reader = Reader(inferred, path)
-    names = _op_names(model.graph)
-    ops = {
-        names[number]: reader.op(node, scope)
-        for number, node in enumerate(model.graph.node)
-        if not (node.output and node.output[0] in scope.constants)
-    }
-    builder = GraphBuilder(Path(path).stem)  # exporters call every graph "main_graph" or the like
+def _build(found: OnnxModel) -> Graph:
+    ops = found.ops
+    builder = GraphBuilder(found.path.stem)  # exporters call every graph "main_graph" or the like
     parameters = _parameters(ops)
     groups = _colocation(ops)
     for name, op in ops.items():
@@ -269,30 +92,14 @@ def _build(
             module=_module(op.node),
             dtype=op.cost.dtype,
             colocate=groups.get(name),
+            signature=found.signatures[name],
         )
-    _connect(builder, model.graph, list(ops.values()), scope, reader)
-    builder.attributes.update(_facts(model, dimensions, ops))
-    if reader.branchings:
-        builder.attributes["larger_branch_counted"] = reader.branchings
-    if reader.loops:
-        builder.attributes["loops_counted_once"] = reader.loops
+    _connect(builder, found)
+    builder.attributes.update(_facts(found))
     try:
-        return builder.build(), reader
+        return builder.build()
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
-
-
-def _op_names(graph: GraphProto) -> list[str]:
-    """Unique names: the nodes' own, else ``<op_type>_<number>``."""
-    taken: set[str] = set()
-    names = []
-    for number, node in enumerate(graph.node):
-        name = node.name or f"{node.op_type}_{number}"
-        while name in taken:
-            name = f"{name}#{number}"
-        taken.add(name)
-        names.append(name)
-    return names
+        raise GraphError(f"{found.path}: {error}") from None
 
 
 def _module(node: NodeProto) -> str:
@@ -339,11 +146,11 @@ def _colocation(ops: Mapping[str, Op]) -> dict[str, str]:
     return merged(readers.values())
 
 
-def _connect(
-    builder: GraphBuilder, graph: GraphProto, ops: list[Op], scope: Scope, reader: Reader
-) -> None:
+def _connect(builder: GraphBuilder, found: OnnxModel) -> None:
     """The tensors that ops read or the model returns, with their consumers."""
-    wanted = {name for op in ops for name in op.reads} | {value.name for value in graph.output}
+    ops = list(found.ops.values())
+    wanted = {name for op in ops for name in op.reads}
+    wanted |= {value.name for value in found.model.graph.output}
     tensors: dict[str, int] = {}
     for number, op in enumerate(ops):
         for name in op.reads:
@@ -351,25 +158,27 @@ def _connect(
                 builder.connect(tensors[name], number)
         for name in op.node.output:
             if name in wanted:
-                found = reader.type_of(name, scope)
-                tensors[name] = builder.add_tensor(number, found.bytes if found else 0.0, name)
+                type = found.reader.type_of(name, found.scope)
+                tensors[name] = builder.add_tensor(number, type.bytes if type else 0.0, name)
 
 
-def _facts(
-    model: ModelProto, dimensions: Sequence[Dimension], ops: Mapping[str, Op]
-) -> dict[str, object]:
-    constants = {key: constant for op in ops.values() for key, constant in op.constants.items()}
+def _facts(found: OnnxModel) -> dict[str, object]:
+    model, ops = found.model, found.ops.values()
+    constants = {key: constant for op in ops for key, constant in op.constants.items()}
     weights = [each for each in constants.values() if each.is_weight and each.type]
-    opset = {entry.domain or "ai.onnx": entry.version for entry in model.opset_import}
-    uncounted = sorted(frozenset[str]().union(*(op.cost.uncounted for op in ops.values())))
     facts: dict[str, object] = {
         "source": "ONNX",
         "producer": f"{model.producer_name} {model.producer_version}".strip(),
-        "opset": opset,
+        "opset": {entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
         "parameters": sum(each.type.elements for each in weights if each.type),
         "inputs": [value.name for value in real_inputs(model.graph)],
-        "dimensions": {each.name: each.size for each in dimensions},
+        "dimensions": {each.name: each.size for each in found.dimensions},
     }
-    assumed = [each.name for each in dimensions if each.assumed]
-    remarkable = {"assumed_dimensions": assumed, "uncounted": uncounted}
-    return facts | {key: names for key, names in remarkable.items() if names}
+    remarkable = {
+        "framework": library(),
+        "assumed_dimensions": [each.name for each in found.dimensions if each.assumed],
+        "uncounted": sorted(frozenset[str]().union(*(op.cost.uncounted for op in ops))),
+        "larger_branch_counted": found.reader.branchings,
+        "loops_counted_once": found.reader.loops,
+    }
+    return facts | {key: told for key, told in remarkable.items() if told}

@@ -95,8 +95,12 @@ class Scope:
         twins = (each for each in self.inferred.node if list(each.output) == list(node.output))
         twin = next(twins)
         inferred = next(each.g for each in twin.attribute if each.name == attribute.name)
-        key = f"{node.output[0]}.{attribute.name}."
-        return Scope.of(attribute.g, inferred, self, key)
+        return Scope.of(attribute.g, inferred, self, scope_key(node, attribute.name))
+
+
+def scope_key(node: NodeProto, attribute: str) -> str:
+    """What the keys of constants begin with in a subgraph of `node`."""
+    return f"{node.output[0]}.{attribute}."
 
 
 def _stored(element: int, shape: object) -> TensorType | None:
@@ -142,7 +146,7 @@ class Reader:
         self._shape_values: set[str] = set()
 
     def op(self, node: NodeProto, scope: Scope) -> Op:
-        names = dict.fromkeys([*(name for name in node.input if name), *_captured(node)])
+        names = dict.fromkeys([*(name for name in node.input if name), *captured(node)])
         op = Op(node, Cost())
         for name in names:
             if name in scope.constants:
@@ -255,7 +259,7 @@ class Reader:
         return "fp32"
 
 
-def _captured(node: NodeProto) -> Iterator[str]:
+def captured(node: NodeProto) -> Iterator[str]:
     """Names that the subgraphs of `node` take from the graphs around them."""
     for subgraph in subgraphs(node):
         own = {value.name for value in subgraph.input}
@@ -263,7 +267,7 @@ def _captured(node: NodeProto) -> Iterator[str]:
         own |= {tensor.values.name for tensor in subgraph.sparse_initializer}
         own |= {name for inner in subgraph.node for name in inner.output}
         for inner in subgraph.node:
-            for name in (*inner.input, *_captured(inner)):
+            for name in (*inner.input, *captured(inner)):
                 if name and name not in own:
                     yield name
         for value in subgraph.output:

@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
+from placewright.importers.kinds import open_source
 from placewright.importers.torch.signature import signature
 
 if TYPE_CHECKING:
@@ -75,12 +76,16 @@ class Executable:
 def load_executable(source: str, *, training: bool = False) -> Executable:
     """The program of ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG`` or a ``.pt2`` file.
 
-    OptionError for a source that has no program: a zoo model, a published workload, ONNX.
+    OptionError for a source that has no program of torch: a zoo model, a published workload, ONNX.
     """
     from placewright.importers.torch import sources
 
-    scheme, separator, rest = source.partition(":")
-    if separator and scheme in ("torch", "hf"):
+    scheme, _, rest = source.partition(":")
+    if not has_scheme(source):
+        file = None if training else open_source(source)
+        if file is not None and file.kind == "pt2":
+            return from_program(sources.load_pt2(file.path, file.content), source)
+    elif scheme != "zoo":
         loaded = sources.load_hf(rest, training) if scheme == "hf" else sources.load_factory(rest)
         module, args, kwargs = loaded
         if training:
@@ -90,12 +95,17 @@ def load_executable(source: str, *, training: bool = False) -> Executable:
         from placewright.importers.torch.export import export_inference
 
         return from_program(export_inference(module, args, kwargs), source, (args, kwargs))
-    if source.endswith(".pt2") and not training:
-        return from_program(sources.load_pt2(source), source)
     raise OptionError(
-        f"{source} has no program to run; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG or "
-        "an exported .pt2 file" + (" (for training the first two)" if training else "")
+        f"{source} has no program to run"
+        + (" forward and backward" if training else "")
+        + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
+        + (" (for training the first two)" if training else "")
     )
+
+
+def has_scheme(source: str) -> bool:
+    """Whether a source is named by a scheme, and no file."""
+    return source.partition(":")[0] in ("torch", "hf", "zoo") and ":" in source
 
 
 def from_program(

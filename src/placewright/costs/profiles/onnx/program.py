@@ -1,0 +1,204 @@
+"""An ONNX model, as profiling sees it: nodes by their signatures, run by ONNX Runtime."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from placewright.costs.profiles.onnx.models import MARK, Runnable, known_values, single, whole
+from placewright.costs.profiles.onnx.sessions import (
+    MOST_EVENTS,
+    Clock,
+    Session,
+    evened,
+    import_runtime,
+    kernel_times,
+    measure_clock,
+    profiler_seconds,
+)
+from placewright.costs.profiles.onnx.values import made_up, ort_value
+from placewright.costs.profiles.program import (
+    MOST,
+    WARM_UPS,
+    Context,
+    Heard,
+    Samples,
+    samples_of,
+    share_done,
+)
+from placewright.errors import ExecutionError, PlacewrightError, PlacewrightWarning, reason
+from placewright.importers.costs import Cost
+from placewright.importers.kinds import SourceFile
+from placewright.importers.onnx.dimensions import read_sizes
+from placewright.importers.onnx.reading import OnnxModel, read_model
+from placewright.importers.onnx.signature import library
+from placewright.units import printable
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+
+def load_onnx(file: SourceFile) -> OnnxProgram:
+    """The program of an ONNX file; errors of `importers.onnx.model.read_onnx`."""
+    import_runtime()
+    sizes = read_sizes(file.query, file.path)
+    found = read_model(file.path, dimensions=sizes, content=file.content)
+    if found.assumed:
+        warnings.warn(printable(f"{file.path}: {found.assumed}"), PlacewrightWarning, stacklevel=2)
+    name = f"{file.path}?{file.query}" if file.query else str(file.path)
+    return OnnxProgram(found, name)
+
+
+class OnnxProgram:
+    """See `costs.profiles.program.Program`. Weights and inputs are made up."""
+
+    def __init__(self, found: OnnxModel, name: str) -> None:
+        self._found = found
+        self._clocks: dict[int, Clock] = {}
+        self.name = name
+        self.library = library()
+
+    @cached_property
+    def calls(self) -> Mapping[str, int]:
+        return Counter(self._found.signatures.values())
+
+    @cached_property
+    def _first(self) -> dict[str, str]:
+        """An op that makes each call."""
+        signatures = self._found.signatures
+        return {signatures[op]: op for op in reversed(signatures)}
+
+    @property
+    def bytes_in_context(self) -> float:
+        """Weights, packed by two sessions besides; inputs; what is alive at once, in each."""
+        ops = list(self._found.ops.values())
+        size = {name: t.bytes for name, t in self._found.scope.types.items() if t is not None}
+        constants = {key: each.bytes for op in ops for key, each in op.constants.items()}
+        made = {name for op in ops for name in op.node.output}
+        inputs = {name for op in ops for name in op.reads} - made
+        last = {name: number for number, op in enumerate(ops) for name in op.reads}
+        alive = most = 0.0
+        for number, op in enumerate(ops):
+            alive += sum(size.get(name, 0.0) for name in op.node.output)
+            most = max(most, alive)
+            seen = {*op.reads, *op.node.output} & made
+            alive -= sum(size.get(name, 0.0) for name in seen if last.get(name, number) == number)
+        held = 3 * sum(constants.values()) + sum(size.get(name, 0.0) for name in inputs)
+        return held + 2 * most
+
+    def work(self, call: str) -> Cost:
+        return self._found.ops[self._first[call]].cost
+
+    @cached_property
+    def bytes_before(self) -> Mapping[str, float]:
+        before: dict[str, list[float]] = {}
+        moved = 0.0
+        for op, call in self._found.signatures.items():
+            before.setdefault(call, []).append(moved)
+            cost = self._found.ops[op].cost
+            moved = cost.bytes_read + cost.bytes_written
+        return {call: statistics.median(each) for call, each in before.items()}
+
+    def in_context(self, threads: int, heard: Heard) -> Context:
+        runnable = whole(self._found)
+        guess = measure_clock(threads).profiler  # as the machine is now
+        most = min(MOST, max(MOST_EVENTS // max(len(runnable.model.graph.node), 1) - 3, 1))
+        with tempfile.TemporaryDirectory() as folder, _explained(self.name):
+            generator = np.random.default_rng(0)
+            weights, inputs = _weights(runnable, generator), _inputs(runnable, generator)
+            plain = Session(runnable, threads, weights, inputs)
+            profiled = Session(runnable, threads, weights, inputs, Path(folder) / "profile")
+            passes: list[float] = []
+            started = time.perf_counter()
+            for done in range(1 - WARM_UPS, most + 1):
+                plain.run()  # so that the next finds the caches as its own kind leaves them
+                seconds = plain.timed()
+                profiled.run()
+                if done < 1:
+                    started = time.perf_counter()
+                    continue
+                passes.append(seconds)
+                share = max(share_done(done, time.perf_counter() - started), done / most)
+                heard(done, share, {})
+                if share >= 1.0:
+                    break
+            return self._context(kernel_times(profiled), guess, passes)
+
+    def _context(
+        self, seen: Mapping[str, list[int]], guess: float, passes: Sequence[float]
+    ) -> Context:
+        """Samples of the passes that count, which were the last, without the profiler's share."""
+        count = len(passes)
+        counted = {name: each[-count:] for name, each in seen.items() if name and len(each) > count}
+        total = evened(np.array(list(counted.values())).reshape(-1, count)).sum(axis=0)
+        events = len(counted) + len(seen.get("", ())) / (count + 1 + WARM_UPS)
+        excess = profiler_seconds(guess, total - passes, max(events, 1.0))
+        times: dict[str, list[list[int]]] = {}
+        for op, number in self._found.nodes.items():
+            if (each := counted.get(f"{MARK}{number}")) is not None:
+                times.setdefault(self._found.signatures[op], []).append(each)
+        samples: Samples = {
+            call: np.maximum(evened(np.array(each)) - excess, 0.0).reshape(-1).tolist()
+            for call, each in times.items()
+        }
+        return Context(samples, tuple(passes))
+
+    def alone(self, call: str, threads: int) -> list[float]:
+        runnable = single(self._found, self._first[call], self._known)
+        copies = len(runnable.model.graph.node)
+        clock = self._clock(threads)
+        generator = np.random.default_rng(0)
+        with _explained(call):
+            weights, inputs = _weights(runnable, generator), _inputs(runnable, generator)
+            samples = samples_of(Session(runnable, threads, weights, inputs).run)
+        return [max(seconds - clock.run, 0.0) / copies for seconds in samples]
+
+    @cached_property
+    def _known(self) -> dict[str, np.ndarray[Any, Any]]:
+        return known_values(self._found)
+
+    def _clock(self, threads: int) -> Clock:
+        if threads not in self._clocks:
+            self._clocks[threads] = measure_clock(threads)
+        return self._clocks[threads]
+
+
+def _weights(runnable: Runnable, generator: np.random.Generator) -> dict[str, OrtValue]:
+    return {
+        name: ort_value(blank, made_up(blank, generator))
+        for name, blank in runnable.weights.items()
+    }
+
+
+def _inputs(runnable: Runnable, generator: np.random.Generator) -> dict[str, OrtValue]:
+    """What is known of the inputs, and made-up values for the rest."""
+    known = runnable.known
+    return {
+        name: ort_value(
+            blank, np.array(known[name]) if name in known else made_up(blank, generator)
+        )
+        for name, blank in runnable.inputs.items()
+    }
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Whatever ONNX Runtime raises, which comes as many types, as one error of ours."""
+    try:
+        yield
+    except PlacewrightError:
+        raise
+    except Exception as error:
+        raise ExecutionError(
+            f"{what} cannot be run by ONNX Runtime ({type(error).__name__}: {reason(error)})"
+        ) from error

@@ -1,0 +1,66 @@
+"""What kind of source a file is: told by its content, never by its name alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from placewright.errors import FormatError, OptionError
+from placewright.formats import files
+
+Kind = Literal["json", "pt2", "onnx"]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file as it was read, its kind, and the sizes of dimensions given behind its ``?``."""
+
+    path: Path
+    query: str
+    content: bytes
+    kind: Kind
+
+
+def open_source(text: str) -> SourceFile:
+    """The file of ``FILE[?NAME=SIZE&…]``; FormatError for one of no kind, OptionError for sizes
+    that its kind does not take."""
+    path, query = _split(text)
+    content = files.read_bytes(path)
+    kind = _kind(content, path)
+    if query and kind != "onnx":
+        raise OptionError(f"{path}: only an ONNX file takes sizes; leave out '?{query}'")
+    return SourceFile(path, query, content, kind)
+
+
+def _split(text: str) -> tuple[Path, str]:
+    """A file, and the sizes of dimensions behind its ``?``; a file's own name may hold ``?``."""
+    cuts = [place for place, character in enumerate(text) if character == "?"]
+    for cut in (len(text), *reversed(cuts)):
+        if _is_file(text[:cut]):
+            return Path(text[:cut]), text[cut + 1 :]
+    path, _, query = text.rpartition("?")
+    return (Path(path), query) if "=" in query else (Path(text), "")
+
+
+def _is_file(text: str) -> bool:
+    try:
+        return Path(text).is_file()
+    except (OSError, ValueError):  # as a name it is too long, or holds a zero
+        return False
+
+
+def _kind(content: bytes, path: Path) -> Kind:
+    start = content[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
+    if start.startswith((b"{", b"[")):
+        return "json"
+    if content.startswith(b"PK\x03\x04"):
+        return "pt2"
+    if not content.strip():
+        raise FormatError(f"{path}: the file is empty")
+    if path.suffix.lower() == ".onnx" or b"\x00" in content[:4096] or content[0] == 0x08:
+        return "onnx"
+    raise FormatError(
+        f"{path}: not a model placewright reads; give ONNX, an exported .pt2, "
+        "a placewright graph (JSON) or a published workload (JSON)"
+    )

@@ -1,0 +1,263 @@
+"""An ONNX model as it is read: checked, its functions and known branches in place, its types known.
+
+`read_model` is what importing (`model`) and measuring share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from placewright.errors import FormatError, GraphError, OptionError
+from placewright.importers.onnx.branches import take_branches
+from placewright.importers.onnx.dimensions import (
+    Dimension,
+    assumptions,
+    check_batch,
+    check_size,
+    choose_sizes,
+    listed,
+)
+from placewright.importers.onnx.files import load_model, subgraphs
+from placewright.importers.onnx.ops import Op, Reader, Scope, label
+from placewright.importers.onnx.shapes import Inferred, infer_types, real_inputs
+from placewright.importers.onnx.signature import Signatures
+
+if TYPE_CHECKING:
+    from onnx import GraphProto, ModelProto, NodeProto
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """A model with what is known of it.
+
+    `nodes` has the number of each op's node in the model's graph, by the op's name; constants
+    are no ops. Of weights the types are there, not the values. `assumed` says which dimensions
+    were given a size by nobody.
+    """
+
+    path: Path
+    model: ModelProto
+    scope: Scope
+    dimensions: tuple[Dimension, ...]
+    nodes: Mapping[str, int]
+    ops: Mapping[str, Op]
+    reader: Reader
+    assumed: str | None
+
+    @cached_property
+    def signatures(self) -> dict[str, str]:
+        """What each op does, by its name (see `signature`)."""
+        of = Signatures.of_model(self.model, self.scope).of
+        return {name: of(op.node) for name, op in self.ops.items()}
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What had to be assumed."""
+        if self.assumed:
+            yield self.assumed
+        if self.reader.branchings:
+            yield (
+                f"which branch runs is not known of {listed(self.reader.branchings)} (If): the "
+                "larger cost of the two is taken"
+            )
+        if self.reader.loops:
+            yield (
+                f"how often it runs is not known of {listed(self.reader.loops)} (Loop): the body "
+                "is counted once"
+            )
+
+
+def read_model(
+    path: str | Path,
+    *,
+    batch: int | None = None,
+    dimensions: Mapping[str, int] | None = None,
+    content: bytes | None = None,
+) -> OnnxModel:
+    """The model in `path`, with arguments and errors of `model.read_onnx`."""
+    with printable_errors():
+        return _read(path, batch, dict(dimensions or {}), content)
+
+
+@contextmanager
+def printable_errors(assumed: str | None = None) -> Iterator[None]:
+    """Errors in one printable line, for names may hold anything; with what had been assumed."""
+    try:
+        yield
+    except (FormatError, GraphError, OptionError) as error:
+        is_told = assumed is not None and isinstance(error, GraphError)
+        text = f"{error} ({assumed})" if is_told else str(error)
+        if text == str(error) and text.isprintable():
+            raise
+        raise type(error)(text if text.isprintable() else " ".join(text.split())) from None
+
+
+def _read(
+    path: str | Path, batch: int | None, given: Mapping[str, int], content: bytes | None
+) -> OnnxModel:
+    for name, size in given.items():
+        check_size(size, f"dimension '{name}'", path)
+    model = _inline(load_model(path, content), path)
+    _check_nodes(model, path)
+    _check_names(model.graph, set(), path)
+    inputs = real_inputs(model.graph)
+    if batch is not None:
+        check_batch(inputs, check_size(batch, "batch", path), path)
+    dimensions = choose_sizes(inputs, batch, given)
+    assumed = assumptions(dimensions, path)
+    with printable_errors(assumed):
+        inferred = _infer(model, dimensions, given, path)
+        scope = Scope.of(model.graph, inferred.graph, None, "")
+        reader = Reader(inferred, path)
+        nodes = {
+            name: number
+            for number, name in enumerate(_op_names(model.graph))
+            if not _is_constant(model.graph.node[number], scope)
+        }
+        ops = {name: reader.op(model.graph.node[n], scope) for name, n in nodes.items()}
+    return OnnxModel(Path(path), model, scope, dimensions, nodes, ops, reader, assumed)
+
+
+def _is_constant(node: NodeProto, scope: Scope) -> bool:
+    return bool(node.output) and node.output[0] in scope.constants
+
+
+def _op_names(graph: GraphProto) -> list[str]:
+    """Unique names: the nodes' own, else ``<op_type>_<number>``."""
+    taken: set[str] = set()
+    names = []
+    for number, node in enumerate(graph.node):
+        name = node.name or f"{node.op_type}_{number}"
+        while name in taken:
+            name = f"{name}#{number}"
+        taken.add(name)
+        names.append(name)
+    return names
+
+
+def _infer(
+    model: ModelProto,
+    dimensions: Sequence[Dimension],
+    given: Mapping[str, int],
+    path: str | Path,
+) -> Inferred:
+    """The types of `model`, where branches that are known to run take the place of their Ifs."""
+    inferred = infer_types(model, dimensions, given, path)
+    while inferred.taken:
+        take_branches(model.graph, inferred.taken, path)
+        _check_names(model.graph, set(), path)
+        inferred = infer_types(model, dimensions, given, path)
+    return inferred
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+def _inline(model: ModelProto, path: str | Path) -> ModelProto:
+    """`model` with the functions it defines put in place of their calls."""
+    if not model.functions:
+        return model
+    from onnx import inliner
+
+    _check_functions(model, path)
+    try:
+        return inliner.inline_local_functions(model)
+    except Exception as error:  # several of onnx's own, RuntimeError, ValueError
+        reason = (str(error).strip().splitlines() or ["no reason given"])[0]
+        raise GraphError(
+            f"{path}: the functions of the model cannot be inlined ({reason}); export it "
+            "without local functions"
+        ) from None
+
+
+def _check_functions(model: ModelProto, path: str | Path) -> None:
+    """Refuse functions that call themselves, which could not be inlined in finite time."""
+    calls = {
+        (function.domain, function.name): {
+            (node.domain, node.op_type) for node in _all_nodes(function.node)
+        }
+        for function in model.functions
+    }
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        _, name = error.args[1][0]
+        raise GraphError(f"{path}: function '{name}' calls itself; a model must be a DAG") from None
+
+
+def _all_nodes(nodes: object) -> Iterator[NodeProto]:
+    for node in nodes:  # type: ignore[attr-defined]
+        yield node
+        for subgraph in subgraphs(node):
+            yield from _all_nodes(subgraph.node)
+
+
+def _check_nodes(model: ModelProto, path: str | Path) -> None:
+    """Refuse nodes with fewer inputs or outputs than their operator has."""
+    from onnx import defs
+
+    versions = {entry.domain.removeprefix("ai.onnx"): entry.version for entry in model.opset_import}
+    for node in _all_nodes(model.graph.node):
+        if not node.op_type:
+            raise GraphError(f"{path}: {label(node)} has no op_type; export the model again")
+        least = (0, 1)
+        if node.domain in ("", "ai.onnx") and defs.has(node.op_type):
+            try:
+                schema = defs.get_schema(node.op_type, versions[""], "")
+            except defs.SchemaError:
+                schema = defs.get_schema(node.op_type)
+            least = (schema.min_input, max(1, schema.min_output))
+        for what, names, count in zip(
+            ("inputs", "outputs"), (node.input, node.output), least, strict=True
+        ):
+            if len(names) < count:
+                raise GraphError(
+                    f"{path}: {label(node)} has {len(names)} {what}, {node.op_type} needs "
+                    f"{count}; export the model again"
+                )
+
+
+def _check_names(graph: GraphProto, outer: set[str], path: str | Path) -> None:
+    """Refuse a graph where a tensor is read before it is produced, or is produced twice."""
+    known = outer | {value.name for value in graph.input}
+    known |= {tensor.name for tensor in graph.initializer}
+    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    later = {name: node for node in graph.node for name in node.output if name}
+    made: set[str] = set()
+    for node in graph.node:
+        for name in node.input:
+            if name and name not in known:
+                raise GraphError(
+                    f"{path}: {label(node)} reads tensor '{name}', {_why(later, name)}"
+                )
+        for subgraph in subgraphs(node):
+            _check_names(subgraph, known, path)
+        for name in node.output:
+            if name and (name in made or name in known):
+                raise GraphError(
+                    f"{path}: {label(node)} produces tensor '{name}', which exists already; "
+                    "give each tensor its own name"
+                )
+            made.add(name)
+            known.add(name)
+    for value in graph.output:
+        if value.name not in known:
+            raise GraphError(
+                f"{path}: the graph's output '{value.name}' is produced by no node; "
+                "export the model again"
+            )
+
+
+def _why(later: Mapping[str, NodeProto], name: str) -> str:
+    if name in later:
+        return (
+            f"which {label(later[name])} produces only afterwards; a model must be a DAG whose "
+            "nodes are listed in order"
+        )
+    return "which is no input, initializer or output of a node; export the model again"
