@@ -39,14 +39,18 @@ class Samples:
 
     def where(self, chosen: Flags) -> Samples:
         kept = np.flatnonzero(chosen)
+
+        def of(column: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(column[i] for i in kept)
+
         return Samples(
-            *(tuple(column[i] for i in kept) for column in self._names()),
+            of(self.signatures),
+            of(self.devices),
+            of(self.ops),
+            of(self.families),
             self.work.of(kept),
             self.seconds[kept],
         )
-
-    def _names(self) -> tuple[tuple[str, ...], ...]:
-        return self.signatures, self.devices, self.ops, self.families
 
     def on(self, device: str) -> Samples:
         return self.where(np.array([each == device for each in self.devices], dtype=bool))
