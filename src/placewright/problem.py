@@ -71,6 +71,8 @@ class Problem(ReadOnly):
     - `staging`: a tensor goes to another device ``direct``, or through ``host`` memory: written
       there once in ``host_latency[0, a] + bytes · host_seconds_per_byte[0, a]`` and read by b
       with row 1 of both (objectives ``throughput`` and ``invocation-latency``);
+    - `op_cache[op]` bytes of `op_memory` that are a KV cache, of all `input_samples` sequences;
+      empty where there is none;
     - `op_sync_bytes[op]` weights that replicas of the op keep equal, per input (training);
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
       device takes no such batch (objective ``batch-throughput``);
@@ -79,7 +81,7 @@ class Problem(ReadOnly):
       where nobody says; `op_cost_spread[op, device]`: how far it may be off, the standard deviation
       of log(true / said); empty where that follows from the source (`COST_SPREADS`);
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
-      device says. No planner looks at these three.
+      device says. No planner looks at these three, nor at `op_cache`.
     """
 
     name: str
@@ -116,6 +118,7 @@ class Problem(ReadOnly):
     op_cost_source: NDArray[np.int8] = field(default_factory=_nothing)
     op_cost_spread: Floats = field(default_factory=_nothing)
     device_runs: tuple[Run | None, ...] = ()
+    op_cache: Floats = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
         missing = self._optional_shapes()
@@ -141,6 +144,7 @@ class Problem(ReadOnly):
             "host_latency": (2, d),
             "host_seconds_per_byte": (2, d),
             "op_sync_bytes": (n,),
+            "op_cache": (n,) if np.size(self.op_cache) else (0,),
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
             "op_cost_source": (n, d) if np.size(self.op_cost_source) else (0,),
@@ -354,6 +358,7 @@ _ARRAYS: Mapping[str, Any] = {
     "host_latency": np.float64,
     "host_seconds_per_byte": np.float64,
     "op_sync_bytes": np.float64,
+    "op_cache": np.float64,
     "batch_sizes": np.int32,
     "batch_time": np.float64,
     "op_cost_source": np.int8,
@@ -402,7 +407,7 @@ def _check(problem: Problem) -> None:
             raise GraphError(f"{where}: {column} has an entry that is negative or not a number")
     for column in (
         "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
-        "host_latency", "host_seconds_per_byte", "op_sync_bytes",
+        "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache",
     ):  # fmt: skip
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():

@@ -167,6 +167,14 @@ Ray = Annotated[
         metavar="ADDRESS",
     ),
 ]
+Mix = Annotated[
+    str | None,
+    typer.Option(
+        help="Plan prefill and decode of zoo: or hf: together, for requests of so many tokens: "
+        "prompt=512,output=128.",
+        metavar="prompt=P,output=N",
+    ),
+]
 WarmStart = Annotated[
     Path | None,
     typer.Option(help="A plan file of the same ops to start from.", metavar="PLAN"),

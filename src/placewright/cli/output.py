@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from placewright.budget import Progress
     from placewright.plan import Plan
+    from placewright.serving.planning import ServingPlan
     from placewright.whatif.robustness import Percentiles
 
 
@@ -72,6 +73,21 @@ def print_plan(
     if output is not None:
         out.print(f"written to {output}", markup=False)
     print_remarks([plan])
+
+
+def print_serving(served: ServingPlan, output: Path | None, json: bool) -> None:
+    """A plan of prefill and decode as tables, or as one JSON object."""
+    from placewright.report.serving import serving_record, serving_summary, serving_table
+
+    if json:
+        print_json(serving_record(served, output))
+        return
+    out = console()
+    out.print(serving_table(served))
+    out.print(serving_summary(served), markup=False)
+    if output is not None:
+        out.print(f"written to {output}", markup=False)
+    print_remarks([served.plan])
 
 
 def announce_compilation() -> None:

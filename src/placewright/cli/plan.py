@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
+from typing import Any
 
 from placewright.cli import options as o
 from placewright.cli.groups import grouped
@@ -23,6 +25,7 @@ def command(
     search: o.Search,
     seed: o.Seed = 0,
     warm_start: o.WarmStart = None,
+    mix: o.Mix = None,
     cost_noise: o.CostNoise = None,
     robust: o.Robust = False,
     events: o.Events = None,
@@ -45,22 +48,30 @@ def command(
         raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
     announce_compilation()
     found = None
+    asked: dict[str, Any] = {
+        "planner": planner,
+        "planner_options": search.planner_options,
+        "coarsening": coarsen,
+        "time_limit": time_limit / 2 if robust else time_limit,
+        "seed": seed,
+        "warm_start": warm_start,
+        "checkpoint": output,
+    }
+    if mix is not None:
+        if cost_noise is not None:
+            raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
+        _plan_mix(source, cluster, mix, problem, asked, events, json)
+        return
     with progress(quiet=json) as on_progress, observed(events, planner, coarsen) as on_event:
         plan = make_plan(
             source,
             cluster,
-            planner=planner,
             training=problem.training,
             costs=problem.costs,
             pinned=problem.pinned,
-            planner_options=search.planner_options,
-            coarsening=coarsen,
-            time_limit=time_limit / 2 if robust else time_limit,
-            seed=seed,
-            warm_start=warm_start,
-            checkpoint=output,
             on_event=on_event,
             on_progress=on_progress,
+            **asked,
             **problem.options,
         )
         if robust and cost_noise is not None:
@@ -80,3 +91,41 @@ def command(
     else:
         noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
         print_plan(plan, output, json, cost_noise, noise)
+
+
+def _plan_mix(
+    source: str,
+    cluster: str | None,
+    mix: str,
+    problem: o.Problem,
+    asked: dict[str, Any],
+    events: Path | None,
+    json: bool,
+) -> None:
+    """Prefill and decode of a source together; `asked` is of the planner and its search."""
+    from placewright.cli.observing import observed
+    from placewright.cli.output import print_serving, progress
+    from placewright.serving.planning import plan_request
+
+    if problem.training:
+        raise OptionError("--mix is for inference; leave out --training")
+    output = asked["checkpoint"]
+    with (
+        progress(quiet=json) as on_progress,
+        observed(events, asked["planner"], asked["coarsening"]) as on_event,
+    ):
+        served = plan_request(
+            source,
+            cluster,
+            mix,
+            objective=problem.objective,
+            costs=problem.costs,
+            pinned=problem.pinned,
+            options=problem.options,
+            on_event=on_event,
+            on_progress=on_progress,
+            **asked,
+        )
+    if output is not None:
+        served.plan.save(output)
+    print_serving(served, output, json)

@@ -100,10 +100,17 @@ def build_problem(
         is_cpu=np.array([is_cpu(device) for device in cluster.devices]),
         op_sync_bytes=graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count),
         input_samples=graph.input_samples,
+        op_cache=_caches(graph),
         device_runs=tuple(device.run for device in cluster.devices),
         **_staging(cluster),
         **_batches(graph, cluster, options),
     )
+
+
+def _caches(graph: Graph) -> Floats:
+    """`[op]` bytes of KV cache: the state of a model that serves; empty for any other."""
+    serves = graph.attributes.get("phase") in ("prefill", "decode")
+    return graph.op_state_bytes if serves and graph.op_state_bytes.any() else np.empty(0)
 
 
 def _staging(cluster: Cluster) -> dict[str, Any]:

@@ -89,6 +89,7 @@ def read_problem(entry: ProblemEntry) -> Problem:
             given("ops.cost_spread", ops.cost_spread, []), "op_cost_spread", entry, where
         ),
         op_sync_bytes=np.array(given("ops.sync_bytes", ops.sync_bytes, [])),
+        op_cache=np.array(given("ops.cache", ops.cache, [])),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
         consumer_offsets=offsets_of(tensors.consumers),
@@ -153,6 +154,8 @@ def _ops(problem: Problem, first: Numbers) -> dict[str, Any]:
         ops["cost_spread"] = problem.op_cost_spread[:, first].tolist()
     if problem.op_sync_bytes.any():
         ops["sync_bytes"] = problem.op_sync_bytes.tolist()
+    if problem.op_cache.any():
+        ops["cache"] = problem.op_cache.tolist()
     return ops
 
 

@@ -160,7 +160,7 @@ class ProblemOps(Strict):
 
     `cost_source[op][device]` says where a time comes from: 0 datasheet, 1 predicted, 2 regressed,
     3 measured, 4 given with the graph; `cost_spread[op][device]` how far it may be off, the
-    standard deviation of its log.
+    standard deviation of its log. `cache` bytes of `memory` are a KV cache.
 
     `time[op]` has an entry per device, or per column where `devices.time_column` says which
     column is whose.
@@ -176,6 +176,7 @@ class ProblemOps(Strict):
     colocation: list[Index] | None = None
     pinned: list[Index] | None = None
     sync_bytes: list[Amount] | None = None
+    cache: list[Amount] | None = None
     cost_source: list[list[Index]] | None = None
     cost_spread: list[list[Amount]] | None = None
 

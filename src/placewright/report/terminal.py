@@ -14,6 +14,7 @@ from rich.table import Table
 from placewright.options import Options
 from placewright.plan import Plan
 from placewright.report.costs import cost_words
+from placewright.report.room import room_words
 from placewright.report.words import (
     counts,
     device_columns,
@@ -32,15 +33,21 @@ UNBOUNDED = 1 << 20  # characters: a terminal in which every table fits
 
 
 def summary(plan: Plan) -> str:
-    """The answer in two lines."""
-    options = plan.problem.options
+    """The answer in two lines, and a third where a KV cache is kept."""
+    value = (
+        f"{_value(plan)}, lower bound "
+        f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}"
+    )
+    return "\n".join(filter(None, (value, room_words(plan), provenance(plan))))
+
+
+def provenance(plan: Plan) -> str:
+    """Who planned what, and on which terms."""
     amounts = ", ".join(f"{count} {what}" for what, count in counts(plan).items())
     return (
-        f"{_value(plan)}, lower bound "
-        f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}\n"
         f"planner {plan.planner}{_finder(plan)}, {format_seconds(plan.seconds)}; "
         f"{plan.problem.op_count} ops, {amounts}; "
-        + "; ".join(filter(None, (_chosen(options), cost_words(plan))))
+        + "; ".join(filter(None, (_chosen(plan.problem.options), cost_words(plan))))
     )
 
 

@@ -217,7 +217,12 @@ def _combine(node: Node, bodies: Sequence[Cost]) -> Cost:
 
 
 def _bytes_read(node: Node) -> float:
-    total = 0.0
+    return sum(bytes_of_inputs(node), 0.0)
+
+
+def bytes_of_inputs(node: Node) -> list[float]:
+    """Bytes that a call reads of each of its input nodes."""
+    found = []
     name = _op_name(node.target)
     written = size_of(node.meta["val"])
     for position, source in enumerate(node.all_input_nodes):
@@ -226,8 +231,8 @@ def _bytes_read(node: Node) -> float:
             amount = min(amount, written)
         elif position == 1 and name in _GROUPED:
             amount *= _reachable_groups(node)
-        total += amount
-    return total
+        found.append(amount)
+    return found
 
 
 def _touched(source: Node) -> float:

@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from placewright.graph import Graph
 from placewright.importers.torch import costs as torch_costs
 from placewright.importers.torch import graph as torch_graph
-from placewright.importers.torch.graph import Program, Shared, Weight
+from placewright.importers.torch.graph import NO_CACHES, Caches, Program, Shared, Weight
 from placewright.importers.torch.tracing import (
     facts,
     import_torch,
@@ -61,7 +62,13 @@ def op_of_node(program: ExportedProgram) -> dict[str, str | None]:
 
 
 def graph_from_program(
-    program: ExportedProgram, name: str, *, shared: Shared = "colocate"
+    program: ExportedProgram,
+    name: str,
+    *,
+    shared: Shared = "colocate",
+    stored: Mapping[str, float] = MappingProxyType({}),
+    caches: Caches = NO_CACHES,
+    module_prefix: str = "",
 ) -> Graph:
     """The `Graph` of a functional program (see `export_inference`).
 
@@ -69,11 +76,22 @@ def graph_from_program(
     that reads them, and keep all ops that read the same one together (tied embeddings). With
     `shared="copy"` each such op has its own copy instead: an inference may then split the model
     between them. GraphError for a program that writes into its inputs.
+
+    `stored` are the bytes that parameters are kept in, by name, where these are not those of
+    their type. `caches` are inputs and calls that a KV cache is kept at. `module_prefix` is left
+    out of the ops' modules.
     """
-    weights = _weights(program)
-    return torch_graph.build(
-        Program(name, program.graph, weights, attributes=_attributes(program, weights)), shared
+    weights = _weights(program, stored)
+    attributes = _attributes(program, weights, caches)
+    made = Program(
+        name,
+        program.graph,
+        weights,
+        attributes=attributes,
+        module_prefix=module_prefix,
+        caches=caches,
     )
+    return torch_graph.build(made, shared)
 
 
 def graph_from_module(
@@ -84,23 +102,26 @@ def graph_from_module(
     training: bool = False,
     name: str | None = None,
     shared: Shared = "colocate",
+    stored: Mapping[str, float] = MappingProxyType({}),
 ) -> Graph:
     """The `Graph` of a module: one inference, or with `training` forward and backward.
 
-    For training the module must return a scalar loss, or an object with a `.loss`.
+    For training the module must return a scalar loss, or an object with a `.loss`. `stored` (of
+    an inference) is as in `graph_from_program`.
     """
     name = name or type(module).__name__
     if training:
         from placewright.importers.torch.training import export_training, graph_from_training
 
         return graph_from_training(export_training(module, args, kwargs), name)
-    return graph_from_program(export_inference(module, args, kwargs), name, shared=shared)
+    program = export_inference(module, args, kwargs)
+    return graph_from_program(program, name, shared=shared, stored=stored)
 
 
 # -- an exported program's weights and facts -------------------------------------------------
 
 
-def _weights(program: ExportedProgram) -> dict[str, Weight]:
+def _weights(program: ExportedProgram, stored: Mapping[str, float]) -> dict[str, Weight]:
     signature = program.graph_signature
     names = {
         **signature.inputs_to_parameters,
@@ -108,21 +129,23 @@ def _weights(program: ExportedProgram) -> dict[str, Weight]:
         **signature.inputs_to_lifted_tensor_constants,
     }
     tensors = {**program.constants, **program.state_dict}
-    return {
-        placeholder: Weight(
-            name, torch_graph.same_memory(tensors[name]), torch_costs.size_of(tensors[name])
-        )
-        for placeholder, name in names.items()
-    }
+    found = {}
+    for placeholder, name in names.items():
+        size = torch_costs.size_of(tensors[name])
+        kept = stored.get(name, size)
+        scale = kept / size if size else 1.0
+        found[placeholder] = Weight(name, torch_graph.same_memory(tensors[name]), kept, scale)
+    return found
 
 
-def _attributes(program: ExportedProgram, weights: Mapping[str, Weight]) -> dict[str, Any]:
-
+def _attributes(
+    program: ExportedProgram, weights: Mapping[str, Weight], caches: Caches
+) -> dict[str, Any]:
     parameters = {
         weights[placeholder].key: program.state_dict[name].numel()
         for placeholder, name in program.graph_signature.inputs_to_parameters.items()
     }
-    users = set(program.graph_signature.user_inputs)
+    users = set(program.graph_signature.user_inputs) - caches.inputs
     inputs = {
         node.name: input_shape(node.meta["val"])
         for node in program.graph.find_nodes(op="placeholder")

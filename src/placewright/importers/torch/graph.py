@@ -10,11 +10,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from placewright.errors import GraphError
 from placewright.graph import Graph, GraphBuilder, merged
+from placewright.importers.costs import Cost
 from placewright.importers.torch import costs as torch_costs
 from placewright.importers.torch.signature import signature
 
@@ -27,11 +28,31 @@ Shared = Literal["colocate", "copy"]
 
 @dataclass(frozen=True)
 class Weight:
-    """A parameter, buffer or constant: `key` is equal for all names of one memory."""
+    """A parameter, buffer or constant: `key` is equal for all names of one memory.
+
+    `bytes` are those it is kept in, `scale` times those of its type in the program: below 1 for
+    quantised weights.
+    """
 
     name: str
     key: Any
     bytes: float
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Caches:
+    """The KV cache of a program: the placeholders it comes in by, and the bytes ops keep of it.
+
+    On a device the cache is not copied but appended to: an op that reads such an input moves
+    what is new.
+    """
+
+    inputs: frozenset[str] = frozenset()
+    kept: Mapping[str, float] = field(default_factory=dict)
+
+
+NO_CACHES = Caches()
 
 
 @dataclass
@@ -49,6 +70,7 @@ class Program:
     together: Iterable[Iterable[str]] = ()
     module_prefix: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    caches: Caches = NO_CACHES
 
 
 def fold(graph: FxGraph) -> dict[str, str | None]:
@@ -110,6 +132,7 @@ def _add_ops(
 ) -> tuple[dict[str, int], set[str]]:
     """The ops by name, and the types of those whose FLOPs nobody can count."""
     counter = torch_costs.Counter()
+    scales = _scales(program)
     ops: dict[str, int] = {}
     outputs: dict[str, list[int]] = {}
     unknown: set[str] = set()
@@ -121,7 +144,7 @@ def _add_ops(
             outputs[node.name] = sources
             continue
         _refuse_mutation(node, program.name)
-        cost = counter.cost(node)
+        cost = _as_kept(counter.cost(node), node, program.caches, scales)
         if cost.uncounted:
             unknown.add(_type(node))
         ops[node.name] = builder.add_op(
@@ -132,13 +155,45 @@ def _add_ops(
             bytes_read=cost.bytes_read,
             bytes_written=cost.bytes_written,
             parameter_bytes=resident.get(node.name, 0.0),
+            state_bytes=program.caches.kept.get(node.name, 0.0),
             dtype=cost.dtype,
             module=module_path(node, program.module_prefix),
             backward=node.name in program.twins,
-            signature=signature(node),
+            signature="" if _reads_scaled(node, scales) else signature(node),
         )
         _add_tensors(builder, node, ops[node.name], outputs)
     return ops, unknown
+
+
+def _scales(program: Program) -> dict[str, float]:
+    """Of every weight kept in other bytes than the program's, and each view of one, the share."""
+    found = {name: each.scale for name, each in program.weights.items() if each.scale != 1.0}
+    for node in program.graph.nodes:
+        if found and node.op == "call_function" and torch_costs.is_view(node):
+            sources = [each.name for each in node.all_input_nodes if each.name in found]
+            if sources:
+                found[node.name] = found[sources[0]]
+    return found
+
+
+def _reads_scaled(node: Node, scales: Mapping[str, float]) -> bool:
+    return any(source.name in scales for source in node.all_input_nodes)
+
+
+def _as_kept(cost: Cost, node: Node, caches: Caches, scales: Mapping[str, float]) -> Cost:
+    """The traffic with weights read as they are kept, and with a cache appended to in place."""
+    if caches.inputs.intersection(source.name for source in node.all_input_nodes):
+        new = (each for each in node.all_input_nodes if each.name not in caches.inputs)
+        moved = sum((torch_costs.size_of(each.meta.get("val")) for each in new), 0.0)
+        return replace(cost, bytes_read=moved, bytes_written=moved)
+    if not _reads_scaled(node, scales) or torch_costs.is_view(node):
+        return cost
+    amounts = torch_costs.bytes_of_inputs(node)
+    spared = sum(
+        amount * (1.0 - scales.get(source.name, 1.0))
+        for source, amount in zip(node.all_input_nodes, amounts, strict=True)
+    )
+    return replace(cost, bytes_read=max(cost.bytes_read - spared, 0.0))
 
 
 def _add_tensors(builder: GraphBuilder, node: Node, op: int, outputs: dict[str, list[int]]) -> None:

@@ -18,8 +18,11 @@ from urllib.parse import parse_qsl
 from placewright.errors import FormatError, MissingExtraError, OptionError
 from placewright.formats import files
 from placewright.graph import Graph
+from placewright.importers.safetensors import read_checkpoint
 from placewright.importers.torch import export as torch_export
 from placewright.importers.torch.archive import load_pt2, read_pt2
+from placewright.importers.torch.checkpoint import StoredWeights, stored_weights
+from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
 from placewright.importers.torch.tracing import import_torch
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     Loaded = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
+_SIZES = ("batch", "sequence", "context", "phase")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 
 __all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
@@ -134,18 +138,38 @@ def _checked(made: Any, spec: str) -> Loaded:
 # -- Transformers ------------------------------------------------------------------------------
 
 
-def from_hf(config: str, training: bool = False) -> Graph:
+def from_hf(config: str, training: bool = False, *, room: int | None = None) -> Graph:
     """The `Graph` of a Transformers model, from its configuration alone (see `load_hf`).
+
+    Of a directory with safetensors, weights have the bytes that the files give them (inference).
+    With ``phase=…`` the KV cache has room for `room` tokens, or for ``context`` if that is None.
 
     >>> from_hf("gpt2?n_layer=1&sequence=16").attributes["parameters"]  # doctest: +SKIP
     46472448
     """
+    source = config.partition("?")[0]
     module, args, kwargs = load_hf(config, training)
-    settings: Any = module.config
-    name = Path(config.partition("?")[0]).name.removesuffix(".json")
-    name = settings.model_type if name in ("", "config") else name
-    graph = torch_export.graph_from_module(module, args, kwargs, training=training, name=name)
-    return replace(graph, input_samples=len(next(iter(kwargs.values()))))
+    model: Any = getattr(module, "model", module) if "past" in kwargs else module
+    name = Path(source).name.removesuffix(".json")
+    name = model.config.model_type if name in ("", "config") else name
+    weights = None if training else _stored(model, Path(source))
+    stored = weights.bytes if weights else {}
+    facts = weights.attributes() if weights else {}
+    if "past" in kwargs:
+        graph = phase_graph((module, args, kwargs), name, stored, room)
+        facts |= {key: getattr(module, key) for key in ("phase", "context")}
+    else:
+        graph = torch_export.graph_from_module(
+            module, args, kwargs, training=training, name=name, stored=stored
+        )
+    samples = len(next(iter(kwargs.values())))
+    return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
+
+
+def _stored(model: Any, folder: Path) -> StoredWeights | None:
+    """What the safetensors in a directory hold, read from their headers."""
+    tensors = read_checkpoint(folder) if folder.is_dir() else None
+    return None if tensors is None else stored_weights(model, tensors, folder)
 
 
 def load_hf(config: str, training: bool = False) -> Loaded:
@@ -155,7 +179,9 @@ def load_hf(config: str, training: bool = False) -> Loaded:
     with that type's defaults); ``?batch=…&sequence=…`` gives the example inputs' size (default
     1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
     sequence-to-sequence, masked or causal language, or image classification, as the type has
-    it. Nothing is looked up on the network and no code from the configuration is run.
+    it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
+    model (see `phases.with_phase`), with ``context`` tokens. Nothing is looked up on the network
+    and no code from the configuration is run.
     """
     try:
         import torch
@@ -164,6 +190,7 @@ def load_hf(config: str, training: bool = False) -> Loaded:
         raise MissingExtraError("hf", "importing a Transformers configuration") from None
     source, _, query = config.partition("?")
     parameters = dict(parse_qsl(query, keep_blank_values=True))
+    phase = _phase(parameters, config, training)
     sizes = {
         key: _positive(parameters.pop(key, str(default)), key, config)
         for key, default in (("batch", 1), ("sequence", 128))
@@ -178,7 +205,31 @@ def load_hf(config: str, training: bool = False) -> Loaded:
         except Exception as error:
             reason = str(error).partition("\n")[0]
             raise OptionError(f"hf:{config}: Transformers cannot build it ({reason})") from error
-    return module, (), _example_inputs(settings, kind, training=training, source=config, **sizes)
+        inputs = _example_inputs(settings, kind, training=training, source=config, **sizes)
+        if phase == "forward":
+            return module, (), inputs
+        if kind != "CausalLM":
+            raise OptionError(
+                f"hf:{config}: phase is for causal language models, and a "
+                f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
+            )
+        return with_phase(
+            module, phase, batch=sizes["batch"], context=sizes["sequence"], source=config
+        )
+
+
+def _phase(parameters: dict[str, str], config: str, training: bool) -> str:
+    """The phase asked for; ``context``, which is another name of ``sequence``, becomes that."""
+    phase = parameters.pop("phase", "forward")
+    if phase not in PHASES:
+        raise OptionError(f"hf:{config}: phase is '{phase}'; choose {', '.join(PHASES)}")
+    if training and phase != "forward":
+        raise OptionError(f"hf:{config}: phase={phase} cannot be trained; leave it out")
+    if "context" in parameters:
+        if "sequence" in parameters:
+            raise OptionError(f"hf:{config}: context and sequence are the same; give one of them")
+        parameters["sequence"] = _positive_text(parameters.pop("context"), "context", config)
+    return phase
 
 
 @contextlib.contextmanager
@@ -194,9 +245,13 @@ def _offline() -> Iterator[None]:
 
 
 def _positive(text: str, key: str, config: str) -> int:
+    return int(_positive_text(text, key, config))
+
+
+def _positive_text(text: str, key: str, config: str) -> str:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise OptionError(f"hf:{config}: {key} is {text!r}; give a whole number from 1")
-    return int(text)
+    return text
 
 
 def _configuration(source: str) -> Any:
@@ -236,7 +291,7 @@ def _override(settings: Any, parameters: Mapping[str, str], config: str) -> Any:
     known = settings.to_dict()
     for key, text in parameters.items():
         if key not in known:
-            hint = difflib.get_close_matches(key, ["batch", "sequence", *known], 1)
+            hint = difflib.get_close_matches(key, [*_SIZES, *known], 1)
             raise OptionError(
                 f"hf:{config}: a {settings.model_type} configuration has no '{key}'"
                 + (f"; did you mean '{hint[0]}'?" if hint else "")

@@ -1,0 +1,85 @@
+"""Plans for a mix of prefill and decode, as a record and for the terminal."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from placewright.report.records import plan_record
+from placewright.report.room import room_record, room_words
+from placewright.report.terminal import provenance
+from placewright.serving.planning import ServingPlan
+from placewright.units import format_bytes, format_seconds
+
+
+def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[str, Any]:
+    """As `records.plan_record`, with the value of the request and what each phase takes."""
+    rate = served.tokens_per_second
+    figures: dict[str, Any] = {
+        "value": served.value,
+        "lower_bound": served.lower_bound,
+        "gap": served.gap,
+        "status": served.status,
+    }
+    if served.plan.throughput is not None:
+        per_second = served.batch / served.value if served.value else math.inf
+        figures["throughput"] = per_second if math.isfinite(per_second) else None
+    serving = {
+        "prompt": served.mix.prompt,
+        "output": served.mix.output,
+        "context": served.mix.context,
+        "seconds_to_first_token": served.seconds_to_first_token,
+        "seconds_per_token": served.seconds_per_token,
+        "seconds_per_request": served.seconds_per_request,
+        "tokens_per_second": rate if math.isfinite(rate) else None,
+        **room_record(served.plan),
+    }
+    return plan_record(served.plan, path) | figures | {"serving": serving}
+
+
+def serving_summary(served: ServingPlan) -> str:
+    """The answer in a few lines."""
+    plan, mix = served.plan, served.mix
+    what = "time per request" if plan.throughput is not None else "request"
+    return "\n".join(
+        [
+            f"{what} {format_seconds(served.value)} ({mix.prompt} tokens in, {mix.output} out), "
+            f"lower bound {format_seconds(served.lower_bound)} ({plan.bound_source}), "
+            f"gap {served.gap:.1%}",
+            f"first token {format_seconds(served.seconds_to_first_token)}, "
+            f"{format_seconds(served.seconds_per_token)} per token, "
+            f"{served.tokens_per_second:.4g} tokens per second",
+            room_words(plan, mix.context),
+            provenance(plan),
+        ]
+    )
+
+
+def serving_table(served: ServingPlan) -> Table:
+    """A line per device: its part of each phase, what it keeps, how many sequences fit."""
+    plan, room = served.plan, served.room
+    problem = plan.problem
+    table = Table(title=escape(problem.name), title_justify="left")
+    table.add_column("device")
+    table.add_column("kind")
+    columns = ("ops", "prefill", "per token", "weights", "KV cache", "capacity", "sequences")
+    for column in columns:
+        table.add_column(column, justify="right")
+    for d, name in enumerate(problem.device_names):
+        fit = room.at_device(d)
+        table.add_row(
+            escape(name),
+            escape(problem.device_kinds[d]),
+            str(len(served.decode.device_ops[d])),
+            format_seconds(float(served.prefill.device_load[d])),
+            format_seconds(float(served.decode.device_load[d])),
+            format_bytes(float(room.weights[d])),
+            format_bytes(float(room.cache[d])),
+            format_bytes(float(problem.device_memory[d])),
+            "-" if fit is None else str(fit),
+        )
+    return table

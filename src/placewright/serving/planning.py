@@ -1,0 +1,236 @@
+"""From a source and a mix to one verified plan for both phases, and what each phase takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.cluster import Cluster
+from placewright.costs.clusters import load_cluster
+from placewright.costs.roofline import CostOptions, build_problem
+from placewright.errors import InputError, OptionError, VerificationError
+from placewright.importers.phases import Phases, load_phases
+from placewright.options import Options, chosen_options
+from placewright.outcome import Loads, Schedule
+from placewright.plan import OPTIMAL_GAP, Placement, Plan, Status, gap_of
+from placewright.planning import DEFAULT_COSTS, plan_problem
+from placewright.problem import LONG_ROUNDING, Problem
+from placewright.serving.mix import Mix, read_mix
+from placewright.serving.request import Request, request_of
+from placewright.serving.room import Room, room_of
+from placewright.verify import verify
+
+SERVED = ("latency", "throughput")
+
+
+@dataclass(frozen=True, eq=False)
+class ServingPlan:
+    """One placement of both phases, judged as a whole and phase by phase.
+
+    `plan` is that of the request as one problem (see `serving.request`); `prefill` and `decode`
+    (one step, at the average context) are plans for objective ``latency`` with its placement.
+    `value` is what the placement comes to, from the phases alone: the seconds of a request, or
+    for objective ``throughput`` the largest load of a device per request. `lower_bound` holds
+    for every placement.
+    """
+
+    plan: Plan
+    prefill: Plan
+    decode: Plan
+    mix: Mix
+    value: float
+
+    @property
+    def lower_bound(self) -> float:
+        return min(self.plan.lower_bound, self.value)
+
+    @property
+    def gap(self) -> float:
+        """(value - lower_bound) / value."""
+        return gap_of(self.value, self.lower_bound)
+
+    @property
+    def status(self) -> Status:
+        return "optimal" if self.gap <= OPTIMAL_GAP else "feasible"
+
+    @property
+    def batch(self) -> int:
+        """Sequences that are served at once."""
+        return self.plan.problem.input_samples or 1
+
+    @property
+    def seconds_to_first_token(self) -> float:
+        return self.prefill.value
+
+    @property
+    def seconds_per_token(self) -> float:
+        return self.decode.value
+
+    @property
+    def seconds_per_request(self) -> float:
+        return self.prefill.value + self.mix.output * self.decode.value
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the output: with one request after another, or for ``throughput`` a full pipeline."""
+        tokens = self.batch * self.mix.output
+        return tokens / self.value if self.value else float("inf")
+
+    @property
+    def room(self) -> Room:
+        found = room_of(self.plan)
+        assert found is not None  # decode keeps a cache
+        return found
+
+
+def plan_request(
+    source: str,
+    cluster: Cluster | str | Path | None,
+    mix: Mix | str,
+    *,
+    objective: str | None = None,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **search: Any,
+) -> ServingPlan:
+    """Plan prefill and decode of ``zoo:…`` or ``hf:…`` together, for requests of this `mix`.
+
+    Objective ``latency`` minimises the seconds of a request, prefill and then a step of decode per
+    token of the output; ``throughput`` the largest load of a device per request, and so maximises
+    the tokens per second of a pipeline. `options` are other fields of `Options`; `search` goes
+    to `planning.plan_problem`. `pinned` names ops as either phase does.
+
+    Raises InputError for what cannot be used, InfeasibleError where no plan can exist or the
+    planner found none.
+
+    >>> served = plan_request("zoo:gpt2?layers=2", "2x3090", "prompt=64,output=8", planner="heft")
+    >>> served.seconds_per_request == served.prefill.value + 8 * served.decode.value
+    True
+    """
+    mix = read_mix(mix) if isinstance(mix, str) else mix
+    chosen = _options(objective, options or {})
+    if isinstance(cluster, (str, Path)):
+        cluster = load_cluster(str(cluster))
+    if cluster is None:
+        raise InputError(
+            f"{source} has no devices of its own; name a cluster (--cluster), such as 2x3090, "
+            "this-machine or a file"
+        )
+    phases = load_phases(source, mix.prompt, mix.output)
+    pins = _pins(phases, pinned or {})
+    prefill, decode = (
+        build_problem(graph, cluster, chosen, costs, own)
+        for graph, own in zip((phases.prefill, phases.decode), pins, strict=True)
+    )
+    request = request_of(phases, prefill, decode, mix)
+    plan = plan_problem(request.problem, source=f"{source} --mix {mix}", **search)
+    return judged(request, plan)
+
+
+def judged(request: Request, plan: Plan) -> ServingPlan:
+    """What a plan of a request's problem comes to, each phase timed and judged by itself."""
+    prefill, decode = (
+        _phase_plan(request, plan, phase, ops, edges) for phase, ops, edges in request.parts()
+    )
+    if plan.problem.options.objective == "latency":
+        value = prefill.value + request.mix.output * decode.value
+    else:
+        value = _largest_load(request, plan)
+    if value < plan.lower_bound * (1 - LONG_ROUNDING):
+        raise VerificationError(
+            f"the phases of '{plan.problem.name}' take {value} s, less than the bound "
+            f"{plan.lower_bound} s of the request: this is a fault of placewright, please report it"
+        )
+    return ServingPlan(plan, prefill, decode, request.mix, value)
+
+
+def _options(objective: str | None, given: Mapping[str, Any]) -> Options:
+    chosen = chosen_options({}, {**given, "objective": objective or given.get("objective")})
+    if chosen.objective not in SERVED:
+        raise OptionError(
+            f"--mix is for objectives {' and '.join(SERVED)}, not for {chosen.objective}"
+        )
+    if chosen.memory == "peak":
+        raise OptionError("--mix counts what ops keep; leave out --memory peak")
+    if chosen.replicate:
+        raise OptionError("--mix plans one copy of the model; leave out --replicate")
+    return chosen
+
+
+def _pins(phases: Phases, pinned: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The pins of each phase; OptionError for an op that neither has."""
+    own = tuple(
+        {op: device for op, device in pinned.items() if op in graph.op_index}
+        for graph in (phases.prefill, phases.decode)
+    )
+    for op in pinned:
+        if not any(op in each for each in own):
+            raise OptionError(f"cannot pin '{op}': neither phase has an op of that name")
+    return own[0], own[1]
+
+
+def _phase_plan(request: Request, plan: Plan, phase: Problem, ops: slice, edges: slice) -> Plan:
+    """The latency of one phase alone: in the order of the whole plan, or in the scheduler's own."""
+    from placewright.bounds import lower_bound
+    from placewright.simulate import evaluate
+
+    latency = replace(phase, options=_latency(phase.options))
+    bare = Placement(plan.placement.device[ops])
+    placements = [bare]
+    if isinstance(plan.outcome, Schedule):
+        placements.append(replace(bare, sequence=_part(request, plan, ops, edges)))
+    outcomes = [evaluate(latency, each) for each in placements]
+    outcome = min(outcomes, key=lambda each: each.value)
+    bound = lower_bound(latency)
+    found = Plan(
+        problem=latency,
+        placement=bare,
+        outcome=outcome,
+        value=outcome.value,
+        lower_bound=bound.value,
+        bound_source=bound.source,
+        planner=plan.planner,
+        seed=plan.seed,
+        source=plan.source,
+    )
+    verify(found).raise_if_failed()
+    return found
+
+
+def _latency(options: Options) -> Options:
+    return options if options.objective == "latency" else Options()
+
+
+def _part(request: Request, plan: Plan, ops: slice, edges: slice) -> Any:
+    """The sequence of the whole plan's items that are of one phase."""
+    from placewright.simulate.latency import schedule_sequence
+
+    whole = schedule_sequence(plan)
+    is_op = (whole >= ops.start) & (whole < ops.stop)
+    edge = -1 - whole
+    is_edge = (edge >= edges.start) & (edge < edges.stop)
+    own = np.where(whole >= 0, whole - ops.start, whole + edges.start)
+    return own[is_op | is_edge].astype(np.int32)
+
+
+def _largest_load(request: Request, plan: Plan) -> float:
+    """Seconds per request of the busiest device, judged phase by phase."""
+    from placewright.simulate.throughput import combined, loads
+
+    parts = []
+    for (phase, ops, _), repeats in zip(request.parts(), (1, request.mix.output), strict=True):
+        placement = Placement(plan.placement.device[ops])
+        outcome: Loads = loads(phase, placement)
+        alone = Plan(phase, placement, outcome, outcome.value, 0.0, "none", plan.planner)
+        verify(alone).raise_if_failed()
+        parts.append(
+            [repeats * each.sum(axis=0) for each in
+             (outcome.compute, outcome.incoming, outcome.outgoing)]
+        )  # fmt: skip
+    compute, incoming, outgoing = (one + two for one, two in zip(*parts, strict=True))
+    return float(combined(plan.problem.options, compute, incoming, outgoing).max())

@@ -1,0 +1,220 @@
+"""One problem of both phases: a request is one prefill and then one step of decode per token.
+
+Ops that are the same part of the model are colocated, weights and KV cache are counted once, and a
+step counts as often as there are tokens. For ``latency`` no op of decode starts before all of
+prefill is done, so the makespan is the sum of the two; for ``throughput`` the loads of a device
+add up by themselves.
+
+A transfer of a step counts once per token too, its latency included. A problem has one latency
+per route for all tensors, so here a route has none, and what a tensor takes is in its bytes:
+``seconds = bytes · seconds_per_byte`` with ``seconds_per_byte`` of a route as a tensor of typical
+size has it, and `bytes` such that no route is slower than it really is. Where all routes are
+alike, or the tensor has the typical size, this is exact; otherwise it is less. So a bound of
+this problem is a bound of the request, and what a plan takes is worked out of the phases.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from placewright.graph import Floats, Graph, Ints, merged
+from placewright.importers.phases import Phases
+from placewright.problem import Problem
+from placewright.serving.mix import Mix
+
+BETWEEN = "first token"
+"""The op between the phases: it takes no time and no room."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """`problem` is that of both phases: first the ops of `prefill`, then those of `decode`."""
+
+    problem: Problem
+    prefill: Problem
+    decode: Problem
+    mix: Mix
+
+    def parts(self) -> tuple[tuple[Problem, slice, slice], ...]:
+        """Each phase with its ops and its edges within `problem`."""
+        ops, edges = self.prefill.op_count, self.prefill.edge_count
+        return (
+            (self.prefill, slice(0, ops), slice(0, edges)),
+            (
+                self.decode,
+                slice(ops, ops + self.decode.op_count),
+                slice(edges, edges + self.decode.edge_count),
+            ),
+        )
+
+
+def request_of(phases: Phases, prefill: Problem, decode: Problem, mix: Mix) -> Request:
+    """The request of two phases on the same devices, `prefill` and `decode` as they are alone."""
+    repeats = float(mix.output)
+    groups = _groups(phases)
+    sends = _Sends(prefill, decode)
+    tensor_bytes = np.concatenate([sends.bytes(prefill), repeats * sends.bytes(decode)])
+    columns: dict[str, Any] = {
+        "op_names": _prefixed(prefill.op_names, decode.op_names),
+        "op_types": prefill.op_types + decode.op_types,
+        "op_modules": _prefixed(prefill.op_modules, decode.op_modules),
+        "op_time": np.concatenate([prefill.op_time, repeats * decode.op_time]),
+        "op_memory": _memory(phases, prefill, decode, groups),
+        "is_backward": _joined(prefill.is_backward, decode.is_backward),
+        "forward_twin": np.full(prefill.op_count + decode.op_count, -1, dtype=np.int32),
+        "colocation": groups,
+        "op_pinned": _joined(prefill.op_pinned, decode.op_pinned),
+        "op_cost_source": _joined(prefill.op_cost_source, decode.op_cost_source),
+        "op_sync_bytes": np.zeros(prefill.op_count + decode.op_count),
+        "op_cache": np.concatenate([np.zeros(prefill.op_count), _cache(decode)]),
+        "tensor_producer": _joined(prefill.tensor_producer, decode.tensor_producer, prefill),
+        "tensor_bytes": tensor_bytes,
+        "consumer_offsets": np.concatenate(
+            [prefill.consumer_offsets, prefill.edge_count + decode.consumer_offsets[1:]]
+        ),
+        "consumers": _joined(prefill.consumers, decode.consumers, prefill),
+    }
+    problem = replace(
+        prefill,
+        name=f"request of {prefill.name}",
+        link_latency=np.zeros_like(prefill.link_latency),
+        link_seconds_per_byte=sends.links,
+        host_latency=np.zeros_like(prefill.host_latency),
+        host_seconds_per_byte=sends.host,
+        **columns,
+    )
+    if problem.options.objective == "latency":
+        problem = _one_after_the_other(problem, prefill.op_count)
+    return Request(problem, prefill, decode, mix)
+
+
+def _prefixed(prefill: tuple[str, ...], decode: tuple[str, ...]) -> tuple[str, ...]:
+    return (
+        *(f"prefill.{name}".rstrip(".") for name in prefill),
+        *(f"decode.{name}".rstrip(".") for name in decode),
+    )
+
+
+def _joined(one: Any, two: Any, before: Problem | None = None) -> Any:
+    """Two columns, the second's numbers of ops counted on from those of the problem `before`."""
+    return np.concatenate([one, two if before is None else two + before.op_count])
+
+
+def _groups(phases: Phases) -> Ints:
+    """`[op]` its colocation group: those of either phase, and the pairs of both."""
+    prefill, decode = phases.prefill, phases.decode
+    pairs = [(str(one), str(prefill.op_count + two)) for one, two in phases.twins]
+    tied = [*_tied(prefill, 0), *_tied(decode, prefill.op_count)]
+    group_of = merged([*pairs, *tied])
+    numbers: dict[str, int] = {}
+    groups = np.full(prefill.op_count + decode.op_count, -1, dtype=np.int32)
+    for op, group in group_of.items():
+        groups[int(op)] = numbers.setdefault(group, len(numbers))
+    return groups
+
+
+def _tied(graph: Graph, first: int) -> list[list[str]]:
+    found: dict[int, list[str]] = {}
+    for op, group in enumerate(graph.colocation.tolist()):
+        if group >= 0:
+            found.setdefault(group, []).append(str(first + op))
+    return list(found.values())
+
+
+def _memory(phases: Phases, prefill: Problem, decode: Problem, groups: Ints) -> Floats:
+    """`[op]` bytes: those of decode, and what of its weights a group of prefill has besides.
+
+    What is of prefill alone keeps all it keeps there.
+
+    A weight of both phases is in both graphs; in a group of tied weights it may be at another op.
+    """
+    weights = phases.prefill.op_parameter_bytes
+    own = np.concatenate([weights, np.zeros(decode.op_count)])
+    counted = np.concatenate([np.zeros(prefill.op_count), phases.decode.op_parameter_bytes])
+    grouped = groups >= 0
+    count = int(groups.max(initial=-1)) + 1
+    needed, there = (np.bincount(groups[grouped], each[grouped], count) for each in (own, counted))
+    share = np.maximum(needed - there, 0.0) / np.where(needed > 0, needed, 1.0)
+    kept = prefill.op_memory.copy()
+    in_group = grouped[: prefill.op_count]
+    kept[in_group] = (weights * share[groups[: prefill.op_count]])[in_group]
+    return np.concatenate([kept, decode.op_memory])
+
+
+def _cache(problem: Problem) -> Floats:
+    return problem.op_cache if problem.op_cache.size else np.zeros(problem.op_count)
+
+
+# -- transfers -----------------------------------------------------------------------------------
+
+
+class _Sends:
+    """Transfers without latencies: `links` and `host` seconds per byte, and tensors' bytes.
+
+    The typical tensor is the median of those that a step of decode sends.
+    """
+
+    def __init__(self, prefill: Problem, decode: Problem) -> None:
+        sizes = decode.tensor_bytes[decode.tensor_bytes > 0]
+        self.typical = float(np.median(sizes)) if sizes.size else 1.0
+        self.links = self._per_byte(prefill.link_latency, prefill.link_seconds_per_byte)
+        self.host = self._per_byte(prefill.host_latency, prefill.host_seconds_per_byte)
+        through_host = prefill.staging == "host" and prefill.options.objective != "latency"
+        if through_host:
+            ways = prefill.host_latency, prefill.host_seconds_per_byte, self.host
+        else:
+            ways = prefill.link_latency, prefill.link_seconds_per_byte, self.links
+        used = ways[2] > 0
+        self._latency, self._rate, self._here = (way[used] for way in ways)
+
+    def _per_byte(self, latency: Floats, rate: Floats) -> Floats:
+        return (latency + self.typical * rate) / self.typical
+
+    def bytes(self, problem: Problem) -> Floats:
+        """`[tensor]` the most bytes with which no route takes longer than it really does."""
+        if not self._here.size:
+            return problem.tensor_bytes
+        sizes, place = np.unique(problem.tensor_bytes, return_inverse=True)
+        found: Floats = np.array(
+            [((self._latency + size * self._rate) / self._here).min() for size in sizes]
+        )
+        return found[place]
+
+
+def _one_after_the_other(problem: Problem, prefill_ops: int) -> Problem:
+    """The same with an op after all of prefill and before all of decode."""
+    n, devices = problem.op_count, problem.device_count
+    is_read = np.diff(problem.consumer_offsets) > 0
+    makes, reads = np.zeros(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_)
+    makes[problem.tensor_producer[is_read]] = True
+    reads[problem.consumers] = True
+    last = np.flatnonzero(~makes[:prefill_ops])
+    first = prefill_ops + np.flatnonzero(~reads[prefill_ops:])
+    source = problem.op_cost_source
+    given = np.full((1, devices), source.max(initial=0), dtype=np.int8)
+    edges = problem.edge_count
+    offsets = edges + np.arange(1, len(last) + 1)
+    return replace(
+        problem,
+        op_names=(*problem.op_names, BETWEEN),
+        op_types=(*problem.op_types, ""),
+        op_modules=(*problem.op_modules, ""),
+        op_time=np.concatenate([problem.op_time, np.zeros((1, devices))]),
+        op_memory=np.append(problem.op_memory, 0.0),
+        is_backward=np.append(problem.is_backward, False),
+        forward_twin=np.append(problem.forward_twin, -1),
+        colocation=np.append(problem.colocation, -1),
+        op_pinned=np.append(problem.op_pinned, -1),
+        op_cost_source=np.concatenate([source, given]) if source.size else source,
+        op_sync_bytes=np.append(problem.op_sync_bytes, 0.0),
+        op_cache=np.append(problem.op_cache, 0.0),
+        tensor_producer=np.concatenate([problem.tensor_producer, last, [n]]),
+        tensor_bytes=np.concatenate([problem.tensor_bytes, np.zeros(len(last) + 1)]),
+        consumer_offsets=np.concatenate(
+            [problem.consumer_offsets, offsets, [edges + len(last) + len(first)]]
+        ),
+        consumers=np.concatenate([problem.consumers, np.full(len(last), n), first]),
+    )

@@ -1,0 +1,50 @@
+"""How many sequences fit: the memory that weights leave, over what the KV cache of one takes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.graph import Floats
+from placewright.plan import Plan
+from placewright.problem import ROUNDING
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """Per device, bytes: `weights[device]` and all else but the KV cache, and `cache[device]`.
+
+    `cache` is for the `samples` sequences of the plan. `sequences[device]` is how many fit there
+    beside the weights, `inf` where the device keeps no cache or its memory has no limit.
+    """
+
+    samples: int
+    weights: Floats
+    cache: Floats
+    sequences: Floats
+
+    @property
+    def fit(self) -> int | None:
+        """Sequences that fit on every device; None if nothing limits them."""
+        least = float(self.sequences.min())
+        return None if math.isinf(least) else int(least)
+
+    def at_device(self, device: int) -> int | None:
+        number = float(self.sequences[device])
+        return None if math.isinf(number) else int(number)
+
+
+def room_of(plan: Plan) -> Room | None:
+    """The room of a plan; None where its ops keep no KV cache. Activations are not counted."""
+    problem = plan.problem
+    if not problem.op_cache.any():
+        return None
+    samples = problem.input_samples or 1
+    cache = np.array([float(problem.op_cache[ops].sum()) for ops in plan.device_ops])
+    weights = np.maximum(plan.device_memory - cache, 0.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fit = (problem.device_memory - weights) / (cache / samples)
+    whole = np.floor(np.where(cache > 0, fit, np.inf) * (1 + ROUNDING))
+    return Room(samples, weights, cache, np.maximum(whole, 0.0))

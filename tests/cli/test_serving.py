@@ -1,0 +1,92 @@
+"""``plan --mix``: prefill and decode together, from the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.running import run
+
+GPT2 = "zoo:gpt2?layers=2"
+MIX = ("--mix", "prompt=64,output=8")
+
+
+def succeeded(found):
+    assert found.code == 0, found.err
+    return found
+
+
+def test_json_says_what_a_request_takes_and_how_many_fit(tmp_path):
+    path = tmp_path / "plan.json"
+    found = succeeded(
+        run("plan", GPT2, "-c", "2x3090", "-p", "heft", *MIX, "--json", "-o", path)
+    ).json
+    serving = found["serving"]
+    whole = serving["seconds_to_first_token"] + 8 * serving["seconds_per_token"]
+    assert found["value"] == serving["seconds_per_request"] == pytest.approx(whole)
+    assert found["lower_bound"] <= found["value"]
+    assert serving["tokens_per_second"] == pytest.approx(8 / found["value"])
+    assert (serving["prompt"], serving["output"], serving["context"]) == (64, 8, 72)
+    assert serving["cache_bytes"] == 2 * 2 * 768 * 72 * 2
+    assert serving["sequences"] == min(
+        each["sequences"] for each in serving["devices"] if each["sequences"] is not None
+    )
+    assert found["plan"] == str(path)
+    assert succeeded(run("verify", path)).code == 0
+
+
+def test_throughput_is_in_tokens_and_sequences_per_second():
+    found = succeeded(
+        run("plan", f"{GPT2}&batch=4", "-c", "2x3090", "-p", "ideal-dp", "--objective",
+            "throughput", *MIX, "--json")
+    ).json  # fmt: skip
+    assert found["objective"] == "throughput"
+    assert found["throughput"] == pytest.approx(4 / found["value"])
+    assert found["serving"]["tokens_per_second"] == pytest.approx(32 / found["value"])
+
+
+def test_the_terminal_shows_both_phases():
+    text = succeeded(run("plan", GPT2, "-c", "2x3090", "-p", "heft", *MIX)).out
+    for words in (
+        "request",
+        "64 tokens in, 8 out",
+        "first token",
+        "per token",
+        "tokens per second",
+        "1 sequence of 72 tokens",
+        "fit beside the weights",
+    ):
+        assert words in text  # fmt: skip
+
+
+def test_a_plan_of_one_phase_says_how_many_sequences_fit():
+    source = "zoo:gpt2?layers=2&phase=decode&context=128&batch=2"
+    serving = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft", "--json")).json["serving"]
+    assert serving["cache_bytes"] == 2 * 2 * 2 * 768 * 128 * 2
+    assert serving["sequences"] > 2
+    text = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft")).out
+    assert "for 2 sequences" in text and "fit beside the weights" in text
+
+
+def test_a_plan_without_a_cache_says_nothing_of_it():
+    found = succeeded(run("plan", GPT2, "-c", "2x3090", "-p", "heft", "--json")).json
+    assert "serving" not in found
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--training",), "--mix is for inference"),
+        (("--cost-noise", "0.1"), "leave it out, or --mix"),
+        (("--memory", "peak"), "leave out --memory peak"),
+        (("--objective", "batch-throughput"), "for objectives latency and throughput"),
+    ],
+)
+def test_what_a_mix_cannot_have_is_refused(more, sentence):
+    found = run("plan", GPT2, "-c", "2x3090", *MIX, *more)
+    assert found.code == 2
+    assert sentence in found.err
+
+
+def test_a_mix_of_a_file_is_refused(tmp_path):
+    found = run("plan", tmp_path / "model.onnx", "-c", "2x3090", *MIX)
+    assert (found.code, "sources with phases" in found.err) == (2, True)
