@@ -35,6 +35,7 @@ from placewright.plan import Placement, Plan
 from placewright.planning import improve, plan
 from placewright.problem import Problem
 from placewright.report.remarks import remarks
+from placewright.serving.planning import ServingPlan, plan_request
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
 from placewright.version import __version__
@@ -70,6 +71,7 @@ __all__ = [
     "ProvedInfeasibleError",
     "Report",
     "Schedule",
+    "ServingPlan",
     "Transfers",
     "VerificationError",
     "__version__",
@@ -79,6 +81,7 @@ __all__ = [
     "load",
     "load_cluster",
     "plan",
+    "plan_request",
     "remarks",
     "solve",
     "verify",

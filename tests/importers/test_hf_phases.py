@@ -83,6 +83,11 @@ def test_the_cache_has_the_room_that_is_asked_for() -> None:
     assert state(from_hf(f"{mistral}&context=24", room=40)) == 30 * TOKEN
 
 
+def test_a_mixture_of_experts_has_phases_too() -> None:
+    mixtral = LLAMA.replace("llama", "mixtral") + "&num_local_experts=4"
+    assert state(from_hf(f"{mixtral}&phase=decode&context=24")) == 24 * TOKEN
+
+
 def test_gpt2_has_phases_too() -> None:
     graph = from_hf("gpt2?n_layer=1&n_embd=32&n_head=2&vocab_size=50&phase=decode&context=16")
     assert state(graph) == 2 * 32 * 16 * 4

@@ -129,6 +129,32 @@ def _goes_forward(chosen: tuple[int, ...]) -> bool:
     return len(runs) == len(set(runs))
 
 
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+@pytest.mark.parametrize("cluster", ["2x3090", "a100+2xt4+cpu", "moirai-inter-server", "tarnawski"])
+def test_no_transfer_takes_longer_in_the_request_than_it_does(cluster, objective):
+    phases = load_phases("zoo:llama-7b?layers=2", 512, 16)
+    options = Options(objective=objective)
+    made = request(phases, load_cluster(cluster), Mix(512, 16), options)
+    through_host = made.prefill.staging == "host" and objective == "throughput"
+    tensors = made.prefill.tensor_count + made.decode.tensor_count
+    repeats = np.repeat([1.0, 16.0], [made.prefill.tensor_count, made.decode.tensor_count])
+    sizes = np.concatenate([made.prefill.tensor_bytes, made.decode.tensor_bytes])
+    real, counted = (
+        (problem.host_latency, problem.host_seconds_per_byte)
+        if through_host
+        else (problem.link_latency, problem.link_seconds_per_byte)
+        for problem in (made.prefill, made.problem)
+    )
+    assert not counted[0].any()
+    seconds = repeats * (real[0][..., None] + real[1][..., None] * sizes)
+    taken = counted[1][..., None] * made.problem.tensor_bytes[:tensors]
+    assert (taken <= seconds * (1 + 1e-12)).all()
+    if cluster == "2x3090":
+        assert taken == pytest.approx(seconds)
+    else:  # what is lost of all transfers together
+        assert taken.sum() > 0.5 * seconds.sum()
+
+
 def test_with_one_kind_of_route_the_whole_plan_takes_what_its_phases_take():
     served = plan_request("zoo:gpt2?layers=2", "2x3090", "prompt=64,output=8", planner="heft")
     assert served.plan.value == pytest.approx(served.seconds_per_request)

@@ -28,6 +28,8 @@ from placewright.serving.mix import Mix
 BETWEEN = "first token"
 """The op between the phases: it takes no time and no room."""
 
+SIZES_TRIED = 33  # for what counts as a tensor of typical size
+
 
 @dataclass(frozen=True)
 class Request:
@@ -55,7 +57,7 @@ def request_of(phases: Phases, prefill: Problem, decode: Problem, mix: Mix) -> R
     """The request of two phases on the same devices, `prefill` and `decode` as they are alone."""
     repeats = float(mix.output)
     groups = _groups(phases)
-    sends = _Sends(prefill, decode)
+    sends = _Sends(prefill, decode, repeats)
     tensor_bytes = np.concatenate([sends.bytes(prefill), repeats * sends.bytes(decode)])
     columns: dict[str, Any] = {
         "op_names": _prefixed(prefill.op_names, decode.op_names),
@@ -154,34 +156,58 @@ def _cache(problem: Problem) -> Floats:
 class _Sends:
     """Transfers without latencies: `links` and `host` seconds per byte, and tensors' bytes.
 
-    The typical tensor is the median of those that a step of decode sends.
+    Of `SIZES_TRIED` sizes the typical one is that with which all transfers of a request, over any
+    route alike, lose the fewest seconds.
     """
 
-    def __init__(self, prefill: Problem, decode: Problem) -> None:
-        sizes = decode.tensor_bytes[decode.tensor_bytes > 0]
-        self.typical = float(np.median(sizes)) if sizes.size else 1.0
-        self.links = self._per_byte(prefill.link_latency, prefill.link_seconds_per_byte)
-        self.host = self._per_byte(prefill.host_latency, prefill.host_seconds_per_byte)
+    def __init__(self, prefill: Problem, decode: Problem, repeats: float) -> None:
         through_host = prefill.staging == "host" and prefill.options.objective != "latency"
-        if through_host:
-            ways = prefill.host_latency, prefill.host_seconds_per_byte, self.host
-        else:
-            ways = prefill.link_latency, prefill.link_seconds_per_byte, self.links
-        used = ways[2] > 0
-        self._latency, self._rate, self._here = (way[used] for way in ways)
-
-    def _per_byte(self, latency: Floats, rate: Floats) -> Floats:
-        return (latency + self.typical * rate) / self.typical
+        links = prefill.link_latency, prefill.link_seconds_per_byte
+        host = prefill.host_latency, prefill.host_seconds_per_byte
+        latency, rate = (each.ravel() for each in (host if through_host else links))
+        takes_time = (latency > 0) | (rate > 0)
+        routes = np.stack([latency[takes_time], rate[takes_time]])
+        self._latency, self._rate = np.unique(routes, axis=1) if routes.size else routes
+        self._typical = self._best_size(prefill, decode, repeats)
+        self.links, self.host = (self._per_byte(*ways) for ways in (links, host))
 
     def bytes(self, problem: Problem) -> Floats:
         """`[tensor]` the most bytes with which no route takes longer than it really does."""
-        if not self._here.size:
+        if not self._rate.size:
             return problem.tensor_bytes
         sizes, place = np.unique(problem.tensor_bytes, return_inverse=True)
-        found: Floats = np.array(
-            [((self._latency + size * self._rate) / self._here).min() for size in sizes]
-        )
-        return found[place]
+        return self._bytes(sizes, self._typical)[place]
+
+    def _bytes(self, sizes: Floats, typical: float) -> Floats:
+        per_byte = self._per_byte(self._latency, self._rate, typical)
+        found: Floats = (self._seconds(sizes) / per_byte).min(axis=1)
+        return found
+
+    def _seconds(self, sizes: Floats) -> Floats:
+        """`[size, route]` what a transfer really takes."""
+        return self._latency + sizes[:, None] * self._rate
+
+    def _per_byte(self, latency: Floats, rate: Floats, typical: float | None = None) -> Floats:
+        typical = typical or self._typical
+        return (latency + typical * rate) / typical
+
+    def _best_size(self, prefill: Problem, decode: Problem, repeats: float) -> float:
+        sizes = np.concatenate([prefill.tensor_bytes, decode.tensor_bytes])
+        counts = np.repeat([1.0, repeats], [prefill.tensor_count, decode.tensor_count])
+        counts, sizes = counts[sizes > 0], sizes[sizes > 0]
+        if not (sizes.size and self._rate.size):
+            return 1.0
+        sizes, place = np.unique(sizes, return_inverse=True)
+        count = np.bincount(place, counts)
+        real = self._seconds(sizes)
+
+        def lost(typical: float) -> float:
+            per_byte = self._per_byte(self._latency, self._rate, typical)
+            kept = self._bytes(sizes, typical)[:, None] * per_byte
+            return float(count @ (real - kept).sum(axis=1))
+
+        tried = np.geomspace(sizes[0], sizes[-1], SIZES_TRIED)
+        return float(min(tried, key=lost))
 
 
 def _one_after_the_other(problem: Problem, prefill_ops: int) -> Problem:

@@ -9,6 +9,7 @@ their window only.
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -84,10 +85,9 @@ def cache_shapes(
     import torch
 
     ids = torch.empty(batch, context, dtype=torch.long, device="meta")
-    step, _, kwargs = without_meta(_module(model), (), {"input_ids": ids, "past": []})
+    step, inputs = _module(model), {"input_ids": ids, "past": []}
     try:
-        with torch.no_grad(), kwargs["input_ids"].fake_mode:
-            kept = step(**kwargs)[1:]
+        kept = _kept_without_memory(step, inputs) or _kept_by_export(step, inputs)
     except PlacewrightError:
         raise
     except Exception as error:
@@ -96,6 +96,33 @@ def cache_shapes(
             f"{reason(error)}); leave out phase"
         ) from error
     return [(tuple(each.shape), each.dtype) for each in kept]
+
+
+def _kept_without_memory(step: torch.nn.Module, inputs: Mapping[str, Any]) -> list[Any]:
+    """The keys and values after a run on tensors that have shapes only; none where one cannot be.
+
+    Experts of a mixture, for one, choose another way to multiply while they are exported.
+    """
+    import torch
+
+    step, _, kwargs = without_meta(step, (), inputs)
+    torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+    was, torch_log.disabled = torch_log.disabled, True
+    try:
+        with torch.no_grad(), kwargs["input_ids"].fake_mode:
+            return list(step(**kwargs)[1:])
+    except PlacewrightError:
+        raise
+    except Exception:
+        return []
+    finally:
+        torch_log.disabled = was
+
+
+def _kept_by_export(step: torch.nn.Module, inputs: Mapping[str, Any]) -> list[Any]:
+    program = export_inference(step, (), inputs)
+    nodes = {node.name: node for node in program.graph.nodes}
+    return [nodes[str(name)].meta["val"] for name in program.graph_signature.user_outputs[1:]]
 
 
 def _module(model: torch.nn.Module) -> torch.nn.Module:
