@@ -283,3 +283,14 @@ def test_a_pin_holds_in_both_phases():
     assert isinstance(served, ServingPlan)
     for plan in (served.prefill, served.decode):
         assert plan.device_of()["blocks.0.mlp.fc1"] == "gpu1"
+
+
+def test_spreads_of_one_phase_are_those_of_the_request_too():
+    phases, cluster = phases_of(0), devices(0.5, 0.5, 0.5)
+    prefill, decode = (
+        build_problem(graph, cluster, Options(), COSTS) for graph in (phases.prefill, phases.decode)
+    )
+    assert not request_of(phases, prefill, decode, Mix(7, 5)).problem.op_cost_spread.size
+    measured = replace(decode, op_cost_spread=np.full((4, 3), 0.25))
+    spread = request_of(phases, prefill, measured, Mix(7, 5)).problem.op_cost_spread
+    assert spread.tolist() == [[0.0] * 3] * 4 + [[0.25] * 3] * 4 + [[0.0] * 3]

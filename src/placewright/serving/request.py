@@ -22,7 +22,7 @@ import numpy as np
 
 from placewright.graph import Floats, Graph, Ints, merged
 from placewright.importers.phases import Phases
-from placewright.problem import Problem
+from placewright.problem import COST_SPREADS, Problem
 from placewright.serving.mix import Mix
 
 BETWEEN = "first token"
@@ -70,6 +70,7 @@ def request_of(phases: Phases, prefill: Problem, decode: Problem, mix: Mix) -> R
         "colocation": groups,
         "op_pinned": _joined(prefill.op_pinned, decode.op_pinned),
         "op_cost_source": _joined(prefill.op_cost_source, decode.op_cost_source),
+        "op_cost_spread": _spreads(prefill, decode),
         "op_sync_bytes": np.zeros(prefill.op_count + decode.op_count),
         "op_cache": np.concatenate([np.zeros(prefill.op_count), _cache(decode)]),
         "tensor_producer": _joined(prefill.tensor_producer, decode.tensor_producer, prefill),
@@ -103,6 +104,20 @@ def _prefixed(prefill: tuple[str, ...], decode: tuple[str, ...]) -> tuple[str, .
 def _joined(one: Any, two: Any, before: Problem | None = None) -> Any:
     """Two columns, the second's numbers of ops counted on from those of the problem `before`."""
     return np.concatenate([one, two if before is None else two + before.op_count])
+
+
+def _spreads(prefill: Problem, decode: Problem) -> Floats:
+    """`[op, device]` how far times may be off; empty where that follows from their sources."""
+    phases = (prefill, decode)
+    if not any(each.op_cost_spread.size for each in phases):
+        return np.empty(0)
+    found = (
+        each.op_cost_spread
+        if each.op_cost_spread.size
+        else np.array(COST_SPREADS)[each.op_cost_source]
+        for each in phases
+    )
+    return np.concatenate(list(found))
 
 
 def _groups(phases: Phases) -> Ints:
@@ -219,7 +234,7 @@ def _one_after_the_other(problem: Problem, prefill_ops: int) -> Problem:
     reads[problem.consumers] = True
     last = np.flatnonzero(~makes[:prefill_ops])
     first = prefill_ops + np.flatnonzero(~reads[prefill_ops:])
-    source = problem.op_cost_source
+    source, spread = problem.op_cost_source, problem.op_cost_spread
     given = np.full((1, devices), source.max(initial=0), dtype=np.int8)
     edges = problem.edge_count
     offsets = edges + np.arange(1, len(last) + 1)
@@ -235,6 +250,7 @@ def _one_after_the_other(problem: Problem, prefill_ops: int) -> Problem:
         colocation=np.append(problem.colocation, -1),
         op_pinned=np.append(problem.op_pinned, -1),
         op_cost_source=np.concatenate([source, given]) if source.size else source,
+        op_cost_spread=np.concatenate([spread, np.zeros((1, devices))]) if spread.size else spread,
         op_sync_bytes=np.append(problem.op_sync_bytes, 0.0),
         op_cache=np.append(problem.op_cache, 0.0),
         tensor_producer=np.concatenate([problem.tensor_producer, last, [n]]),
