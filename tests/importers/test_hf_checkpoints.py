@@ -150,7 +150,7 @@ def packed(name: str, rows: int, columns: int) -> dict[str, tuple[str, list[int]
 def test_a_quantised_checkpoint_has_the_bytes_of_all_its_tensors(
     tmp_path: Path, quantised: Any
 ) -> None:
-    module = model(tmp_path)
+    module = model(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
     tensors: dict[str, tuple[str, list[int]]] = {}
     for name, (dtype, shape) in plain(module).items():
         owner = name.removesuffix(".weight")
@@ -164,6 +164,38 @@ def test_a_quantised_checkpoint_has_the_bytes_of_all_its_tensors(
     assert "stored_unused_bytes" not in graph.attributes
     op = graph.op_modules.index(down)
     assert graph.op_bytes_read[op] == pytest.approx(expected + 8 * 96 * 4)
+
+
+def test_quantised_experts_are_found_by_the_names_of_their_matrices(tmp_path: Path) -> None:
+    module = model(tmp_path, "Mixtral", num_local_experts=4)
+    tensors = {name: each for name, each in plain(module).items() if ".experts." not in name}
+    for layer in range(2):
+        for expert in range(4):
+            where = f"model.layers.{layer}.block_sparse_moe.experts.{expert}"
+            tensors |= gptq(f"{where}.w1", 96, 64) | gptq(f"{where}.w3", 96, 64)
+            tensors |= gptq(f"{where}.w2", 64, 96)
+    write(tmp_path, tensors)
+    attributes = from_hf(f"{tmp_path}?sequence=8").attributes
+    total = sum(math.ceil(math.prod(s) * ITEM_BITS[d] / 8) for d, s in tensors.values())
+    assert attributes["stored_bytes"] == pytest.approx(total)
+    assert "stored_unused_bytes" not in attributes
+
+
+def test_blocks_and_scales_of_stacked_experts_are_theirs(tmp_path: Path) -> None:
+    module = model(tmp_path, "GptOss", num_local_experts=4, head_dim=16)
+    tensors: dict[str, tuple[str, list[int]]] = {}
+    for name, (dtype, shape) in plain(module).items():
+        if name.endswith(("gate_up_proj", "down_proj")):
+            experts, inner, outer = shape
+            tensors[f"{name}_blocks"] = ("U8", [experts, outer, inner // 32, 16])
+            tensors[f"{name}_scales"] = ("U8", [experts, outer, inner // 32])
+        else:
+            tensors[name] = (dtype, shape)
+    write(tmp_path, tensors)
+    attributes = from_hf(f"{tmp_path}?sequence=8").attributes
+    total = sum(math.ceil(math.prod(s) * ITEM_BITS[d] / 8) for d, s in tensors.values())
+    assert attributes["stored_bytes"] == pytest.approx(total)
+    assert "stored_unused_bytes" not in attributes
 
 
 def test_phases_have_the_bytes_of_the_files_too(tmp_path: Path) -> None:

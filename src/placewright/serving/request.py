@@ -82,7 +82,7 @@ def request_of(phases: Phases, prefill: Problem, decode: Problem, mix: Mix) -> R
     }
     problem = replace(
         prefill,
-        name=f"request of {prefill.name}",
+        name=f"{phases.source} for {mix} on {_cluster_name(phases, prefill)}",
         link_latency=np.zeros_like(prefill.link_latency),
         link_seconds_per_byte=sends.links,
         host_latency=np.zeros_like(prefill.host_latency),
@@ -92,6 +92,10 @@ def request_of(phases: Phases, prefill: Problem, decode: Problem, mix: Mix) -> R
     if problem.options.objective == "latency":
         problem = _one_after_the_other(problem, prefill.op_count)
     return Request(problem, prefill, decode, mix)
+
+
+def _cluster_name(phases: Phases, prefill: Problem) -> str:
+    return prefill.name.removeprefix(f"{phases.prefill.name} on ")
 
 
 def _prefixed(prefill: tuple[str, ...], decode: tuple[str, ...]) -> tuple[str, ...]:
@@ -181,8 +185,11 @@ class _Sends:
         host = prefill.host_latency, prefill.host_seconds_per_byte
         latency, rate = (each.ravel() for each in (host if through_host else links))
         takes_time = (latency > 0) | (rate > 0)
-        routes = np.stack([latency[takes_time], rate[takes_time]])
-        self._latency, self._rate = np.unique(routes, axis=1) if routes.size else routes
+        routes: Floats = np.stack([latency[takes_time], rate[takes_time]])
+        if routes.size:
+            routes = np.unique(routes, axis=1)
+        self._latency: Floats = routes[0]
+        self._rate: Floats = routes[1]
         self._typical = self._best_size(prefill, decode, repeats)
         self.links, self.host = (self._per_byte(*ways) for ways in (links, host))
 

@@ -143,7 +143,7 @@ def _renaming(
 
     def renamed(name: str) -> tuple[list[str], bool]:
         first, pattern = rename_source_key(name, renamings, converters, prefix, dict(parameters))
-        names = targets.get(pattern, [])
+        names = targets.get(pattern or "", [])
         if len(names) > 1:
             return [first.replace(names[0], each) for each in names], True
         return [first], pattern is not None

@@ -138,7 +138,8 @@ def _module(model: torch.nn.Module) -> torch.nn.Module:
             self.model = model
 
         def forward(self, input_ids: Any, past: list[Any]) -> tuple[Any, ...]:
-            cache = DynamicCache(config=self.model.config)
+            config: Any = self.model.config
+            cache = DynamicCache(config=config)
             _fill(cache, past)
             asked = {"logits_to_keep": 1} if last_only else {}
             found = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, **asked)
