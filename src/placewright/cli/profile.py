@@ -11,6 +11,7 @@ import typer
 from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.costs.profiles.entry import Missing, Way
+from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.costs.profiles.profiling import DeviceProfile
@@ -51,6 +52,21 @@ def command(
             MISSING,
         ),
     ] = "refuse",
+    standard_evaluation: Annotated[
+        bool,
+        typer.Option(
+            "--standard-evaluation",
+            help="For a batch too large for a device: regress its ops from small batches, then "
+            "correct them by a few steps of it, placed sequentially.",
+        ),
+    ] = False,
+    batches: Annotated[
+        str | None,
+        typer.Option(help="The small batches, as 2,4,8; the largest halvings that fit, if none."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Steps of the large batch (5); 0 for none.")
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Measure what the ops of SOURCE take on devices of this machine, and keep it for 'plan'.
@@ -58,11 +74,23 @@ def command(
     Each distinct op is measured once, for all models that have it. Ctrl-C keeps what is done.
     """
     from placewright.cli.output import print_json, progress, remark
+    from placewright.cli.standard_evaluation import Asked, evaluate
     from placewright.costs.clusters import load_cluster
     from placewright.costs.profiles.profiling import profile
     from placewright.costs.profiles.store import ProfileStore
 
     found = load_cluster(cluster or "this-machine")
+    if standard_evaluation:
+        if (method, missing) != ("auto", "refuse"):
+            raise OptionError(
+                "--standard-evaluation runs the program as a whole; leave out --method and "
+                "--missing"
+            )
+        asked = Asked(source, found, profiles, device or (), training, batches, steps)
+        evaluate(asked, json=json)
+        return
+    if batches is not None or steps is not None:
+        raise OptionError("--batches and --steps are those of --standard-evaluation; add it")
     with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
         done = profile(
             source,

@@ -42,6 +42,14 @@ def pinned(cores: Sequence[int]) -> Iterator[None]:
             _set_affinity(thread, before.get(thread, own))
 
 
+def move_to(cores: Sequence[int]) -> None:
+    """Go on on other `cores`, with as many threads of torch: for code that runs under `pinned`."""
+    wanted = frozenset(cores)
+    _refuse(wanted - _moved(wanted))
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(len(wanted))
+
+
 def _refuse(missing: frozenset[int]) -> None:
     if missing:
         several = len(missing) > 1

@@ -61,3 +61,37 @@ class Sizes(torch.nn.Module):
 
 def many_sizes():
     return Sizes(120), (torch.randn(3, 8),)
+
+
+def batched(batch=16):
+    return Layers(3), (torch.randn(batch, 16),)
+
+
+class Heavy(torch.nn.Module):
+    """Weights of 3 KiB in each of three layers."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(28, 28) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.sum()
+
+
+def heavy(batch=64):
+    return Heavy(), (torch.randn(batch, 28),)
+
+
+class TwoWays(Heavy):
+    def forward(self, x):
+        return super().forward(x) if x.shape[0] > 1 else x.cos()
+
+
+def batched_in_two_ways(batch=4):
+    return TwoWays(), (torch.randn(batch, 28),)
+
+
+def batched_loss(batch=8):
+    return Heavy(), (torch.randn(batch, 28),)

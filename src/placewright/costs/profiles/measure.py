@@ -23,6 +23,7 @@ from placewright.costs.profiles.program import (
     WARM_UPS,
     Context,
     Heard,
+    Samples,
     copies_of,
     samples_of,
     share_done,
@@ -41,10 +42,19 @@ CallArguments = tuple[Any, Any]
 """Positional and keyword arguments."""
 
 
-def measure_in_context(executable: Executable, heard: Heard, *, seed: int = 0) -> Context:
+def measure_in_context(
+    executable: Executable,
+    heard: Heard,
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    before: Mapping[str, Callable[[], None]] | None = None,
+) -> Context:
     """Every call of the program, on its own values or on made-up ones.
 
-    ExecutionError names a call that fails.
+    So many `steps` (passes) are counted; where none are given, those of `share_done`. What is to
+    happen `before` a call, by the name of its node, is not timed. ExecutionError names a call that
+    fails.
     """
     import torch
 
@@ -54,31 +64,35 @@ def measure_in_context(executable: Executable, heard: Heard, *, seed: int = 0) -
     def tick() -> None:
         ticks.append(clock())
 
-    timed, names = _with_clock(executable, tick)
+    signatures = {node.name: signature(node) for node in executable.calls}
+    timed, names = _with_clock(executable, tick, before or {})
     inputs = input_values(executable, seed)
-    samples: dict[str, list[float]] = {name: [] for name in names if name}
+    calls: dict[str, list[float]] = {name: [] for name in names if name in signatures}
+    samples: Samples = {signatures[name]: [] for name in calls}
     passes: list[float] = []
     overhead = _overhead(tick, ticks)
     started = time.perf_counter()
     with torch.no_grad():
-        for done in range(-WARM_UPS, MOST):
+        for done in range(-WARM_UPS, steps or MOST):
             ticks.clear()
-            _run(timed, inputs, ticks, names)
+            _run(timed, inputs, ticks, [signatures.get(name, name) for name in names])
             if done < 0:
                 started = time.perf_counter()
                 continue
             total = 0.0
-            for name, (before, after) in zip(names, pairwise(ticks), strict=True):
-                seconds = max((after - before) * 1e-9 - overhead, 0.0)
+            for name, (start, end) in zip(names, pairwise(ticks), strict=True):
+                seconds = max((end - start) * 1e-9 - overhead, 0.0)
                 total += seconds
-                if name:
-                    samples[name].append(seconds)
+                if name in calls:
+                    calls[name].append(seconds)
+                    samples[signatures[name]].append(seconds)
             passes.append(total)
-            share = share_done(done + 1, time.perf_counter() - started)
+            elapsed = time.perf_counter() - started
+            share = share_done(done + 1, elapsed) if steps is None else (done + 1) / steps
             heard(done + 1, share, samples)
             if share == 1.0:
                 break
-    return Context(samples, tuple(passes))
+    return Context(samples, tuple(passes), calls)
 
 
 def measure_alone(executable: Executable, node: Node, *, seed: int = 0) -> list[float]:
@@ -112,27 +126,33 @@ def bytes_in_context(executable: Executable) -> float:
 # -- in context --------------------------------------------------------------------------------
 
 
-def _with_clock(executable: Executable, tick: Callable[[], None]) -> tuple[GraphModule, list[str]]:
+def _with_clock(
+    executable: Executable, tick: Callable[[], None], before: Mapping[str, Callable[[], None]]
+) -> tuple[GraphModule, list[str]]:
     """The program with a tick before its first call and after each, and what each tick ends.
 
-    A signature per tick but the first; "" for a call that is no op of its own.
+    The name of a node per tick but the first; "" for what happens `before` a call.
     """
     import torch
 
     graph = torch.fx.Graph()
     copies: dict[Node, Node] = {}
     result: Any = graph.graph_copy(executable.module.graph, copies)
-    ops = {node.name: signature(node) for node in executable.calls}
-    original = {copy: node for node, copy in copies.items()}
+    original = {copy: node.name for node, copy in copies.items()}
     names = []
     calls = [node for node in graph.nodes if node.op == "call_function"]
     for position, node in enumerate(calls):
         if position == 0:
             with graph.inserting_before(node):
                 graph.call_function(tick)
+        if happens := before.get(original[node]):
+            with graph.inserting_before(node):
+                graph.call_function(happens)
+                graph.call_function(tick)
+            names.append("")
         with graph.inserting_after(node):
             graph.call_function(tick)
-        names.append(ops.get(original[node].name, ""))
+        names.append(original[node])
     graph.output(result)
     return torch.fx.GraphModule(executable.module, graph), names
 

@@ -94,7 +94,7 @@ def profile(
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or (lambda what, done: None)
-    chosen = _at_hand(cluster, devices)
+    chosen = at_hand(cluster, devices)
     program = load_program(source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
@@ -102,7 +102,7 @@ def profile(
 # -- devices -----------------------------------------------------------------------------------
 
 
-def _at_hand(cluster: Cluster, names: Sequence[str]) -> list[list[Device]]:
+def at_hand(cluster: Cluster, names: Sequence[str] = ()) -> list[list[Device]]:
     """The devices to measure, those that are the same together."""
     unknown = [name for name in names if name not in cluster.device_names]
     if unknown:
@@ -159,10 +159,8 @@ def _profile_device(
     device, started = devices[0], time.perf_counter()
     named = str(identity(device))
     keys = {text: ProfileKey(text, named, program.library) for text in program.calls}
-    if (figures := DeviceFigures.of(device)) is not None:
-        store.put_figures(named, figures)
-    store.put_program(ProfiledProgram(program.name, program.library, program.calls))
-    known = store.get(keys.values())
+    keep_facts(program, device, store)
+    known = measured_ones(store, keys.values())
     new = [text for text, key in keys.items() if key not in known]
     chosen = _method(program, device, method) if new else None
     assert isinstance(device.run, CpuRun)
@@ -187,12 +185,28 @@ def _profile_device(
     )
 
 
+def keep_facts(program: Program, device: Device, store: ProfileStore) -> None:
+    """What prediction asks beside the entries: the device's figures, how often what is called."""
+    if (figures := DeviceFigures.of(device)) is not None:
+        store.put_figures(str(identity(device)), figures)
+    store.put_program(ProfiledProgram(program.name, program.library, program.calls))
+
+
+def measured_ones(store: ProfileStore, keys: Iterable[ProfileKey]) -> dict[ProfileKey, Measured]:
+    """What there is of `keys` that was measured on the device itself."""
+    return {key: each for key, each in store.get(keys).items() if each.method != "regressed"}
+
+
+def usable_memory(device: Device) -> float:
+    """Bytes that a run in context may take on `device` of this machine."""
+    there = CONTEXT_SHARE * available_memory()
+    return there if device.memory is None else min(there, device.memory)
+
+
 def _method(program: Program, device: Device, method: Way) -> Method:
     """How to measure it; OptionError where a run in context is asked for that has no memory."""
     needed = program.bytes_in_context
-    there = CONTEXT_SHARE * available_memory()
-    if device.memory is not None:
-        there = min(there, device.memory)
+    there = usable_memory(device)
     if method == "context" and needed > there:
         raise OptionError(
             f"running {program.name} as a whole needs {format_bytes(needed)}, and "
@@ -268,13 +282,16 @@ class _Work:
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
         self.measured += self.store.put(
             {
-                self.keys[text]: _measured(samples, method, *self._work(text, method))
+                self.keys[text]: summary(samples, method, *self._work(text, method))
                 for text, samples, method in found
             }
         )
 
 
-def _measured(samples: Sequence[float], method: Method, work: Cost, before: float) -> Measured:
+def summary(
+    samples: Sequence[float], method: Method, work: Cost, before: float, memory: float = 0.0
+) -> Measured:
+    """The entry of some samples of a call: what it has to do, bytes `before`, bytes beyond."""
     low, high = np.percentile(samples, (5, 95))
     middle = statistics.median(samples)
     return Measured(
@@ -283,6 +300,7 @@ def _measured(samples: Sequence[float], method: Method, work: Cost, before: floa
         max(float(high), middle),
         len(samples),
         method,
+        memory,
         flops=work.flops,
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from placewright.importers.costs import Cost
@@ -25,10 +25,14 @@ Heard = Callable[[int, float, Samples], None]
 
 @dataclass(frozen=True)
 class Context:
-    """What runs in context gave: samples of every call, and seconds of each whole pass."""
+    """What runs in context gave: samples of every call, and seconds of each whole pass.
+
+    `calls` has the samples by the names of the ops, where these are known.
+    """
 
     samples: Samples
     passes: tuple[float, ...]
+    calls: Mapping[str, list[float]] = field(default_factory=dict)
 
 
 class Program(Protocol):

@@ -48,6 +48,11 @@ VARIABLE = "PLACEWRIGHT_PROFILES"
 _AT_ONCE = 500  # signatures in one query; SQLite may be built to take no more than 999
 _COLUMNS = tuple(field.name for field in fields(Measured))
 _FIGURES = ", ".join(_COLUMNS)
+_ON_CONFLICT = (
+    "ON CONFLICT (place, signature) DO UPDATE SET "
+    + ", ".join(f"{name} = excluded.{name}" for name in _COLUMNS)
+    + " WHERE excluded.method <> 'regressed' OR measurement.method = 'regressed'"
+)
 _ALL = "measurement JOIN place ON measurement.place = place.id"
 
 
@@ -106,14 +111,18 @@ class ProfileStore:
         return found
 
     def put(self, measured: Mapping[ProfileKey, Measured]) -> int:
-        """Keep all of these or, if it fails, none; how many of the keys were new.
+        """Keep all of these or, if it fails, none; how many of them were new.
 
-        A key that is there already is given the new figures.
+        A key that is there already is given the new figures, but what was measured goes before
+        what was regressed, and is new in its place.
         """
         self._check_writable()
         now = moment_text(datetime.now(UTC))
         with self._used() as connection, transaction(connection):
-            known = len(self.get(measured))
+            known = sum(
+                measured[key].method == "regressed" or there.method != "regressed"
+                for key, there in self.get(measured).items()
+            )
             places: dict[tuple[str, str], int] = {}
             rows = []
             for key, each in measured.items():
@@ -125,8 +134,8 @@ class ProfileStore:
                 figures = (getattr(each, name) for name in _COLUMNS)
                 rows.append((places[place], key.signature, *figures))
             connection.executemany(
-                f"INSERT OR REPLACE INTO measurement (place, signature, {_FIGURES}) "
-                f"VALUES (?, ?{', ?' * len(_COLUMNS)})",
+                f"INSERT INTO measurement (place, signature, {_FIGURES}) "
+                f"VALUES (?, ?{', ?' * len(_COLUMNS)}) {_ON_CONFLICT}",
                 rows,
             )
         return len(measured) - known

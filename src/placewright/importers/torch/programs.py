@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
@@ -73,28 +74,37 @@ class Executable:
         return Counter()
 
 
-def load_executable(source: str, *, training: bool = False) -> Executable:
+def load_executable(source: str, *, training: bool = False, batch: int | None = None) -> Executable:
     """The program of ``torch:PACKAGE.MODULE:FACTORY``, ``hf:CONFIG`` or a ``.pt2`` file.
 
-    OptionError for a source that has no program of torch: a zoo model, a published workload, ONNX.
+    For another `batch` than the source's own (see `batch_of`) where one is given. OptionError for a
+    source that has no program of torch: a zoo model, a published workload, ONNX.
     """
     from placewright.importers.torch import sources
 
     scheme, _, rest = source.partition(":")
+    name = source
+    if batch is not None:
+        batch_of(source)  # refuses what has none
+        name = f"{source} at batch {batch}"
     if not has_scheme(source):
         file = None if training else open_source(source)
         if file is not None and file.kind == "pt2":
             return from_program(sources.load_pt2(file.path, file.content), source)
     elif scheme != "zoo":
-        loaded = sources.load_hf(rest, training) if scheme == "hf" else sources.load_factory(rest)
+        loaded = (
+            sources.load_hf(rest, training, batch)
+            if scheme == "hf"
+            else sources.load_factory(rest, batch)
+        )
         module, args, kwargs = loaded
         if training:
             from placewright.importers.torch.training import export_training
 
-            return from_training(export_training(module, args, kwargs), source, (args, kwargs))
+            return from_training(export_training(module, args, kwargs), name, (args, kwargs))
         from placewright.importers.torch.export import export_inference
 
-        return from_program(export_inference(module, args, kwargs), source, (args, kwargs))
+        return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
     raise OptionError(
         f"{source} has no program to run"
         + (" forward and backward" if training else "")
@@ -106,6 +116,46 @@ def load_executable(source: str, *, training: bool = False) -> Executable:
 def has_scheme(source: str) -> bool:
     """Whether a source is named by a scheme, and no file."""
     return source.partition(":")[0] in ("torch", "hf", "zoo") and ":" in source
+
+
+def batch_of(source: str) -> int:
+    """The batch of a source's example inputs; OptionError where no other can be made."""
+    from placewright.importers.torch import sources
+
+    scheme, separator, rest = source.partition(":")
+    if separator and scheme == "hf":
+        return sources.hf_batch(rest)
+    if separator and scheme == "torch":
+        return sources.factory_batch(rest)
+    raise OptionError(
+        f"{source} cannot be made for other batches; use hf:CONFIG?batch=32, or "
+        "torch:PACKAGE.MODULE:FACTORY whose function takes a batch"
+    )
+
+
+def first_difference(one: Executable, other: Executable) -> str:
+    """The first node at which two programs do not make the same call on the same values.
+
+    Shapes and plain arguments may differ, as they do between batches; empty if nothing else does.
+    """
+    for first, second in zip_longest(_steps(one), _steps(other)):
+        if first != second:
+            return (first or second)[0]
+    return ""
+
+
+def _steps(executable: Executable) -> list[tuple[str, ...]]:
+    """The nodes of a program, each with what it does and by whose values."""
+    from placewright.importers.torch.signature import target_name
+
+    return [
+        (
+            node.name,
+            target_name(node.target) if node.op == "call_function" else node.op,
+            *(each.name for each in node.all_input_nodes),
+        )
+        for node in executable.module.graph.nodes
+    ]
 
 
 def from_program(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
+import inspect
 import json
 import math
 import re
@@ -44,12 +45,40 @@ def from_factory(spec: str, training: bool = False) -> Graph:
     )
 
 
-def load_factory(spec: str) -> Loaded:
+def load_factory(spec: str, batch: int | None = None) -> Loaded:
     """Import the module, call the factory, and return its ``(module, args, kwargs)``.
 
-    The factory takes nothing and returns ``(module, args)`` or ``(module, args, kwargs)``. The
-    working directory is searched first, as `python -m` does. OptionError names what is wrong.
+    The factory returns ``(module, args)`` or ``(module, args, kwargs)``. It is called with
+    nothing, or with ``batch=…`` where a `batch` is given. The working directory is searched first,
+    as `python -m` does. OptionError names what is wrong.
     """
+    factory = _factory(spec)
+    if batch is not None:
+        factory_batch(spec)  # refuses what takes none
+    try:
+        made = factory() if batch is None else factory(batch=batch)
+    except Exception as error:
+        raise OptionError(f"torch:{spec} raised {type(error).__name__}: {error}") from error
+    return _checked(made, spec)
+
+
+def factory_batch(spec: str) -> int:
+    """The batch that a factory makes example inputs of: the default of its argument `batch`."""
+    factory, name = _factory(spec), spec.rpartition(":")[2]
+    try:
+        batch = inspect.signature(factory).parameters["batch"].default
+    except (KeyError, TypeError, ValueError):
+        batch = None
+    if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
+        raise OptionError(
+            f"torch:{spec}: '{name}' takes no batch, so other batches cannot be made; write "
+            f"def {name.rpartition('.')[2]}(batch=32), which makes example inputs of so many"
+        )
+    return batch
+
+
+def _factory(spec: str) -> Any:
+    """The function that `spec` names."""
     import_torch("importing a torch module")
     place, separator, name = spec.partition(":")
     if not (separator and place and name):
@@ -67,11 +96,7 @@ def load_factory(spec: str) -> Loaded:
         factory = getattr(factory, part)
     if not callable(factory):
         raise OptionError(f"torch:{spec}: '{name}' is a {type(factory).__name__}, not a function")
-    try:
-        made = factory()
-    except Exception as error:
-        raise OptionError(f"torch:{spec} raised {type(error).__name__}: {error}") from error
-    return _checked(made, spec)
+    return factory
 
 
 def _refuse_file(place: str, name: str, spec: str) -> None:
@@ -172,7 +197,7 @@ def _stored(model: Any, folder: Path) -> StoredWeights | None:
     return None if tensors is None else stored_weights(model, tensors, folder)
 
 
-def load_hf(config: str, training: bool = False) -> Loaded:
+def load_hf(config: str, training: bool = False, batch: int | None = None) -> Loaded:
     """Build a Transformers model on the meta device, with example inputs.
 
     `config` is a ``config.json``, a directory with one, or a model type such as ``gpt2`` (then
@@ -180,8 +205,8 @@ def load_hf(config: str, training: bool = False) -> Loaded:
     1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
     sequence-to-sequence, masked or causal language, or image classification, as the type has
     it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
-    model (see `phases.with_phase`), with ``context`` tokens. Nothing is looked up on the network
-    and no code from the configuration is run.
+    model (see `phases.with_phase`), with ``context`` tokens. A `batch` goes before that of
+    `config`. Nothing is looked up on the network and no code from the configuration is run.
     """
     try:
         import torch
@@ -195,6 +220,7 @@ def load_hf(config: str, training: bool = False) -> Loaded:
         key: _positive(parameters.pop(key, str(default)), key, config)
         for key, default in (("batch", 1), ("sequence", 128))
     }
+    sizes["batch"] = batch or sizes["batch"]
     with _offline():
         settings = _override(_configuration(source), parameters, config)
         kind = _kind(settings, config)
@@ -230,6 +256,12 @@ def _phase(parameters: dict[str, str], config: str, training: bool) -> str:
             raise OptionError(f"hf:{config}: context and sequence are the same; give one of them")
         parameters["sequence"] = _positive_text(parameters.pop("context"), "context", config)
     return phase
+
+
+def hf_batch(config: str) -> int:
+    """The batch that ``hf:CONFIG`` asks for."""
+    given = dict(parse_qsl(config.partition("?")[2], keep_blank_values=True))
+    return _positive(given.get("batch", "1"), "batch", config)
 
 
 @contextlib.contextmanager
