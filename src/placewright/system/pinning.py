@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,15 @@ def pinned(cores: Sequence[int]) -> Iterator[None]:
         own = before.get(threading.get_native_id(), frozenset())
         for thread in _affinities():  # one that began meanwhile goes where this one was
             _set_affinity(thread, before.get(thread, own))
+
+
+def refuse_elsewhere(device: str, host: str) -> None:
+    """ClusterError if `device` is of another `host` than this machine; empty means this one."""
+    if host and host != platform.node():
+        raise ClusterError(
+            f"device '{device}' is of host '{host}', and this is '{platform.node()}'; "
+            "take devices of this machine"
+        )
 
 
 def _refuse(missing: frozenset[int]) -> None:

@@ -28,7 +28,7 @@ from placewright.costs.profiles.program import FEWEST, Program, Samples
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
-from placewright.system.pinning import pinned
+from placewright.system.pinning import pinned, refuse_elsewhere
 from placewright.units import format_bytes
 
 Progress = Callable[[str, float], None]
@@ -135,6 +135,7 @@ def _checked(device: Device, here: str) -> str:
             f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so far; "
             "name the others with --device"
         )
+    refuse_elsewhere(device.name, device.run.host)
     if device.kind != here:
         raise ClusterError(
             f"device '{device.name}' is a '{device.kind}', but this machine has a '{here}'; "
