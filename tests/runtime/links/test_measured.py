@@ -125,7 +125,7 @@ def test_a_file_that_says_nonsense_of_a_measurement_is_refused() -> None:
 # -- how often what is timed ---------------------------------------------------------------------
 
 
-def test_times_are_medians_and_the_first_of_each_size_does_not_count() -> None:
+def test_times_are_medians_and_the_first_of_each_size_do_not_count() -> None:
     seen: dict[int, int] = {}
 
     def transfer(size: int, count: int) -> list[float]:

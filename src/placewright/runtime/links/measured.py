@@ -31,7 +31,7 @@ def measure_links(
     """This machine as `detect` finds it, the links between its CPU devices being measured.
 
     ``gloo`` measures transfers between processes that are pinned to the devices' cores, as those
-    of a run; ``copy`` copies in memory within one process. About two seconds a pair.
+    of a run; ``copy`` copies in memory within one process. About three seconds a pair.
 
     ClusterError where there are no two CPU devices (links of GPUs are not measured so far);
     MissingExtraError without torch; ExecutionError for times that no line describes.

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 SIZES = tuple(2**power for power in range(10, 27))  # 1 KiB … 64 MiB
 ROUNDS = 5, 25  # at least and at most
-PAIR_SECONDS = 2.0  # after so long a pair has been measured often enough
-SLICE_SECONDS = 0.005  # of each round, for a size
-MOST_REPEATS = 10  # of a size in a round
+PAIR_SECONDS = 3.0  # after so long a pair has been measured often enough
+SLICE_SECONDS = 0.01  # of each round, for a size
+MOST_REPEATS = 20  # of a size in a round
+WARM_UPS = 3  # of each size
 LONGEST = 1.0  # a size that takes longer is the last that is measured
 
 
@@ -30,12 +31,12 @@ def measured_times(
 ) -> Times:
     """Median seconds of ``transfer(bytes, count)``, which gives those of `count` transfers.
 
-    The first transfer of each size does not count. All sizes take turns, so that what disturbs the
+    The first transfers of each size do not count. All sizes take turns, so that what disturbs the
     machine for a while disturbs them all alike.
     """
     repeats: dict[int, int] = {}
     for size in sizes:
-        [first] = transfer(size, 1)
+        first = min(transfer(size, WARM_UPS))
         repeats[size] = min(max(int(SLICE_SECONDS / max(first, 1e-9)), 1), MOST_REPEATS)
         if first > LONGEST:
             break
