@@ -35,21 +35,23 @@ def test_noise_moves_the_line_by_less_than_itself(seed: int) -> None:
     assert 0 < found.median_error <= found.largest_error < 0.25
 
 
-def test_one_outlier_of_many_moves_nothing() -> None:
+def test_a_third_of_the_sizes_disturbed_moves_nothing() -> None:
     measured = times(4e-5, 1.5e9)
-    measured[8] *= 50
+    for disturbed in (2, 8, 14, 15, 16):
+        measured[disturbed] *= 50
     found = fit(SIZES, measured)
     assert found.latency == pytest.approx(4e-5, rel=1e-2)
     assert found.bandwidth == pytest.approx(1.5e9, rel=1e-2)
     assert found.median_error < 0.01 and found.largest_error == pytest.approx(0.98, abs=0.01)
 
 
-def test_no_line_of_a_grid_is_closer_in_the_mean_of_logarithms() -> None:
+def test_no_line_of_a_grid_is_closer_to_most_sizes() -> None:
     measured = np.array(times(1e-4, 5e8, noise=0.4, seed=3))
     size = np.array(SIZES)
 
     def score(latency: float, bandwidth: float) -> float:
-        return float(np.abs(np.log((latency + size / bandwidth) / measured)).mean())
+        errors = np.abs(np.log((latency + size / bandwidth) / measured))
+        return float(np.sort(errors)[:11].mean())
 
     found = fit(SIZES, measured.tolist())
     grid = [
@@ -57,7 +59,7 @@ def test_no_line_of_a_grid_is_closer_in_the_mean_of_logarithms() -> None:
         for latency in np.geomspace(1e-6, 1e-2, 120)
         for bandwidth in np.geomspace(1e7, 1e10, 120)
     ]
-    assert score(found.latency, found.bandwidth) <= min(grid) * (1 + 1e-6)
+    assert score(found.latency, found.bandwidth) <= min(grid) * 1.001
 
 
 def test_errors_are_shares_of_the_times_measured() -> None:

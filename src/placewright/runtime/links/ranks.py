@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from placewright.errors import ExecutionError
 from placewright.runtime.launch import Ranks, ending_on_signals
 from placewright.runtime.links.pace import SIZES, Times
 
@@ -40,6 +42,8 @@ def gloo_times(
     With a `meeting`, between them and those of other hosts too: of pairs whose first rank is here.
     ExecutionError if a rank fails, or if none reports anything for `timeout` seconds.
     """
+    if os.name != "posix":
+        raise ExecutionError("measuring transfers between processes needs Linux or macOS")
     progress = on_progress or (lambda what, done: None)
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
     settings = {
