@@ -45,6 +45,7 @@ def node(number: int, port: int, *more: object) -> subprocess.Popen[str]:
 # -- meeting -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_two_hosts_become_one_cluster_which_node_0_writes(tmp_path: Path) -> None:
     port, paths = free_port(), [tmp_path / "0.yaml", tmp_path / "1.yaml"]
     both = [node(number, port, "-o", paths[number], "--json") for number in (0, 1)]

@@ -68,7 +68,7 @@ class Rendezvous:
             )
         address, _, port = where.rpartition(":")
         address = address.removeprefix("[").removesuffix("]")
-        if not address or not port.isdigit() or not 0 < int(port) < 2**16:
+        if not address or not port.isdecimal() or not 0 < int(port) < 2**16:
             raise OptionError(f"the rendezvous is '{where}'; write HOST:PORT, or torchrun")
         return cls(address, int(port), nodes, node, _interface(address, interface), held)
 
@@ -127,7 +127,7 @@ def _from_torchrun(variables: Mapping[str, str]) -> tuple[str, int, int, bool]:
     address, port, rank, ranks = (variables[name] for name in names)
     if variables.get("LOCAL_WORLD_SIZE", "1") != "1":
         raise OptionError("torchrun starts several processes here; give it --nproc-per-node 1")
-    if not rank.isdigit() or not ranks.isdigit():
+    if not rank.isdecimal() or not ranks.isdecimal():
         raise OptionError(f"RANK is '{rank}' and WORLD_SIZE '{ranks}'; they must be numbers")
     held = variables.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     return f"{address}:{port}", int(ranks), int(rank), held

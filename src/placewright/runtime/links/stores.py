@@ -24,7 +24,7 @@ def hold(address: str, port: int, timeout: float) -> Any:
             f"node 0 cannot listen on {address}:{port} ({error.strerror or reason(error)}); give "
             "an address of this host and a free port as --rendezvous"
         ) from None
-    return dist.TCPStore(
+    return dist.TCPStore(  # type: ignore[attr-defined]
         address,
         port,
         is_master=True,
@@ -39,7 +39,7 @@ def join(address: str, port: int, timeout: float, prefix: str = "") -> Any:
     import torch.distributed as dist
 
     try:
-        store = dist.TCPStore(
+        store = dist.TCPStore(  # type: ignore[attr-defined]
             address,
             port,
             is_master=False,
@@ -51,4 +51,6 @@ def join(address: str, port: int, timeout: float, prefix: str = "") -> Any:
             f"nobody answered at {address}:{port} for {timeout:g} s; start node 0 there, and see "
             "that the port can be reached"
         ) from error
-    return dist.PrefixStore(prefix, store) if prefix else store
+    if not prefix:
+        return store
+    return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
