@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import get_args
 
 import numpy as np
@@ -47,7 +47,8 @@ class DeviceProfile:
     the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
     lie apart, as a share of their median; None where it was not run as a whole. `busy` is the
     share of the device's cores that other work took before it began; None where nothing was
-    measured or the system does not tell.
+    measured or the system does not tell. `compiled`: groups of calls were measured, each compiled
+    as one.
     """
 
     devices: tuple[str, ...]
@@ -60,6 +61,7 @@ class DeviceProfile:
     noise: float | None = None
     busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    compiled: bool = False
 
     @property
     def is_noisy(self) -> bool:
@@ -94,7 +96,7 @@ def profile(
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or (lambda what, done: None)
-    chosen = _at_hand(cluster, devices)
+    chosen = at_hand(cluster, devices)
     program = load_program(source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
@@ -102,8 +104,11 @@ def profile(
 # -- devices -----------------------------------------------------------------------------------
 
 
-def _at_hand(cluster: Cluster, names: Sequence[str]) -> list[list[Device]]:
-    """The devices to measure, those that are the same together."""
+def at_hand(cluster: Cluster, names: Sequence[str]) -> list[list[Device]]:
+    """The devices to measure, of these names or all, those that are the same together.
+
+    OptionError or ClusterError for one that cannot be measured.
+    """
     unknown = [name for name in names if name not in cluster.device_names]
     if unknown:
         raise OptionError(
@@ -276,17 +281,18 @@ class _Work:
 
 
 def _measured(samples: Sequence[float], method: Method, work: Cost, before: float) -> Measured:
-    low, high = np.percentile(samples, (5, 95))
-    middle = statistics.median(samples)
-    return Measured(
-        middle,
-        min(float(low), middle),
-        max(float(high), middle),
-        len(samples),
-        method,
+    return replace(
+        summary(samples, method),
         flops=work.flops,
         bytes_read=work.bytes_read,
         bytes_written=work.bytes_written,
         dtype=work.dtype,
         bytes_before=before,
     )
+
+
+def summary(samples: Sequence[float], method: Method) -> Measured:
+    """The median of some samples, and what nine tenths of them lie between."""
+    low, high = np.percentile(samples, (5, 95))
+    middle = statistics.median(samples)
+    return Measured(middle, min(float(low), middle), max(float(high), middle), len(samples), method)
