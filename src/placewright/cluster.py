@@ -23,9 +23,10 @@ from placewright.stored import Stored
 
 @dataclass(frozen=True)
 class CpuRun:
-    """A device that is these logical CPUs of the machine at hand."""
+    """A device that is these logical CPUs, of the machine at hand or of the `host` named."""
 
     cores: tuple[int, ...]
+    host: str = ""
 
     def __post_init__(self) -> None:
         cores = tuple(self.cores)
@@ -40,21 +41,29 @@ class CpuRun:
             raise ClusterError(f"run: core {twice} is there twice; leave one of them")
 
     def __str__(self) -> str:
-        return f"cpu {', '.join(map(str, self.cores))}"
+        return f"cpu {', '.join(map(str, self.cores))}{_of(self.host)}"
 
 
 @dataclass(frozen=True)
 class CudaRun:
-    """A device that is the NVIDIA GPU of this number, as ``nvidia-smi`` counts them."""
+    """A device that is the NVIDIA GPU of this number, as ``nvidia-smi`` counts them.
+
+    Of the machine at hand, or of the `host` named.
+    """
 
     index: int
+    host: str = ""
 
     def __post_init__(self) -> None:
         if self.index < 0:
             raise ClusterError(f"run: index {self.index} is no GPU; they count from 0")
 
     def __str__(self) -> str:
-        return f"cuda {self.index}"
+        return f"cuda {self.index}{_of(self.host)}"
+
+
+def _of(host: str) -> str:
+    return f" of {host}" if host else ""
 
 
 Run = CpuRun | CudaRun
@@ -66,14 +75,17 @@ def used_twice(names: Sequence[str], runs: Sequence[Run | None]) -> str:
     >>> used_twice(("a", "b"), (CpuRun((0, 1)), CpuRun((1,))))
     "devices 'a' and 'b' both run on core 1; give each its own"
     """
-    users: dict[str, str] = {}
+    users: dict[tuple[str, str], str] = {}
     for name, run in zip(names, runs, strict=True):
         parts = [f"core {core}" for core in run.cores] if isinstance(run, CpuRun) else []
         if isinstance(run, CudaRun):
             parts = [f"GPU {run.index}"]
         for part in parts:
-            if users.setdefault(part, name) != name:
-                return f"devices '{users[part]}' and '{name}' both run on {part}; give each its own"
+            assert run is not None
+            first = users.setdefault((run.host, part), name)
+            if first != name:
+                where = part + _of(run.host)
+                return f"devices '{first}' and '{name}' both run on {where}; give each its own"
     return ""
 
 
@@ -127,6 +139,29 @@ class Device:
             )
 
 
+Transport = Literal["gloo", "copy"]
+"""Between processes, or within one."""
+
+
+@dataclass(frozen=True)
+class LinkMeasurement:
+    """How a link's latency and bandwidth were measured, and how well they describe the times.
+
+    The errors are |latency + bytes / bandwidth - measured| / measured, the median and the largest
+    over sizes from 1 KiB to 64 MiB.
+    """
+
+    transport: Transport
+    median_error: float
+    largest_error: float
+
+    def __post_init__(self) -> None:
+        for what in ("median_error", "largest_error"):
+            value = getattr(self, what)
+            if not (math.isfinite(value) and value >= 0):
+                raise ClusterError(f"measured: {what} is {value}; it must be finite and ≥ 0")
+
+
 @dataclass(frozen=True)
 class Link:
     """A link between `a` and `b` (devices or switches).
@@ -134,6 +169,7 @@ class Link:
     `bandwidth` B/s from a to b, `reverse_bandwidth` from b to a (the same if None), `inf` where
     the two share one memory. A `full` duplex link carries both directions at once; links that
     name the same `channel` share it (one PCIe switch, one NIC), each direction apart when full.
+    `measured`: how latency and bandwidth were measured, None where they were not.
     """
 
     a: str
@@ -143,6 +179,7 @@ class Link:
     latency: float = 0.0
     duplex: Literal["full", "half"] = "full"
     channel: str | None = None
+    measured: LinkMeasurement | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         for what in ("bandwidth", "reverse_bandwidth"):

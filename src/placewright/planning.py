@@ -70,7 +70,13 @@ def plan(
     """
     given = {**options, "objective": objective}
     problem, source_name = make_problem(
-        source, cluster, given, training=training, costs=costs, pinned=pinned
+        source,
+        cluster,
+        given,
+        training=training,
+        costs=costs,
+        pinned=pinned,
+        coarsening=coarsening,
     )
     return plan_problem(
         problem,
@@ -158,8 +164,12 @@ def make_problem(
     training: bool = False,
     costs: CostOptions = DEFAULT_COSTS,
     pinned: Mapping[str, str] | None = None,
+    coarsening: str = "none",
 ) -> tuple[Problem, str]:
-    """The problem of a source on a cluster, and the source's name for the plan's provenance."""
+    """The problem of a source on a cluster, and the source's name for the plan's provenance.
+
+    With `coarsening` ``fusion`` groups of ops take what they were measured to take as one.
+    """
     if isinstance(source, Problem):
         if cluster is not None or pinned or any((options or {}).values()):
             raise OptionError("a Problem has its devices and options already; give a graph instead")
@@ -177,7 +187,21 @@ def make_problem(
             "such as 2x3090, this-machine or a file"
         )
     chosen = chosen_options(source.options, options or {})
-    return build_problem(source.graph, cluster, chosen, costs, pinned), source.source
+    problem = build_problem(source.graph, cluster, chosen, costs, pinned)
+    if "fusion" in coarsening.split("+"):
+        problem = _fused(problem, source.graph, cluster, costs)
+    return problem, source.source
+
+
+def _fused(problem: Problem, graph: Graph, cluster: Cluster, costs: CostOptions) -> Problem:
+    """With the times of the groups that `--coarsen fusion` makes, where they were measured."""
+    from placewright.coarsen.fusion import fusion_groups
+    from placewright.costs.profiles.fused import with_fused_times
+    from placewright.costs.profiles.lookup import is_there
+
+    if not is_there(costs.profiles):
+        return problem
+    return with_fused_times(problem, graph, fusion_groups(problem), cluster.devices, costs.profiles)
 
 
 def improve(

@@ -222,6 +222,11 @@ def test_cores_that_are_not_there_are_told_before_anything_runs(
         run_plan(on(two_devices, CpuRun((99999,)), None))
 
 
+def test_a_plan_on_cores_of_another_host_is_refused(two_devices: Plan) -> None:
+    with pytest.raises(InputError, match="device 'left' is of host 'nowhere', and this is"):
+        run_plan(on(two_devices, CpuRun((0,), "nowhere"), None))
+
+
 # -- what cannot be run ------------------------------------------------------------------------
 
 

@@ -9,6 +9,8 @@ import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
+from placewright.cli.measuring import Measuring
 
 if TYPE_CHECKING:
     from placewright.cluster import Cluster
@@ -56,7 +58,9 @@ def show(
 
 
 @app.command()
+@grouped
 def detect(
+    *,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -67,12 +71,18 @@ def detect(
         int | None,
         typer.Option(help="Describe the CPU as this many devices, each of its own cores.", min=1),
     ] = None,
+    measuring: Measuring,
     json: o.Json = False,
 ) -> None:
-    """Describe this machine as a cluster."""
-    from placewright.costs.detect import detect as find
+    """Describe this machine, or several hosts that meet, as a cluster.
 
-    found = find(split_cpu)
+    With --measure latency and bandwidth between CPU devices are fitted to the times of transfers.
+    With --rendezvous every host runs this command; node 0 prints and writes the cluster of all.
+    """
+    measuring.check()
+    found = measuring.cluster(split_cpu, quiet=json)
+    if found is None:
+        return
     if output is not None:
         found.save(output)
     _print(found, json)
@@ -124,5 +134,36 @@ def _print(cluster: Cluster, json: bool) -> None:
         pairs.add_row(escape(name), *cells)
     if cluster.device_count <= 16:
         out.print(pairs)
+    _print_measured(cluster)
     if cluster.description:
         out.print(cluster.description, markup=False)
+
+
+def _print_measured(cluster: Cluster) -> None:
+    """How well latency and bandwidth of the measured links, if any, describe the times."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from placewright.cli.output import console
+    from placewright.units import format_count, format_seconds
+
+    links = [link for link in cluster.links if link.measured is not None]
+    if not links:
+        return
+    title = "measured links: t = latency + bytes / bandwidth, and its errors from 1 KiB to 64 MiB"
+    table = Table(title=title, title_justify="left")
+    for column in ("link", "by"):
+        table.add_column(column)
+    for column in ("latency", "bandwidth", "median error", "largest"):
+        table.add_column(column, justify="right")
+    for link in links:
+        assert link.measured is not None
+        table.add_row(
+            escape(f"{link.a} – {link.b}"),
+            link.measured.transport,
+            format_seconds(link.latency),
+            f"{format_count(link.bandwidth)}B/s",
+            f"{link.measured.median_error:.1%}",
+            f"{link.measured.largest_error:.1%}",
+        )
+    console().print(table)

@@ -56,6 +56,7 @@ def command(
             training=problem.training,
             costs=problem.costs,
             pinned=problem.pinned,
+            coarsening=coarsen,
         )
         lines = compare(
             made,

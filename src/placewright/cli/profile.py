@@ -67,6 +67,13 @@ def command(
     steps: Annotated[
         int | None, typer.Option(help="Steps of the large batch (5); 0 for none.")
     ] = None,
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled",
+            help="Also measure what --coarsen fusion groups, compiled by Inductor (C++ compiler).",
+        ),
+    ] = False,
     json: o.Json = False,
 ) -> None:
     """Measure what the ops of SOURCE take on devices of this machine, and keep it for 'plan'.
@@ -92,6 +99,19 @@ def command(
     if batches is not None or steps is not None:
         raise OptionError("--batches and --steps are those of --standard-evaluation; add it")
     with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
+        groups = []
+        if compiled:  # before what takes long: it is refused without a compiler
+            from placewright.coarsen.compiled import profile_groups
+
+            groups = profile_groups(
+                source,
+                found,
+                store,
+                devices=device or (),
+                training=training,
+                missing=cast(Any, missing),
+                on_progress=on_progress,
+            )
         done = profile(
             source,
             found,
@@ -102,6 +122,7 @@ def command(
             missing=cast(Any, missing),
             on_progress=on_progress,
         )
+        done += groups
         path = store.path
     if json:
         print_json([_record(each, path) for each in done])
@@ -126,6 +147,7 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
         "identity": done.identity,
         "library": done.library,
         "method": done.method,
+        "compiled": done.compiled,
         "measured": done.measured,
         "known": done.known,
         "failed": dict(done.failed),
@@ -152,7 +174,7 @@ def _print(done: list[DeviceProfile], path: Path) -> None:
         table.add_row(
             escape(", ".join(each.devices)),
             escape(each.identity),
-            each.method or "-",
+            "compiled" if each.compiled else each.method or "-",
             str(each.measured),
             str(each.known),
             str(len(each.failed)),

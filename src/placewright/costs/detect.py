@@ -37,42 +37,45 @@ MEASURED_EFFICIENCY = 0.75
 HOST_MEMORY = "host memory"  # the channel of copies between CPU devices; the switch they meet in
 
 
-def detect(split_cpu: int | None = None) -> Cluster:
+def detect(split_cpu: int | None = None, *, link_cpus: bool = True) -> Cluster:
     """The CPU, NVIDIA GPUs and Apple GPU of this machine, with every figure filled in.
 
     With `split_cpu` the CPU is that many devices, each with cores of its own and its share of
-    memory, peaks and bandwidth. Takes about half a second, most of it to measure memory
-    bandwidth. ClusterError where the operating system does not tell how much memory there is;
-    OptionError for more parts than cores.
+    memory, peaks and bandwidth; the links between them are left out without `link_cpus`, for who
+    measures them. Takes about half a second, most of it to measure memory bandwidth.
+    ClusterError where the operating system does not tell how much memory there is; OptionError
+    for more parts than cores.
     """
     machine = examine()
     _check_split(machine, split_cpu)
     bandwidth = measure_bandwidth(machine.processor.cores, machine.memory)
-    return cluster_of(replace(machine, bandwidth=bandwidth), split_cpu)
+    return cluster_of(replace(machine, bandwidth=bandwidth), split_cpu, link_cpus=link_cpus)
 
 
 # -- from facts to a cluster -----------------------------------------------------------------
 
 
-def cluster_of(machine: Machine, split_cpu: int | None = None) -> Cluster:
+def cluster_of(
+    machine: Machine, split_cpu: int | None = None, *, link_cpus: bool = True
+) -> Cluster:
     """`machine` as a cluster: CPU and GPUs joined through host memory and by NVLink."""
     _check_split(machine, split_cpu)
     notes: list[str] = []
     cpu = _cpu_device(machine, notes)
+    cpus = _split(cpu, split_cpu, notes)
+    copies = _copies(machine, cpus, notes) if link_cpus else ()
     apple = find_kind(machine.processor.model) if "apple" in machine.processor.features else None
     if apple is not None:
         share = UNIFIED_GPU_SHARE
-        cpu = replace(cpu, memory=(1 - share) * machine.memory)
+        cpus = tuple(replace(each, memory=(1 - share) * (each.memory or 0.0)) for each in cpus)
         gpu = Device("gpu", apple.name, machine.host, memory=share * machine.memory)
         notes.append(f"the GPU may use {share:.0%} of the memory it shares with the CPU")
-        cpus, copies = _split(machine, cpu, split_cpu, notes)
         shared = tuple(Link("gpu", each.name, math.inf, latency=COPY_LATENCY) for each in cpus)
         return _finish(machine, (gpu, *cpus), (*shared, *copies), (), notes)
     if "apple" in machine.processor.features:
         notes.append(f"the catalog does not know the GPU of an {machine.processor.model}")
     gpus = tuple(_gpu_device(gpu, machine.host) for gpu in machine.gpus)
     nvlinks, switches = _nvlinks(machine)
-    cpus, copies = _split(machine, cpu, split_cpu, notes)
     home = cpus[0].name
     if gpus and len(cpus) > 1:
         # A GPU copies to the memory of every CPU device over its own PCIe link alone.
@@ -113,34 +116,34 @@ def _check_split(machine: Machine, parts: int | None) -> None:
         )
 
 
-def _split(
-    machine: Machine, cpu: Device, parts: int | None, notes: list[str]
-) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
-    """`cpu` as `parts` devices of as equal numbers of cores as can be, and the links of each two.
-
-    A tensor goes from one to another as a copy in memory. All copies share its bandwidth.
-    """
+def _split(cpu: Device, parts: int | None, notes: list[str]) -> tuple[Device, ...]:
+    """`cpu` as `parts` devices of as equal numbers of cores as can be."""
     if parts is None:
-        return (cpu,), ()
+        return (cpu,)
     assert isinstance(cpu.run, CpuRun)
     cores = cpu.run.cores
     devices = []
     for part in range(parts):
         mine = cores[part * len(cores) // parts : (part + 1) * len(cores) // parts]
         devices.append(_share(cpu, f"cpu{part}", mine, len(mine) / len(cores)))
-    if parts == 1:
-        return tuple(devices), ()
+    if parts > 1:
+        notes.append(f"memory and its bandwidth shared out over {parts} CPU devices by their cores")
+    return tuple(devices)
+
+
+def _copies(machine: Machine, cpus: Sequence[Device], notes: list[str]) -> tuple[Link, ...]:
+    """The links of each two CPU devices: copies in memory, which share its bandwidth."""
+    if len(cpus) == 1:
+        return ()
     rate = (machine.bandwidth or ASSUMED_BANDWIDTH) / 2
     notes.append(
-        f"memory and its bandwidth shared out over {parts} CPU devices by their cores, and copies "
-        f"between them assumed to take turns at {rate / 1e9:.1f} GB/s, half of the memory "
+        f"copies between them assumed to take turns at {rate / 1e9:.1f} GB/s, half of the memory "
         f"bandwidth since they read and write, and {COPY_LATENCY * 1e6:g} µs"
     )
-    links = [
+    return tuple(
         Link(a.name, b.name, rate, latency=COPY_LATENCY, duplex="half", channel=HOST_MEMORY)
-        for a, b in combinations(devices, 2)
-    ]
-    return tuple(devices), tuple(links)
+        for a, b in combinations(cpus, 2)
+    )
 
 
 def _share(cpu: Device, name: str, cores: tuple[int, ...], share: float) -> Device:

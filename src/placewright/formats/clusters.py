@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from placewright.cluster import Cluster, Device, Link
+from placewright.cluster import Cluster, Device, Link, LinkMeasurement
 from placewright.errors import ClusterError
 from placewright.formats import files
 from placewright.formats.runs import read_run, run_document
@@ -65,6 +66,7 @@ def read_cluster(document: Any, path: str | Path = "cluster") -> Cluster:
                 latency=entry.latency,
                 duplex=entry.duplex,
                 channel=entry.channel,
+                measured=LinkMeasurement(**entry.measured.model_dump()) if entry.measured else None,
             )
             for entry in content.links
         )
@@ -115,4 +117,6 @@ def _link_entry(link: Link) -> dict[str, Any]:
         entry["duplex"] = link.duplex
     if link.channel is not None:
         entry["channel"] = link.channel
+    if link.measured is not None:
+        entry["measured"] = asdict(link.measured)
     return entry

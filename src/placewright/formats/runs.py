@@ -13,9 +13,10 @@ if TYPE_CHECKING:
 
 def run_document(run: Run) -> dict[str, Any]:
     """As an object of a file, such as ``{"type": "cpu", "cores": [0]}``."""
+    host = {"host": run.host} if run.host else {}
     if isinstance(run, CpuRun):
-        return {"type": "cpu", "cores": list(run.cores)}
-    return {"type": "cuda", "index": run.index}
+        return {"type": "cpu", "cores": list(run.cores), **host}
+    return {"type": "cuda", "index": run.index, **host}
 
 
 def read_run(entry: CpuRunEntry | CudaRunEntry | None, device: str) -> Run | None:
@@ -23,6 +24,8 @@ def read_run(entry: CpuRunEntry | CudaRunEntry | None, device: str) -> Run | Non
     if entry is None:
         return None
     try:
-        return CpuRun(tuple(entry.cores)) if entry.type == "cpu" else CudaRun(entry.index)
+        if entry.type == "cpu":
+            return CpuRun(tuple(entry.cores), entry.host)
+        return CudaRun(entry.index, entry.host)
     except ClusterError as error:
         raise ClusterError(f"device '{device}': {error}") from None

@@ -39,17 +39,19 @@ class Strict(BaseModel):
 
 
 class CpuRunEntry(Strict):
-    """Logical CPUs."""
+    """Logical CPUs; `host`: of which machine, where that is not the one at hand."""
 
     type: Literal["cpu"]
     cores: Annotated[list[Hardware], Field(min_length=1)]
+    host: str = ""
 
 
 class CudaRunEntry(Strict):
-    """An NVIDIA GPU, by its number in nvidia-smi."""
+    """An NVIDIA GPU, by its number in nvidia-smi; `host` as for CPUs."""
 
     type: Literal["cuda"]
     index: Hardware
+    host: str = ""
 
 
 def _known_run(value: Any) -> Any:
@@ -128,6 +130,14 @@ class DeviceEntry(Strict):
     run: RunEntry | None = None
 
 
+class MeasuredEntry(Strict):
+    """How a link was measured: the relative errors of latency + bytes / bandwidth."""
+
+    transport: Literal["gloo", "copy"]
+    median_error: Annotated[float, Field(ge=0)]
+    largest_error: Annotated[float, Field(ge=0)]
+
+
 class LinkEntry(Strict):
     """A link between two devices or switches."""
 
@@ -137,6 +147,7 @@ class LinkEntry(Strict):
     latency: Seconds = 0.0
     duplex: Literal["full", "half"] = "full"
     channel: str | None = None
+    measured: MeasuredEntry | None = None
 
 
 class ClusterFile(Strict):

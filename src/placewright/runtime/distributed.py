@@ -24,7 +24,7 @@ from placewright.errors import ExecutionError, OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.runtime.launch import Event, Ranks, cores, ending_on_signals
-from placewright.system.pinning import pinned
+from placewright.system.pinning import pinned, refuse_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -145,6 +145,7 @@ def _cores_of(problem: Problem, device: int) -> tuple[int, ...]:
             f"the plan's device '{problem.device_names[device]}' runs on {run}, and GPUs are not "
             "run yet; plan on devices that run on cpu"
         )
+    refuse_elsewhere(problem.device_names[device], run.host)
     with pinned(run.cores):  # told before anything is exported
         return run.cores
 

@@ -27,9 +27,9 @@ from placewright.errors import ExecutionError
 # -P: what lies in the working directory must not shadow the standard library. The parent's own
 # search path comes last, in case placewright was found through it.
 _BOOT = (
-    "import json, sys; "
-    "sys.path += [each for each in json.loads(sys.argv[1]) if each not in sys.path]; "
-    "from placewright.runtime.worker import main; main()"
+    "import importlib, json, sys; boot = json.loads(sys.argv[1]); "
+    "sys.path += [each for each in boot['path'] if each not in sys.path]; "
+    "importlib.import_module(boot['worker']).main()"
 )
 _LAST_WORDS_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
@@ -38,12 +38,26 @@ Event = Mapping[str, Any]
 
 
 class Ranks:
-    """`count` worker processes on the jobs in `folder`, `threads` CPU threads each or of each."""
+    """`count` worker processes on the jobs in `folder`, `threads` CPU threads each or of each.
 
-    def __init__(self, folder: Path, count: int, threads: int | Sequence[int]) -> None:
+    `worker` is the module whose `main` they run. They talk over the network `interface`, the
+    loopback one if None.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        count: int,
+        threads: int | Sequence[int],
+        *,
+        worker: str = "placewright.runtime.worker",
+        interface: str | None = None,
+    ) -> None:
         self._folder = folder
         self._count = count
         self._threads = [threads] * count if isinstance(threads, int) else threads
+        self._worker = worker
+        self._interface = interface
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: dict[int, _Lines] = {}
         self._doing = dict.fromkeys(range(count), "starting")
@@ -89,13 +103,14 @@ class Ranks:
     # -- starting and ending -----------------------------------------------------------------
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> None:
-        path = json.dumps([str(Path(each).absolute()) for each in sys.path])
+        path = [str(Path(each).absolute()) for each in sys.path]
+        boot = json.dumps({"path": path, "worker": self._worker})
         reading, writing = os.pipe()
         arguments = [str(self._folder), str(rank), str(writing), str(os.getpid())]
         try:
             with self._log(rank).open("wb") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, path, *arguments],
+                    [sys.executable, "-P", "-c", _BOOT, boot, *arguments],
                     stdin=subprocess.PIPE,  # its end tells the rank that this process has ended
                     stdout=log,
                     stderr=log,
@@ -114,7 +129,8 @@ class Ranks:
     def _environment(self) -> dict[str, str]:
         return {
             **os.environ,
-            "GLOO_SOCKET_IFNAME": loopback_interface(),  # else gloo looks up the host's name
+            # Else gloo looks up the host's name.
+            "GLOO_SOCKET_IFNAME": self._interface or loopback_interface(),
         }
 
     def _let_exit(self) -> None:

@@ -1,6 +1,7 @@
 """A rank: the process that runs its stages and reports to the process that started it.
 
-Started by `launch.py` with the job's directory, the rank, the pipe to report on and the parent.
+Started by `launch.py`, as every worker that calls `serve`, with the job's directory, the rank,
+the pipe to report on and the parent.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import signal
 import sys
 import threading
 import time
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
 
 
 def main() -> None:
+    serve(_work)
+
+
+def serve(work: Callable[[Path, int, Reporter], None]) -> None:
+    """Do `work(folder, rank, report)` and end as the process that started this one expects."""
     _, _, folder, rank, pipe, parent = sys.argv
     _end_with(int(parent))
     report = Reporter(int(pipe))
     try:
-        _work(Path(folder), int(rank), report)
+        work(Path(folder), int(rank), report)
     except BaseException as error:
         report.failure(error)
         os._exit(1)  # gloo's threads would try to part in order
@@ -112,7 +119,7 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
     functions = [Compiled(stage.code) for stage in job.stages]
     inputs = [job.values.of(stage) for stage in job.stages]
     report("connecting", doing="connecting to the other ranks")
-    _connect(folder, rank, settings)
+    connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
     report("running", doing="running its ops")
     outputs = []
     with torch.no_grad():
@@ -122,41 +129,49 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
             outputs.append(result)
     report("saving", doing="saving its outputs")
     save_outputs(folder, rank, outputs)
-    _barrier()  # nobody leaves while another still talks to it
+    barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
 
 
-def _connect(folder: Path, rank: int, settings: dict[str, Any]) -> None:
-    """Join the process group. Ranks find each other through a file: there is no port to guess."""
+def file_store(folder: Path, ranks: int) -> Any:
+    """Where ranks of one machine find each other: a file, so there is no port to guess."""
+    import torch.distributed as dist
+
+    return dist.FileStore(str(folder / "store"), ranks)  # type: ignore[attr-defined]
+
+
+def connect(store: Any, rank: int, ranks: int, timeout: float) -> None:
+    """Join the process group that meets in `store`, and wait until all are there."""
     import datetime
 
     import torch.distributed as dist
 
-    from placewright.runtime.channels import ChannelError
-
-    try:
+    with channel_errors():
         dist.init_process_group(
             "gloo",
-            store=dist.FileStore(  # type: ignore[attr-defined]
-                str(folder / "store"), settings["ranks"]
-            ),
+            store=store,
             rank=rank,
-            world_size=settings["ranks"],
+            world_size=ranks,
             # Longer than the parent's own patience, so that the parent names who is stuck.
-            timeout=datetime.timedelta(seconds=2 * settings["timeout"] + 60),
+            timeout=datetime.timedelta(seconds=2 * timeout + 60),
         )
-    except RuntimeError as error:
-        raise ChannelError(str(error)) from error
-    _barrier()
+    barrier()
 
 
-def _barrier() -> None:
+def barrier() -> None:
     import torch.distributed as dist
 
+    with channel_errors():
+        dist.barrier()
+
+
+@contextmanager
+def channel_errors() -> Iterator[None]:
+    """What torch raises when another rank is gone, told apart from errors of this one."""
     from placewright.runtime.channels import ChannelError
 
     try:
-        dist.barrier()
+        yield
     except RuntimeError as error:
         raise ChannelError(str(error)) from error
 
@@ -166,7 +181,7 @@ def _run(function: Compiled, inputs: list[Any], report: Reporter, **which: int) 
     from placewright.runtime.channels import GlooChannel
 
     channel = GlooChannel()
-    _barrier()
+    barrier()
     started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
     result = _call(function, channel, inputs)
     finished = time.clock_gettime(time.CLOCK_MONOTONIC)

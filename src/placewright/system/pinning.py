@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -48,6 +49,15 @@ def move_to(cores: Sequence[int]) -> None:
     _refuse(wanted - _moved(wanted))
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(len(wanted))
+
+
+def refuse_elsewhere(device: str, host: str) -> None:
+    """ClusterError if `device` is of another `host` than this machine; empty means this one."""
+    if host and host != platform.node():
+        raise ClusterError(
+            f"device '{device}' is of host '{host}', and this is '{platform.node()}'; "
+            "take devices of this machine"
+        )
 
 
 def _refuse(missing: frozenset[int]) -> None:

@@ -109,7 +109,9 @@ def sweep(
         source = Imported(source, source=source.name)
     imported = source if isinstance(source, Imported) else load(source, training=training)
     given = {**options, "objective": objective}
-    problems = [_problem(imported, variant, given, costs, pinned) for variant in variants]
+    problems = [
+        _problem(imported, variant, given, costs, pinned, coarsening) for variant in variants
+    ]
     for problem in problems[:1]:
         _check_planner(planner, planner_options, problem.options.objective)
 
@@ -208,9 +210,12 @@ def _problem(
     given: Mapping[str, Any],
     costs: CostOptions,
     pinned: Mapping[str, str] | None,
+    coarsening: str,
 ) -> Problem:
     chosen = {**given, **variant.options}
-    problem, _ = make_problem(imported, variant.cluster, chosen, costs=costs, pinned=pinned)
+    problem, _ = make_problem(
+        imported, variant.cluster, chosen, costs=costs, pinned=pinned, coarsening=coarsening
+    )
     return problem
 
 

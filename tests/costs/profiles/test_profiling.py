@@ -194,6 +194,7 @@ def test_a_call_that_fails_ends_the_profile_or_is_left_to_the_model(store, monke
         ({"run": CudaRun(0)}, [], ClusterError, "only CPUs can be measured so far"),
         ({"kind": "EPYC 9999"}, [], ClusterError, "write that as its kind"),
         ({"run": CpuRun((4000,))}, [], ClusterError, "core 4000 is not there"),
+        ({"run": CpuRun((0,), "nowhere")}, [], ClusterError, "is of host 'nowhere', and this is"),
     ],
 )
 def test_devices_that_cannot_be_measured_are_refused(store, changes, devices, error, said):

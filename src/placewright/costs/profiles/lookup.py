@@ -6,7 +6,7 @@ a GPU; the kind of a processor and how many of its cores the device has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,19 +73,34 @@ def measured_seconds(
     graph: Graph, devices: Sequence[Device], profiles: str | Path | None
 ) -> dict[str, Found]:
     """What the store has of the graph's ops, by the name of each device that has any."""
-    if profiles is None or not any(graph.op_signatures):
+    distinct = set(graph.op_signatures) - {""}
+    known = known_costs(distinct, library_of(graph), devices, profiles)
+    columns: dict[int, Found] = {}  # devices that are the same share theirs
+    for costs in known.values():
+        if id(costs) not in columns:
+            columns[id(costs)] = _columns(graph, costs)
+    return {device: columns[id(costs)] for device, costs in known.items()}
+
+
+def known_costs(
+    signatures: Collection[str],
+    library: str,
+    devices: Sequence[Device],
+    profiles: str | Path | None,
+) -> dict[str, dict[str, Measured]]:
+    """What the store has by these signatures, by the name of each device that has any."""
+    if profiles is None or not signatures:
         return {}
     from placewright.costs.profiles.entry import ProfileKey
 
-    library, distinct = library_of(graph), set(graph.op_signatures) - {""}
     named = {device.name: identity(device) for device in devices}
-    columns: dict[str, Found] = {}
+    found: dict[str, dict[str, Measured]] = {}
     with opened(profiles) as store:
         for each in {name for name in named.values() if name is not None}:
-            known = store.get(ProfileKey(signature, each, library) for signature in distinct)
+            known = store.get(ProfileKey(signature, each, library) for signature in signatures)
             if known:
-                columns[each] = _columns(graph, {key.signature: m for key, m in known.items()})
-    return {device: columns[kind] for device, kind in named.items() if kind in columns}
+                found[each] = {key.signature: measured for key, measured in known.items()}
+    return {device: found[kind] for device, kind in named.items() if kind in found}
 
 
 def _columns(graph: Graph, known: Mapping[str, Measured]) -> Found:

@@ -204,16 +204,13 @@ def _overhead(tick: Callable[[], None], ticks: list[int]) -> float:
 def _argument_sets(
     executable: Executable, node: Node, generator: torch.Generator
 ) -> list[CallArguments]:
-    """Arguments of the call, with as many copies of the weights as keep them out of the caches."""
+    """Arguments of the call, for each copy of what it reads (see `argument_copies`)."""
     import torch
 
     sources = [each for each in node.all_input_nodes if each.op != "get_attr"]
-    weights = [each for each in sources if _is_weight(each, executable.weights)]
-    amount = sum(size_of(each.meta.get("val")) for each in weights)
-    shared = {each: made_up(each, generator) for each in sources if each not in weights}
     sets: list[CallArguments] = []
-    for _ in range(copies_of(amount)):
-        values = {**shared, **{each: made_up(each, generator) for each in weights}}
+    for copy in argument_copies(executable, sources, generator):
+        values = dict(zip(sources, copy, strict=True))
 
         def value(each: Node, values: Mapping[Node, Any] = values) -> Any:
             if each.op == "get_attr":
@@ -222,6 +219,19 @@ def _argument_sets(
 
         sets.append((torch.fx.map_arg(node.args, value), torch.fx.map_arg(node.kwargs, value)))
     return sets
+
+
+def argument_copies(
+    executable: Executable, sources: Sequence[Node], generator: torch.Generator
+) -> list[list[Any]]:
+    """Values of `sources`, with as many copies of the weights as keep them out of the caches."""
+    weights = {each for each in sources if _is_weight(each, executable.weights)}
+    amount = sum(size_of(each.meta.get("val")) for each in weights)
+    shared = {each: made_up(each, generator) for each in sources if each not in weights}
+    return [
+        [made_up(each, generator) if each in weights else shared[each] for each in sources]
+        for _ in range(copies_of(amount))
+    ]
 
 
 def _is_weight(node: Node, weights: frozenset[str]) -> bool:

@@ -28,7 +28,7 @@ from placewright.costs.profiles.program import FEWEST, Program, Samples
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
-from placewright.system.pinning import pinned
+from placewright.system.pinning import pinned, refuse_elsewhere
 from placewright.units import format_bytes
 
 Progress = Callable[[str, float], None]
@@ -47,7 +47,8 @@ class DeviceProfile:
     the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
     lie apart, as a share of their median; None where it was not run as a whole. `busy` is the
     share of the device's cores that other work took before it began; None where nothing was
-    measured or the system does not tell.
+    measured or the system does not tell. `compiled`: groups of calls were measured, each compiled
+    as one.
     """
 
     devices: tuple[str, ...]
@@ -60,6 +61,7 @@ class DeviceProfile:
     noise: float | None = None
     busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
+    compiled: bool = False
 
     @property
     def is_noisy(self) -> bool:
@@ -103,7 +105,10 @@ def profile(
 
 
 def at_hand(cluster: Cluster, names: Sequence[str] = ()) -> list[list[Device]]:
-    """The devices to measure, those that are the same together."""
+    """The devices to measure, of these names or all, those that are the same together.
+
+    OptionError or ClusterError for one that cannot be measured.
+    """
     unknown = [name for name in names if name not in cluster.device_names]
     if unknown:
         raise OptionError(
@@ -135,6 +140,7 @@ def _checked(device: Device, here: str) -> str:
             f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so far; "
             "name the others with --device"
         )
+    refuse_elsewhere(device.name, device.run.host)
     if device.kind != here:
         raise ClusterError(
             f"device '{device.name}' is a '{device.kind}', but this machine has a '{here}'; "
@@ -289,9 +295,17 @@ class _Work:
 
 
 def summary(
-    samples: Sequence[float], method: Method, work: Cost, before: float, memory: float = 0.0
+    samples: Sequence[float],
+    method: Method,
+    work: Cost | None = None,
+    before: float = 0.0,
+    memory: float = 0.0,
 ) -> Measured:
-    """The entry of some samples of a call: what it has to do, bytes `before`, bytes beyond."""
+    """The entry of some samples: the median, and what nine tenths of them lie between.
+
+    `work` is what the call has to do, where predictions may be made from it, `before` the bytes
+    that the one before it moved, and `memory` those beyond its inputs and outputs.
+    """
     low, high = np.percentile(samples, (5, 95))
     middle = statistics.median(samples)
     return Measured(
@@ -301,9 +315,9 @@ def summary(
         len(samples),
         method,
         memory,
-        flops=work.flops,
-        bytes_read=work.bytes_read,
-        bytes_written=work.bytes_written,
-        dtype=work.dtype,
+        flops=work.flops if work else 0.0,
+        bytes_read=work.bytes_read if work else 0.0,
+        bytes_written=work.bytes_written if work else 0.0,
+        dtype=work.dtype if work else "",
         bytes_before=before,
     )

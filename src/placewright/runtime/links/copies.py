@@ -1,0 +1,45 @@
+"""Copies in memory within one process: what one device wrote, another's cores copy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from itertools import combinations
+
+import torch
+
+from placewright.runtime.links.pace import SIZES, Times, measured_times
+from placewright.runtime.links.ranks import Pair, Progress
+from placewright.system.pinning import pinned
+
+
+def copy_times(
+    cores: Sequence[Sequence[int]],
+    *,
+    sizes: Sequence[int] = SIZES,
+    on_progress: Progress | None = None,
+) -> dict[Pair, Times]:
+    """Times of copies from each device to each later one, by pairs of places in `cores`."""
+    progress = on_progress or (lambda what, done: None)
+    pairs = list(combinations(range(len(cores)), 2))
+    found = {}
+    for done, (a, b) in enumerate(pairs):
+        progress("measuring copies", done / len(pairs))
+        found[a, b] = _times(cores[a], cores[b], sizes)
+    return found
+
+
+def _times(source: Sequence[int], target: Sequence[int], sizes: Sequence[int]) -> Times:
+    def copied(size: int, count: int) -> list[float]:
+        seconds = []
+        for _ in range(count):
+            with pinned(source):
+                value = torch.zeros(size, dtype=torch.uint8)
+            with pinned(target):
+                started = time.perf_counter()
+                copy = value.clone()
+                seconds.append(time.perf_counter() - started)
+            del value, copy
+        return seconds
+
+    return measured_times(copied, sizes)

@@ -1,0 +1,80 @@
+"""Transfers between two ranks, made as the stages of a run make them, and timed.
+
+A tensor goes there and back; a transfer takes half of that, so one clock is enough, on whatever
+host the other rank is. Both ends post a receive before they send, as stages do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from placewright.runtime.channels import GlooChannel
+from placewright.runtime.code import Transfer
+from placewright.runtime.links.pace import SIZES, Times, measured_times
+from placewright.runtime.worker import channel_errors
+
+THERE, BACK, HEADER = 1, 2, 3  # tags
+
+
+def lead(rank: int, other: int, sizes: Sequence[int] = SIZES) -> Times:
+    """The times of transfers between `rank`, this one, and `other`, which must `follow`."""
+    found = measured_times(lambda size, count: _there_and_back(rank, other, size, count), sizes)
+    _tell(other, 0, 0)
+    return found
+
+
+def follow(rank: int, leader: int) -> None:
+    """Send back whatever the `leader` sends, until it says that it is done."""
+    while True:
+        size, count = _told(leader)
+        if not count:
+            return
+        there, back = _transfers(leader, rank, size)
+        channel = GlooChannel()
+        posted = channel.post(there)
+        for done in range(count):
+            value = channel.wait(posted)
+            if done + 1 < count:
+                posted = channel.post(there)
+            channel.send(back, value)
+            channel.finish()
+
+
+def _there_and_back(rank: int, other: int, size: int, count: int) -> list[float]:
+    _tell(other, size, count)
+    there, back = _transfers(rank, other, size)
+    value = torch.zeros(size, dtype=torch.uint8)
+    seconds = []
+    for _ in range(count):
+        channel = GlooChannel()
+        posted = channel.post(back)
+        started = time.perf_counter()
+        channel.send(there, value)
+        value = channel.wait(posted)
+        seconds.append((time.perf_counter() - started) / 2)
+        channel.finish()
+    return seconds
+
+
+def _transfers(leader: int, other: int, size: int) -> tuple[Transfer, Transfer]:
+    def between(tag: int, source: int, target: int) -> Transfer:
+        return Transfer(tag, "measured", source, target, (size,), (1,), "uint8", 1)
+
+    return between(THERE, leader, other), between(BACK, other, leader)
+
+
+def _tell(other: int, size: int, count: int) -> None:
+    with channel_errors():
+        torch.distributed.send(torch.tensor([size, count]), other, tag=HEADER)
+
+
+def _told(leader: int) -> tuple[int, int]:
+    header: Tensor = torch.zeros(2, dtype=torch.int64)
+    with channel_errors():
+        torch.distributed.recv(header, leader, tag=HEADER)
+    size, count = header.tolist()
+    return size, count

@@ -1,0 +1,52 @@
+"""A rank that takes part in measuring links: started by `ranks.py`, it reports the times it led.
+
+All pairs are measured one after the other, so that they do not disturb each other.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from placewright.runtime.worker import Reporter, barrier, connect, file_store, serve
+from placewright.system.pinning import pinned
+
+
+def main() -> None:
+    serve(_work)
+
+
+def _work(folder: Path, index: int, report: Reporter) -> None:
+    """`index` counts the ranks of this host."""
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    with pinned(settings["cores"][index]):  # before torch starts threads of its own
+        _measure(folder, settings["first"] + index, settings, report)
+
+
+def _measure(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
+    import torch
+
+    from placewright.runtime.links.exchange import follow, lead
+
+    ranks, timeout = settings["ranks"], settings["timeout"]
+    torch.set_num_interop_threads(1)
+    report("connecting", doing="connecting to the other ranks")
+    store = _store(settings["meeting"], timeout) if settings["meeting"] else None
+    connect(store or file_store(folder, ranks), rank, ranks, timeout)
+    for a, b in combinations(range(ranks), 2):
+        report("pair", doing=f"measuring transfers between ranks {a} and {b}")
+        if rank == a:
+            times = lead(a, b, settings["sizes"])
+            report("times", a=a, b=b, sizes=times.sizes, seconds=times.seconds)
+        elif rank == b:
+            follow(b, a)
+        barrier()
+    torch.distributed.destroy_process_group()
+
+
+def _store(meeting: dict[str, Any], timeout: float) -> Any:
+    from placewright.runtime.links.stores import join
+
+    return join(meeting["address"], meeting["port"], timeout, prefix="ranks")

@@ -1,0 +1,75 @@
+"""The transfer times between devices of this host, or of several, each device being a rank."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+
+from placewright.errors import ExecutionError
+from placewright.runtime.launch import Ranks, ending_on_signals
+from placewright.runtime.links.pace import SIZES, Times
+
+Pair = tuple[int, int]
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Ranks of several hosts: where they meet, which is the first here, and how many there are."""
+
+    address: str
+    port: int
+    first: int
+    ranks: int
+    interface: str
+
+
+def gloo_times(
+    cores: Sequence[Sequence[int]],
+    *,
+    meeting: Meeting | None = None,
+    sizes: Sequence[int] = SIZES,
+    timeout: float = 60.0,
+    on_progress: Progress | None = None,
+) -> dict[Pair, Times]:
+    """Times between ranks on this host that are pinned to `cores`, by pairs of rank numbers.
+
+    With a `meeting`, between them and those of other hosts too: of pairs whose first rank is here.
+    ExecutionError if a rank fails, or if none reports anything for `timeout` seconds.
+    """
+    if os.name != "posix":
+        raise ExecutionError("measuring transfers between processes needs Linux or macOS")
+    progress = on_progress or (lambda what, done: None)
+    first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
+    settings = {
+        "cores": [list(each) for each in cores],
+        "first": first,
+        "ranks": ranks,
+        "sizes": list(sizes),
+        "timeout": timeout,
+        "meeting": {"address": meeting.address, "port": meeting.port} if meeting else None,
+    }
+    found: dict[Pair, Times] = {}
+    order = {pair: at for at, pair in enumerate(combinations(range(ranks), 2))}
+    with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
+        folder = Path(name)
+        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        started = Ranks(
+            folder,
+            len(cores),
+            [len(each) for each in cores],
+            worker="placewright.runtime.links.rank",
+            interface=meeting.interface if meeting else None,
+        )
+        with started as processes:
+            for _, event in processes.events(timeout):
+                if event["event"] == "times":
+                    pair = event["a"], event["b"]
+                    found[pair] = Times(tuple(event["sizes"]), tuple(event["seconds"]))
+                    progress("measuring links", (order[pair] + 1) / len(order))
+    return found
