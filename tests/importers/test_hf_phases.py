@@ -78,9 +78,9 @@ def test_a_sliding_window_keeps_its_window_only() -> None:
 
 
 def test_the_cache_has_the_room_that_is_asked_for() -> None:
-    assert state(from_hf(f"{LLAMA}&phase=decode&context=24", room=40)) == 40 * TOKEN
+    assert state(from_hf(f"{LLAMA}&phase=decode&context=24", cache_tokens=40)) == 40 * TOKEN
     mistral = LLAMA.replace("llama", "mistral") + "&sliding_window=30&phase=decode"
-    assert state(from_hf(f"{mistral}&context=24", room=40)) == 30 * TOKEN
+    assert state(from_hf(f"{mistral}&context=24", cache_tokens=40)) == 30 * TOKEN
 
 
 def test_a_mixture_of_experts_has_phases_too() -> None:
@@ -141,5 +141,5 @@ def test_a_mix_counts_weights_and_cache_of_a_configuration_once() -> None:
         if amount > 1000
     )
     kept = float(served.plan.problem.op_memory.sum())
-    assert served.room.cache.sum() == 32 * TOKEN
+    assert served.capacity.cache.sum() == 32 * TOKEN
     assert kept == pytest.approx(weights + 32 * TOKEN, rel=0.05)

@@ -212,14 +212,14 @@ def test_sequences_fit_where_the_weights_leave_room():
     served = plan_request(
         "zoo:llama-7b?batch=2", "2x3090", "prompt=1000,output=24", planner="memory-fill"
     )
-    room, problem = served.room, served.plan.problem
+    capacity, problem = served.capacity, served.plan.problem
     one = 2 * 32 * 1024 * 4096 * 2  # keys and values, layers, tokens, width, fp16
-    assert room.cache.sum() == pytest.approx(2 * one)
-    free = problem.device_memory - room.weights
-    holds = room.cache > 0
-    expected = np.floor(free[holds] / (room.cache[holds] / 2))
-    assert room.fit == int(expected.min())
-    assert (served.plan.device_memory == room.weights + room.cache).all()
+    assert capacity.cache.sum() == pytest.approx(2 * one)
+    free = problem.device_memory - capacity.weights
+    holds = capacity.cache > 0
+    expected = np.floor(free[holds] / (capacity.cache[holds] / 2))
+    assert capacity.fit == int(expected.min())
+    assert (served.plan.device_memory == capacity.weights + capacity.cache).all()
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic():

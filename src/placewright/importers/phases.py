@@ -45,8 +45,10 @@ def load_phases(source: str, prompt: int, output: int) -> Phases:
 
         given = _refuse_given(source, rest, ("phase", "context", "sequence"))
         prefill = from_hf(f"{given}phase=prefill&context={prompt}")
-        room = prompt + output
-        decode = from_hf(f"{given}phase=decode&context={prompt + average}", room=room)
+        cache_tokens = prompt + output
+        decode = from_hf(
+            f"{given}phase=decode&context={prompt + average}", cache_tokens=cache_tokens
+        )
         return Phases(prefill, decode, _same_modules(prefill, decode), source)
     raise OptionError(
         f"--mix is for sources with phases, zoo: and hf:; {source} is one program as it stands"

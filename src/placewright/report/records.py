@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from placewright.plan import Plan
+from placewright.report.cache import cache_record
 from placewright.report.costs import cost_shares
 from placewright.report.remarks import remarks
-from placewright.report.room import room_record
 from placewright.report.words import counts
 from placewright.solving import Comparison
 from placewright.whatif.ranges import value_range
@@ -49,7 +49,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
                 strict=True,
             )
         ],
-        **({"serving": room} if (room := room_record(plan)) else {}),
+        **({"serving": capacity} if (capacity := cache_record(plan)) else {}),
         "costs": cost_shares(plan),
         "value_range": _range(plan),
         "remarks": remarks(plan),

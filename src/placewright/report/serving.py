@@ -9,8 +9,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from placewright.report.cache import cache_record, cache_words
 from placewright.report.records import plan_record
-from placewright.report.room import room_record, room_words
 from placewright.report.terminal import provenance
 from placewright.serving.planning import ServingPlan
 from placewright.units import format_bytes, format_seconds
@@ -36,7 +36,7 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         "seconds_per_token": served.seconds_per_token,
         "seconds_per_request": served.seconds_per_request,
         "tokens_per_second": rate if math.isfinite(rate) else None,
-        **room_record(served.plan),
+        **cache_record(served.plan),
     }
     return plan_record(served.plan, path) | figures | {"serving": serving}
 
@@ -53,7 +53,7 @@ def serving_summary(served: ServingPlan) -> str:
             f"first token {format_seconds(served.seconds_to_first_token)}, "
             f"{format_seconds(served.seconds_per_token)} per token, "
             f"{served.tokens_per_second:.4g} tokens per second",
-            room_words(plan, mix.context),
+            cache_words(plan, mix.context),
             provenance(plan),
         ]
     )
@@ -61,7 +61,7 @@ def serving_summary(served: ServingPlan) -> str:
 
 def serving_table(served: ServingPlan) -> Table:
     """A line per device: its part of each phase, what it keeps, how many sequences fit."""
-    plan, room = served.plan, served.room
+    plan, capacity = served.plan, served.capacity
     problem = plan.problem
     table = Table(title=escape(problem.name), title_justify="left")
     table.add_column("device")
@@ -70,15 +70,15 @@ def serving_table(served: ServingPlan) -> Table:
     for column in columns:
         table.add_column(column, justify="right")
     for d, name in enumerate(problem.device_names):
-        fit = room.at_device(d)
+        fit = capacity.at_device(d)
         table.add_row(
             escape(name),
             escape(problem.device_kinds[d]),
             str(len(served.decode.device_ops[d])),
             format_seconds(float(served.prefill.device_load[d])),
             format_seconds(float(served.decode.device_load[d])),
-            format_bytes(float(room.weights[d])),
-            format_bytes(float(room.cache[d])),
+            format_bytes(float(capacity.weights[d])),
+            format_bytes(float(capacity.cache[d])),
             format_bytes(float(problem.device_memory[d])),
             "-" if fit is None else str(fit),
         )

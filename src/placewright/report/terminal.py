@@ -13,8 +13,8 @@ from rich.table import Table
 
 from placewright.options import Options
 from placewright.plan import Plan
+from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
-from placewright.report.room import room_words
 from placewright.report.words import (
     counts,
     device_columns,
@@ -38,7 +38,7 @@ def summary(plan: Plan) -> str:
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}"
     )
-    return "\n".join(filter(None, (value, room_words(plan), provenance(plan))))
+    return "\n".join(filter(None, (value, cache_words(plan), provenance(plan))))
 
 
 def provenance(plan: Plan) -> str:

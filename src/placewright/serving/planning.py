@@ -19,9 +19,9 @@ from placewright.outcome import Loads, Schedule
 from placewright.plan import OPTIMAL_GAP, Placement, Plan, Status, gap_of
 from placewright.planning import DEFAULT_COSTS, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
+from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix, read_mix
 from placewright.serving.request import Request, request_of
-from placewright.serving.room import Room, room_of
 from placewright.verify import verify
 
 SERVED = ("latency", "throughput")
@@ -81,8 +81,8 @@ class ServingPlan:
         return tokens / self.value if self.value else float("inf")
 
     @property
-    def room(self) -> Room:
-        found = room_of(self.plan)
+    def capacity(self) -> CacheCapacity:
+        found = cache_capacity(self.plan)
         assert found is not None  # decode keeps a cache
         return found
 

@@ -26,7 +26,7 @@ from placewright.problem import COST_SPREADS, Problem
 from placewright.serving.mix import Mix
 
 BETWEEN = "first token"
-"""The op between the phases: it takes no time and no room."""
+"""The op between the phases: it takes no time and no capacity."""
 
 SIZES_TRIED = 33  # for what counts as a tensor of typical size
 

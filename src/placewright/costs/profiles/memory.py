@@ -47,13 +47,13 @@ def _notes(run: Any) -> list[Any]:
     from torch import autograd
     from torch.autograd import profiler_legacy
 
-    enable: Any = autograd._enable_profiler_legacy
-    disable: Any = autograd._disable_profiler_legacy
-    enable(profiler_legacy.profile(profile_memory=True).config())
+    torch_autograd: Any = autograd  # its annotations leave these two out
+    profile: Any = profiler_legacy.profile
+    torch_autograd._enable_profiler_legacy(profile(profile_memory=True).config())
     try:
         run()
     finally:
-        threads = disable()
+        threads = torch_autograd._disable_profiler_legacy()
     return max(threads, key=len)
 
 

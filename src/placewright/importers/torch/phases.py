@@ -61,11 +61,11 @@ def with_phase(
 
 
 def phase_graph(
-    loaded: Loaded, name: str, stored: Mapping[str, float], room: int | None = None
+    loaded: Loaded, name: str, stored: Mapping[str, float], cache_tokens: int | None = None
 ) -> Graph:
     """The `Graph` of what `with_phase` returned; `stored` as in `graph_from_program`.
 
-    The KV cache has room for `room` tokens; None: for those of the run.
+    The KV cache holds `cache_tokens` tokens; None: for those of the run.
     """
     module, args, kwargs = loaded
     program = export_inference(module, args, kwargs)
@@ -73,7 +73,7 @@ def phase_graph(
         program,
         name,
         stored={OWN + parameter: amount for parameter, amount in stored.items()},
-        caches=_caches(program, _windows(module), room),
+        caches=_caches(program, _windows(module), cache_tokens),
         module_prefix=OWN,
     )
 
@@ -192,10 +192,10 @@ def _windows(module: torch.nn.Module) -> list[float]:
     return [float(getattr(layer, "sliding_window", None) or math.inf) for layer in layers]
 
 
-def _caches(program: ExportedProgram, windows: list[float], room: int | None) -> Caches:
+def _caches(program: ExportedProgram, windows: list[float], cache_tokens: int | None) -> Caches:
     """What of the program is the KV cache: all inputs but the first, all outputs but the first.
 
-    The calls that make these outputs keep them, in the room of as many tokens.
+    The calls that make these outputs keep them, which hold as many tokens.
     """
     inputs = frozenset(map(str, program.graph_signature.user_inputs[1:]))
     nodes = {node.name: node for node in program.graph.nodes}
@@ -207,7 +207,7 @@ def _caches(program: ExportedProgram, windows: list[float], room: int | None) ->
         if op is None:
             continue
         tokens = int(value.shape[-2])
-        most = min(room or tokens, windows[number // 2] if windows else math.inf)
+        most = min(cache_tokens or tokens, windows[number // 2] if windows else math.inf)
         kept[op] = kept.get(op, 0.0) + size_of(value) / tokens * most
     return Caches(inputs, kept)
 

@@ -163,11 +163,11 @@ def _checked(made: Any, spec: str) -> Loaded:
 # -- Transformers ------------------------------------------------------------------------------
 
 
-def from_hf(config: str, training: bool = False, *, room: int | None = None) -> Graph:
+def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = None) -> Graph:
     """The `Graph` of a Transformers model, from its configuration alone (see `load_hf`).
 
     Of a directory with safetensors, weights have the bytes that the files give them (inference).
-    With ``phase=…`` the KV cache has room for `room` tokens, or for ``context`` if that is None.
+    With ``phase=…`` the KV cache holds `cache_tokens` tokens, or for ``context`` if that is None.
 
     >>> from_hf("gpt2?n_layer=1&sequence=16").attributes["parameters"]  # doctest: +SKIP
     46472448
@@ -181,7 +181,7 @@ def from_hf(config: str, training: bool = False, *, room: int | None = None) -> 
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if "past" in kwargs:
-        graph = phase_graph((module, args, kwargs), name, stored, room)
+        graph = phase_graph((module, args, kwargs), name, stored, cache_tokens)
         facts |= {key: getattr(module, key) for key in ("phase", "context")}
     else:
         graph = torch_export.graph_from_module(

@@ -13,7 +13,7 @@ from placewright.problem import ROUNDING
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class CacheCapacity:
     """Per device, bytes: `weights[device]` and all else but the KV cache, and `cache[device]`.
 
     `cache` is for the `samples` sequences of the plan. `sequences[device]` is how many fit there
@@ -36,8 +36,8 @@ class Room:
         return None if math.isinf(number) else int(number)
 
 
-def room_of(plan: Plan) -> Room | None:
-    """The room of a plan; None where its ops keep no KV cache. Activations are not counted."""
+def cache_capacity(plan: Plan) -> CacheCapacity | None:
+    """The capacity of a plan; None where its ops keep no KV cache. Activations are not counted."""
     problem = plan.problem
     if not problem.op_cache.any():
         return None
@@ -47,4 +47,4 @@ def room_of(plan: Plan) -> Room | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         fit = (problem.device_memory - weights) / (cache / samples)
     whole = np.floor(np.where(cache > 0, fit, np.inf) * (1 + ROUNDING))
-    return Room(samples, weights, cache, np.maximum(whole, 0.0))
+    return CacheCapacity(samples, weights, cache, np.maximum(whole, 0.0))
