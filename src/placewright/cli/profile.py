@@ -87,6 +87,10 @@ def command(
     from placewright.costs.profiles.store import ProfileStore
 
     found = load_cluster(cluster or "this-machine")
+    if standard_evaluation and compiled:
+        raise OptionError(
+            "--compiled goes without --standard-evaluation; measure one, then the other"
+        )
     if standard_evaluation:
         if (method, missing) != ("auto", "refuse"):
             raise OptionError(

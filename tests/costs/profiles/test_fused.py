@@ -148,6 +148,12 @@ def test_the_command_says_so_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert "there is no mine++; install g++" in result.err
 
 
+def test_compiled_groups_are_no_part_of_a_standard_evaluation() -> None:
+    result = run("profile", SOURCE, "--compiled", "--standard-evaluation")
+    assert (result.code, result.out) == (2, "")
+    assert "--compiled goes without --standard-evaluation" in result.err
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="Inductor needs g++")
 def test_groups_are_compiled_measured_and_kept_once(tmp_path: Path, cluster: Cluster) -> None:
