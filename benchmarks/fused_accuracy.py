@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 
 from placewright.cluster import Cluster, CpuRun, Device
-from placewright.coarsen.compiled import profile_groups
 from placewright.costs.detect import detect
 from placewright.costs.profiles.compiling import compiled
 from placewright.costs.profiles.measure import input_values
@@ -32,6 +31,7 @@ from placewright.costs.profiles.profiling import profile
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions
 from placewright.importers.torch.programs import Executable, load_executable
+from placewright.measuring.fused_groups import profile_groups
 from placewright.planning import plan
 from placewright.system.pinning import pinned
 

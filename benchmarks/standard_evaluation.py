@@ -41,7 +41,7 @@ from placewright.errors import ClusterError
 from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.programs import Executable, load_executable
 from placewright.importers.torch.signature import signature
-from placewright.standard_evaluation import Evaluation, standard_evaluation
+from placewright.measuring.standard_evaluation import Evaluation, standard_evaluation
 from placewright.system.pinning import pinned
 
 MODELS = {"ResNet-50": "hf:resnet", "BERT": "hf:bert?num_hidden_layers=4",

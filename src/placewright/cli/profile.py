@@ -105,7 +105,7 @@ def command(
     with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
         groups = []
         if compiled:  # before what takes long: it is refused without a compiler
-            from placewright.coarsen.compiled import profile_groups
+            from placewright.measuring.fused_groups import profile_groups
 
             groups = profile_groups(
                 source,

@@ -11,7 +11,7 @@ from placewright.cluster import Cluster
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
-    from placewright.standard_evaluation import Evaluation
+    from placewright.measuring.standard_evaluation import Evaluation
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ def evaluate(asked: Asked, *, json: bool) -> None:
     """Do it and print what was done; what could not be done goes to stderr."""
     from placewright.cli.output import print_json, progress, remark
     from placewright.costs.profiles.store import ProfileStore
-    from placewright.standard_evaluation import STEPS, standard_evaluation
+    from placewright.measuring.standard_evaluation import STEPS, standard_evaluation
 
     batches = _whole_numbers(asked.batches)
     with ProfileStore(asked.profiles) as store, progress(quiet=json) as on_progress:

@@ -12,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from placewright.cluster import Cluster, CpuRun, Device, Link  # noqa: E402
-from placewright.coarsen.compiled import profile_groups  # noqa: E402
 from placewright.coarsen.contraction import contract  # noqa: E402
 from placewright.coarsen.fusion import fusion_groups  # noqa: E402
 from placewright.costs.detect import cpu_kind  # noqa: E402
@@ -26,6 +25,7 @@ from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
 from placewright.graph import GraphBuilder  # noqa: E402
 from placewright.importers import load  # noqa: E402
+from placewright.measuring.fused_groups import profile_groups  # noqa: E402
 from placewright.planning import make_problem, plan  # noqa: E402
 from placewright.problem import MEASURED  # noqa: E402
 from placewright.verify import verify  # noqa: E402

@@ -9,7 +9,6 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from placewright import standard_evaluation as module  # noqa: E402
 from placewright.cluster import Cluster, CpuRun, Device, Link  # noqa: E402
 from placewright.costs.detect import cpu_kind  # noqa: E402
 from placewright.costs.machine import examine  # noqa: E402
@@ -17,10 +16,11 @@ from placewright.costs.profiles.profiling import profile  # noqa: E402
 from placewright.costs.profiles.store import ProfileStore  # noqa: E402
 from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
+from placewright.measuring import standard_evaluation as module  # noqa: E402
+from placewright.measuring.standard_evaluation import standard_evaluation  # noqa: E402
 from placewright.planning import plan  # noqa: E402
 from placewright.problem import MEASURED, REGRESSED  # noqa: E402
 from placewright.report.costs import cost_words  # noqa: E402
-from placewright.standard_evaluation import standard_evaluation  # noqa: E402
 from placewright.verify import verify  # noqa: E402
 from tests.cli.running import run  # noqa: E402
 
