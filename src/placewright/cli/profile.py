@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
@@ -10,16 +11,68 @@ import typer
 
 from placewright.cli import completion
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
 from placewright.costs.profiles.entry import Missing, Way
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
+    from placewright.cli.standard_evaluation import Asked
     from placewright.costs.profiles.profiling import DeviceProfile
 
 QUIETEN = "quieten the machine, prune these and profile again"
 METHODS, MISSING = get_args(Way), get_args(Missing)
 
 
+@dataclass(frozen=True)
+class Ways:
+    """How ops are measured: a group of options (see `groups`)."""
+
+    method: Annotated[
+        str,
+        o.chosen(
+            "Run the program as a whole (context), each op by itself (isolated), or auto: "
+            "as a whole where memory allows.",
+            METHODS,
+        ),
+    ] = "auto"
+    missing: Annotated[
+        str,
+        o.chosen(
+            "An op that fails: end there (refuse), or leave its time to the model (predict).",
+            MISSING,
+        ),
+    ] = "refuse"
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compiled",
+            help="Also measure what --coarsen fusion groups, compiled by Inductor (C++ compiler).",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True)
+class LargeBatch:
+    """What is asked of a Standard Evaluation: a group of options."""
+
+    standard_evaluation: Annotated[
+        bool,
+        typer.Option(
+            "--standard-evaluation",
+            help="For a batch too large for a device: regress its ops from small batches, then "
+            "correct them by a few steps of it, placed sequentially.",
+        ),
+    ] = False
+    batches: Annotated[
+        str | None,
+        typer.Option(help="The small batches, as 2,4,8; the largest halvings that fit, if none."),
+    ] = None
+    steps: Annotated[int | None, typer.Option(help="Steps of the large batch (5); 0 for none.")] = (
+        None
+    )
+
+
+@grouped
 def command(
     source: Annotated[
         str,
@@ -37,97 +90,32 @@ def command(
     ] = None,
     profiles: o.Profiles = None,
     training: o.Training = False,
-    method: Annotated[
-        str,
-        o.chosen(
-            "Run the program as a whole (context), each op by itself (isolated), or auto: "
-            "as a whole where memory allows.",
-            METHODS,
-        ),
-    ] = "auto",
-    missing: Annotated[
-        str,
-        o.chosen(
-            "An op that fails: end there (refuse), or leave its time to the model (predict).",
-            MISSING,
-        ),
-    ] = "refuse",
-    standard_evaluation: Annotated[
-        bool,
-        typer.Option(
-            "--standard-evaluation",
-            help="For a batch too large for a device: regress its ops from small batches, then "
-            "correct them by a few steps of it, placed sequentially.",
-        ),
-    ] = False,
-    batches: Annotated[
-        str | None,
-        typer.Option(help="The small batches, as 2,4,8; the largest halvings that fit, if none."),
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(help="Steps of the large batch (5); 0 for none.")
-    ] = None,
-    compiled: Annotated[
-        bool,
-        typer.Option(
-            "--compiled",
-            help="Also measure what --coarsen fusion groups, compiled by Inductor (C++ compiler).",
-        ),
-    ] = False,
+    ways: Ways,
+    large: LargeBatch,
     json: o.Json = False,
 ) -> None:
     """Measure what the ops of SOURCE take on devices of this machine, and keep it for 'plan'.
 
     Each distinct op is measured once, for all models that have it. Ctrl-C keeps what is done.
     """
-    from placewright.cli.output import print_json, progress, remark
+    from placewright.cli.output import print_json, remark
     from placewright.cli.standard_evaluation import Asked, evaluate
     from placewright.costs.clusters import load_cluster
-    from placewright.costs.profiles.profiling import profile
-    from placewright.costs.profiles.store import ProfileStore
 
-    found = load_cluster(cluster or "this-machine")
-    if standard_evaluation and compiled:
-        raise OptionError(
-            "--compiled goes without --standard-evaluation; measure one, then the other"
-        )
-    if standard_evaluation:
-        if (method, missing) != ("auto", "refuse"):
-            raise OptionError(
-                "--standard-evaluation runs the program as a whole; leave out --method and "
-                "--missing"
-            )
-        asked = Asked(source, found, profiles, device or (), training, batches, steps)
+    _check(ways, large)
+    asked = Asked(
+        source,
+        load_cluster(cluster or "this-machine"),
+        profiles,
+        device or (),
+        training,
+        large.batches,
+        large.steps,
+    )
+    if large.standard_evaluation:
         evaluate(asked, json=json)
         return
-    if batches is not None or steps is not None:
-        raise OptionError("--batches and --steps are those of --standard-evaluation; add it")
-    with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:
-        groups = []
-        if compiled:  # before what takes long: it is refused without a compiler
-            from placewright.measuring.fused_groups import profile_groups
-
-            groups = profile_groups(
-                source,
-                found,
-                store,
-                devices=device or (),
-                training=training,
-                missing=cast(Any, missing),
-                on_progress=on_progress,
-            )
-        done = profile(
-            source,
-            found,
-            store,
-            devices=device or (),
-            training=training,
-            method=cast(Any, method),  # it checks them
-            missing=cast(Any, missing),
-            on_progress=on_progress,
-        )
-        done += groups
-        path = store.path
+    done, path = _profile(asked, ways, json)
     if json:
         print_json([_record(each, path) for each in done])
     else:
@@ -135,6 +123,45 @@ def command(
     for each in done:
         for what in _disturbances(each):
             remark(f"placewright: on {each.identity} {what}; {QUIETEN}")
+
+
+def _check(ways: Ways, large: LargeBatch) -> None:
+    """OptionError for options that do not go together."""
+    if not large.standard_evaluation:
+        if large.batches is not None or large.steps is not None:
+            raise OptionError("--batches and --steps are those of --standard-evaluation; add it")
+        return
+    if ways.compiled:
+        raise OptionError(
+            "--compiled goes without --standard-evaluation; measure one, then the other"
+        )
+    if (ways.method, ways.missing) != ("auto", "refuse"):
+        raise OptionError(
+            "--standard-evaluation runs the program as a whole; leave out --method and --missing"
+        )
+
+
+def _profile(asked: Asked, ways: Ways, json: bool) -> tuple[list[DeviceProfile], Path]:
+    """Measure the ops and, if asked for, the groups; what was done, and the store's file."""
+    from placewright.cli.output import progress
+    from placewright.costs.profiles.profiling import profile
+    from placewright.costs.profiles.store import ProfileStore
+
+    with ProfileStore(asked.profiles) as store, progress(quiet=json) as on_progress:
+        given: dict[str, Any] = {
+            "devices": asked.devices,
+            "training": asked.training,
+            "missing": ways.missing,
+            "on_progress": on_progress,
+        }
+        groups: list[DeviceProfile] = []
+        if ways.compiled:  # before what takes long: it is refused without a compiler
+            from placewright.measuring.fused_groups import profile_groups
+
+            groups = profile_groups(asked.source, asked.cluster, store, **given)
+        method = cast(Any, ways.method)  # it checks them
+        done = profile(asked.source, asked.cluster, store, method=method, **given)
+        return done + groups, store.path
 
 
 def _disturbances(done: DeviceProfile) -> Iterator[str]:
