@@ -10,7 +10,9 @@ import pytest
 from placewright.plan import Placement
 from placewright.planning import plan
 from placewright.problem import COST_SPREADS, DATASHEET
+from placewright.simulate import evaluate
 from placewright.simulate.latency import makespans, schedule_sequence, time_placement
+from placewright.simulate.throughput import sampled_values
 from placewright.whatif.ranges import cost_spread, value_range
 from tests.cli.running import run
 
@@ -82,6 +84,29 @@ def test_sampled_makespans_are_those_of_the_problem_with_such_times():
         op_time[np.arange(problem.op_count), device] = seconds
         expected.append(time_placement(replace(problem, op_time=op_time), placement).value)
     assert makespans(problem, placement, samples).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"schedule": "gpipe"}, {"load": "overlap"}, {"replicate": True}],
+    ids=["sum", "gpipe", "overlap", "replicas"],
+)
+def test_sampled_times_per_input_are_those_of_the_problem_with_such_times(options):
+    found = plan(
+        "zoo:gpt2?layers=2", "2x3090", planner="greedy", objective="throughput",
+        training=True, **options,
+    )  # fmt: skip
+    problem, placement = found.problem, found.placement
+    rng = np.random.default_rng(0)
+    ops = np.arange(problem.op_count)
+    chosen = problem.op_time[ops, placement.device]
+    samples = [chosen * rng.uniform(0.5, 2.0, problem.op_count) for _ in range(5)]
+    expected = []
+    for seconds in samples:
+        op_time = np.array(problem.op_time)
+        op_time[ops, placement.device] = seconds
+        expected.append(evaluate(replace(problem, op_time=op_time), placement).value)
+    assert sampled_values(problem, placement, samples).tolist() == expected
 
 
 def test_plans_say_their_range():

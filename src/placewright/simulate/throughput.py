@@ -21,6 +21,8 @@ added under ``sum`` and one more candidate for the largest otherwise.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from placewright.graph import Floats, Ints
@@ -36,28 +38,56 @@ def loads(problem: Problem, placement: Placement) -> Loads:
     >>> loads(problem, Placement(np.zeros(2, int))).compute.shape    # doctest: +SKIP
     (2, 3)
     """
-    stages = Stages(problem, placement)
-    way = problem.is_backward.astype(np.int64)
-    d = problem.device_count
-    compute, incoming, outgoing = np.zeros((2, d)), np.zeros((2, d)), np.zeros((2, d))
     times = problem.op_time[np.arange(problem.op_count), placement.device]
-    np.add.at(compute, (way, placement.device), times)
-    for tensor in range(problem.tensor_count):
-        _add_transfers(problem, stages, tensor, incoming, outgoing)
-    for total in (compute, incoming, outgoing):
-        stages.share_out(total)
-    sync = stages.sync()
-    parts = [
-        combined(problem.options, compute[w], incoming[w], outgoing[w]) for w in (FORWARD, BACKWARD)
-    ]
-    if problem.options.schedule == "gpipe":
+    return _Sending(problem, placement).loads(times)
+
+
+def sampled_values(problem: Problem, placement: Placement, op_seconds: Iterable[Floats]) -> Floats:
+    """`[sample]` the time per input, were ops to take such seconds.
+
+    A sample is ``[op]``, the seconds of every op where it is placed. Transfers take what the
+    problem says, and are added up once.
+    """
+    sending = _Sending(problem, placement)
+    return np.array([sending.loads(seconds).value for seconds in op_seconds])
+
+
+class _Sending:
+    """What the devices of a placement send and receive, whatever their ops take."""
+
+    def __init__(self, problem: Problem, placement: Placement) -> None:
+        self.problem, self.placement = problem, placement
+        self.stages = Stages(problem, placement)
+        d = problem.device_count
+        self.incoming, self.outgoing = np.zeros((2, d)), np.zeros((2, d))
+        for tensor in range(problem.tensor_count):
+            _add_transfers(problem, self.stages, tensor, self.incoming, self.outgoing)
+        for total in (self.incoming, self.outgoing):
+            self.stages.share_out(total)
+        self.sync = self.stages.sync()
+
+    def loads(self, op_seconds: Floats) -> Loads:
+        """The loads if the ops take ``op_seconds[op]`` where they are."""
+        problem, device = self.problem, self.placement.device
+        compute = np.zeros((2, problem.device_count))
+        np.add.at(compute, (problem.is_backward.astype(np.int64), device), op_seconds)
+        self.stages.share_out(compute)
+        return _added_up(problem.options, compute, self.incoming, self.outgoing, self.sync)
+
+
+def _added_up(
+    options: Options, compute: Floats, incoming: Floats, outgoing: Floats, sync: Floats
+) -> Loads:
+    """The loads of devices from their parts, and the time per input."""
+    parts = [combined(options, compute[w], incoming[w], outgoing[w]) for w in (FORWARD, BACKWARD)]
+    if options.schedule == "gpipe":
         # Weights are synchronised once per input, after its backward pass.
-        parts[BACKWARD] = _with_sync(problem.options, parts[BACKWARD], sync)
+        parts[BACKWARD] = _with_sync(options, parts[BACKWARD], sync)
         load = parts[FORWARD] + parts[BACKWARD]
         value = float(parts[FORWARD].max() + parts[BACKWARD].max())
     else:
-        whole = combined(problem.options, compute.sum(0), incoming.sum(0), outgoing.sum(0))
-        load = _with_sync(problem.options, whole, sync)
+        whole = combined(options, compute.sum(0), incoming.sum(0), outgoing.sum(0))
+        load = _with_sync(options, whole, sync)
         value = float(load.max())
     return Loads(compute, incoming, outgoing, sync, load, value)
 

@@ -25,6 +25,7 @@ from placewright.plan import Placement, Plan
 from placewright.problem import COST_SPREADS, Problem
 from placewright.simulate import evaluate
 from placewright.simulate.latency import makespans, schedule_sequence
+from placewright.simulate.throughput import sampled_values
 
 SAMPLES = 400
 MOST_WORK = 20_000_000  # times of ops and transfers in all samples together
@@ -39,12 +40,15 @@ def value_range(plan: Plan, seed: int = 0) -> tuple[float, float] | None:
     if spread is None:
         return None
     draw = _Draws(problem, spread, np.random.default_rng(seed))
-    if problem.options.objective == "latency":
-        placement = Placement(device, schedule_sequence(plan))
-        ops = np.arange(problem.op_count)
-        chosen = problem.op_time[ops, device]
+    objective = problem.options.objective
+    if objective in ("latency", "throughput"):  # where only the times of ops are done anew
+        chosen = problem.op_time[np.arange(problem.op_count), device]
         samples = (chosen * draw.of_ops(device) for _ in range(_count(problem)))
-        values = makespans(problem, placement, samples)
+        if objective == "latency":
+            placement = Placement(device, schedule_sequence(plan))
+            values = makespans(problem, placement, samples)
+        else:
+            values = sampled_values(problem, plan.placement, samples)
     else:
         values = np.array([evaluate(each, plan.placement).value for each in _sampled(draw)])
     low, high = np.percentile(values, PERCENTILES).tolist()
