@@ -10,7 +10,7 @@ import typer
 from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.cli.groups import grouped
-from placewright.cli.measuring import Measuring
+from placewright.cli.measured_links import Measuring
 
 if TYPE_CHECKING:
     from placewright.cluster import Cluster

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import Console
+    from rich.table import Table
 
     from placewright.budget import Progress
+    from placewright.costs.profiles.profiling import DeviceProfile
+    from placewright.measuring.standard_evaluation import Evaluation
     from placewright.plan import Plan
     from placewright.serving.planning import ServingPlan
     from placewright.whatif.robustness import Percentiles
@@ -73,6 +76,32 @@ def print_plan(
     if output is not None:
         out.print(f"written to {output}", markup=False)
     print_remarks([plan])
+
+
+def profiles_table(
+    path: Path,
+    words: Sequence[str],
+    numbers: Sequence[str],
+    rows: Iterable[tuple[DeviceProfile | Evaluation, *tuple[object, ...]]],
+) -> Table:
+    """What was measured on each kind of device, and kept in the store `path`.
+
+    A row has what was done, then a cell for each column of `words` and of `numbers`.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    from placewright.units import format_seconds
+
+    table = Table(title=f"profiles: {escape(str(path))}", title_justify="left")
+    for column in ("devices", "what they are", *words):
+        table.add_column(column)
+    for column in (*numbers, "took"):
+        table.add_column(column, justify="right")
+    for done, *cells in rows:
+        named = (escape(", ".join(done.devices)), escape(done.identity))
+        table.add_row(*named, *map(str, cells), format_seconds(done.seconds))
+    return table
 
 
 def print_serving(served: ServingPlan, output: Path | None, json: bool) -> None:

@@ -190,29 +190,26 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
 
 
 def _print(done: list[DeviceProfile], path: Path) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    from placewright.cli.output import console, profiles_table
 
-    from placewright.cli.output import console
-    from placewright.units import format_seconds
-
-    table = Table(title=f"profiles: {escape(str(path))}", title_justify="left")
-    for column in ("devices", "what they are", "method"):
-        table.add_column(column)
-    for column in ("measured", "known", "failed", "took"):
-        table.add_column(column, justify="right")
-    for each in done:
-        table.add_row(
-            escape(", ".join(each.devices)),
-            escape(each.identity),
-            "compiled" if each.compiled else each.method or "-",
-            str(each.measured),
-            str(each.known),
-            str(len(each.failed)),
-            format_seconds(each.seconds),
-        )
     out = console()
-    out.print(table)
+    out.print(
+        profiles_table(
+            path,
+            ("method",),
+            ("measured", "known", "failed"),
+            (
+                (
+                    each,
+                    "compiled" if each.compiled else each.method or "-",
+                    each.measured,
+                    each.known,
+                    len(each.failed),
+                )
+                for each in done
+            ),
+        )
+    )
     for each in done:
         for reason in each.failed.values():
             out.print(reason, markup=False)

@@ -80,26 +80,18 @@ def _record(done: Evaluation, path: Path) -> dict[str, object]:
 
 
 def _print(done: Sequence[Evaluation], path: Path) -> None:
-    from rich.markup import escape
-    from rich.table import Table
+    from placewright.cli.output import console, profiles_table
 
-    from placewright.cli.output import console
-    from placewright.units import format_seconds
-
-    table = Table(title=f"profiles: {escape(str(path))}", title_justify="left")
-    for column in ("devices", "what they are", "from batches", "to"):
-        table.add_column(column)
-    for column in ("known", "regressed", "corrected", "took"):
-        table.add_column(column, justify="right")
-    for each in done:
-        table.add_row(
-            escape(", ".join(each.devices)),
-            escape(each.identity),
+    rows = (
+        (
+            each,
             ", ".join(map(str, each.batches)) or "-",
-            str(each.batch),
-            str(each.known),
-            str(each.regressed),
-            str(each.corrected),
-            format_seconds(each.seconds),
+            each.batch,
+            each.known,
+            each.regressed,
+            each.corrected,
         )
-    console().print(table)
+        for each in done
+    )
+    words, numbers = ("from batches", "to"), ("known", "regressed", "corrected")
+    console().print(profiles_table(path, words, numbers, rows))

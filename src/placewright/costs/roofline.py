@@ -137,19 +137,18 @@ def _op_times(
     where they follow from the sources.
     """
     measurable = [device for device in cluster.devices if device.kind not in graph.times]
-    if not measurable or not is_there(profiles):
-        columns = [_column(graph, device, None, None) for device in cluster.devices]
-        times, sources, _ = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
-        return times, sources, np.empty(0)
-    from placewright.costs.prediction.predict import predicted_seconds
+    measured: dict[str, Found] = {}
+    predicted: dict[str, Predicted] = {}
+    if measurable and is_there(profiles):
+        from placewright.costs.prediction.predict import predicted_seconds  # imports the store
 
-    measured = measured_seconds(graph, measurable, profiles)
-    lacking = [
-        device
-        for device in measurable
-        if device.name not in measured or np.isnan(measured[device.name].seconds).any()
-    ]
-    predicted = predicted_seconds(graph, lacking, profiles)
+        measured = measured_seconds(graph, measurable, profiles)
+        lacking = [
+            device
+            for device in measurable
+            if device.name not in measured or np.isnan(measured[device.name].seconds).any()
+        ]
+        predicted = predicted_seconds(graph, lacking, profiles)
     columns = [
         _column(graph, device, measured.get(device.name), predicted.get(device.name))
         for device in cluster.devices

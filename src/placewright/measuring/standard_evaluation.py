@@ -107,8 +107,8 @@ def standard_evaluation(
     new = [work for work in works if work.nodes]
     left_out = ""
     if new:
-        room = min(usable_memory(device) for work in new for device in work.devices)
-        small = _small_batches(source, batch, large, batches, training, room)
+        usable = min(usable_memory(device) for work in new for device in work.devices)
+        small = _small_batches(source, batch, large, batches, training, usable)
         for done, (each, executable) in enumerate(small):
             for work in new:
                 work.measure(each, executable, _telling(report, work.devices[0], each, done))
@@ -138,7 +138,7 @@ def _check(source: str, batch: int, batches: Sequence[int], steps: int) -> None:
 
 
 def _small_batches(
-    source: str, batch: int, large: Executable, wanted: Sequence[int], training: bool, room: float
+    source: str, batch: int, large: Executable, wanted: Sequence[int], training: bool, usable: float
 ) -> Iterator[tuple[int, Executable]]:
     """The small batches and their programs: those `wanted`, else those that will do."""
     from placewright.importers.torch.programs import load_executable
@@ -147,7 +147,7 @@ def _small_batches(
     found = 0
     for each in sorted(set(wanted)) or halvings:
         executable = load_executable(source, training=training, batch=each)
-        if fault := _fault(executable, large, room):
+        if fault := _fault(executable, large, usable):
             if wanted:
                 raise OptionError(fault)
             continue
@@ -157,13 +157,13 @@ def _small_batches(
             return
     if found < LEAST_SMALL:
         raise OptionError(
-            f"{source} makes the same calls and fits a device ({format_bytes(room)} may be used) "
+            f"{source} makes the same calls and fits a device ({format_bytes(usable)} may be used) "
             f"at {found} halvings of its batch; give {LEAST_SMALL} or more --batches, or profile "
             "it with --method isolated"
         )
 
 
-def _fault(small: Executable, large: Executable, room: float) -> str:
+def _fault(small: Executable, large: Executable, usable: float) -> str:
     """Why nothing can be learnt of `large` from `small`; empty if it can."""
     from placewright.importers.torch.programs import first_difference
 
@@ -173,9 +173,9 @@ def _fault(small: Executable, large: Executable, room: float) -> str:
             f"'{difference}'; give other --batches"
         )
     needed = bytes_in_context(small)
-    if needed > room:
+    if needed > usable:
         return (
-            f"{small.name} needs {format_bytes(needed)}, and {format_bytes(room)} may be used of "
+            f"{small.name} needs {format_bytes(needed)}, and {format_bytes(usable)} may be used of "
             "a device; give smaller --batches"
         )
     return ""
@@ -220,9 +220,7 @@ class _Work:
             context = measure_in_context(executable, heard)
             memory = measure_memory(executable)
         self.points[batch] = {
-            text: summary(
-                [x for name in names for x in context.calls[name]], "context", Cost(), 0.0
-            )
+            text: summary([x for name in names for x in context.calls[name]], "context")
             for text, names in self.nodes.items()
         }
         self.bytes[batch] = {
@@ -358,7 +356,7 @@ def _correct(
 def _placed_sequentially(
     source: str, cluster: Cluster, devices: Sequence[str], training: bool, costs: CostOptions
 ) -> dict[str, str]:
-    """The device of every op, by names; InfeasibleError where these have no room."""
+    """The device of every op, by names; InfeasibleError where these lack the memory."""
     options = {"objective": "latency", "memory": "peak"}
     problem, _ = make_problem(source, cluster, options, training=training, costs=costs)
     others = [name for name in problem.device_names if name not in devices]

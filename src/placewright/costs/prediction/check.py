@@ -46,11 +46,11 @@ class Check:
 
 def check(store: ProfileStore) -> list[Check]:
     """Leave out every model and every device in turn. ProfileError where there are too few ops."""
-    found = []
+    found, profiled = [], store.programs()
     for framework in dict.fromkeys(group.library.partition(" ")[0] for group in store.groups()):
+        programs = [p for p in profiled if p.library.partition(" ")[0] == framework]
         for is_cpu in (True, False):
             samples = samples_of(store, framework, is_cpu)
-            programs = [p for p in store.programs() if p.library.partition(" ")[0] == framework]
             found += [*_models(samples, programs), *_devices(samples)]
     if not found:
         raise ProfileError(
