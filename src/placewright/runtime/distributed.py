@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from placewright.errors import ExecutionError, OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.runtime.launch import Event, Ranks, cores, ending_on_signals
+from placewright.runtime.results import RunReport
 from placewright.system.pinning import pinned, refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -38,43 +39,6 @@ if TYPE_CHECKING:
 
 
 _LONGEST_TIMEOUT = 7 * 24 * 3600.0
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """What a run measured. Seconds and bytes; per rank in the order of the ranks.
-
-    `measured` is the median over the repeats of the makespan: from the moment the ranks leave a
-    barrier to the end of the last rank's last op; `fastest` is the least of them. A warm-up run
-    is not counted. `single_process_seconds` is the median of the whole program run in one
-    process with `threads_per_rank` threads, and `max_abs_difference` the largest distance of
-    any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
-    (median). `threads_per_rank` are the threads of the rank that has most, `rank_threads` those of
-    each, and `rank_cores` the logical CPUs each was pinned to, none where it was not.
-    `predicted` is the plan's value, None where there is no plan.
-    """
-
-    measured: float
-    fastest: float
-    single_process_seconds: float
-    max_abs_difference: float
-    rank_busy_seconds: tuple[float, ...]
-    transfer_count: int
-    transfer_bytes: int
-    ranks: int
-    threads_per_rank: int
-    repeats: int
-    predicted: float | None = None
-    devices: tuple[str, ...] = ()
-    """The plan's device each rank stood for."""
-    rank_threads: tuple[int, ...] = ()
-    rank_cores: tuple[tuple[int, ...], ...] = ()
-
-    def to_document(self) -> dict[str, Any]:
-        """As plain JSON values; `devices` is called ``rank_devices``."""
-        document = asdict(self)
-        document["rank_devices"] = document.pop("devices")
-        return document
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -33,13 +33,25 @@ class Executable:
     """A functional program, its ops as `Graph` has them, and the values of its placeholders.
 
     `values` lacks what is not known: weights of a model on the meta device have shapes only.
-    `weights` names the placeholders that are parameters, buffers or constants.
+    `weights` maps the placeholders that are parameters, buffers or constants to their names in
+    the module. Of the graph's flat outputs `results` are the positions of the caller's own.
+    `updates` has those that replace a weight after a run (buffers that the module writes to), by
+    the weight's name, and `gradients` those of a training program, by the parameter's.
     """
 
     name: str
     module: GraphModule
     values: Mapping[str, Any]
-    weights: frozenset[str]
+    weights: Mapping[str, str]
+    results: tuple[int, ...]
+    updates: Mapping[str, int] = field(default_factory=dict)
+    gradients: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The placeholders that are no weights, in their order."""
+        nodes = self.module.graph.find_nodes(op="placeholder")
+        return tuple(node.name for node in nodes if node.name not in self.weights)
 
     @cached_property
     def calls(self) -> list[Node]:
@@ -167,35 +179,51 @@ def from_program(
     held = {**program.constants, **program.state_dict}
     leaves = iter(tree_leaves((tuple(arguments[0]), dict(arguments[1]))))
     values: dict[str, Any] = {}
-    weights = set()
+    weights = {}
     for spec in program.graph_signature.input_specs:
         placeholder = spec.arg.name
         if spec.kind.name == "USER_INPUT":
             values[placeholder] = next(leaves, None)
         else:
-            weights.add(placeholder)
+            weights[placeholder] = str(spec.target)
             values[placeholder] = held.get(str(spec.target))
-    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+    results, updates = [], {}
+    for position, output in enumerate(program.graph_signature.output_specs):
+        if output.kind.name == "USER_OUTPUT":
+            results.append(position)
+        elif output.kind.name == "BUFFER_MUTATION":
+            updates[str(output.target)] = position
+    return Executable(name, program.graph_module, _real(values), weights, tuple(results), updates)
 
 
 def from_training(
     program: TrainingProgram, name: str, arguments: Arguments = NO_ARGUMENTS
 ) -> Executable:
-    """A joint program of forward and backward, as `from_program`."""
+    """A joint program of forward and backward, as `from_program`; its result is the loss.
+
+    The gradient that enters the backward is 1.
+    """
+    import torch
     from torch.utils._pytree import tree_leaves
 
-    from placewright.importers.torch.training import weight_name
+    from placewright.importers.torch.training import outputs_of, weight_name
 
     leaves = tree_leaves((tuple(arguments[0]), dict(arguments[1])))
-    values, weights = {}, set()
+    values, weights = dict[str, Any](), {}
     for node in program.graph.find_nodes(op="placeholder"):
         meaning = node.meta["desc"]
         if hasattr(meaning, "target"):
-            weights.add(node.name)
+            weights[node.name] = weight_name(meaning)
             values[node.name] = program.state[weight_name(meaning)]
-        elif getattr(meaning, "idx", None) is not None and len(leaves) > meaning.idx:
-            values[node.name] = leaves[meaning.idx]
-    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+        elif getattr(meaning, "idx", None) is not None:
+            values[node.name] = leaves[meaning.idx] if len(leaves) > meaning.idx else None
+        else:
+            value = node.meta["val"]
+            values[node.name] = torch.ones(value.shape, dtype=value.dtype)
+    loss, gradients, updates = outputs_of(program)
+    return Executable(
+        name, program.graph_module, _real(values), weights, (loss,), updates, gradients
+    )
 
 
 def _real(values: Mapping[str, Any]) -> dict[str, Any]:

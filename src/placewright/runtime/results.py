@@ -1,0 +1,64 @@
+"""What a run measured: times of the whole, and of every step."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+StepKind = Literal["op", "send", "wait", "update"]
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step of one rank; seconds since the ranks left the barrier.
+
+    `name` is that of the op; of a `send` or a `wait` it is the op whose output travels, `peer` the
+    other rank and `bytes` what is sent. An `update` is the optimizer's step of a weight.
+    """
+
+    rank: int
+    kind: StepKind
+    name: str
+    start: float
+    finish: float
+    peer: int | None = None
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run measured. Seconds and bytes; per rank in the order of the ranks.
+
+    `measured` is the median over the repeats of the makespan: from the moment the ranks leave a
+    barrier to the end of the last rank's last op; `fastest` is the least of them. A warm-up run
+    is not counted. `single_process_seconds` is the median of the whole program run in one
+    process with `threads_per_rank` threads, and `max_abs_difference` the largest distance of
+    any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
+    (median). `threads_per_rank` are the threads of the rank that has most, `rank_threads` those of
+    each, and `rank_cores` the logical CPUs each was pinned to, none where it was not.
+    `predicted` is the plan's value, None where there is no plan. `steps` are the steps of one more
+    run, on which the clock was read at every step.
+    """
+
+    measured: float
+    fastest: float
+    single_process_seconds: float
+    max_abs_difference: float
+    rank_busy_seconds: tuple[float, ...]
+    transfer_count: int
+    transfer_bytes: int
+    ranks: int
+    threads_per_rank: int
+    repeats: int
+    predicted: float | None = None
+    devices: tuple[str, ...] = ()
+    """The plan's device each rank stood for."""
+    rank_threads: tuple[int, ...] = ()
+    rank_cores: tuple[tuple[int, ...], ...] = ()
+    steps: tuple[StepTime, ...] = ()
+
+    def to_document(self) -> dict[str, Any]:
+        """As plain JSON values; `devices` is called ``rank_devices``."""
+        document = asdict(self)
+        document["rank_devices"] = document.pop("devices")
+        return document
