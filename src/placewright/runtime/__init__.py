@@ -7,7 +7,7 @@ moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` an
 on processes of this machine.
 """
 
-from placewright.runtime.distributed import execute
+from placewright.runtime.execution import execute
 from placewright.runtime.plans import run_plan
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
