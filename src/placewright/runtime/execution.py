@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.costs.machine import available_memory
 from placewright.runtime.job import Event, Job, Launcher, Own, Results
 from placewright.runtime.launch import cores
 from placewright.runtime.measured import Measured, make_report
@@ -14,6 +15,8 @@ from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
+    from placewright.runtime.calls import Calls
+    from placewright.runtime.reference import Reference
     from placewright.runtime.stages import Stage
     from placewright.runtime.values import Values
 
@@ -45,26 +48,33 @@ def execute(
     ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything for
     ``options.timeout`` seconds.
     """
-    from placewright.importers.torch.programs import load_executable
-    from placewright.importers.torch.tracing import import_torch
-
-    import_torch("running a plan")
-    from placewright.runtime.values import values_of
-
     options = options or RunOptions()
     options.check(ranks)
     progress = on_progress or (lambda what, done: None)
     progress("exporting", 0.0)
-    program = load_executable(source, training=training)
+    program, values = load(source, options, training=training)
     return run_assignments(
         program,
-        values_of(program),
+        values,
         [Assignment(device_of, order)],
         ranks,
         options=options,
         on_progress=progress,
         modules=_modules_of(source),
     )[0]
+
+
+def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executable, Values]:
+    """The program of a source, and what it is run on. OptionError where there is no program."""
+    from placewright.importers.torch.programs import has_scheme, load_executable, load_module
+    from placewright.importers.torch.tracing import import_torch
+
+    import_torch("running a plan")
+    from placewright.runtime.values import loaded_values
+
+    program = load_executable(source, training=training)
+    module = load_module(source, meta=True)[0] if has_scheme(source) else None
+    return program, loaded_values(source, program, module, options.weights, options.seed)
 
 
 def run_assignments(
@@ -81,7 +91,6 @@ def run_assignments(
 
     `modules` are imported by a rank of a program with operators that torch does not define.
     """
-    from placewright.runtime.reference import time_single
     from placewright.runtime.stages import cut
 
     options = options or RunOptions()
@@ -91,8 +100,7 @@ def run_assignments(
     calls = options.calls(program)
     own = Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores)
     progress("running in one process", 0.1)
-    threads = max(own.threads)
-    reference = time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
+    reference = _reference(program, values, calls, max(own.threads))
     progress(f"starting {ranks} ranks", 0.2)
     measured = Measured(len(cuts), ranks, calls)
 
@@ -100,12 +108,32 @@ def run_assignments(
         measured.add(rank, event)
         progress(f"running on {ranks} ranks", 0.3 + 0.7 * measured.share)
 
-    job = Job(cuts, values, own, calls, options.timeout, _modules(cuts, modules))
+    needed = _modules(cuts, modules)
+    job = Job(cuts, values, own, calls, options.timeout, needed, options.memory_limits)
     results = _in_order(cuts, _launcher(options.launcher)(job, hear))
     return [
-        make_report(program, stages, measured.of[number], results[number], own, reference)
+        make_report(
+            program,
+            stages,
+            measured.of[number],
+            results[number],
+            own,
+            reference,
+            peak_memory=measured.peak_memory,
+        )
         for number, stages in enumerate(cuts)
     ]
+
+
+def _reference(program: Executable, values: Values, calls: Calls, threads: int) -> Reference:
+    """What one process gives; weights that are more than half of free memory are streamed."""
+    from placewright.runtime.reference import run_streamed, time_single
+    from placewright.runtime.weights import bytes_of
+
+    amount = bytes_of(values.weights, set(program.weights.values()))
+    if amount > available_memory() / 2 and not calls.keep_all:
+        return run_streamed(program, values)
+    return time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
 
 
 def _launcher(name: str) -> Launcher:

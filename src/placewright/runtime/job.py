@@ -32,7 +32,8 @@ class Own:
 class Job:
     """What is to be run: `cuts[assignment][rank]`, one assignment after the other.
 
-    `modules` are imported by a process of its own for operators that torch does not define.
+    `modules` are imported by a process of its own for operators that torch does not define. A
+    rank may take so many bytes as its `memory_limits` say, beyond what torch itself takes.
     """
 
     cuts: Sequence[Sequence[Stage]]
@@ -41,10 +42,15 @@ class Job:
     calls: Calls
     timeout: float
     modules: Sequence[str] = ()
+    memory_limits: Sequence[float] = ()
 
     @property
     def ranks(self) -> int:
         return len(self.own.threads)
+
+    def weights_of(self, rank: int) -> set[str]:
+        """Names of the weights that a rank reads."""
+        return {name for stages in self.cuts for name in stages[rank].weights.values()}
 
 
 Hear = Callable[[int, Event], None]

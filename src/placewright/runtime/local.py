@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, reason
+from placewright.errors import ExecutionError, OptionError, reason
 from placewright.runtime.calls import Caller, Calls, run_calls
 from placewright.runtime.channels import ChannelError, OpError
 from placewright.runtime.code import Transfer
@@ -27,10 +27,16 @@ _GRACE_SECONDS = 5.0
 
 def launch_threads(job: Job, hear: Hear) -> Results:
     """Run a job on threads; ExecutionError, all having ended, if one fails or waits too long."""
+    if job.memory_limits:
+        raise OptionError("threads of one process share its memory; limit it with processes")
     results: Results = [[] for _ in range(job.ranks)]
     lock = threading.Lock()
+    names = set().union(*map(job.weights_of, range(job.ranks)))
+    weights = job.values.weights.load(names)
     for number, stages in enumerate(job.cuts):
-        callers = [Caller(stage, job.values, job.calls.optimizer) for stage in stages]
+        callers = [
+            Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
+        ]
         meeting = _Meeting(job.ranks, job.timeout)
 
         def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:

@@ -26,7 +26,9 @@ class RunOptions:
     this process. It counts as stuck after `timeout` seconds without news. `threads` are those of
     each rank, one number or a number for each (None: the cores are shared out), `rank_cores` the
     logical CPUs each is pinned to (none: to none). With an `optimizer` a training program's
-    parameters take a step after each call.
+    parameters take a step after each call. `weights` are a file, a directory or ``fresh`` (see
+    `weights.weights_of`), made-up values are drawn from `seed`. A rank may take so many bytes as
+    its `memory_limits` say, beyond what torch itself takes (none: no limit).
     """
 
     launcher: str = "processes"
@@ -36,6 +38,9 @@ class RunOptions:
     threads: int | Sequence[int] | None = None
     rank_cores: Sequence[Sequence[int]] = ()
     optimizer: Optimizer | None = None
+    weights: str | None = None
+    seed: int = 0
+    memory_limits: Sequence[float] = ()
 
     def check(self, ranks: int) -> None:
         """OptionError for what cannot be asked, ExecutionError for a system without ranks."""
@@ -47,6 +52,10 @@ class RunOptions:
         for name, value in (("ranks", ranks), ("repeats", self.repeats), ("threads", threads)):
             if value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1")
+        if self.memory_limits and len(self.memory_limits) != ranks:
+            raise OptionError(
+                f"{len(self.memory_limits)} memory limits are given for {ranks} ranks"
+            )
         if self.clocked < 0:
             raise OptionError(f"clocked is {self.clocked}; it must not be negative")
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:
