@@ -34,6 +34,7 @@ class Job:
 
     `modules` are imported by a process of its own for operators that torch does not define. A
     rank may take so many bytes as its `memory_limits` say, beyond what torch itself takes.
+    `interface` is the network interface between hosts, by default the loopback one.
     """
 
     cuts: Sequence[Sequence[Stage]]
@@ -43,6 +44,7 @@ class Job:
     timeout: float
     modules: Sequence[str] = ()
     memory_limits: Sequence[float] = ()
+    interface: str = ""
 
     @property
     def ranks(self) -> int:
@@ -57,4 +59,5 @@ Hear = Callable[[int, Event], None]
 """Is told of every call of a rank, see `calls.Heard`."""
 Results = list[list[list[list[Any]]]]
 """`[rank][assignment][call]`: a stage's own results in each call that is kept."""
-Launcher = Callable[[Job, Hear], Results]
+Launcher = Callable[[Job, Hear], Results | None]
+"""Gives no results where another process reports."""

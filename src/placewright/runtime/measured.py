@@ -85,16 +85,16 @@ class CallTimes:
 def make_report(
     program: Executable,
     stages: Sequence[Stage],
-    times: CallTimes,
+    measured: Measured,
+    number: int,
     results: Sequence[Sequence[Any]],
     own: Own,
     reference: Reference,
-    *,
-    peak_memory: Mapping[int, float],
 ) -> RunReport:
-    """The report of one assignment; `results` are the program's in each call that was kept."""
+    """The report of assignment `number`; `results` are the program's in each call that was kept."""
     from placewright.runtime.reference import max_abs_difference
 
+    times, peak_memory = measured.of[number], measured.peak_memory
     makespans = times.makespans
     sends = [transfer for stage in stages for transfer in stage.sends]
     expected = reference.results[-len(results) :]

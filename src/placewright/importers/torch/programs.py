@@ -113,20 +113,25 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
             if scheme == "hf"
             else sources.load_factory(rest, batch)
         )
-        module, args, kwargs = loaded
-        if training:
-            from placewright.importers.torch.training import export_training
-
-            return from_training(export_training(module, args, kwargs), name, (args, kwargs))
-        from placewright.importers.torch.export import export_inference
-
-        return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
+        return from_module(loaded, name, training=training)
     raise OptionError(
         f"{source} has no program to run"
         + (" forward and backward" if training else "")
         + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
         + (" (for training the first two)" if training else "")
     )
+
+
+def from_module(loaded: LoadedModule, name: str, *, training: bool = False) -> Executable:
+    """The program of ``(module, args, kwargs)``, with the values that these have."""
+    module, args, kwargs = loaded
+    if training:
+        from placewright.importers.torch.training import export_training
+
+        return from_training(export_training(module, args, kwargs), name, (args, kwargs))
+    from placewright.importers.torch.export import export_inference
+
+    return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
 
 
 def load_module(source: str, *, meta: bool = False) -> LoadedModule:
