@@ -134,11 +134,11 @@ def from_module(loaded: LoadedModule, name: str, *, training: bool = False) -> E
     return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
 
 
-def load_module(source: str, *, meta: bool = False) -> LoadedModule:
+def load_module(source: str, *, meta: bool = False, training: bool = False) -> LoadedModule:
     """The ``(module, args, kwargs)`` of ``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
 
-    That of a factory without memory if `meta`; one of `hf:` never has any. OptionError for a
-    source that has no module.
+    That of a factory without memory if `meta`; one of `hf:` never has any. For `training` the
+    arguments of `hf:` have labels. OptionError for a source that has no module.
     """
     from placewright.importers.torch import sources
     from placewright.importers.torch.tracing import import_torch
@@ -147,7 +147,7 @@ def load_module(source: str, *, meta: bool = False) -> LoadedModule:
     if not has_scheme(source) or scheme == "zoo":
         raise OptionError(f"{source} has no module; use torch:PACKAGE.MODULE:FACTORY or hf:CONFIG")
     if scheme == "hf":
-        return sources.load_hf(rest)
+        return sources.load_hf(rest, training)
     import_torch("importing a torch module")
     import torch
 
