@@ -7,6 +7,9 @@ moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` an
 on processes of this machine.
 """
 
-from placewright.runtime.distributed import RunReport, execute, run_plan
+from placewright.runtime.execution import execute
+from placewright.runtime.plans import run_plan, run_rank
+from placewright.runtime.results import RunReport, StepTime
+from placewright.runtime.run_options import RunOptions
 
-__all__ = ["RunReport", "execute", "run_plan"]
+__all__ = ["RunOptions", "RunReport", "StepTime", "execute", "run_plan", "run_rank"]

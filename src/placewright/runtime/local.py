@@ -1,141 +1,178 @@
-"""Running in this process: the whole program, and how far from it what ranks gave is."""
+"""Ranks as threads of this process: a thread per device, each on its cores.
+
+Operators of torch release the interpreter's lock, so that devices compute at the same time. A
+tensor is handed over as it is, without a copy: nobody writes to one, and weights get their new
+values only when every rank has ended its call.
+"""
 
 from __future__ import annotations
 
-import statistics
+import os
+import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch import Tensor
 
-from placewright.errors import ExecutionError, InputError
-from placewright.runtime.stages import Stage
+from placewright.errors import ExecutionError, OptionError, reason
+from placewright.runtime.calls import Caller, Calls, run_calls
+from placewright.runtime.channels import ChannelError, OpError
+from placewright.runtime.code import Transfer
+from placewright.runtime.job import Hear, Job, Results
 
-if TYPE_CHECKING:
-    from torch.export import ExportedProgram
-
-
-@dataclass(frozen=True)
-class Values:
-    """What a program is run on.
-
-    `weights` are the parameters, buffers and constants by their names in the module, `inputs`
-    the values of the program's own inputs by placeholder.
-    """
-
-    weights: Mapping[str, Any]
-    inputs: Mapping[str, Any]
-
-    def of(self, stage: Stage) -> list[Any]:
-        """In the order of the stage's ``code.inputs``."""
-        weights = [self.weights[name] for name in stage.weights.values()]
-        return weights + [self.inputs[name] for name in stage.inputs]
+_GRACE_SECONDS = 5.0
 
 
-def bind(
-    program: ExportedProgram, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> Values:
-    """The program's weights, and `args` and `kwargs` as values of its inputs.
+def launch_threads(job: Job, hear: Hear) -> Results:
+    """Run a job on threads; ExecutionError, all having ended, if one fails or waits too long."""
+    if job.memory_limits:
+        raise OptionError("threads of one process share its memory; limit it with processes")
+    results: Results = [[] for _ in range(job.ranks)]
+    lock = threading.Lock()
+    names = set().union(*map(job.weights_of, range(job.ranks)))
+    weights = job.values.weights.load(names)
+    for number, stages in enumerate(job.cuts):
+        callers = [
+            Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
+        ]
+        meeting = _Meeting(job.ranks, job.timeout)
 
-    The arguments must be built like those the program was exported with. InputError where they
-    are not, or where there are no values, only shapes (a module on the meta device).
-    """
-    leaves, structure = tree_flatten((tuple(args), dict(kwargs or {})))
-    if structure != program.call_spec.in_spec:
-        raise InputError(
-            "the inputs are not built like those the module was exported with; "
-            "give the same arguments in the same order"
-        )
-    signature = program.graph_signature
-    names = [spec.arg.name for spec in signature.input_specs if spec.kind.name == "USER_INPUT"]
-    weights = {**program.constants, **program.state_dict}
-    for name, value in (*weights.items(), *zip(names, leaves, strict=True)):
-        if isinstance(value, torch.Tensor) and (value.is_meta or _is_fake(value)):
-            raise InputError(
-                f"'{name}' has a shape but no values (device meta); "
-                "a factory must return real tensors for a run"
-            )
-    return Values(weights, dict(zip(names, leaves, strict=True)))
+        def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:
+            with lock:
+                hear(rank, {"event": kind, "placement": number, **fields})
 
-
-def _is_fake(tensor: torch.Tensor) -> bool:
-    from torch._subclasses.fake_tensor import FakeTensor
-
-    return isinstance(tensor, FakeTensor)
+        threads = [_Rank(rank, callers[rank], job, meeting, told) for rank in range(job.ranks)]
+        _run(threads, meeting)
+        for rank, thread in enumerate(threads):
+            results[rank].append(thread.results)
+    return results
 
 
-def run_single(program: ExportedProgram, values: Values) -> list[Any]:
-    """The program's flat outputs, computed without any of this package's cutting."""
-    inputs = []
-    for spec in program.graph_signature.input_specs:
-        held = values.inputs if spec.kind.name == "USER_INPUT" else values.weights
-        name = spec.arg.name if held is values.inputs else spec.target
-        inputs.append(held[str(name)])
-    with torch.no_grad():
-        return list(program.graph_module(*inputs))
+class _Rank(threading.Thread):
+    """One rank's calls; `error` is what ended it, if anything did."""
+
+    def __init__(self, rank: int, caller: Caller, job: Job, meeting: _Meeting, told: Any) -> None:
+        super().__init__(name=f"rank {rank}", daemon=True)
+        self.rank = rank
+        self.results: list[list[Any]] = []
+        self.error: BaseException | None = None
+        self._caller = caller
+        self._calls: Calls = job.calls
+        self._own = (job.own.threads[rank], job.own.cores[rank])
+        self._meeting = meeting
+        self._told = told
+
+    def run(self) -> None:
+        threads, cores = self._own
+        try:
+            if cores and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(0, cores)  # of this thread and those it starts
+            torch.set_num_threads(threads)  # of this thread's operators
+            self.results = run_calls(self._caller, self._calls, self._meeting, self._hear)
+        except BaseException as error:
+            self.error = error
+            self._meeting.abandon()
+
+    def _hear(self, kind: str, **fields: Any) -> None:
+        self._told(self.rank, kind, **fields)
 
 
-def time_single(
-    program: ExportedProgram, values: Values, repeats: int, threads: int
-) -> tuple[list[Any], float]:
-    """The outputs, and the median seconds of one run with `threads` threads after a warm-up."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
+def _run(threads: Sequence[_Rank], meeting: _Meeting) -> None:
     try:
-        outputs = run_single(program, values)
-        seconds = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            run_single(program, values)
-            seconds.append(time.perf_counter() - started)
-    finally:
-        torch.set_num_threads(before)
-    return outputs, statistics.median(seconds)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():  # in turns, so that Ctrl-C is heard
+                thread.join(0.2)
+    except BaseException:
+        meeting.abandon()
+        for thread in threads:
+            thread.join(_GRACE_SECONDS)
+        raise
+    failed = [thread for thread in threads if thread.error is not None]
+    if failed:
+        own = [each for each in failed if not isinstance(each.error, ChannelError)]
+        raise _failure((own or failed)[0])
 
 
-def gather(stages: Sequence[Stage], results: Sequence[Sequence[Any]]) -> list[Any]:
-    """The stages' results in the order of the program's outputs."""
-    by_position = {
-        position: value
-        for stage, values in zip(stages, results, strict=True)
-        for position, value in zip(stage.outputs, values, strict=True)
-    }
-    return [by_position[position] for position in sorted(by_position)]
-
-
-def max_abs_difference(expected: Sequence[Any], found: Sequence[Any]) -> float:
-    """The largest distance between two lists of outputs; equal NaNs and infinities are equal.
-
-    ExecutionError where the outputs differ in number, kind, dtype or shape.
-    """
-    if len(expected) != len(found):
-        raise ExecutionError(f"the run gave {len(found)} outputs instead of {len(expected)}")
-    return max(
-        (
-            _distance(a, b, position)
-            for position, (a, b) in enumerate(zip(expected, found, strict=True))
-        ),
-        default=0.0,
+def _failure(thread: _Rank) -> BaseException:
+    error = thread.error
+    assert error is not None
+    if isinstance(error, ExecutionError):
+        return error
+    where = f" in op '{error.op}'" if isinstance(error, OpError) else ""
+    cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
+    return ExecutionError(
+        f"rank {thread.rank} failed{where}: {type(cause).__name__}: {reason(cause)}"
     )
 
 
-def _distance(expected: Any, found: Any, position: int) -> float:
-    if not isinstance(expected, torch.Tensor) or not isinstance(found, torch.Tensor):
-        if type(expected) is type(found) and expected == found:
-            return 0.0
-        raise ExecutionError(f"output {position} is {found!r} instead of {expected!r}")
-    if (expected.shape, expected.dtype) != (found.shape, found.dtype):
-        raise ExecutionError(
-            f"output {position} is {tuple(found.shape)} of {found.dtype} instead of "
-            f"{tuple(expected.shape)} of {expected.dtype}"
-        )
-    wide = torch.complex128 if expected.is_complex() else torch.float64
-    a, b = expected.detach().to(wide), found.detach().to(wide)
-    different = ~((a == b) | (a.isnan() & b.isnan()))
-    if not different.any():
-        return 0.0
-    distance = (a - b).abs()[different]
-    return float("inf") if distance.isnan().any() else float(distance.max())
+class _Meeting:
+    """See `calls.Connection`: where the threads of one job meet and leave tensors."""
+
+    def __init__(self, ranks: int, timeout: float) -> None:
+        self._timeout = timeout
+        self._barrier = threading.Barrier(ranks)
+        self._changed = threading.Condition()
+        self._left: dict[int, Tensor] = {}
+        self._broken = False
+
+    def channel(self) -> ThreadChannel:
+        return ThreadChannel(self)
+
+    def barrier(self) -> None:
+        try:
+            self._barrier.wait(self._timeout)
+        except threading.BrokenBarrierError as error:
+            raise ChannelError("another rank has ended, or is stuck") from error
+
+    def put(self, transfer: Transfer, value: Tensor) -> None:
+        with self._changed:
+            self._left[transfer.tag] = value
+            self._changed.notify_all()
+
+    def take(self, transfer: Transfer) -> Tensor:
+        tag = transfer.tag
+        with self._changed:
+            there = self._changed.wait_for(lambda: self._broken or tag in self._left, self._timeout)
+            if self._broken:
+                raise ChannelError("another rank has ended")
+            if not there:
+                raise ExecutionError(
+                    f"rank {transfer.target} waited {self._timeout:g} s for the output of op "
+                    f"'{transfer.tensor}' from rank {transfer.source}; give a longer timeout if "
+                    "the model is slow"
+                )
+            return self._left.pop(tag)
+
+    def abandon(self) -> None:
+        """Let nobody wait any longer."""
+        self._barrier.abort()
+        with self._changed:
+            self._broken = True
+            self._changed.notify_all()
+
+
+class ThreadChannel:
+    """One rank's end of a `_Meeting`, for one call."""
+
+    def __init__(self, meeting: _Meeting) -> None:
+        self.waited = 0.0
+        self._meeting = meeting
+
+    def post(self, transfer: Transfer) -> Transfer:
+        return transfer
+
+    def wait(self, posted: Transfer) -> Tensor:
+        started = time.perf_counter()
+        value = self._meeting.take(posted)
+        self.waited += time.perf_counter() - started
+        return value
+
+    def send(self, transfer: Transfer, value: Tensor) -> None:
+        self._meeting.put(transfer, value)
+
+    def finish(self) -> None:
+        self._meeting.barrier()

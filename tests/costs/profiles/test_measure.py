@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ HERE = "torch:tests.costs.profiles.models"
 
 
 def without_values(executable: Executable) -> Executable:
-    return Executable(executable.name, executable.module, {}, executable.weights)
+    return replace(executable, values={})
 
 
 @pytest.mark.parametrize("known", [True, False])

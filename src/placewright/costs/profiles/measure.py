@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -272,7 +272,7 @@ def argument_copies(
     ]
 
 
-def _is_weight(node: Node, weights: frozenset[str]) -> bool:
+def _is_weight(node: Node, weights: Container[str]) -> bool:
     while is_view(node) and node.all_input_nodes:
         node = node.all_input_nodes[0]
     return node.name in weights

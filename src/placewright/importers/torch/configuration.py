@@ -19,7 +19,13 @@ from typing import Any
 from placewright.errors import FormatError, OptionError
 from placewright.formats import files
 
-_SIZES = ("batch", "sequence", "context", "phase")  # of a source, not of its configuration
+_SIZES = (
+    "batch",
+    "sequence",
+    "context",
+    "phase",
+    "weights",
+)  # of a source, not of its configuration
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -19,10 +20,13 @@ from placewright.importers.torch.signature import signature
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
+    from torch.nn import Module
 
     from placewright.importers.costs import Cost
     from placewright.importers.torch.costs import Counter
     from placewright.importers.torch.training import TrainingProgram
+
+    LoadedModule = tuple[Module, tuple[Any, ...], dict[str, Any]]
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 NO_ARGUMENTS: Arguments = ((), {})
@@ -33,13 +37,25 @@ class Executable:
     """A functional program, its ops as `Graph` has them, and the values of its placeholders.
 
     `values` lacks what is not known: weights of a model on the meta device have shapes only.
-    `weights` names the placeholders that are parameters, buffers or constants.
+    `weights` maps the placeholders that are parameters, buffers or constants to their names in
+    the module. Of the graph's flat outputs `results` are the positions of the caller's own.
+    `updates` has those that replace a weight after a run (buffers that the module writes to), by
+    the weight's name, and `gradients` those of a training program, by the parameter's.
     """
 
     name: str
     module: GraphModule
     values: Mapping[str, Any]
-    weights: frozenset[str]
+    weights: Mapping[str, str]
+    results: tuple[int, ...]
+    updates: Mapping[str, int] = field(default_factory=dict)
+    gradients: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The placeholders that are no weights, in their order."""
+        nodes = self.module.graph.find_nodes(op="placeholder")
+        return tuple(node.name for node in nodes if node.name not in self.weights)
 
     @cached_property
     def calls(self) -> list[Node]:
@@ -97,20 +113,46 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
             if scheme == "hf"
             else sources.load_factory(rest, batch)
         )
-        module, args, kwargs = loaded
-        if training:
-            from placewright.importers.torch.training import export_training
-
-            return from_training(export_training(module, args, kwargs), name, (args, kwargs))
-        from placewright.importers.torch.export import export_inference
-
-        return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
+        return from_module(loaded, name, training=training)
     raise OptionError(
         f"{source} has no program to run"
         + (" forward and backward" if training else "")
         + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
         + (" (for training the first two)" if training else "")
     )
+
+
+def from_module(loaded: LoadedModule, name: str, *, training: bool = False) -> Executable:
+    """The program of ``(module, args, kwargs)``, with the values that these have."""
+    module, args, kwargs = loaded
+    if training:
+        from placewright.importers.torch.training import export_training
+
+        return from_training(export_training(module, args, kwargs), name, (args, kwargs))
+    from placewright.importers.torch.export import export_inference
+
+    return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
+
+
+def load_module(source: str, *, meta: bool = False) -> LoadedModule:
+    """The ``(module, args, kwargs)`` of ``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
+
+    That of a factory without memory if `meta`; one of `hf:` never has any. OptionError for a
+    source that has no module.
+    """
+    from placewright.importers.torch import sources
+    from placewright.importers.torch.tracing import import_torch
+
+    scheme, _, rest = source.partition(":")
+    if not has_scheme(source) or scheme == "zoo":
+        raise OptionError(f"{source} has no module; use torch:PACKAGE.MODULE:FACTORY or hf:CONFIG")
+    if scheme == "hf":
+        return sources.load_hf(rest)
+    import_torch("importing a torch module")
+    import torch
+
+    with torch.device("meta") if meta else nullcontext():
+        return sources.load_factory(rest)
 
 
 def has_scheme(source: str) -> bool:
@@ -167,35 +209,51 @@ def from_program(
     held = {**program.constants, **program.state_dict}
     leaves = iter(tree_leaves((tuple(arguments[0]), dict(arguments[1]))))
     values: dict[str, Any] = {}
-    weights = set()
+    weights = {}
     for spec in program.graph_signature.input_specs:
         placeholder = spec.arg.name
         if spec.kind.name == "USER_INPUT":
             values[placeholder] = next(leaves, None)
         else:
-            weights.add(placeholder)
+            weights[placeholder] = str(spec.target)
             values[placeholder] = held.get(str(spec.target))
-    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+    results, updates = [], {}
+    for position, output in enumerate(program.graph_signature.output_specs):
+        if output.kind.name == "USER_OUTPUT":
+            results.append(position)
+        elif output.kind.name == "BUFFER_MUTATION":
+            updates[str(output.target)] = position
+    return Executable(name, program.graph_module, _real(values), weights, tuple(results), updates)
 
 
 def from_training(
     program: TrainingProgram, name: str, arguments: Arguments = NO_ARGUMENTS
 ) -> Executable:
-    """A joint program of forward and backward, as `from_program`."""
+    """A joint program of forward and backward, as `from_program`; its result is the loss.
+
+    The gradient that enters the backward is 1.
+    """
+    import torch
     from torch.utils._pytree import tree_leaves
 
-    from placewright.importers.torch.training import weight_name
+    from placewright.importers.torch.training import outputs_of, weight_name
 
     leaves = tree_leaves((tuple(arguments[0]), dict(arguments[1])))
-    values, weights = {}, set()
+    values, weights = dict[str, Any](), {}
     for node in program.graph.find_nodes(op="placeholder"):
         meaning = node.meta["desc"]
         if hasattr(meaning, "target"):
-            weights.add(node.name)
+            weights[node.name] = weight_name(meaning)
             values[node.name] = program.state[weight_name(meaning)]
-        elif getattr(meaning, "idx", None) is not None and len(leaves) > meaning.idx:
-            values[node.name] = leaves[meaning.idx]
-    return Executable(name, program.graph_module, _real(values), frozenset(weights))
+        elif getattr(meaning, "idx", None) is not None:
+            values[node.name] = leaves[meaning.idx] if len(leaves) > meaning.idx else None
+        else:
+            value = node.meta["val"]
+            values[node.name] = torch.ones(value.shape, dtype=value.dtype)
+    loss, gradients, updates = outputs_of(program)
+    return Executable(
+        name, program.graph_module, _real(values), weights, (loss,), updates, gradients
+    )
 
 
 def _real(values: Mapping[str, Any]) -> dict[str, Any]:

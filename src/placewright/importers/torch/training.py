@@ -88,18 +88,31 @@ class TrainingProgram:
         return self.state[weight_name(meaning)]
 
     def _step(self, outputs: Sequence[Any]) -> Step:
-        from torch._functorch._aot_autograd import descriptors
+        loss, gradients, updates = outputs_of(self)
+        return Step(
+            outputs[loss],
+            {name: outputs[position] for name, position in gradients.items()},
+            {name: outputs[position] for name, position in updates.items()},
+        )
 
-        loss, gradients, updates = None, {}, {}
-        for meaning, value in zip(_output(self.graph).meta["desc"], outputs, strict=True):
-            if isinstance(meaning, descriptors.PlainAOTOutput):
-                loss = value
-            elif isinstance(meaning, descriptors.GradAOTOutput) and value is not None:
-                gradients[weight_name(meaning.grad_of)] = value
-            elif isinstance(meaning, descriptors.InputMutationAOTOutput):
-                updates[weight_name(meaning.mutated_input)] = value
-        assert loss is not None
-        return Step(loss, gradients, updates)
+
+def outputs_of(program: TrainingProgram) -> tuple[int, dict[str, int], dict[str, int]]:
+    """Positions among the flat outputs: of the loss, of gradients and of updates by weight."""
+    from torch._functorch._aot_autograd import descriptors
+
+    node = _output(program.graph)
+    values = node.args[0]
+    assert isinstance(values, (list, tuple))
+    losses, gradients, updates = [], {}, {}
+    for position, (meaning, value) in enumerate(zip(node.meta["desc"], values, strict=True)):
+        if isinstance(meaning, descriptors.PlainAOTOutput):
+            losses.append(position)
+        elif isinstance(meaning, descriptors.GradAOTOutput) and value is not None:
+            if isinstance(meaning.grad_of, descriptors.ParamAOTInput):  # else an input's
+                gradients[weight_name(meaning.grad_of)] = position
+        elif isinstance(meaning, descriptors.InputMutationAOTOutput):
+            updates[weight_name(meaning.mutated_input)] = position
+    return losses[0], gradients, updates
 
 
 def export_training(

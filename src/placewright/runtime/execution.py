@@ -1,0 +1,201 @@
+"""Running assignments of a program to ranks, beside a single process that does the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placewright.costs.machine import available_memory
+from placewright.runtime.job import Event, Job, Launcher, Own, Results
+from placewright.runtime.launch import cores
+from placewright.runtime.measured import Measured, make_report
+from placewright.runtime.results import RunReport
+from placewright.runtime.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from placewright.importers.torch.programs import Executable
+    from placewright.runtime.reference import Reference
+    from placewright.runtime.stages import Stage
+    from placewright.runtime.values import Values
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Op → rank, and the order of the ops (None: the program's own)."""
+
+    device_of: Mapping[str, int]
+    order: Sequence[str] | None = None
+
+
+def execute(
+    source: str,
+    device_of: Mapping[str, int],
+    ranks: int,
+    order: Sequence[str] | None = None,
+    *,
+    training: bool = False,
+    options: RunOptions | None = None,
+    on_progress: Progress | None = None,
+) -> RunReport | None:
+    """Run a source's program on `ranks` ranks and compare the results with one process.
+
+    None where another process that torchrun started reports.
+
+    `device_of` gives every op of the exported program its rank, `order` the order of the ops
+    (see `stages.cut`). Raises InputError for a source, placement or order that does not fit, and
+    ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything for
+    ``options.timeout`` seconds.
+    """
+    options = options or RunOptions()
+    options.check(ranks)
+    progress = on_progress or (lambda what, done: None)
+    progress("exporting", 0.0)
+    program, values = load(source, options, training=training)
+    reports = run_assignments(
+        program,
+        values,
+        [Assignment(device_of, order)],
+        ranks,
+        options=options,
+        on_progress=progress,
+        modules=_modules_of(source),
+    )
+    return reports[0] if reports else None
+
+
+def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executable, Values]:
+    """The program of a source, and what it is run on. OptionError where there is no program.
+
+    A module whose weights come from elsewhere is built without memory.
+    """
+    from placewright.importers.torch import programs
+    from placewright.importers.torch.tracing import import_torch
+
+    import_torch("running a plan")
+    from placewright.runtime.values import loaded_values
+
+    module = None
+    if source.startswith(("torch:", "hf:")):
+        loaded = programs.load_module(source, meta=options.weights is not None)
+        module, program = loaded[0], programs.from_module(loaded, source, training=training)
+    else:
+        program = programs.load_executable(source, training=training)
+    return program, loaded_values(source, program, module, options.weights, options.seed)
+
+
+def run_assignments(
+    program: Executable,
+    values: Values,
+    assignments: Sequence[Assignment],
+    ranks: int,
+    *,
+    options: RunOptions | None = None,
+    on_progress: Progress | None = None,
+    modules: Sequence[str] = (),
+) -> list[RunReport]:
+    """Run each of several assignments of one program in turn, the ranks being started once.
+
+    `modules` are imported by a rank of a program with operators that torch does not define. No
+    reports where another process that torchrun started makes them.
+    """
+    from placewright.runtime.stages import cut
+
+    options = options or RunOptions()
+    options.check(ranks)
+    progress = on_progress or (lambda what, done: None)
+    cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
+    job = _job(program, values, cuts, options, modules)
+    measured = Measured(len(cuts), ranks, job.calls)
+    progress(f"starting {ranks} ranks", 0.1)
+
+    def hear(rank: int, event: Event) -> None:
+        measured.add(rank, event)
+        progress(f"running on {ranks} ranks", 0.2 + 0.6 * measured.share)
+
+    results = _launcher(options.launcher)(job, hear)
+    if results is None:
+        return []
+    progress("running in one process", 0.8)
+    found = _in_order(cuts, results)
+    reference = _reference(program, values, job)
+    progress("done", 1.0)
+    return [
+        make_report(program, stages, measured, number, found[number], job.own, reference)
+        for number, stages in enumerate(cuts)
+    ]
+
+
+def _job(
+    program: Executable,
+    values: Values,
+    cuts: Sequence[Sequence[Stage]],
+    options: RunOptions,
+    modules: Sequence[str],
+) -> Job:
+    ranks = len(cuts[0])
+    return Job(
+        cuts,
+        values,
+        Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores),
+        options.calls(program),
+        options.timeout,
+        _modules(cuts, modules),
+        options.memory_limits,
+        options.interface,
+    )
+
+
+def _reference(program: Executable, values: Values, job: Job) -> Reference:
+    """What one process gives; weights that are more than half of free memory are streamed."""
+    from placewright.runtime.reference import run_streamed, time_single
+    from placewright.runtime.weights import bytes_of
+
+    amount = bytes_of(values.weights, set(program.weights.values()))
+    calls = job.calls
+    if amount > available_memory() / 2 and not calls.keep_all:
+        return run_streamed(program, values)
+    threads = max(job.own.threads)
+    return time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
+
+
+def _launcher(name: str) -> Launcher:
+    if name == "local":
+        from placewright.runtime.local import launch_threads
+
+        return launch_threads
+    if name == "torchrun":
+        from placewright.runtime.torchrun import launch_torchrun
+
+        return launch_torchrun
+    from placewright.runtime.distributed import launch_processes
+
+    return launch_processes
+
+
+def _in_order(cuts: Sequence[Sequence[Stage]], results: Results) -> list[list[list[Any]]]:
+    """`[assignment][call]`: the program's results, in its order."""
+    from placewright.runtime.reference import gather
+
+    return [
+        [gather(stages, call) for call in zip(*(each[number] for each in results), strict=True)]
+        for number, stages in enumerate(cuts)
+    ]
+
+
+def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]:
+    """What ranks must import: nothing, unless there are operators of others than torch."""
+    from placewright.runtime.code import calls
+    from placewright.runtime.targets import defining_modules, is_custom
+
+    codes = [stage.code for stages in cuts for stage in stages]
+    custom = any(is_custom(call.target) for code in codes for call in calls(code))
+    return [*defining_modules(codes), *given] if custom else []
+
+
+def _modules_of(source: str) -> list[str]:
+    """The Python module of a factory, which may define operators of its own."""
+    kind, _, spec = source.partition(":")
+    return [spec.partition(":")[0]] if kind == "torch" else []
