@@ -168,6 +168,9 @@ def _disturbances(done: DeviceProfile) -> Iterator[str]:
     """Signs that other work was in the way."""
     if done.is_busy:
         yield f"other work took {done.busy:.0%} of the cores before measuring began"
+    if done.is_unsteady:
+        steady = f"{done.steady} of {done.passes} passes"
+        yield f"the machine was as fast as at its best in {steady}, so all of them count"
     if done.is_noisy:
         yield f"the times of whole passes vary by {done.noise:.0%}"
 
@@ -182,6 +185,8 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
         "measured": done.measured,
         "known": done.known,
         "failed": dict(done.failed),
+        "passes": done.passes,
+        "steady": done.steady,
         "noise": done.noise,
         "busy": done.busy,
         "seconds": done.seconds,

@@ -184,7 +184,7 @@ def _fault(small: Executable, large: Executable, usable: float) -> str:
 def _telling(report: Progress, device: Device, batch: int, done: int) -> Heard:
     """Reports the passes at the small batch that comes after so many."""
 
-    def heard(passes: int, share: float, samples: Samples) -> None:
+    def heard(passes: int, share: float, samples: Callable[[], Samples]) -> None:
         report(f"{device.name}: batch {batch}, pass {passes}", (done + share) / (SMALL + 1))
 
     return heard
@@ -340,10 +340,11 @@ def _correct(
     cores = {name: device.run.cores for name, device in devices.items()
              if isinstance(device.run, CpuRun)}  # fmt: skip
 
-    def heard(passes: int, share: float, samples: Samples) -> None:
+    def heard(passes: int, share: float, samples: Callable[[], Samples]) -> None:
         report(f"large batch: pass {passes}", (SMALL + share) / (SMALL + 1))
 
     with pinned(sorted({core for each in cores.values() for core in each})):
+        move_to(cores[placement[large.calls[-1].name]])  # where every pass ends, and is watched
         context = measure_in_context(
             large, heard, steps=steps, before=_moves(large, placement, cores)
         )

@@ -25,6 +25,7 @@ from placewright.costs.profiles.entry import (
 from placewright.costs.profiles.loading import load_program
 from placewright.costs.profiles.lookup import identity
 from placewright.costs.profiles.program import FEWEST, Program, Samples
+from placewright.costs.profiles.steady import STEADY_ENOUGH
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
@@ -44,8 +45,9 @@ class DeviceProfile:
     """What profiling one device did.
 
     `measured` distinct calls are new in the store, `known` were there; `failed` holds calls that
-    the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
-    lie apart, as a share of their median; None where it was not run as a whole. `busy` is the
+    the device cannot run, with the reason. Of the `passes` over the program so many were `steady`
+    (see `steady.Passes`). `noise` is how far 90 % of those that count lie apart, as a share of
+    their median; None where it was not run as a whole. `busy` is the
     share of the device's cores that other work took before it began; None where nothing was
     measured or the system does not tell. `compiled`: groups of calls were measured, each compiled
     as one.
@@ -62,10 +64,17 @@ class DeviceProfile:
     busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
+    passes: int = 0
+    steady: int = 0
 
     @property
     def is_noisy(self) -> bool:
         return self.noise is not None and self.noise > NOISY
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether too few passes were steady, so that all count."""
+        return self.passes > 0 and self.steady < min(STEADY_ENOUGH, self.passes)
 
     @property
     def is_busy(self) -> bool:
@@ -188,6 +197,8 @@ def _profile_device(
         work.noise,
         busy,
         work.failed,
+        passes=work.passes,
+        steady=work.steady,
     )
 
 
@@ -237,22 +248,25 @@ class _Work:
     missing: Missing
     measured: int = 0
     noise: float | None = None
+    passes: int = 0
+    steady: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
     def in_context(self) -> None:
         """All at once; what has been seen often enough is kept at intervals."""
         last = time.perf_counter()
 
-        def heard(done: int, share: float, samples: Samples) -> None:
+        def heard(done: int, share: float, samples: Callable[[], Samples]) -> None:
             nonlocal last
             self.report(f"{self.device}: pass {done}", share)
             if time.perf_counter() - last > KEPT_SECONDS:
-                self._keep_seen(samples, FEWEST)
+                self._keep_seen(samples(), FEWEST)
                 last = time.perf_counter()
 
         found = self.program.in_context(self.threads, heard)
         low, middle, high = np.percentile(found.passes, (5, 50, 95))
         self.noise = float((high - low) / middle) if middle else 0.0
+        self.passes, self.steady = found.ran, found.steady
         self._keep_seen(found.samples, 1)
         self.in_isolation([text for text in self.new if not found.samples.get(text)])
 
