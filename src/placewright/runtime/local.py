@@ -37,7 +37,7 @@ def launch_threads(job: Job, hear: Hear) -> Results:
         callers = [
             Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
         ]
-        meeting = _Meeting(job.ranks, job.timeout)
+        meeting = Meeting(job.ranks, job.timeout)
 
         def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:
             with lock:
@@ -53,7 +53,7 @@ def launch_threads(job: Job, hear: Hear) -> Results:
 class _Rank(threading.Thread):
     """One rank's calls; `error` is what ended it, if anything did."""
 
-    def __init__(self, rank: int, caller: Caller, job: Job, meeting: _Meeting, told: Any) -> None:
+    def __init__(self, rank: int, caller: Caller, job: Job, meeting: Meeting, told: Any) -> None:
         super().__init__(name=f"rank {rank}", daemon=True)
         self.rank = rank
         self.results: list[list[Any]] = []
@@ -79,7 +79,7 @@ class _Rank(threading.Thread):
         self._told(self.rank, kind, **fields)
 
 
-def _run(threads: Sequence[_Rank], meeting: _Meeting) -> None:
+def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
     try:
         for thread in threads:
             thread.start()
@@ -109,7 +109,7 @@ def _failure(thread: _Rank) -> BaseException:
     )
 
 
-class _Meeting:
+class Meeting:
     """See `calls.Connection`: where the threads of one job meet and leave tensors."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
@@ -156,9 +156,9 @@ class _Meeting:
 
 
 class ThreadChannel:
-    """One rank's end of a `_Meeting`, for one call."""
+    """One rank's end of a `Meeting`, for one call."""
 
-    def __init__(self, meeting: _Meeting) -> None:
+    def __init__(self, meeting: Meeting) -> None:
         self.waited = 0.0
         self._meeting = meeting
 
