@@ -75,9 +75,7 @@ def test_a_run_without_steps_has_neither_tables_nor_records_of_them(
     assert run_record(plan, without)["measured"] == report.measured
 
 
-def test_the_record_holds_every_op_and_transfer_and_the_plan(
-    plan: Plan, report: RunReport
-) -> None:
+def test_the_record_holds_every_op_and_transfer_and_the_plan(plan: Plan, report: RunReport) -> None:
     record = json.loads(json.dumps(run_record(plan, report, "plan.json"), allow_nan=False))
     assert [(op["name"], op["device"], op["ratio"]) for op in record["ops"]] == [
         ("a", "x", 1.0), ("b", "y", 3.0), ("c", "y", 1.0), ("d", "x", 0.5),
