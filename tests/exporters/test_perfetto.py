@@ -129,7 +129,7 @@ def test_a_run_has_a_track_for_each_rank_and_what_was_planned_beside_it(plan: Pl
     planned = {(each["name"], each["cat"]): each for each in events(document, "X", PLANNED)}
     assert planned["b", "op"]["args"]["measured seconds"] == 8.0
     assert planned["a", "transfer"]["args"]["measured seconds"] == 9.5
-    ends = [each for each in events(document, "f", MEASURED)]
+    ends = events(document, "f", MEASURED)
     named = tracks(document, MEASURED)
     assert [named[each["tid"]] for each in ends] == ["rank 1: y", "rank 0: x", "rank 0: x"]
 
