@@ -140,7 +140,7 @@ def test_an_arrow_that_would_run_backwards_is_left_out(plan: Plan) -> None:
         replace(step, start=0.0, finish=0.5) if (step.kind, step.name) == ("wait", "a") else step
         for step in report.steps
     )
-    document = trace(plan, replace(report, steps=steps))
+    document = trace(plan, replace(report, passes=(steps,)))
     assert_valid(document)
     assert len(events(document, "f", MEASURED)) == 2
 
@@ -195,7 +195,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(plan: Plan, tmp_path: Path
     with pytest.raises(FormatError, match="cannot be written"):
         write_trace(tmp_path / "nowhere" / "trace.json", plan)
     with pytest.raises(InputError, match="no times of its steps"):
-        report = replace(simulated_run(plan, plan.problem), steps=())
+        report = replace(simulated_run(plan, plan.problem), passes=())
         write_trace(tmp_path / "trace.json", plan, report)
     assert list(tmp_path.iterdir()) == []
 

@@ -69,7 +69,7 @@ def test_each_device_has_a_line(plan: Plan, report: RunReport) -> None:
 def test_a_run_without_steps_has_neither_tables_nor_records_of_them(
     plan: Plan, report: RunReport
 ) -> None:
-    without = replace(report, steps=())
+    without = replace(report, passes=())
     assert list(step_tables(plan, without)) == []
     assert step_records(plan, without) == {}
     assert run_record(plan, without)["measured"] == report.measured
@@ -98,5 +98,5 @@ def test_names_are_shown_as_they_are(plan: Plan, report: RunReport) -> None:
         replace(step, name="[red]b") if step.name == "b" else step for step in report.steps
     )
     again = replace(plan, problem=odd)
-    table = worst_ops_table(again, compare_run(again, replace(report, steps=steps)))
+    table = worst_ops_table(again, compare_run(again, replace(report, passes=(steps,))))
     assert shown(table)[0][0].strip() == "[red]b"

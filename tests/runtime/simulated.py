@@ -31,7 +31,7 @@ def simulated_run(plan: Plan, truth: Problem) -> RunReport:
         repeats=1,
         predicted=plan.value,
         devices=names,
-        steps=tuple(sorted(steps, key=lambda step: (step.start, step.finish))),
+        passes=(tuple(sorted(steps, key=lambda step: (step.start, step.finish))),),
     )
 
 

@@ -31,7 +31,7 @@ def plan() -> Plan:
 
 
 def with_steps(plan: Plan, *steps: StepTime) -> RunReport:
-    return replace(simulated_run(plan, plan.problem), steps=steps)
+    return replace(simulated_run(plan, plan.problem), passes=(steps,))
 
 
 def test_a_run_that_takes_what_the_plan_says_is_like_it_in_everything(plan: Plan) -> None:
@@ -70,7 +70,7 @@ def test_messages_of_one_op_are_told_apart_by_size_and_then_by_order(plan: Plan)
     sends = [StepTime(0, "send", "a", at, at, 1, size) for at, size in ((1, 8), (2, 4), (3, 8))]
     waits = [StepTime(1, "wait", "a", 0, at, 0, size) for at, size in ((5, 4), (6, 8), (7, 8))]
     found = compare_run(plan, with_steps(plan, *sends, *waits))
-    assert [(each.bytes, each.seconds) for each in found.messages] == [(8, 5), (4, 3), (8, 4)]
+    assert [(each.bytes, each.seconds) for each in found.messages[0]] == [(8, 5), (4, 3), (8, 4)]
     whole = found.transfers[0]
     assert (whole.bytes, whole.measured, whole.planned) == (20, 6, 8.5)
 
@@ -81,6 +81,20 @@ def test_what_a_rank_does_between_its_ops_counts_as_computing(plan: Plan) -> Non
     found = compare_run(plan, with_steps(plan, *steps))
     assert found.devices[X].computing == 4
     assert found.clocked == 4
+
+
+def test_of_several_clocked_calls_everything_is_the_median(plan: Plan) -> None:
+    once = simulated_run(plan, plan.problem)
+    runs = [simulated_run(plan, replace(plan.problem, op_time=plan.problem.op_time * factor,
+                                        link_latency=plan.problem.link_latency * factor,
+                                        link_seconds_per_byte=plan.problem.link_seconds_per_byte
+                                        * factor)).steps for factor in (1, 5, 2)]  # fmt: skip
+    found = compare_run(plan, replace(once, passes=tuple(runs)))
+    assert found.ops[A].samples == (1, 5, 2)
+    assert [each.ratio for each in found.ops] == [2.0] * 4
+    assert [each.ratio for each in found.transfers] == pytest.approx([2.0] * 3)
+    assert [each.computing for each in found.devices] == [4.0, 20.0]
+    assert (found.measured, found.clocked) == (plan.value, pytest.approx(2 * plan.value))
 
 
 def test_a_transfer_that_the_run_makes_and_the_plan_does_not_has_no_planned_time() -> None:
@@ -96,7 +110,7 @@ def test_a_transfer_that_the_run_makes_and_the_plan_does_not_has_no_planned_time
 def test_a_report_that_does_not_belong_to_the_plan_is_refused(plan: Plan) -> None:
     report = simulated_run(plan, plan.problem)
     with pytest.raises(InputError, match="no times of its steps; run the plan again"):
-        compare_run(plan, replace(report, steps=()))
+        compare_run(plan, replace(report, passes=()))
     with pytest.raises(InputError, match="the run has device 'z', which the plan lacks"):
         compare_run(plan, replace(report, devices=("x", "z")))
     with pytest.raises(InputError, match="the run has 3 ranks"):

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -269,18 +270,15 @@ def _measured(plan: Plan, report: RunReport, found: RunComparison, first_flow: i
     slices = {
         step: process.add(_step_slice(plan, step, tracks, numbers, found)) for step in report.steps
     }
-    made = {(step.rank, step.name): each for step, each in slices.items() if step.kind == "op"}
-    readers = _Readers(plan, slices)
-    for message in found.messages:
+    ends = _Ends(plan, slices)
+    for message in found.messages[0]:  # of the call that `steps` are of
         sending, waiting = slices[message.send], slices[message.wait]
-        points = [(sending, sending.start), (waiting, waiting.finish)]
-        producer = made.get((message.send.rank, message.send.name))
-        if producer is not None:
-            points.insert(0, (producer, producer.middle))
-        reader = readers.after(message.producer, message.wait)
-        if reader is not None:
-            points.append((reader, reader.middle))
-        process.flow(*points)
+        process.flow(
+            *((each, each.middle) for each in ends.before(message.send)),
+            (sending, sending.start),
+            (waiting, waiting.finish),
+            *((each, each.middle) for each in ends.after(message.producer, message.wait)),
+        )
     return process
 
 
@@ -294,7 +292,8 @@ def _step_slice(
     name, args = step.name, dict[str, Any]()
     if step.kind == "op":
         op = numbers.get(step.name)
-        args = {} if op is None else _op_args(plan, op, found.ops[op])
+        here = op is not None and found.devices[step.rank].device == found.ops[op].device
+        args = _op_args(plan, op, found.ops[op]) if op is not None and here else {}
     elif step.kind in ("send", "wait"):
         name = f"{step.kind} {step.name}"
         end = "to" if step.kind == "send" else "from"
@@ -303,8 +302,8 @@ def _step_slice(
     return _Slice(tracks[step.rank], name, step.kind, step.start, step.finish, args)
 
 
-class _Readers:
-    """Finds the op that goes on with what a rank has waited for."""
+class _Ends:
+    """Finds the op that a message comes from, and the one that goes on with it: none or one."""
 
     def __init__(self, plan: Plan, slices: dict[StepTime, _Slice]) -> None:
         problem = plan.problem
@@ -318,13 +317,20 @@ class _Readers:
             if step.kind == "op":
                 self.ops[step.rank].append(step)
 
-    def after(self, producer: int, wait: StepTime) -> _Slice | None:
+    def before(self, send: StepTime) -> list[_Slice]:
+        """The last step of the op whose output is sent, before that."""
+        ops = self.ops[send.rank]
+        earlier = reversed(ops[: bisect.bisect_right(ops, send.start, key=_begun)])
+        return self._first(step for step in earlier if step.name == send.name)
+
+    def after(self, producer: int, wait: StepTime) -> list[_Slice]:
         """The first op of the rank that reads an output of `producer` after the wait."""
-        ops = self.ops[wait.rank]
-        first = bisect.bisect_left(ops, wait.finish, key=lambda step: step.start)
-        following: Iterable[StepTime] = ops[first:]
-        reader = next((each for each in following if each.name in self.read_by[producer]), None)
-        return None if reader is None else self.slices[reader]
+        ops, readers = self.ops[wait.rank], self.read_by[producer]
+        later = ops[bisect.bisect_left(ops, wait.finish, key=_begun) :]
+        return self._first(step for step in later if step.name in readers)
+
+    def _first(self, steps: Iterator[StepTime]) -> list[_Slice]:
+        return [self.slices[step] for step in islice(steps, 1)]
 
 
 def _begun(step: StepTime) -> float:

@@ -78,10 +78,8 @@ def _figures(planned: float, measured: float | None) -> tuple[str, str, str]:
 
 
 def run_record(plan: Plan, report: RunReport, path: str | Path | None = None) -> dict[str, Any]:
-    """The plan and its run as one object, with `step_records` in the place of the steps."""
-    document = report.to_document()
-    del document["steps"]
-    return plan_record(plan, path) | document | step_records(plan, report)
+    """The plan and its run as one object, with `step_records`."""
+    return plan_record(plan, path) | report.to_document() | step_records(plan, report)
 
 
 def step_records(plan: Plan, report: RunReport) -> dict[str, Any]:

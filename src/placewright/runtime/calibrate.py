@@ -3,8 +3,8 @@
 Times of ops go to the store of profiles, as entries of method ``run``: an op in the plan's own
 context, beside the other ranks, is what a plan is about, so they take the place of what was
 measured otherwise. Calls of one signature on equal devices are one entry, their median. A run has
-one sample of each call, and one that something else disturbed would drive the op off its device
-for good: so a time of few calls that is far from the one measured before is set aside.
+few samples of a call, and what something else disturbed would drive the op off its device for
+good: so a time of very few samples that is far from the one measured before is set aside.
 
 Links do not go to the store, which knows none: they are part of the report, and
 `link_correction.corrected` puts them into a cluster.
@@ -17,6 +17,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from placewright.cluster import CpuRun, Device
 from placewright.costs.profiles.entry import NORMAL_95, Measured, ProfileKey
@@ -33,7 +34,7 @@ from placewright.runtime.comparison import OpTimes, RunComparison, compare_run, 
 from placewright.runtime.link_correction import LinkCorrection, link_corrections
 from placewright.runtime.results import RunReport
 
-FEW = 3  # calls; fewer may all have been disturbed
+FEW = 3  # samples; of fewer the median may be one that was disturbed
 FAR = 4.0  # times as long, or as short, as measured before
 
 
@@ -41,16 +42,16 @@ FAR = 4.0  # times as long, or as short, as measured before
 class CalibrationReport:
     """What a calibration did.
 
-    `kept` entries are in the store from so many `calls`, `new` of them for ops it had no entry of;
-    `set_aside` names ops whose single calls were too far from what was measured before. `planned`
-    and `measured` are seconds of all ops of the run, and `error` is the median of
+    `kept` entries are in the store, of so many `samples`, `new` of them for calls it had no entry
+    of; `set_aside` names ops whose few samples were too far from what was measured before.
+    `planned` and `measured` are seconds of all ops of the run, and `error` is the median of
     |planned / measured - 1| over them. `links` are the links as the run saw them, and `left_out`
     says of a device why nothing is kept of it.
     """
 
     kept: int
     new: int
-    calls: int
+    samples: int
     set_aside: tuple[str, ...]
     planned: float
     measured: float
@@ -80,12 +81,12 @@ def calibrate(
     return CalibrationReport(
         kept=len(kept),
         new=new,
-        calls=sum(each.samples for each in kept.values()),
+        samples=sum(each.samples for each in kept.values()),
         set_aside=set_aside,
         planned=sum(planned for planned, _ in seen),
         measured=sum(measured for _, measured in seen),
         error=statistics.median([abs(p / m - 1) for p, m in seen]) if seen else 0.0,
-        links=link_corrections(plan, found.messages),
+        links=link_corrections(plan, chain.from_iterable(found.messages)),
         left_out=left_out,
     )
 
@@ -144,7 +145,7 @@ class _Calls:
         self.ops: dict[ProfileKey, list[OpTimes]] = defaultdict(list)
         for op in found.ops:
             signature = graph.op_signatures[self.number[op.op]]
-            if op.measured is not None and signature and op.device in identities:
+            if op.samples and signature and op.device in identities:
                 key = ProfileKey(signature, identities[op.device], library_of(graph))
                 self.ops[key].append(op)
 
@@ -154,7 +155,7 @@ class _Calls:
         kept: dict[ProfileKey, Measured] = {}
         set_aside: list[str] = []
         for key, ops in self.ops.items():
-            samples = [op.measured for op in ops if op.measured is not None]
+            samples = [seconds for op in ops for seconds in op.samples]
             old = known.get(key)
             if old is not None and len(samples) < FEW and _is_far(samples, old):
                 set_aside += [self.graph.op_names[self.number[op.op]] for op in ops]
@@ -185,7 +186,7 @@ def _is_far(samples: Sequence[float], old: Measured) -> bool:
 
 
 def _widened(entry: Measured, spread: float) -> Measured:
-    """With a range at least as wide as a `spread` says: few calls vary less than many would."""
+    """With a range at least as wide as a `spread` says: few samples vary less than many would."""
     factor = math.exp(NORMAL_95 * spread)
     low, high = min(entry.low, entry.seconds / factor), max(entry.high, entry.seconds * factor)
     return replace(entry, low=low, high=high)

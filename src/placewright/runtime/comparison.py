@@ -9,10 +9,13 @@ What is compared:
   yet waiting when the sender began (`awaited` is False) may have found it there: then the measured
   time is no more than an upper bound of the transfer's;
 - of a device, the time of its ops in the schedule with that of the steps of its rank.
+
+Where a run has several clocked calls, each of these is the median over them.
 """
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,12 +30,17 @@ from placewright.runtime.results import RunReport, StepKind, StepTime
 
 @dataclass(frozen=True)
 class OpTimes:
-    """Seconds of one op; `measured` is None where the run has no step of it."""
+    """Seconds of one op; `samples` are those of the clocked calls, none where it has no step."""
 
     op: int
     device: int
     planned: float
-    measured: float | None
+    samples: tuple[float, ...]
+
+    @property
+    def measured(self) -> float | None:
+        """The median of the samples; None where there is none."""
+        return statistics.median(self.samples) if self.samples else None
 
     @property
     def ratio(self) -> float | None:
@@ -42,7 +50,7 @@ class OpTimes:
     @property
     def lost(self) -> float:
         """Seconds beyond the plan's, 0 where nothing was measured."""
-        return 0.0 if self.measured is None else self.measured - self.planned
+        return statistics.median(self.samples) - self.planned if self.samples else 0.0
 
 
 @dataclass(frozen=True)
@@ -93,7 +101,7 @@ class TransferTimes:
 
 @dataclass(frozen=True)
 class DeviceTimes:
-    """Seconds of a device's rank in the clocked run.
+    """Seconds of a device's rank in a clocked call.
 
     `planned` are those of its ops in the schedule; `computing` its ops and what it does between
     them, updates of weights included; `sending` the starts of sends; `waiting` for other ranks.
@@ -108,16 +116,20 @@ class DeviceTimes:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """A plan and a run of it: `predicted` and `measured` end to end, and `clocked`, the run whose
-    steps these are, which reads a clock at each."""
+    """A plan and a run of it: `predicted` and `measured` end to end, and `clocked`, a call whose
+    steps these are, which reads a clock at each. `messages` of each of these calls.
+    """
 
     ops: tuple[OpTimes, ...]
-    messages: tuple[Message, ...]
+    messages: tuple[tuple[Message, ...], ...]
     transfers: tuple[TransferTimes, ...]
     devices: tuple[DeviceTimes, ...]
     predicted: float
     measured: float
     clocked: float
+
+
+Steps = Sequence[StepTime]
 
 
 def compare_run(plan: Plan, report: RunReport) -> RunComparison:
@@ -131,18 +143,19 @@ def compare_run(plan: Plan, report: RunReport) -> RunComparison:
             f"the plan is for {plan.problem.options.objective}, and only plans for latency say "
             "when each op runs; plan with --objective latency"
         )
-    if not report.steps:
+    passes = [steps for steps in report.passes if steps]
+    if not passes:
         raise InputError("the run has no times of its steps; run the plan again")
     ranks = rank_devices(plan, report)
-    messages = _messages(plan, report, ranks)
+    messages = tuple(_messages(plan, steps, ranks) for steps in passes)
     return RunComparison(
-        ops=_ops(plan, report, ranks),
+        ops=_ops(plan, passes, ranks),
         messages=messages,
         transfers=_transfers(plan, messages),
-        devices=_devices(plan, report, ranks),
+        devices=_devices(plan, passes, ranks),
         predicted=plan.value,
         measured=report.measured,
-        clocked=max(step.finish for step in report.steps),
+        clocked=statistics.median([max(step.finish for step in steps) for steps in passes]),
     )
 
 
@@ -160,33 +173,37 @@ def _ratio(measured: float | None, planned: float | None) -> float | None:
     return measured / planned if measured is not None and planned else None
 
 
-def _ops(plan: Plan, report: RunReport, ranks: Sequence[int]) -> tuple[OpTimes, ...]:
-    found: dict[tuple[int, str], float] = defaultdict(float)
-    for step in _of_kind(report, "op"):
-        found[ranks[step.rank], step.name] += step.finish - step.start
-    seconds = plan.schedule.op_finish - plan.schedule.op_start
+def _ops(plan: Plan, passes: Sequence[Steps], ranks: Sequence[int]) -> tuple[OpTimes, ...]:
+    samples: dict[tuple[int, str], list[float]] = defaultdict(list)
+    for steps in passes:
+        spent: dict[tuple[int, str], float] = defaultdict(float)
+        for step in _of_kind(steps, "op"):
+            spent[ranks[step.rank], step.name] += step.finish - step.start
+        for call, seconds in spent.items():
+            samples[call].append(seconds)
+    planned = (plan.schedule.op_finish - plan.schedule.op_start).tolist()
     placed = zip(plan.placement.device.tolist(), plan.problem.op_names, strict=True)
     return tuple(
-        OpTimes(op, device, float(seconds[op]), found.get((device, name)))
+        OpTimes(op, device, planned[op], tuple(samples.get((device, name), ())))
         for op, (device, name) in enumerate(placed)
     )
 
 
-def _of_kind(report: RunReport, *kinds: StepKind) -> Iterable[StepTime]:
-    return (step for step in report.steps if step.kind in kinds)
+def _of_kind(steps: Steps, kind: StepKind) -> Iterable[StepTime]:
+    return (step for step in steps if step.kind == kind)
 
 
 # -- transfers ---------------------------------------------------------------------------------
 
 
-def _messages(plan: Plan, report: RunReport, ranks: Sequence[int]) -> tuple[Message, ...]:
+def _messages(plan: Plan, steps: Steps, ranks: Sequence[int]) -> tuple[Message, ...]:
     """Each send with the wait for it: of the same op, ranks and size, in their order in time."""
     waits: dict[tuple[str, int, int | None, int], list[StepTime]] = defaultdict(list)
-    for step in sorted(_of_kind(report, "wait"), key=_when):
+    for step in sorted(_of_kind(steps, "wait"), key=_when):
         waits[step.name, step.rank, step.peer, step.bytes].append(step)
     numbers = {name: op for op, name in enumerate(plan.problem.op_names)}
     found = []
-    for send in sorted(_of_kind(report, "send"), key=_when):
+    for send in sorted(_of_kind(steps, "send"), key=_when):
         if send.peer is None or send.name not in numbers:
             continue
         matching = waits[send.name, send.peer, send.rank, send.bytes]
@@ -204,11 +221,15 @@ _Way = tuple[int, int, int]
 """An op, the device that it runs on, and one that its outputs go to."""
 
 
-def _transfers(plan: Plan, messages: Iterable[Message]) -> tuple[TransferTimes, ...]:
+def _transfers(plan: Plan, calls: Sequence[Iterable[Message]]) -> tuple[TransferTimes, ...]:
     planned = _planned_ways(plan)
-    sent: dict[_Way, list[Message]] = defaultdict(list)
-    for message in messages:
-        sent[message.producer, message.source, message.target].append(message)
+    sent: dict[_Way, list[list[Message]]] = defaultdict(list)
+    for messages in calls:
+        ways: dict[_Way, list[Message]] = defaultdict(list)
+        for message in messages:
+            ways[message.producer, message.source, message.target].append(message)
+        for way, each in ways.items():
+            sent[way].append(each)
     return tuple(
         _transfer(way, planned.get(way), sent.get(way, ())) for way in sorted({*planned, *sent})
     )
@@ -233,34 +254,40 @@ def _planned_ways(plan: Plan) -> Mapping[_Way, tuple[float, float]]:
 
 
 def _transfer(
-    way: _Way, planned: tuple[float, float] | None, sent: Sequence[Message]
+    way: _Way, planned: tuple[float, float] | None, sent: Sequence[Sequence[Message]]
 ) -> TransferTimes:
+    """Of one way: as planned, and what was sent in each call."""
     seconds, size = planned or (None, 0.0)
     if not sent:
         return TransferTimes(*way, size, seconds, None, False)
-    last = max(sent, key=lambda message: message.wait.finish)
+    last = [max(messages, key=lambda each: each.wait.finish) for messages in sent]
+    spans = [
+        end.wait.finish - min(each.send.start for each in messages)
+        for end, messages in zip(last, sent, strict=True)
+    ]
     return TransferTimes(
         *way,
-        float(sum(message.bytes for message in sent)),
+        float(sum(each.bytes for each in sent[0])),
         seconds,
-        last.wait.finish - min(message.send.start for message in sent),
-        last.awaited,
+        statistics.median(spans),
+        all(each.awaited for each in last),
     )
 
 
 # -- devices -----------------------------------------------------------------------------------
 
 
-def _devices(plan: Plan, report: RunReport, ranks: Sequence[int]) -> tuple[DeviceTimes, ...]:
-    spent: dict[tuple[int, str], float] = defaultdict(float)
-    for step in report.steps:
-        kind = "op" if step.kind == "update" else step.kind
-        spent[step.rank, kind] += step.finish - step.start
+def _devices(plan: Plan, passes: Sequence[Steps], ranks: Sequence[int]) -> tuple[DeviceTimes, ...]:
+    spent: dict[tuple[int, str], list[float]] = defaultdict(lambda: [0.0] * len(passes))
+    for number, steps in enumerate(passes):
+        for step in steps:
+            kind = "op" if step.kind == "update" else step.kind
+            spent[step.rank, kind][number] += step.finish - step.start
     return tuple(
         DeviceTimes(
             device,
             float(plan.device_load[device]),
-            *(spent[rank, kind] for kind in ("op", "send", "wait")),
+            *(statistics.median(spent[rank, kind]) for kind in ("op", "send", "wait")),
         )
         for rank, device in enumerate(ranks)
     )

@@ -43,7 +43,7 @@ class LinkCorrection:
 
 
 def link_corrections(plan: Plan, messages: Iterable[Message]) -> tuple[LinkCorrection, ...]:
-    """One for each two devices between which the run of `plan` saw a message arrive."""
+    """One for each two devices between which a message of the run of `plan` was awaited."""
     pairs: dict[tuple[int, int], list[Message]] = defaultdict(list)
     for each in messages:
         if each.awaited and each.bytes > 0 and each.seconds > 0:
