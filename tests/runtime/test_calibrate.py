@@ -112,8 +112,9 @@ def test_several_clocked_calls_are_so_many_samples(
 ) -> None:
     disturbed = simulated_run(plan, replace(plan.problem, op_time=plan.problem.op_time * 50))
     passes = (report.steps, report.steps, disturbed.steps)
+    assert not calibrate(plan, report, store, graph=GRAPH).is_noisy
     done = calibrate(plan, replace(report, passes=passes), store, graph=GRAPH)
-    assert done.samples == 30
+    assert done.samples == 30 and done.is_noisy
     key = ProfileKey(FIRST, FAST, LIBRARY)
     entry = store.get([key])[key]
     assert entry.seconds == pytest.approx(plan.problem.op_time[0, 0] * 4 / 3)

@@ -23,6 +23,11 @@ def calibration_lines(done: CalibrationReport) -> Iterator[str]:
         f"the plan's times were {done.error:.0%} off (median), {format_seconds(done.planned)} "
         f"instead of {format_seconds(done.measured)} in all"
     )
+    if done.is_noisy:
+        yield (
+            f"the clocked calls differ by {done.noise:.0%}, so other work was in the way; quieten "
+            "the machine and run again"
+        )
     for link in done.links:
         yield f"link {link.a} – {link.b}: {_figures(link)}"
     if done.set_aside:
@@ -57,6 +62,7 @@ def calibration_record(done: CalibrationReport) -> dict[str, Any]:
         "planned": done.planned,
         "measured": done.measured,
         "error": done.error,
+        "noise": done.noise,
         "links": [
             {
                 "a": link.a,

@@ -22,7 +22,7 @@ from itertools import chain
 from placewright.cluster import CpuRun, Device
 from placewright.costs.profiles.entry import NORMAL_95, Measured, ProfileKey
 from placewright.costs.profiles.lookup import identity, library_of
-from placewright.costs.profiles.profiling import measured_ones, summary
+from placewright.costs.profiles.profiling import NOISY, measured_ones, summary
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
@@ -45,8 +45,9 @@ class CalibrationReport:
     `kept` entries are in the store, of so many `samples`, `new` of them for calls it had no entry
     of; `set_aside` names ops whose few samples were too far from what was measured before.
     `planned` and `measured` are seconds of all ops of the run, and `error` is the median of
-    |planned / measured - 1| over them. `links` are the links as the run saw them, and `left_out`
-    says of a device why nothing is kept of it.
+    |planned / measured - 1| over them. `noise` is how far the clocked calls lie apart in the
+    seconds of their ops, as a share of the median; None where there was one. `links` are the links
+    as the run saw them, and `left_out` says of a device why nothing is kept of it.
     """
 
     kept: int
@@ -56,8 +57,13 @@ class CalibrationReport:
     planned: float
     measured: float
     error: float
+    noise: float | None
     links: tuple[LinkCorrection, ...]
     left_out: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_noisy(self) -> bool:
+        return self.noise is not None and self.noise > NOISY
 
 
 def calibrate(
@@ -86,9 +92,19 @@ def calibrate(
         planned=sum(planned for planned, _ in seen),
         measured=sum(measured for _, measured in seen),
         error=statistics.median([abs(p / m - 1) for p, m in seen]) if seen else 0.0,
+        noise=_noise(report),
         links=link_corrections(plan, chain.from_iterable(found.messages)),
         left_out=left_out,
     )
+
+
+def _noise(report: RunReport) -> float | None:
+    totals = [
+        sum(step.finish - step.start for step in steps if step.kind == "op")
+        for steps in report.passes
+    ]
+    middle = statistics.median(totals)
+    return (max(totals) - min(totals)) / middle if len(totals) > 1 and middle else None
 
 
 def _identities(plan: Plan, report: RunReport) -> tuple[dict[int, str], dict[str, str]]:
