@@ -66,6 +66,7 @@ def times(*measured: float) -> Any:
     return run_plan
 
 
+@pytest.mark.slow
 def test_tune_writes_a_verified_plan_and_leaves_what_it_measured_in_the_store(
     here: Path,
     temporary: Path,  # noqa: F811
@@ -89,6 +90,17 @@ def test_the_table_has_a_line_for_each_round(here: Path, monkeypatch: pytest.Mon
     assert done.code == 0, done.err
     assert "│     1 │" in done.out and "│     2 │" in done.out and "│     3 │" not in done.out
     assert "calibrated: " in done.out and f"written to {here / 'plan.json'}" in done.out
+
+
+def test_the_record_has_the_kept_plan_and_every_round(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "run_plan", times(2.0, 1.0))
+    record = tune(here, "--json").json
+    assert [each["measured"] for each in record["rounds"]] == [2.0, 1.0]
+    assert (record["measured"], record["round"], record["predicted"]) == (1.0, 2, record["value"])
+    assert record["value"] == Plan.load(here / "plan.json").value
+    assert record["rounds"][0]["calibration"]["kept"] > 0
 
 
 def test_a_plan_is_kept_as_soon_as_it_was_run(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
