@@ -165,12 +165,25 @@ def test_what_was_only_computed_before_does_not_count_as_measured(
 def test_a_rank_with_other_threads_than_its_cores_is_left_out(
     plan: Plan, report: RunReport, store: ProfileStore
 ) -> None:
-    done = calibrate(plan, replace(report, rank_threads=(4, 1)), store, graph=GRAPH)
+    pinned = replace(report, rank_cores=((0, 1), (2,)), rank_threads=(4, 1))
+    done = calibrate(plan, pinned, store, graph=GRAPH)
     assert {key.device for key, _ in store.entries()} == {SLOW}
     assert list(done.left_out) == ["fast"]
     assert "4 threads instead of the 2 of its cores" in done.left_out["fast"]
     with pytest.raises(OptionError, match="device 'fast' ran with 4 threads"):
-        calibrate(plan, replace(report, rank_threads=(4, 4)), store, graph=GRAPH)
+        calibrate(plan, replace(pinned, rank_threads=(4, 4)), store, graph=GRAPH)
+    whole = replace(pinned, rank_threads=(2, 1))
+    assert calibrate(plan, whole, store, graph=GRAPH).left_out == {}
+
+
+def test_a_rank_that_shared_the_cores_is_left_out(
+    plan: Plan, report: RunReport, store: ProfileStore
+) -> None:
+    threads = replace(report, rank_threads=(2, 1))
+    with pytest.raises(OptionError, match="device 'fast' was not kept to its cores"):
+        calibrate(plan, threads, store, graph=GRAPH)
+    swapped = replace(threads, rank_cores=((0, 3), (2,)))
+    assert list(calibrate(plan, swapped, store, graph=GRAPH).left_out) == ["fast"]
 
 
 def test_devices_that_are_nothing_on_this_machine_teach_nothing(store: ProfileStore) -> None:

@@ -114,22 +114,32 @@ def _identities(plan: Plan, report: RunReport) -> tuple[dict[int, str], dict[str
     left_out: dict[str, str] = {}
     for rank, device in enumerate(rank_devices(plan, report)):
         run, name = problem.device_run(device), problem.device_names[device]
-        cores = len(run.cores) if isinstance(run, CpuRun) else 0
-        threads = report.rank_threads[rank] if report.rank_threads else cores
         named = identity(Device(name, problem.device_kinds[device], run=run))
         if run is None or named is None:
             left_out[name] = (
                 "does not say what it is on this machine; plan on a cluster whose devices have "
                 "run:, such as that of 'cluster detect --split-cpu 2'"
             )
-        elif cores and threads != cores:
-            left_out[name] = (
-                f"ran with {threads} threads instead of the {cores} of its cores; "
-                "run it without --threads"
-            )
+        elif isinstance(run, CpuRun) and (why := _elsewhere(run, report, rank)):
+            left_out[name] = why
         else:
             found[device] = named
     return found, left_out
+
+
+def _elsewhere(run: CpuRun, report: RunReport, rank: int) -> str:
+    """Why a rank was not what its device is; empty where it was, or nobody says."""
+    threads = report.rank_threads[rank] if report.rank_threads else None
+    if threads is None:
+        return ""
+    if threads != len(run.cores):
+        return (
+            f"ran with {threads} threads instead of the {len(run.cores)} of its cores; "
+            "run it without --threads"
+        )
+    if not report.rank_cores or report.rank_cores[rank] != run.cores:
+        return "was not kept to its cores; run each rank as a process of its own"
+    return ""
 
 
 def _graph_of(plan: Plan, graph: Graph | None) -> Graph:
