@@ -421,7 +421,7 @@ class ProfileGroupEntry(Strict):
     low: list[Amount]
     high: list[Amount]
     samples: list[Annotated[int, Field(ge=1, le=2**53)]]
-    method: list[Literal["context", "isolated", "regressed"]]
+    method: list[Literal["context", "isolated", "regressed", "run"]]
     memory: list[Amount]
     measured_at: list[Annotated[str, Field(min_length=1)]]
     flops: list[Amount] | None = None
