@@ -156,8 +156,10 @@ def _profile(asked: Asked, ways: Ways, json: bool) -> tuple[list[DeviceProfile],
         }
         groups: list[DeviceProfile] = []
         if ways.compiled:  # before what takes long: it is refused without a compiler
+            from placewright.importers.torch.once import Source
             from placewright.measuring.fused_groups import profile_groups
 
+            given["exported"] = Source(asked.source, training=asked.training)
             groups = profile_groups(asked.source, asked.cluster, store, **given)
         method = cast(Any, ways.method)  # it checks them
         done = profile(asked.source, asked.cluster, store, method=method, **given)

@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
 from placewright.system.pinning import pinned, refuse_elsewhere
 from placewright.units import format_bytes
+
+if TYPE_CHECKING:
+    from placewright.importers.torch.once import Source
 
 Progress = Callable[[str, float], None]
 
@@ -91,22 +94,24 @@ def profile(
     method: Way = "auto",
     missing: Missing = "refuse",
     on_progress: Progress | None = None,
+    exported: Source | None = None,
 ) -> list[DeviceProfile]:
     """Measure every distinct call of `source` on the `devices` of `cluster` (all at hand if none).
 
     Devices that are the same (so many cores of one processor) are measured once. ``context`` runs
     the whole program, ``isolated`` each call by itself; ``auto`` takes the first where there is
     memory for it. What is measured is kept at once, so that an interrupted profile goes on where
-    it was. OptionError for a `method` or `missing` that there is not; ClusterError for a device
-    that is not this machine's; ExecutionError for a call that fails, unless `missing` is
-    ``predict``: then its time stays what the cost model says.
+    it was. `exported` is the source, where something else needs its program too. OptionError for a
+    `method` or `missing` that there is not; ClusterError for a device that is not this machine's;
+    ExecutionError for a call that fails, unless `missing` is ``predict``: then its time stays what
+    the cost model says.
     """
     for name, value, known in (("method", method, Way), ("missing", missing, Missing)):
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or (lambda what, done: None)
     chosen = at_hand(cluster, devices)
-    program = load_program(source, training=training)
+    program = load_program(exported or source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
 from placewright.errors import MissingExtraError, OptionError
@@ -37,10 +37,12 @@ __all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "re
 
 def from_factory(spec: str, training: bool = False) -> Graph:
     """The `Graph` of what ``PACKAGE.MODULE:FACTORY`` returns (see `load_factory`)."""
-    module, args, kwargs = load_factory(spec)
-    return torch_export.graph_from_module(
-        module, args, kwargs, training=training, name=spec.rpartition(":")[2]
-    )
+    return factory_graph(spec, torch_export.export_module(*load_factory(spec), training=training))
+
+
+def factory_graph(spec: str, program: torch_export.Exported) -> Graph:
+    """The `Graph` of what ``PACKAGE.MODULE:FACTORY`` returned, exported."""
+    return torch_export.graph_from_exported(program, spec.rpartition(":")[2])
 
 
 def load_factory(spec: str, batch: int | None = None) -> Loaded:
@@ -170,21 +172,32 @@ def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = N
     >>> from_hf("gpt2?n_layer=1&sequence=16").attributes["parameters"]  # doctest: +SKIP
     46472448
     """
-    source = config.partition("?")[0]
-    module, args, kwargs = load_hf(config, training)
+    loaded = load_hf(config, training)
+    program = torch_export.export_module(*loaded, training=training)
+    return hf_graph(config, loaded, program, training, cache_tokens=cache_tokens)
+
+
+def hf_graph(
+    config: str,
+    loaded: Loaded,
+    program: torch_export.Exported,
+    training: bool = False,
+    *,
+    cache_tokens: int | None = None,
+) -> Graph:
+    """The `Graph` of what `load_hf` gave, exported; see `from_hf`."""
+    module, _, kwargs = loaded
     model: Any = getattr(module, "model", module) if "past" in kwargs else module
-    name = Path(source).name.removesuffix(".json")
+    name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
     weights = None if training else _stored(model, _weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if "past" in kwargs:
-        graph = phase_graph((module, args, kwargs), name, stored, cache_tokens)
+        graph = phase_graph(module, cast(Any, program), name, stored, cache_tokens)
         facts |= {key: getattr(module, key) for key in ("phase", "context")}
     else:
-        graph = torch_export.graph_from_module(
-            module, args, kwargs, training=training, name=name, stored=stored
-        )
+        graph = torch_export.graph_from_exported(program, name, stored=stored)
     samples = len(next(iter(kwargs.values())))
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
