@@ -7,7 +7,8 @@ moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` an
 on processes of this machine.
 """
 
-from placewright.runtime.distributed import execute, run_plan
+from placewright.runtime.distributed import execute
+from placewright.runtime.plans import run_plan
 from placewright.runtime.results import RunReport, StepTime
 
 __all__ = ["RunReport", "StepTime", "execute", "run_plan"]

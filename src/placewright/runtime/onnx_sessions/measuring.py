@@ -1,0 +1,126 @@
+"""Opening sessions on devices, and passes through them against the clock."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from placewright.errors import ExecutionError, reason
+from placewright.importers.onnx.reading import OnnxModel
+from placewright.importers.onnx.shapes import real_inputs
+from placewright.runtime.onnx_sessions.cutting import SubModel
+from placewright.runtime.onnx_sessions.models import Parts
+from placewright.runtime.onnx_sessions.passes import Done, Pass, Program
+from placewright.runtime.onnx_sessions.sessions import Session
+from placewright.runtime.onnx_sessions.team import Device, Team
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+    Values = Mapping[str, OrtValue]
+
+Heard = Callable[[str, float], None]
+_BEFORE = 0.5  # the share of a run that is over when passes begin
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What passes gave: `timed[repeat][rank]`, after a warm-up; `traced[rank]`, of one more.
+
+    `outputs` are those of the last pass, `sizes` the bytes of what sub-models gave.
+    """
+
+    timed: Sequence[Sequence[Sequence[Done]]]
+    traced: Sequence[Sequence[Done]]
+    outputs: Sequence[OrtValue]
+    sizes: Mapping[str, int]
+
+    @property
+    def makespans(self) -> list[float]:
+        """Of the timed passes: from the first rank's start to the last one's end."""
+        lines = ([line for line in ranks if line] for ranks in self.timed)
+        return [
+            max((line[-1].finished for line in ranks), default=0.0)
+            - min((line[0].asked for line in ranks), default=0.0)
+            for ranks in lines
+        ]
+
+    def busy(self, rank: int) -> float:
+        """Seconds that a rank does not wait (median)."""
+        return statistics.median(
+            sum(done.finished - done.started for done in ranks[rank]) for ranks in self.timed
+        )
+
+
+def measure_whole(
+    found: OnnxModel,
+    returned: Sequence[str],
+    device: Device,
+    values: Values,
+    repeats: int,
+    timeout: float,
+) -> Measured:
+    """The model as its file has it, in one session on `device`."""
+    names = tuple(value.name for value in real_inputs(found.model.graph))
+    whole = SubModel(0, ("the whole model",), names, tuple(returned))
+    with Team([device], timeout) as team:
+
+        def opened(rank: int) -> Session:
+            with _opening(team, whole):
+                return Session(found.path, device.threads, team.options)
+
+        program = Program([whole], [[0]], tuple(returned))
+        return measure(team, program, team.each(opened), values, repeats)
+
+
+def open_parts(found: OnnxModel, parts: Sequence[SubModel], team: Team) -> list[Session]:
+    """A session for each, opened by the thread of its device."""
+    models = Parts(found)
+
+    def opened(rank: int) -> dict[int, Session]:
+        sessions = {}
+        for number, part in enumerate(parts):
+            if part.rank == rank:
+                with _opening(team, part):
+                    sessions[number] = models.open(part, team.devices[rank].threads, team.options)
+        return sessions
+
+    by_number = {number: each for found in team.each(opened) for number, each in found.items()}
+    return [by_number[number] for number in range(len(parts))]
+
+
+@contextmanager
+def _opening(team: Team, part: SubModel) -> Iterator[None]:
+    """Whatever ONNX Runtime raises, which comes as many types, as one error of ours."""
+    team.begins(part.rank, f"opens {part}")
+    try:
+        yield
+    except Exception as error:
+        team.check()
+        raise ExecutionError(
+            f"ONNX Runtime cannot open {part} for device '{team.devices[part.rank].name}' "
+            f"({type(error).__name__}: {' '.join(reason(error).split())})"
+        ) from None
+    with team.lock:
+        team.goes_on(part.rank)
+
+
+def measure(
+    team: Team,
+    program: Program,
+    sessions: Sequence[Session],
+    values: Values,
+    repeats: int,
+    heard: Heard = lambda what, done: None,
+) -> Measured:
+    """A warm-up, the timed passes, and one more."""
+    passes = []
+    for number in range(1 + repeats + 1):
+        run = Pass(team, program, sessions, values)
+        passes.append(team.each(run.rank))
+        share = (number + 1) / (repeats + 2)
+        heard(f"running on {len(team.devices)} devices", _BEFORE + (1 - _BEFORE) * share)
+    return Measured(passes[1:-1], passes[-1], run.outputs, run.sizes)
