@@ -9,9 +9,12 @@ from typing import Any
 
 import torch
 
-from placewright.importers.torch.export import export_inference, op_of_node
+from placewright.importers.torch.export import export_inference
+from placewright.importers.torch.graph import fold
+from placewright.importers.torch.programs import Executable, from_program
 from placewright.runtime.distributed import Assignment
-from placewright.runtime.local import Values, bind, run_single
+from placewright.runtime.reference import run_single
+from placewright.runtime.values import Values, values_of
 from tests.runtime import models
 
 
@@ -19,18 +22,24 @@ from tests.runtime import models
 class Case:
     """A program with its inputs, its ops in order and its outputs in a single process."""
 
-    program: Any
+    program: Executable
     values: Values
     ops: tuple[str, ...]
     expected: list[Any]
 
 
 def case_of(module: torch.nn.Module, args: Any = (), kwargs: Any = None) -> Case:
-    program = export_inference(module, args, kwargs)
-    values = bind(program, args, kwargs)
-    owners = op_of_node(program).values()
+    program = from_program(
+        export_inference(module, args, kwargs), type(module).__name__, (args, kwargs or {})
+    )
+    return case_of_program(program)
+
+
+def case_of_program(program: Executable) -> Case:
+    values = values_of(program)
+    owners = fold(program.module.graph).values()
     ops = tuple(dict.fromkeys(op for op in owners if op is not None))
-    return Case(program, values, ops, run_single(program, values))
+    return Case(program, values, ops, run_single(program, values)[0])
 
 
 @cache
@@ -47,9 +56,9 @@ def random_assignment(case: Case, ranks: int, seed: int) -> Assignment:
 
 def random_order(case: Case, source: random.Random) -> list[str]:
     """Any topological order: ops are drawn among those whose inputs are there."""
-    owner = op_of_node(case.program)
+    owner = fold(case.program.module.graph)
     needs: dict[str, set[str]] = {op: set() for op in case.ops}
-    for node in case.program.graph.nodes:
+    for node in case.program.module.graph.nodes:
         op = owner.get(node.name)
         if op is not None:
             found = {owner.get(each.name) for each in node.all_input_nodes}

@@ -19,14 +19,24 @@ from placewright.errors import ExecutionError, InputError, OptionError  # noqa: 
 from placewright.plan import Plan  # noqa: E402
 from placewright.planning import make_problem  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
-from placewright.runtime import RunReport, distributed, execute, launch, run_plan  # noqa: E402
-from placewright.runtime.distributed import run_assignments, schedule_order  # noqa: E402
+from placewright.runtime import (  # noqa: E402
+    RunOptions,
+    RunReport,
+    distributed,
+    execute,
+    launch,
+    plans,
+    run_plan,
+)
+from placewright.runtime.distributed import run_assignments  # noqa: E402
+from placewright.runtime.plans import schedule_order  # noqa: E402
 from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import family, random_assignment, split  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
 HERE = "tests.runtime.models"
+ONCE = RunOptions(repeats=1, clocked=1)
 
 
 def assert_random_placements(name: str, ranks: int, count: int) -> float:
@@ -36,7 +46,7 @@ def assert_random_placements(name: str, ranks: int, count: int) -> float:
         case.values,
         [random_assignment(case, ranks, seed) for seed in range(count)],
         ranks,
-        repeats=1,
+        options=ONCE,
         modules=[HERE],
     )
     worst = max(report.max_abs_difference for report in reports)
@@ -65,7 +75,11 @@ def test_twenty_random_placements_give_the_outputs_of_a_single_process(
 def test_a_run_reports_times_transfers_and_the_difference() -> None:
     told: list[tuple[str, float]] = []
     report = execute(
-        f"{HERE}:chain", split("chain"), 2, repeats=3, on_progress=lambda *it: told.append(it)
+        f"torch:{HERE}:chain",
+        split("chain"),
+        2,
+        options=RunOptions(repeats=3),
+        on_progress=lambda *it: told.append(it),
     )
     assert report.max_abs_difference <= 1e-6
     assert (report.transfer_count, report.transfer_bytes) == (1, 2 * 8 * 4)
@@ -81,9 +95,9 @@ def test_a_run_reports_times_transfers_and_the_difference() -> None:
 
 def test_ranks_without_ops_and_a_single_rank_are_run_too() -> None:
     device_of = dict.fromkeys(split("chain"), 1)
-    assert execute(f"{HERE}:chain", device_of, 2, repeats=1).max_abs_difference <= 1e-6
+    assert execute(f"torch:{HERE}:chain", device_of, 2, options=ONCE).max_abs_difference <= 1e-6
     device_of = dict.fromkeys(split("chain"), 0)
-    assert execute(f"{HERE}:chain", device_of, 1, repeats=1).transfer_count == 0
+    assert execute(f"torch:{HERE}:chain", device_of, 1, options=ONCE).transfer_count == 0
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +106,7 @@ def gpt2_plan() -> Plan:
 
 
 def test_a_plan_is_run_in_its_own_order_and_on_the_devices_it_uses(gpt2_plan: Plan) -> None:
-    report: RunReport = run_plan(gpt2_plan, repeats=1)
+    report: RunReport = run_plan(gpt2_plan, ONCE)
     used = sorted(set(gpt2_plan.placement.device.tolist()))
     assert report.predicted == gpt2_plan.value
     assert report.devices == tuple(gpt2_plan.problem.device_names[device] for device in used)
@@ -123,30 +137,30 @@ def test_the_order_of_a_plan_follows_its_starts_and_its_edges(gpt2_plan: Plan) -
 def test_a_rank_has_the_threads_of_its_device(
     kinds: list[str], used: list[int], threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "cores", lambda: 8)
+    monkeypatch.setattr(plans, "cores", lambda: 8)
     devices = [Device(f"d{k}", kind, "host", memory=1e9) for k, kind in enumerate(kinds)]
     links = [Link("d0", each.name, 1e9) for each in devices[1:]]
     cluster = Cluster("mixed", tuple(devices), tuple(links))
     problem, _ = make_problem("zoo:gpt2?layers=1", cluster)
-    assert distributed.device_threads(problem, used) == threads
+    assert plans.device_threads(problem, used) == threads
 
 
 def test_one_rank_of_two_runs_on_its_half_of_the_cores(
     gpt2_plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "cores", lambda: 8)
+    monkeypatch.setattr(plans, "cores", lambda: 8)
     asked: dict[str, Any] = {}
 
     def started(*_: Any, **options: Any) -> RunReport:
         asked.update(options)
         raise ExecutionError("that is all")
 
-    monkeypatch.setattr(distributed, "execute", started)
+    monkeypatch.setattr(plans, "execute", started)
     count = len(set(gpt2_plan.placement.device.tolist()))
     for given, expected in ((None, [8 // gpt2_plan.problem.device_count] * count), (3, 3)):
         with pytest.raises(ExecutionError):
-            run_plan(gpt2_plan, threads=given)
-        assert asked["threads"] == expected
+            run_plan(gpt2_plan, RunOptions(threads=given))
+        assert asked["options"].threads == expected
 
 
 # -- cores of its own --------------------------------------------------------------------------
@@ -177,13 +191,13 @@ def test_ranks_are_pinned_to_the_cores_of_their_devices_with_as_many_threads(
     if first == last:
         pytest.skip("this machine has one core")
     plan = on(two_devices, CpuRun(last), CpuRun(first))
-    report = run_plan(plan, repeats=1)
+    report = run_plan(plan, ONCE)
     assert report.rank_cores == (last, first)
     assert report.rank_threads == (len(last), 1)
     assert report.threads_per_rank == len(last)
     assert report.max_abs_difference <= 1e-6
     assert tuple(sorted(os.sched_getaffinity(0))) == usable
-    assert run_plan(plan, repeats=1, threads=2).rank_threads == (2, 2)
+    assert run_plan(plan, RunOptions(repeats=1, threads=2)).rank_threads == (2, 2)
 
 
 def test_a_rank_is_really_on_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,13 +214,18 @@ def test_a_rank_is_really_on_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(distributed, "Ranks", Watched)
     cores = [usable[:1], usable[-1:]]
-    report = execute(f"{HERE}:chain", split("chain"), 2, repeats=1, threads=1, rank_cores=cores)
+    report = execute(
+        f"torch:{HERE}:chain",
+        split("chain"),
+        2,
+        options=RunOptions(repeats=1, threads=1, rank_cores=cores),
+    )
     assert seen == {frozenset(each) for each in cores}
     assert report.rank_cores == tuple(map(tuple, cores))
 
 
 def test_without_cores_of_its_own_a_rank_is_pinned_nowhere(two_devices: Plan) -> None:
-    assert run_plan(two_devices, repeats=1).rank_cores == ()
+    assert run_plan(two_devices, ONCE).rank_cores == ()
 
 
 def test_a_plan_on_gpus_of_this_machine_is_refused(two_devices: Plan) -> None:
@@ -217,7 +236,7 @@ def test_a_plan_on_gpus_of_this_machine_is_refused(two_devices: Plan) -> None:
 def test_cores_that_are_not_there_are_told_before_anything_runs(
     two_devices: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distributed, "execute", lambda *_, **__: pytest.fail("it ran"))
+    monkeypatch.setattr(plans, "execute", lambda *_, **__: pytest.fail("it ran"))
     with pytest.raises(InputError, match="core 99999 is not there"):
         run_plan(on(two_devices, CpuRun((99999,)), None))
 
@@ -231,7 +250,7 @@ def test_a_plan_on_cores_of_another_host_is_refused(two_devices: Plan) -> None:
 
 
 def test_a_plan_of_something_without_weights_is_refused() -> None:
-    with pytest.raises(OptionError, match="only a factory brings weights"):
+    with pytest.raises(OptionError, match="has no program to run"):
         run_plan(make_plan("zoo:gpt2", "2x3090", planner="single-device"))
 
 
@@ -251,4 +270,4 @@ def test_a_plan_for_another_program_is_refused(gpt2_plan: Plan) -> None:
 )
 def test_impossible_options_are_refused(options: Any, message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        execute(f"{HERE}:chain", split("chain"), 2, **options)
+        execute(f"torch:{HERE}:chain", split("chain"), 2, options=RunOptions(**options))

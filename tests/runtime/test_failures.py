@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 psutil = pytest.importorskip("psutil")
 
 from placewright.errors import ExecutionError  # noqa: E402
-from placewright.runtime import execute  # noqa: E402
+from placewright.runtime import RunOptions, execute  # noqa: E402
 from tests.runtime.processes import left_in, workers_of  # noqa: E402
 from tests.runtime.programs import split  # noqa: E402
 
@@ -49,7 +49,7 @@ def once_running(action: Callable[[Any], None]) -> Callable[[str, float], None]:
 def test_an_exception_in_a_rank_ends_all_and_is_told() -> None:
     device_of = {"linear": 0, "stumble": 1, "linear_1": 0, "relu": 0}
     with pytest.raises(ExecutionError) as caught:
-        execute(f"{HERE}:stumbling", device_of, 2)
+        execute(f"torch:{HERE}:stumbling", device_of, 2)
     assert str(caught.value) == "rank 1 failed in op 'stumble': ValueError: out of cheese"
 
 
@@ -66,13 +66,13 @@ def test_a_killed_rank_ends_all_and_is_told(slow: int) -> None:
     with pytest.raises(
         ExecutionError, match=r"^rank 0 was ended by SIGKILL while running its ops; .*memory$"
     ):
-        execute(f"{HERE}:dawdling", device_of, 2, on_progress=once_running(kill))
+        execute(f"torch:{HERE}:dawdling", device_of, 2, on_progress=once_running(kill))
     assert time.monotonic() - killed[0] < ENDED_WITHIN
 
 
 def test_a_stuck_rank_ends_all_after_the_timeout() -> None:
     with pytest.raises(ExecutionError, match=r"is stuck .* for 5 s; give a longer timeout"):
-        execute(f"{HERE}:dawdling", split("dawdling"), 2, timeout=5)
+        execute(f"torch:{HERE}:dawdling", split("dawdling"), 2, options=RunOptions(timeout=5))
 
 
 def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -81,7 +81,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(torch, "save", full)
     with pytest.raises(ExecutionError, match="set TMPDIR to a directory with room for"):
-        execute(f"{HERE}:chain", split("chain"), 2)
+        execute(f"torch:{HERE}:chain", split("chain"), 2)
 
 
 # Exports the model once; for each directory that it reads a line of, a process of its own, made of

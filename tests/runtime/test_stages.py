@@ -16,7 +16,7 @@ from placewright.runtime import channels, targets  # noqa: E402
 from placewright.runtime.code import Call, Code, Post, Ref  # noqa: E402
 from placewright.runtime.compiled import Compiled  # noqa: E402
 from placewright.runtime.jobs import load_job, save_job  # noqa: E402
-from placewright.runtime.local import bind, max_abs_difference  # noqa: E402
+from placewright.runtime.reference import max_abs_difference  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import Case, case_of, family, random_assignment  # noqa: E402
@@ -319,19 +319,17 @@ def test_a_placement_or_order_that_does_not_fit_is_refused(
         cut(case_of(*models.chain()).program, device_of, order, ranks)
 
 
-def test_inputs_of_another_structure_are_refused() -> None:
-    case = case_of(*models.chain())
-    with pytest.raises(InputError, match="not built like those"):
-        bind(case.program, (torch.ones(2, 8), torch.ones(2, 8)))
-
-
 def test_a_module_without_values_is_refused() -> None:
-    from placewright.importers.torch.export import export_inference
-
     with torch.device("meta"):
         module, inputs = torch.nn.Linear(4, 4), (torch.ones(2, 4),)
     with pytest.raises(InputError, match="has a shape but no values"):
-        bind(export_inference(module, inputs), inputs)
+        case_of(module, inputs)
+
+
+def test_a_program_that_writes_into_its_inputs_is_refused() -> None:
+    case = small(lambda x: x.add_(1).sum(), torch.zeros(3))
+    with pytest.raises(InputError, match="writes into its inputs"):
+        cut(case.program, dict.fromkeys(case.ops, 0))
 
 
 def test_an_operator_that_no_module_registers_is_named() -> None:

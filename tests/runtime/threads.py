@@ -14,8 +14,9 @@ from placewright.errors import ExecutionError
 from placewright.runtime.channels import Channel, ChannelError, pack, unpack
 from placewright.runtime.code import Transfer
 from placewright.runtime.compiled import Compiled
-from placewright.runtime.local import Values, gather
+from placewright.runtime.reference import gather
 from placewright.runtime.stages import Stage
+from placewright.runtime.values import Values
 
 
 def run_stages(stages: Sequence[Stage], values: Values, timeout: float = 60.0) -> list[Any]:
@@ -45,7 +46,7 @@ def run_stages(stages: Sequence[Stage], values: Values, timeout: float = 60.0) -
         thread.join()
     if errors:
         raise next((each for each in errors if not isinstance(each, ChannelError)), errors[0])
-    return gather(stages, [results[stage.rank] for stage in stages])
+    return gather(stages, [results[each.rank][: len(each.outputs)] for each in stages])
 
 
 class Exchange:

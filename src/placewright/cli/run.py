@@ -27,13 +27,12 @@ def command(
     """
     from placewright.cli.output import console, print_json, progress
     from placewright.plan import Plan
-    from placewright.runtime import run_plan
+    from placewright.runtime import RunOptions, run_plan
 
     loaded = Plan.load(plan)
     with progress(quiet=json) as on_progress:
-        report = run_plan(
-            loaded, repeats=repeats, timeout=timeout, threads=threads, on_progress=on_progress
-        )
+        options = RunOptions(repeats=repeats, timeout=timeout, threads=threads)
+        report = run_plan(loaded, options, on_progress=on_progress)
     if json:
         from placewright.report.records import plan_record
 

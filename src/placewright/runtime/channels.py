@@ -33,9 +33,20 @@ class Channel(Protocol):
     def send(self, transfer: Transfer, value: Tensor) -> None:
         """Start sending; the value must not be written to any more."""
 
+    def finish(self) -> None:
+        """Until everything sent has left; only then may its memory go."""
+
 
 class ChannelError(Exception):
     """The other end is gone. Never the cause of a failed run, so told apart from others."""
+
+
+class OpError(Exception):
+    """An op raised its `__cause__`."""
+
+    def __init__(self, op: str) -> None:
+        super().__init__(op)
+        self.op = op
 
 
 # -- layout ----------------------------------------------------------------------------------
@@ -149,7 +160,6 @@ class GlooChannel:
         self._sending.append((work, flat))
 
     def finish(self) -> None:
-        """Until everything sent has left; only then may its memory go."""
         for work, _ in self._sending:
             _finish(work)
         self._sending.clear()

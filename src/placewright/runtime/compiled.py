@@ -18,6 +18,9 @@ from placewright.runtime.targets import constant_of, function_of
 class Compiled:
     """Call it with a channel and the values of ``code.inputs``; it gives back ``code.result``.
 
+    With a `clock` it is read before the first step and after each, into `ticks`, which a call
+    begins anew.
+
     >>> from placewright.runtime.code import Call, Code, Ref
     >>> add = Call("sum", "torch.ops.aten.add.Tensor", (Ref("x"), 1), {})
     >>> function = Compiled(Code(("x",), (add,), Ref("sum")))
@@ -28,8 +31,10 @@ class Compiled:
         return v1
     """
 
-    def __init__(self, code: Code) -> None:
-        writer = _Writer(code)
+    def __init__(self, code: Code, clock: Callable[[], float] | None = None) -> None:
+        self.ticks: list[float] = []
+        writer = _Writer(code, clocked=clock is not None)
+        writer.constants |= {"note": self.ticks.append, "clock": clock} if clock else {}
         self.source = "\n".join(writer.lines)
         self._step_of_line = writer.step_of_line
         self._filename = f"<stage {id(self):#x}>"
@@ -38,6 +43,7 @@ class Compiled:
         self._run: Callable[[Any, Sequence[Any]], Any] = scope["run"]
 
     def __call__(self, channel: Any, inputs: Sequence[Any]) -> Any:
+        self.ticks.clear()
         return self._run(channel, inputs)
 
     def step_of(self, error: BaseException) -> Step | None:
@@ -53,18 +59,21 @@ class Compiled:
 class _Writer:
     """Writes the lines; `constants` holds what they refer to."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, *, clocked: bool) -> None:
         self.constants: dict[str, Any] = {}
         self.step_of_line: dict[int, Step] = {}
         self._known: dict[Any, str] = {}
         self._variables: dict[str, str] = {}
         names = "".join(f"{self._variable(name)}, " for name in code.inputs)
         self.lines = ["def run(channel, inputs):", f"    ({names}) = inputs"]
+        tick = ["    note(clock())"] if clocked else []
+        self.lines += tick
         last_use = _last_uses(code)
         for position, step in enumerate(code.steps):
             self.lines.append(f"    {self._line(step)}")
             self.step_of_line[len(self.lines)] = step
             self._release(last_use.get(position, ()))
+            self.lines += tick
         self.lines.append(f"    return {self._text(code.result)}")
 
     def _line(self, step: Step) -> str:

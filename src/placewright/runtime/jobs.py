@@ -16,8 +16,8 @@ from torch.utils._pytree import tree_leaves
 
 from placewright.errors import ExecutionError
 from placewright.runtime.code import Call, Code, Named, Post, Ref, Send, Transfer, Wait
-from placewright.runtime.local import Values
 from placewright.runtime.stages import Stage
+from placewright.runtime.values import Values
 from placewright.units import format_bytes
 
 _READABLE: list[Any] = [Stage, Code, Call, Post, Ref, Named, Send, Transfer, Wait]
@@ -50,12 +50,13 @@ def load_job(folder: Path, rank: int) -> Job:
     return Job(content["stages"], Values(content["weights"], content["inputs"]))
 
 
-def save_outputs(folder: Path, rank: int, outputs: Sequence[Sequence[Any]]) -> None:
-    """The results of each of the rank's stages."""
-    _save([[_compact(each) for each in results] for results in outputs], _outputs(folder, rank))
+def save_outputs(folder: Path, rank: int, outputs: Sequence[Sequence[Sequence[Any]]]) -> None:
+    """The results of each of the rank's stages, in each call that is kept."""
+    content = [[[_compact(v) for v in call] for call in calls] for calls in outputs]
+    _save(content, _outputs(folder, rank))
 
 
-def load_outputs(folder: Path, rank: int) -> list[list[Any]]:
+def load_outputs(folder: Path, rank: int) -> list[list[list[Any]]]:
     return _load(_outputs(folder, rank))  # type: ignore[no-any-return]
 
 

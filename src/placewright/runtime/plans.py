@@ -1,53 +1,108 @@
-"""Running a plan by what its source is: a factory on PyTorch, an ONNX file on ONNX Runtime."""
+"""Running a plan: which program, which rank for each op, and what each rank is here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from placewright.cluster import CpuRun
 from placewright.errors import OptionError
-from placewright.importers.kinds import open_source
 from placewright.plan import Plan
-from placewright.runtime import distributed
+from placewright.problem import Problem
+from placewright.runtime.distributed import execute
+from placewright.runtime.launch import cores
 from placewright.runtime.results import RunReport
+from placewright.runtime.run_options import RunOptions
+from placewright.system.pinning import pinned, refuse_elsewhere
+
+if TYPE_CHECKING:
+    from placewright.runtime.distributed import Progress
 
 
 def run_plan(
-    plan: Plan,
-    *,
-    repeats: int = 5,
-    timeout: float = 60.0,
-    threads: int | None = None,
-    inputs: Mapping[str, Any] | str | Path | None = None,
-    on_progress: Callable[[str, float], None] | None = None,
+    plan: Plan, options: RunOptions | None = None, *, on_progress: Progress | None = None
 ) -> RunReport:
-    """Run a plan for ``torch:PACKAGE.MODULE:FACTORY`` or ``FILE.onnx``.
+    """Run a plan, a rank per device it uses, in its order.
 
-    See `distributed.run_plan` and `onnx_sessions.run_onnx_plan`; only the latter takes `inputs`.
+    A rank whose device is cores of this machine is pinned to them, and has as many threads; any
+    other has as many as `device_threads` says. ``options.threads`` is another number for all.
+
+    OptionError for a plan whose source has no program to run, and for one on GPUs of this
+    machine; ClusterError for cores that are not there.
     """
-    if _is_onnx(plan.source):
-        from placewright.runtime.onnx_sessions import run_onnx_plan
-
-        return run_onnx_plan(
-            plan,
-            repeats=repeats,
-            timeout=timeout,
-            threads=threads,
-            inputs=inputs,
-            on_progress=on_progress,
-        )
-    if inputs is not None:
+    if plan.problem.options.objective != "latency":
         raise OptionError(
-            f"the plan's source is '{plan.source}', and inputs are given to ONNX models only; "
-            "let the factory return them"
+            f"the plan is for {plan.problem.options.objective}, whose ops have no schedule to run; plan for latency"
         )
-    return distributed.run_plan(
-        plan, repeats=repeats, timeout=timeout, threads=threads, on_progress=on_progress
+    options = options or RunOptions()
+    used = sorted(set(plan.placement.device.tolist()))
+    rank_cores = [cores_of(plan.problem, device) for device in used]
+    if options.threads is None:
+        unpinned = device_threads(plan.problem, used)
+        options = replace(options, threads=[len(mine) or unpinned for mine in rank_cores])
+    devices = plan.placement.device.tolist()
+    device_of = {
+        op: used.index(device) for op, device in zip(plan.problem.op_names, devices, strict=True)
+    }
+    report = execute(
+        plan.source,
+        device_of,
+        len(used),
+        schedule_order(plan),
+        training=bool(plan.problem.is_backward.any()),
+        options=replace(options, rank_cores=rank_cores),
+        on_progress=on_progress,
     )
+    names = tuple(plan.problem.device_names[device] for device in used)
+    return replace(report, predicted=plan.value, devices=names)
 
 
-def _is_onnx(source: str) -> bool:
-    scheme, separator, _ = source.partition(":")
-    is_file = bool(source) and not (separator and scheme in ("torch", "hf", "zoo"))
-    return is_file and open_source(source).kind == "onnx"
+def cores_of(problem: Problem, device: int) -> tuple[int, ...]:
+    """The logical CPUs that `device` is, none where that is not said."""
+    run = problem.device_run(device)
+    if run is None:
+        return ()
+    if not isinstance(run, CpuRun):
+        raise OptionError(
+            f"the plan's device '{problem.device_names[device]}' runs on {run}, and GPUs are not "
+            "run yet; plan on devices that run on cpu"
+        )
+    refuse_elsewhere(problem.device_names[device], run.host)
+    with pinned(run.cores):  # told before anything is exported
+        return run.cores
+
+
+def schedule_order(plan: Plan) -> list[str]:
+    """The ops by their start in the schedule, and always topological, whatever rounding did."""
+    problem, schedule = plan.problem, plan.schedule
+    waiting = [0] * problem.op_count
+    successors: list[list[int]] = [[] for _ in range(problem.op_count)]
+    edges = zip(problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True)
+    for producer, consumer in edges:
+        successors[producer].append(consumer)
+        waiting[consumer] += 1
+    when = list(zip(schedule.op_start.tolist(), schedule.op_finish.tolist(), strict=True))
+    ready = [(when[op], op) for op in range(problem.op_count) if not waiting[op]]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(problem.op_names[op])
+        for successor in successors[op]:
+            waiting[successor] -= 1
+            if not waiting[successor]:
+                heapq.heappush(ready, (when[successor], successor))
+    return order
+
+
+def device_threads(problem: Problem, used: Sequence[int]) -> int:
+    """CPU threads of one device, where the devices `used` run as ranks of this machine.
+
+    The CPUs of the cluster share its cores, whether or not the plan uses them all. Where it uses
+    an accelerator, a rank stands for that too, and all devices share the cores.
+    """
+    only_cpus = bool(problem.is_cpu[list(used)].all())
+    count = int(problem.is_cpu.sum()) if only_cpus else problem.device_count
+    return max(1, cores() // count)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
+
+_LARGE = ("passes", "results")
 
 StepKind = Literal["op", "send", "wait", "update"]
 
@@ -36,8 +38,11 @@ class RunReport:
     any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
     (median). `threads_per_rank` are the threads of the rank that has most, `rank_threads` those of
     each, and `rank_cores` the logical CPUs each was pinned to, none where it was not.
-    `predicted` is the plan's value, None where there is no plan. `steps` are the steps of one more
-    run, on which the clock was read at every step.
+    `predicted` is the plan's value, None where there is no plan. `update_seconds` is what new
+    values of weights and the optimizer's step take after a call, until the last rank is done.
+    `passes` are the steps of further calls, on which the clock was read at every step: the one of
+    the median makespan first. `results` are the program's own in each call that was kept (the
+    last; all where a program keeps state between calls, such as losses of training steps).
     """
 
     measured: float
@@ -55,10 +60,23 @@ class RunReport:
     """The plan's device each rank stood for."""
     rank_threads: tuple[int, ...] = ()
     rank_cores: tuple[tuple[int, ...], ...] = ()
-    steps: tuple[StepTime, ...] = ()
+    update_seconds: float = 0.0
+    passes: tuple[tuple[StepTime, ...], ...] = field(default=(), repr=False)
+    results: tuple[tuple[Any, ...], ...] = field(default=(), repr=False, compare=False)
+
+    @property
+    def steps(self) -> tuple[StepTime, ...]:
+        """The steps of the clocked call of the median makespan; none where there was none."""
+        return self.passes[0] if self.passes else ()
+
+    @property
+    def losses(self) -> tuple[float, ...]:
+        """Of a training run, the loss of each step."""
+        return tuple(float(each[0]) for each in self.results)
 
     def to_document(self) -> dict[str, Any]:
-        """As plain JSON values; `devices` is called ``rank_devices``."""
-        document = asdict(self)
+        """As plain JSON values; `devices` is called ``rank_devices``; without steps and results."""
+        shallow = replace(self, passes=(), results=())
+        document = {key: value for key, value in asdict(shallow).items() if key not in _LARGE}
         document["rank_devices"] = document.pop("devices")
         return document

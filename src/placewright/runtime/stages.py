@@ -1,4 +1,4 @@
-"""Cutting an exported program by a placement: one `Stage` per rank.
+"""Cutting a program by a placement: one `Stage` per rank.
 
 All ranks follow one topological order of the whole program. A rank runs its own calls in that
 order, sends each tensor once to each rank that needs it as soon as it is made, and posts a
@@ -8,6 +8,9 @@ deadlocks.
 
 What belongs to an op but makes no tensor (a size query, an assertion) costs nothing and is run
 where its op is and on every other rank that wants its value; `getitem` only where its op is.
+
+A weight is on every rank that reads it. What a run gives for it (the new value of a buffer, the
+gradient of a parameter) is sent to all of these, so that each keeps its own up to date.
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
-from placewright.importers.torch.export import op_of_node
+from placewright.importers.torch.graph import fold
 from placewright.runtime.channels import transfer_of
 from placewright.runtime.code import Call, Code, Post, Send, Step, Transfer, Wait, references
 from placewright.runtime.targets import argument, call_of
 
 if TYPE_CHECKING:
-    from torch.export import ExportedProgram
     from torch.fx import Node
+
+    from placewright.importers.torch.programs import Executable
 
 
 @dataclass(frozen=True)
@@ -33,8 +37,9 @@ class Stage:
     """What one rank runs; `print` shows it step by step.
 
     `code.inputs` are the names in `weights` (each with the parameter, buffer or constant it
-    stands for) and those in `inputs` (the program's own inputs). `outputs` are the positions of
-    the stage's results among the program's flat outputs.
+    stands for) and those in `inputs` (the program's own inputs). `code.result` lists the
+    program's results at the positions `outputs`, then new values of the weights `updates`, then
+    gradients of the weights `gradients`.
     """
 
     rank: int
@@ -42,6 +47,8 @@ class Stage:
     weights: Mapping[str, str]
     inputs: tuple[str, ...]
     outputs: tuple[int, ...]
+    updates: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
 
     @property
     def calls(self) -> list[Call]:
@@ -56,23 +63,24 @@ class Stage:
 
 
 def cut(
-    program: ExportedProgram,
+    program: Executable,
     device_of: Mapping[str, int],
     order: Sequence[str] | None = None,
     ranks: int | None = None,
 ) -> list[Stage]:
-    """The stages of a functional program (see `export_inference`), one per rank.
+    """The stages of a functional program, one per rank.
 
-    `device_of` gives every op (see `op_of_node`) its rank, from 0; any placement will do,
-    contiguous or not. `order` is a topological order of all ops, such as a schedule's; without
-    it, the program's own. There are `ranks` stages (by default up to the highest rank used); one
-    without ops has nothing to do. Raises InputError for a placement or an order of other ops,
-    or one that is not topological.
+    `device_of` gives every op its rank, from 0; any placement will do, contiguous or not. `order`
+    is a topological order of all ops, such as a schedule's; without it, the program's own. There
+    are `ranks` stages (by default up to the highest rank used); one without ops has nothing to
+    do. Raises InputError for a placement or an order of other ops, or one that is not
+    topological.
 
     >>> import torch
     >>> from placewright.importers.torch.export import export_inference
+    >>> from placewright.importers.torch.programs import from_program
     >>> layers = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
-    >>> program = export_inference(layers, (torch.zeros(3, 4),))
+    >>> program = from_program(export_inference(layers, (torch.zeros(3, 4),)), "layers")
     >>> first, second = cut(program, {"linear": 0, "relu": 1})
     >>> print(second)
     rank 1:
@@ -81,20 +89,36 @@ def cut(
     %relu = torch.ops.aten.relu.default(%linear)
     return [%relu]
     """
-    owner = op_of_node(program)
+    _refuse_written_inputs(program)
+    owner = fold(program.module.graph)
     device_of = {op: int(rank) for op, rank in device_of.items()}
     ranks = _check_placement(device_of, _ops(owner), ranks)
     sequence = list(_sequence(program, owner, order))
     home = {node.name: device_of.get(owner[node.name] or "", 0) for node in sequence}
     where = _where(sequence, owner, home)
-    transfers = _transfers(sequence, where, home)
-    outputs = _outputs(program, home)
+    results = _results(program, where, home)
+    transfers = _transfers(sequence, where, home, results)
     return [
-        _Cutter(rank, where, transfers).stage(program, sequence, outputs) for rank in range(ranks)
+        _Cutter(rank, where, transfers).stage(program, sequence, results) for rank in range(ranks)
     ]
 
 
 # -- what is asked ---------------------------------------------------------------------------
+
+
+def _refuse_written_inputs(program: Executable) -> None:
+    known = {*program.results, *program.updates.values(), *program.gradients.values()}
+    for position, value in enumerate(_flat_outputs(program)):
+        if position not in known and value is not None:
+            raise InputError(
+                f"{program.name}: the program writes into its inputs ('{value}' is the new value "
+                "of one), which cannot be run on several devices; return the value instead"
+            )
+
+
+def _flat_outputs(program: Executable) -> Sequence[Any]:
+    values: Any = program.module.graph.output_node().args[0]
+    return values if isinstance(values, (list, tuple)) else (values,)
 
 
 def _ops(owner: Mapping[str, str | None]) -> list[str]:
@@ -121,14 +145,14 @@ def _check_placement(device_of: Mapping[str, int], ops: Sequence[str], ranks: in
 
 
 def _sequence(
-    program: ExportedProgram, owner: Mapping[str, str | None], order: Sequence[str] | None
+    program: Executable, owner: Mapping[str, str | None], order: Sequence[str] | None
 ) -> Iterator[Node]:
     """All calls in the order in which every rank goes through them.
 
     An op comes at its place in `order`, what is folded into an op as soon as its inputs are
     there.
     """
-    calls = {node.name: node for node in program.graph.nodes if node.op == "call_function"}
+    calls = {node.name: node for node in program.module.graph.nodes if node.op == "call_function"}
     if order is None:
         yield from calls.values()
         return
@@ -151,7 +175,7 @@ def _sequence(
                 if user.name in calls and _folded(user, owner) and _inputs(user) <= done
             ]
 
-    yield from release(program.graph.find_nodes(op="placeholder"))
+    yield from release(program.module.graph.find_nodes(op="placeholder"))
     yield from release(
         node for node in calls.values() if _folded(node, owner) and not _inputs(node)
     )
@@ -201,8 +225,53 @@ def _where(
     return where
 
 
+@dataclass(frozen=True)
+class _Result:
+    """A value that the program gives back, and the ranks that are to have it.
+
+    `weight` is the one it is for, None where it is the caller's.
+    """
+
+    value: Any
+    ranks: frozenset[int]
+    position: int = -1
+    weight: str = ""
+    is_gradient: bool = False
+
+
+def _results(
+    program: Executable, where: Mapping[str, set[int]], home: Mapping[str, int]
+) -> list[_Result]:
+    """The caller's results in their order, then updates, then gradients."""
+    node = program.module.graph.output_node()
+    values = [argument(value, node) for value in _flat_outputs(program)]
+    readers = _readers(program, where)
+    found = []
+    for position, place in enumerate(program.results):
+        rank = home.get(next(references(values[place]), ""), 0)
+        found.append(_Result(values[place], frozenset({rank}), position))
+    for is_gradient, places in ((False, program.updates), (True, program.gradients)):
+        for name, place in places.items():
+            ranks = frozenset(readers.get(name, ()))
+            found.append(_Result(values[place], ranks, weight=name, is_gradient=is_gradient))
+    return found
+
+
+def _readers(program: Executable, where: Mapping[str, set[int]]) -> dict[str, set[int]]:
+    """Weight → the ranks that read it."""
+    readers: dict[str, set[int]] = {}
+    for node in program.module.graph.find_nodes(op="placeholder"):
+        if node.name in program.weights:
+            ranks = readers.setdefault(program.weights[node.name], set())
+            ranks.update(*(where.get(user.name, ()) for user in node.users))
+    return readers
+
+
 def _transfers(
-    sequence: Sequence[Node], where: Mapping[str, set[int]], home: Mapping[str, int]
+    sequence: Sequence[Node],
+    where: Mapping[str, set[int]],
+    home: Mapping[str, int],
+    results: Sequence[_Result],
 ) -> dict[str, list[Transfer]]:
     """Call → the transfers of its result, tags ascending along the order."""
     needed: dict[str, dict[int, str]] = {}
@@ -211,6 +280,10 @@ def _transfers(
             if source.op == "call_function":
                 for rank in where[node.name] - where[source.name]:
                     needed.setdefault(source.name, {}).setdefault(rank, node.name)
+    for result in results:
+        for name in references(result.value):
+            for rank in result.ranks - where.get(name, result.ranks):
+                needed.setdefault(name, {}).setdefault(rank, result.weight)
     transfers: dict[str, list[Transfer]] = {}
     tag = 0
     for node in sequence:
@@ -220,13 +293,6 @@ def _transfers(
             transfers.setdefault(node.name, []).append(made)
             tag += 1
     return transfers
-
-
-def _outputs(program: ExportedProgram, home: Mapping[str, int]) -> list[tuple[int, Any]]:
-    """Of every flat output of the program, its rank and the value as data."""
-    node = program.graph.output_node()
-    values = [argument(value, node) for value in node.args[0]]
-    return [(home.get(next(references(value), ""), 0), value) for value in values]
 
 
 # -- one rank --------------------------------------------------------------------------------
@@ -245,29 +311,37 @@ class _Cutter:
         self.awaited: dict[str, Transfer] = {}
 
     def stage(
-        self,
-        program: ExportedProgram,
-        sequence: Sequence[Node],
-        outputs: Sequence[tuple[int, Any]],
+        self, program: Executable, sequence: Sequence[Node], results: Sequence[_Result]
     ) -> Stage:
         for node in sequence:
             if self.rank in self.where[node.name]:
                 self._run(node)
             self._post(node)
-        positions = [p for p, (rank, _) in enumerate(outputs) if rank == self.rank]
-        result = [outputs[position][1] for position in positions]
-        weights, inputs = _split_inputs(program, self._used(result))
-        code = Code((*weights, *inputs), tuple(self.steps), result)
-        return Stage(self.rank, code, weights, tuple(inputs), tuple(positions))
+        mine = [result for result in results if self.rank in result.ranks]
+        values = [result.value for result in mine]
+        self._await(references(values))
+        weights, inputs = _split_inputs(program, self._used(values))
+        return Stage(
+            self.rank,
+            Code((*weights, *inputs), tuple(self.steps), values),
+            weights,
+            tuple(inputs),
+            outputs=tuple(each.position for each in mine if not each.weight),
+            updates=tuple(each.weight for each in mine if each.weight and not each.is_gradient),
+            gradients=tuple(each.weight for each in mine if each.is_gradient),
+        )
 
     def _run(self, node: Node) -> None:
-        for source in node.all_input_nodes:
-            if source.name in self.awaited:
-                self.steps.append(Wait(self.awaited.pop(source.name)))
+        self._await(source.name for source in node.all_input_nodes)
         self.steps.append(call_of(node))
         for transfer in self.transfers.get(node.name, ()):
             if transfer.source == self.rank:
                 self.steps.append(Send(transfer))
+
+    def _await(self, names: Iterable[str]) -> None:
+        for name in names:
+            if name in self.awaited:
+                self.steps.append(Wait(self.awaited.pop(name)))
 
     def _post(self, node: Node) -> None:
         for transfer in self.transfers.get(node.name, ()):
@@ -283,21 +357,7 @@ class _Cutter:
         return used
 
 
-def _split_inputs(program: ExportedProgram, used: set[str]) -> tuple[dict[str, str], list[str]]:
+def _split_inputs(program: Executable, used: set[str]) -> tuple[dict[str, str], list[str]]:
     """Of the program's placeholders those in `used`: weights (with their names), and inputs."""
-    weights: dict[str, str] = {}
-    inputs: list[str] = []
-    for spec in program.graph_signature.input_specs:
-        name = spec.arg.name
-        if name not in used:
-            continue
-        if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR") and spec.target:
-            weights[name] = spec.target
-        elif spec.kind.name == "USER_INPUT":
-            inputs.append(name)
-        else:
-            raise InputError(
-                f"input '{name}' of the program is a {spec.kind.name.lower()}, not a tensor; "
-                "such a program cannot be cut"
-            )
-    return weights, inputs
+    weights = {name: weight for name, weight in program.weights.items() if name in used}
+    return weights, [name for name in program.inputs if name in used]

@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -20,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
-    from placewright.runtime.channels import Channel
-    from placewright.runtime.compiled import Compiled
+    from placewright.runtime.channels import GlooChannel
 
 
 def main() -> None:
@@ -48,12 +46,13 @@ class Reporter:
         self._pipe = pipe
 
     def __call__(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, **fields}) + "\n"
+        line = (json.dumps({"event": event, **fields}) + "\n").encode()
         with suppress(BrokenPipeError):  # the parent has ended; so will this process
-            os.write(self._pipe, line.encode())
+            while line:
+                line = line[os.write(self._pipe, line) :]
 
     def failure(self, error: BaseException) -> None:
-        from placewright.runtime.channels import ChannelError
+        from placewright.runtime.channels import ChannelError, OpError
 
         cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
         message = next((line for line in str(cause).splitlines() if line.strip()), "no message")
@@ -64,14 +63,6 @@ class Reporter:
             message=message.strip()[:1000],
             where=f"op '{error.op}'" if isinstance(error, OpError) else None,
         )
-
-
-class OpError(Exception):
-    """An op raised its `__cause__`."""
-
-    def __init__(self, op: str) -> None:
-        super().__init__(op)
-        self.op = op
 
 
 def _end_with(parent: int) -> None:
@@ -108,29 +99,42 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
 
     torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
-    from placewright.runtime.compiled import Compiled
+    from placewright.runtime.calls import Caller, Calls, run_calls
     from placewright.runtime.jobs import load_job, save_outputs
     from placewright.runtime.targets import import_all
 
     report("loading", doing="loading its weights")
-    job = load_job(folder, rank)
     sys.path[:] = settings["path"]
+    job = load_job(folder, rank)
     import_all(settings["modules"])
-    functions = [Compiled(stage.code) for stage in job.stages]
-    inputs = [job.values.of(stage) for stage in job.stages]
+    calls = Calls.from_document(settings["calls"])
+    callers = [Caller(stage, job.values, calls.optimizer) for stage in job.stages]
     report("connecting", doing="connecting to the other ranks")
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
     report("running", doing="running its ops")
     outputs = []
-    with torch.no_grad():
-        for number, (function, values) in enumerate(zip(functions, inputs, strict=True)):
-            for repeat in range(settings["repeats"] + 1):
-                result = _run(function, values, report, placement=number, repeat=repeat)
-            outputs.append(result)
+    for number, caller in enumerate(callers):
+
+        def heard(kind: str, number: int = number, **fields: Any) -> None:
+            report(kind, placement=number, **fields)
+
+        outputs.append(run_calls(caller, calls, GlooConnection(), heard))
     report("saving", doing="saving its outputs")
     save_outputs(folder, rank, outputs)
     barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
+
+
+class GlooConnection:
+    """See `calls.Connection`: the ranks of torch.distributed's default process group."""
+
+    def channel(self) -> GlooChannel:
+        from placewright.runtime.channels import GlooChannel
+
+        return GlooChannel()
+
+    def barrier(self) -> None:
+        barrier()
 
 
 def file_store(folder: Path, ranks: int) -> Any:
@@ -174,38 +178,3 @@ def channel_errors() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise ChannelError(str(error)) from error
-
-
-def _run(function: Compiled, inputs: list[Any], report: Reporter, **which: int) -> list[Any]:
-    """One run from the barrier to this rank's last step; reports its times in seconds."""
-    from placewright.runtime.channels import GlooChannel
-
-    channel = GlooChannel()
-    barrier()
-    started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
-    result = _call(function, channel, inputs)
-    finished = time.clock_gettime(time.CLOCK_MONOTONIC)
-    channel.finish()
-    report(
-        "run",
-        started=started,
-        finished=finished,
-        waited=channel.waited,
-        **which,
-    )
-    return result
-
-
-def _call(function: Compiled, channel: Channel, inputs: list[Any]) -> list[Any]:
-    from placewright.runtime.channels import ChannelError
-    from placewright.runtime.code import Call
-
-    try:
-        return function(channel, inputs)  # type: ignore[no-any-return]
-    except ChannelError:
-        raise
-    except Exception as error:
-        step = function.step_of(error)
-        if isinstance(step, Call):
-            raise OpError(step.name) from error
-        raise

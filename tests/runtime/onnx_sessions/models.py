@@ -47,9 +47,7 @@ def model(
         list(weights),
     )  # fmt: skip
     domains = [helper.make_opsetid("", opset), helper.make_opsetid("local", 1)]
-    return helper.make_model(
-        graph, opset_imports=domains, functions=list(functions), ir_version=10
-    )
+    return helper.make_model(graph, opset_imports=domains, functions=list(functions), ir_version=10)
 
 
 def convolutional() -> Any:

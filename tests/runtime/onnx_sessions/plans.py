@@ -27,9 +27,7 @@ def cluster_of(*runs: Run) -> Cluster:
     """CPUs called ``cpu0``, ``cpu1`` …, all joined."""
     devices = [Device(f"cpu{k}", "EPYC 7763", memory=1e9, run=run) for k, run in enumerate(runs)]
     names = [device.name for device in devices]
-    links = tuple(
-        Link(a, b, 1e9) for number, a in enumerate(names) for b in names[number + 1 :]
-    )
+    links = tuple(Link(a, b, 1e9) for number, a in enumerate(names) for b in names[number + 1 :])
     return Cluster("cpus", tuple(devices), links)
 
 

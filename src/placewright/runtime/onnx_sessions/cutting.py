@@ -108,9 +108,7 @@ def _makers(order: Sequence[str], uses: Mapping[str, Uses]) -> dict[str, str]:
     return made
 
 
-def _needed(
-    order: Sequence[str], uses: Mapping[str, Uses], returned: Collection[str]
-) -> list[str]:
+def _needed(order: Sequence[str], uses: Mapping[str, Uses], returned: Collection[str]) -> list[str]:
     """The ops that lead to what is returned."""
     wanted = set(returned)
     needed = []

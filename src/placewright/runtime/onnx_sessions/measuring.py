@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from placewright.errors import ExecutionError, reason
@@ -16,6 +16,7 @@ from placewright.runtime.onnx_sessions.models import Parts
 from placewright.runtime.onnx_sessions.passes import Done, Pass, Program
 from placewright.runtime.onnx_sessions.sessions import Session
 from placewright.runtime.onnx_sessions.team import Device, Team
+from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -28,25 +29,21 @@ _BEFORE = 0.5  # the share of a run that is over when passes begin
 
 @dataclass(frozen=True)
 class Measured:
-    """What passes gave: `timed[repeat][rank]`, after a warm-up; `traced[rank]`, of one more.
+    """What passes gave: `timed[repeat][rank]` after a warm-up, `clocked` after these.
+
+    Passes that are clocked are as the others, and come with the one of the median makespan first.
 
     `outputs` are those of the last pass, `sizes` the bytes of what sub-models gave.
     """
 
     timed: Sequence[Sequence[Sequence[Done]]]
-    traced: Sequence[Sequence[Done]]
+    clocked: Sequence[Sequence[Sequence[Done]]]
     outputs: Sequence[OrtValue]
     sizes: Mapping[str, int]
 
     @property
     def makespans(self) -> list[float]:
-        """Of the timed passes: from the first rank's start to the last one's end."""
-        lines = ([line for line in ranks if line] for ranks in self.timed)
-        return [
-            max((line[-1].finished for line in ranks), default=0.0)
-            - min((line[0].asked for line in ranks), default=0.0)
-            for ranks in lines
-        ]
+        return [makespan(ranks) for ranks in self.timed]
 
     def busy(self, rank: int) -> float:
         """Seconds that a rank does not wait (median)."""
@@ -55,25 +52,31 @@ class Measured:
         )
 
 
+def makespan(ranks: Sequence[Sequence[Done]]) -> float:
+    """Seconds from the start of the first rank to the end of the last."""
+    lines = [line for line in ranks if line]
+    started = min((line[0].asked for line in lines), default=0.0)
+    return max((line[-1].finished for line in lines), default=0.0) - started
+
+
 def measure_whole(
     found: OnnxModel,
     returned: Sequence[str],
     device: Device,
     values: Values,
-    repeats: int,
-    timeout: float,
+    options: RunOptions,
 ) -> Measured:
     """The model as its file has it, in one session on `device`."""
     names = tuple(value.name for value in real_inputs(found.model.graph))
     whole = SubModel(0, ("the whole model",), names, tuple(returned))
-    with Team([device], timeout) as team:
+    with Team([device], options.timeout) as team:
 
         def opened(rank: int) -> Session:
             with _opening(team, whole):
                 return Session(found.path, device.threads, team.options)
 
         program = Program([whole], [[0]], tuple(returned))
-        return measure(team, program, team.each(opened), values, repeats)
+        return measure(team, program, team.each(opened), values, replace(options, clocked=0))
 
 
 def open_parts(found: OnnxModel, parts: Sequence[SubModel], team: Team) -> list[Session]:
@@ -113,14 +116,22 @@ def measure(
     program: Program,
     sessions: Sequence[Session],
     values: Values,
-    repeats: int,
+    options: RunOptions,
     heard: Heard = lambda what, done: None,
 ) -> Measured:
-    """A warm-up, the timed passes, and one more."""
+    """A warm-up, the timed passes, and the clocked ones."""
     passes = []
-    for number in range(1 + repeats + 1):
+    count = 1 + options.repeats + options.clocked
+    for number in range(count):
         run = Pass(team, program, sessions, values)
         passes.append(team.each(run.rank))
-        share = (number + 1) / (repeats + 2)
+        share = (number + 1) / count
         heard(f"running on {len(team.devices)} devices", _BEFORE + (1 - _BEFORE) * share)
-    return Measured(passes[1:-1], passes[-1], run.outputs, run.sizes)
+    clocked = sorted(passes[1 + options.repeats :], key=makespan)
+    middle = clocked.pop((len(clocked) - 1) // 2) if clocked else None
+    return Measured(
+        passes[1 : 1 + options.repeats],
+        [middle, *clocked] if middle else [],
+        run.outputs,
+        run.sizes,
+    )

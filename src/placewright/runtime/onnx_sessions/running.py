@@ -6,14 +6,12 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from placewright.cluster import CpuRun
 from placewright.errors import InputError, OptionError
 from placewright.importers.kinds import open_source
 from placewright.importers.onnx.dimensions import read_sizes
 from placewright.importers.onnx.reading import OnnxModel, read_model
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.runtime.distributed import device_threads, schedule_order
 from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
 from placewright.runtime.onnx_sessions.measuring import (
@@ -22,72 +20,69 @@ from placewright.runtime.onnx_sessions.measuring import (
     measure_whole,
     open_parts,
 )
-from placewright.runtime.onnx_sessions.outputs import max_abs_difference
-from placewright.runtime.onnx_sessions.passes import Program
+from placewright.runtime.onnx_sessions.outputs import array_of, max_abs_difference
+from placewright.runtime.onnx_sessions.passes import Done, Program
 from placewright.runtime.onnx_sessions.sessions import import_runtime
 from placewright.runtime.onnx_sessions.team import Device, Team
+from placewright.runtime.plans import cores_of, device_threads, schedule_order
 from placewright.runtime.results import RunReport, StepTime
-from placewright.system.pinning import pinned, refuse_elsewhere
+from placewright.runtime.run_options import RunOptions
 
 Heard = Callable[[str, float], None]
-_LONGEST_TIMEOUT = 7 * 24 * 3600.0
 _SEED = 0
 
 
 def run_onnx_plan(
     plan: Plan,
+    options: RunOptions | None = None,
     *,
-    repeats: int = 5,
-    timeout: float = 60.0,
-    threads: int | None = None,
     inputs: Inputs | None = None,
     on_progress: Heard | None = None,
 ) -> RunReport:
     """Run a plan for ``FILE.onnx[?NAME=SIZE&…]``, a thread per device it uses, in its order.
 
     A thread whose device is cores of this machine is pinned to them, and its sessions have as
-    many threads; `threads` is another number for all. `inputs` are values for inputs of the model,
-    arrays by name or an ``.npz`` file of these; others are made up. `timeout` is how long, in
-    seconds, nothing may come to an end: no sub-model, nor the model in one session.
+    many threads; ``options.threads`` is another number for all. `inputs` are values for inputs of
+    the model, arrays by name or an ``.npz`` file of these; others are made up. The run counts as
+    stuck where nothing comes to an end for ``options.timeout`` seconds: no sub-model, nor the
+    model in one session.
 
-    Returns what was measured, `steps` included: a step is a sub-model, or waiting for what another
-    rank's gives. OptionError for another plan, InputError for inputs or a model that do not fit
-    it, ExecutionError for what ONNX Runtime cannot run.
+    A step of ``RunReport.passes`` is a sub-model, or waiting for what another rank's gives.
+    OptionError for another plan, InputError for inputs or a model that do not fit it,
+    ExecutionError for what ONNX Runtime cannot run.
     """
     import_runtime()
-    _check_request(plan, repeats, timeout, threads)
+    options = options or RunOptions()
+    _check_objective(plan)
+    used = sorted(set(plan.placement.device.tolist()))
+    options.check(len(used))
     progress = on_progress or (lambda what, done: None)
     progress("reading the model", 0.0)
     found = _model_of(plan)
     values = input_values(found, inputs, _SEED)
-    used, devices = _devices(plan.problem, plan.placement.device.tolist(), threads)
+    devices = _devices(plan.problem, used, options)
     program = _program(found, plan, used)
     progress("running in one session", 0.1)
     widest = max(devices, key=lambda device: device.threads)
-    single = measure_whole(found, program.returned, widest, values, repeats, timeout)
+    single = measure_whole(found, program.returned, widest, values, options)
     progress(f"opening {len(program.parts)} sub-models", 0.3)
-    with Team(devices, timeout) as team:
+    with Team(devices, options.timeout) as team:
         sessions = open_parts(found, program.parts, team)
         progress(f"running on {len(devices)} devices", 0.5)
-        measured = measure(team, program, sessions, values, repeats, progress)
+        measured = measure(team, program, sessions, values, options, progress)
     return _report(plan, program, devices, single, measured)
 
 
 # -- what is asked ---------------------------------------------------------------------------------
 
 
-def _check_request(plan: Plan, repeats: int, timeout: float, threads: int | None) -> None:
+def _check_objective(plan: Plan) -> None:
     objective = plan.problem.options.objective
     if objective != "latency":
         raise OptionError(
             f"the plan is for {objective}, and of ONNX models only plans for latency are run so "
             "far; plan with --objective latency"
         )
-    for name, value in {"repeats": repeats, "threads": threads or 1}.items():
-        if value < 1:
-            raise OptionError(f"{name} is {value}; it must be at least 1")
-    if not 0 < timeout <= _LONGEST_TIMEOUT:
-        raise OptionError(f"timeout is {timeout}; it must be more than 0 s and at most a week")
 
 
 def _model_of(plan: Plan) -> OnnxModel:
@@ -107,34 +102,19 @@ def _model_of(plan: Plan) -> OnnxModel:
     return found
 
 
-def _devices(
-    problem: Problem, placement: Sequence[int], threads: int | None
-) -> tuple[list[int], list[Device]]:
-    """The devices of the plan that are used, in turn the ranks, and what they are here."""
-    used = sorted(set(placement))
-    unpinned = device_threads(problem, used)
-    devices = []
-    for device in used:
-        cores = _cores_of(problem, device)
-        devices.append(
-            Device(problem.device_names[device], threads or len(cores) or unpinned, cores)
-        )
-    return used, devices
-
-
-def _cores_of(problem: Problem, device: int) -> tuple[int, ...]:
-    """The logical CPUs that `device` is, none where that is not said."""
-    run = problem.device_run(device)
-    if run is None:
-        return ()
-    if not isinstance(run, CpuRun):
-        raise OptionError(
-            f"the plan's device '{problem.device_names[device]}' runs on {run}, and ONNX models "
-            "are run on CPUs only so far; plan on devices that run on cpu"
-        )
-    refuse_elsewhere(problem.device_names[device], run.host)
-    with pinned(run.cores):  # told before anything is opened
-        return run.cores
+def _devices(problem: Problem, used: Sequence[int], options: RunOptions) -> list[Device]:
+    """What each device that is used is here, in the order of the ranks."""
+    cores = list(options.rank_cores) or [cores_of(problem, device) for device in used]
+    threads = options.threads
+    if threads is None:
+        unpinned = device_threads(problem, used)
+        threads = [len(mine) or unpinned for mine in cores]
+    elif isinstance(threads, int):
+        threads = [threads] * len(used)
+    return [
+        Device(problem.device_names[device], count, tuple(mine))
+        for device, count, mine in zip(used, threads, cores, strict=True)
+    ]
 
 
 def _program(found: OnnxModel, plan: Plan, used: Sequence[int]) -> Program:
@@ -169,14 +149,13 @@ def _report(
     single: Measured,
     measured: Measured,
 ) -> RunReport:
-    ranks = range(len(devices))
     difference = max_abs_difference(program.returned, single.outputs, measured.outputs)
     return RunReport(
         measured=statistics.median(measured.makespans),
         fastest=min(measured.makespans),
         single_process_seconds=statistics.median(single.makespans),
         max_abs_difference=difference,
-        rank_busy_seconds=tuple(measured.busy(rank) for rank in ranks),
+        rank_busy_seconds=tuple(measured.busy(rank) for rank in range(len(devices))),
         transfer_count=len(program.transfers),
         transfer_bytes=sum(measured.sizes[name] for name, _ in program.transfers),
         ranks=len(devices),
@@ -186,22 +165,22 @@ def _report(
         devices=tuple(device.name for device in devices),
         rank_threads=tuple(device.threads for device in devices),
         rank_cores=tuple(d.cores for d in devices) if any(d.cores for d in devices) else (),
-        steps=tuple(_steps(program, measured)),
+        passes=tuple(tuple(_steps(program, measured, ranks)) for ranks in measured.clocked),
+        results=(tuple(map(array_of, measured.outputs)),),
     )
 
 
-def _steps(program: Program, measured: Measured) -> Iterator[StepTime]:
-    """The sub-models of one pass, and the waits before them."""
-    origin = min((line[0].asked for line in measured.traced if line), default=0.0)
-    for rank, line in enumerate(measured.traced):
+def _steps(
+    program: Program, measured: Measured, ranks: Sequence[Sequence[Done]]
+) -> Iterator[StepTime]:
+    """The sub-models of a pass, and the waits before them."""
+    origin = min((line[0].asked for line in ranks if line), default=0.0)
+    for rank, line in enumerate(ranks):
         for done in line:
-            asked, started, finished = (
-                moment - origin for moment in (done.asked, done.started, done.finished)
-            )
+            asked, started = done.asked - origin, done.started - origin
             if done.late is not None:
                 source = program.parts[program.maker[done.late]]
-                yield StepTime(
-                    rank, "wait", str(source), asked, started,
-                    peer=source.rank, bytes=measured.sizes[done.late],
-                )  # fmt: skip
-            yield StepTime(rank, "op", str(program.parts[done.number]), started, finished)
+                size = measured.sizes[done.late]
+                yield StepTime(rank, "wait", str(source), asked, started, source.rank, size)
+            name = str(program.parts[done.number])
+            yield StepTime(rank, "op", name, started, done.finished - origin)

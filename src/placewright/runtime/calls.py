@@ -1,0 +1,138 @@
+"""A stage, call after call: what every rank does, wherever it runs.
+
+A warm-up, then the timed calls, then a few on which the clock is read at every step. All of them
+change the state that the program keeps between calls.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+
+from placewright.runtime.channels import Channel, ChannelError, OpError
+from placewright.runtime.code import Call
+from placewright.runtime.compiled import Compiled
+from placewright.runtime.stages import Stage
+from placewright.runtime.state import Optimizer, State
+from placewright.runtime.values import Values
+
+
+@dataclass(frozen=True)
+class Calls:
+    """How often a program is called: a warm-up, `repeats` timed calls, and `clocked` ones.
+
+    Results of every call are kept with `keep_all`, else those of the last timed one. With an
+    `optimizer` parameters take a step after each call.
+    """
+
+    repeats: int = 5
+    clocked: int = 3
+    keep_all: bool = False
+    optimizer: Optimizer | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Calls:
+        optimizer = document["optimizer"]
+        return cls(**{**document, "optimizer": optimizer and Optimizer(**optimizer)})
+
+
+class Connection(Protocol):
+    """How a rank talks to the others."""
+
+    def channel(self) -> Channel:
+        """A new one, for one call."""
+
+    def barrier(self) -> None:
+        """Until all ranks are here."""
+
+
+class Heard(Protocol):
+    """Is told of each call (`call`, with its times in seconds) and each clocked one (`steps`)."""
+
+    def __call__(self, kind: str, **fields: Any) -> None: ...
+
+
+class Caller:
+    """One rank's stage with its weights and inputs."""
+
+    def __init__(self, stage: Stage, values: Values, optimizer: Optimizer | None) -> None:
+        self._stage = stage
+        self._inputs = values.inputs
+        weights = {name: values.weights[name] for name in stage.weights.values()}
+        self._state = State(weights, optimizer)
+        self._plain = Compiled(stage.code)
+        self._clocked = Compiled(stage.code, now)
+
+    def call(self, channel: Channel, *, clocked: bool = False) -> list[Any]:
+        """The values of the stage's ``code.result``. OpError for an op that fails."""
+        weights = [self._state.weights[name] for name in self._stage.weights.values()]
+        inputs = weights + [self._inputs[name] for name in self._stage.inputs]
+        function = self._clocked if clocked else self._plain
+        try:
+            with torch.no_grad():
+                return function(channel, inputs)  # type: ignore[no-any-return]
+        except ChannelError:
+            raise
+        except Exception as error:
+            step = function.step_of(error)
+            if isinstance(step, Call):
+                raise OpError(step.name) from error
+            raise
+
+    @property
+    def ticks(self) -> list[float]:
+        """When the last clocked call began, and each of its steps ended."""
+        return list(self._clocked.ticks)
+
+    def keep(self, results: list[Any]) -> list[Any]:
+        """Take over what a call gave for the weights; the caller's own results."""
+        stage, own = self._stage, len(self._stage.outputs)
+        changed = own + len(stage.updates)
+        self._state.update(
+            dict(zip(stage.updates, results[own:changed], strict=True)),
+            dict(zip(stage.gradients, results[changed:], strict=True)),
+        )
+        return results[:own]
+
+
+def run_calls(
+    caller: Caller, calls: Calls, connection: Connection, heard: Heard
+) -> list[list[Any]]:
+    """All calls, all ranks at once; the results that are kept, oldest first."""
+    kept: list[list[Any]] = []
+    for call in range(1 + calls.repeats):
+        results, times = _timed_call(caller, connection)
+        started = now()
+        results = caller.keep(results)
+        heard("call", call=call, **times, updated=now() - started)
+        kept = [*kept, results] if calls.keep_all else [results]
+    for _ in range(calls.clocked):
+        results, times = _timed_call(caller, connection, clocked=True)
+        heard("steps", ticks=caller.ticks, **times)
+        caller.keep(results)
+    return kept
+
+
+def _timed_call(
+    caller: Caller, connection: Connection, *, clocked: bool = False
+) -> tuple[list[Any], dict[str, float]]:
+    """One call from the barrier to this rank's last step."""
+    channel = connection.channel()
+    connection.barrier()
+    started = now()
+    results = caller.call(channel, clocked=clocked)
+    finished = now()
+    channel.finish()
+    return results, {"started": started, "finished": finished, "waited": channel.waited}
+
+
+def now() -> float:
+    """Seconds of one clock for all processes of this machine."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)

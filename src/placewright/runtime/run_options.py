@@ -1,0 +1,62 @@
+"""What is asked of a run, beside the plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from placewright.errors import ExecutionError, OptionError
+
+if TYPE_CHECKING:
+    from placewright.importers.torch.programs import Executable
+    from placewright.runtime.calls import Calls
+    from placewright.runtime.state import Optimizer
+
+_LONGEST_TIMEOUT = 7 * 24 * 3600.0
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """`repeats` timed calls after a warm-up, then `clocked` ones with a clock at every step.
+
+    A rank counts as stuck after `timeout` seconds without news. `threads` are those of each rank,
+    one number or a number for each (None: the cores are shared out), `rank_cores` the logical
+    CPUs each is pinned to (none: to none). With an `optimizer` a training program's parameters
+    take a step after each call.
+    """
+
+    repeats: int = 5
+    clocked: int = 3
+    timeout: float = 60.0
+    threads: int | Sequence[int] | None = None
+    rank_cores: Sequence[Sequence[int]] = ()
+    optimizer: Optimizer | None = None
+
+    def check(self, ranks: int) -> None:
+        """OptionError for what cannot be asked, ExecutionError for a system without ranks."""
+        if os.name != "posix":
+            raise ExecutionError("running a plan needs Linux or macOS")
+        threads = self.threads if isinstance(self.threads, int) else min(self.threads or (1,))
+        for name, value in (("ranks", ranks), ("repeats", self.repeats), ("threads", threads)):
+            if value < 1:
+                raise OptionError(f"{name} is {value}; it must be at least 1")
+        if self.clocked < 0:
+            raise OptionError(f"clocked is {self.clocked}; it must not be negative")
+        if not 0 < self.timeout <= _LONGEST_TIMEOUT:
+            raise OptionError(
+                f"timeout is {self.timeout}; it must be more than 0 s and at most a week"
+            )
+
+    def calls(self, program: Executable) -> Calls:
+        """How a program is called: all results are kept where calls build on each other."""
+        from placewright.runtime.calls import Calls
+
+        if self.optimizer is not None and not program.gradients:
+            raise OptionError(
+                f"{program.name}: there are no gradients for the optimizer to step down; "
+                "plan with --training"
+            )
+        builds_up = bool(program.updates) or self.optimizer is not None
+        return Calls(self.repeats, self.clocked, builds_up, self.optimizer)
