@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import TensorProto, ValueInfoProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -220,6 +223,41 @@ def dynamic() -> Any:
     made = model(nodes, [value("x", FLOAT, [4, 6])], "z")
     made.graph.value_info.append(value("found", INT64, [2, "hits"]))
     return made
+
+
+def exported_block(path: Path) -> Path:
+    """A block of a transformer, as torch exports it."""
+    torch = pytest.importorskip("torch")
+    width, heads = 16, 2
+
+    class Block(torch.nn.Module):  # type: ignore[name-defined,misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.before, self.between = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
+            self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
+            self.up = torch.nn.Linear(width, 4 * width)
+            self.down = torch.nn.Linear(4 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            batch, tokens, _ = x.shape
+            qkv = self.qkv(self.before(x)).reshape(batch, tokens, 3, heads, width // heads)
+            q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+            mixed = torch.softmax(q @ k.transpose(-1, -2) / 4, -1) @ v
+            x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
+            return x + self.down(torch.nn.functional.gelu(self.up(self.between(x))))
+
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(
+            Block().eval(),
+            (torch.zeros(1, 5, width),),
+            path,
+            dynamo=False,
+            input_names=["x"],
+            dynamic_axes={"x": {1: "tokens"}},
+        )
+    return path
 
 
 MODELS: dict[str, Callable[[], Any]] = {

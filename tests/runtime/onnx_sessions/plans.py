@@ -10,7 +10,7 @@ import numpy as np
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
 from placewright.errors import PlacewrightWarning
-from placewright.plan import Placement, Plan
+from placewright.plan import Plan
 from placewright.planning import make_problem
 from placewright.simulate.latency import dispatch_placement, time_placement
 

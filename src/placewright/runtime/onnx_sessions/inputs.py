@@ -51,9 +51,10 @@ def _arrays(given: Inputs) -> tuple[Arrays, str]:
         return given, "inputs"
     path = Path(given)
     try:
-        with np.load(path, allow_pickle=False) as found:
-            if not isinstance(found, np.lib.npyio.NpzFile):
-                raise FormatError(f"{path}: holds one array; save the inputs with numpy.savez")
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise FormatError(f"{path}: holds one array; save the inputs with numpy.savez")
+        with found:
             return {name: found[name] for name in found.files}, str(path)
     except FileNotFoundError:
         raise FormatError(f"{path}: no such file") from None
