@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     Values = Mapping[str, OrtValue]
 
 Heard = Callable[[str, float], None]
+Ranks = Sequence[Sequence[Done]]
+"""`[rank]` the tasks of a pass, in the order of each."""
 _BEFORE = 0.5  # the share of a run that is over when passes begin
 
 
@@ -32,27 +34,40 @@ class Measured:
     """What passes gave: `timed[repeat][rank]` after a warm-up, `clocked` after these.
 
     Passes that are clocked are as the others, and come with the one of the median makespan first.
-
-    `outputs` are those of the last pass, `sizes` the bytes of what sub-models gave.
+    `outputs[sample]` are those of the last pass, `sizes` the bytes of what sub-models gave.
     """
 
-    timed: Sequence[Sequence[Sequence[Done]]]
-    clocked: Sequence[Sequence[Sequence[Done]]]
-    outputs: Sequence[OrtValue]
+    timed: Sequence[Ranks]
+    clocked: Sequence[Ranks]
+    outputs: Sequence[Sequence[OrtValue]]
     sizes: Mapping[str, int]
 
     @property
-    def makespans(self) -> list[float]:
-        return [makespan(ranks) for ranks in self.timed]
+    def seconds(self) -> list[float]:
+        """Of the timed passes: a sample's time, or what one more takes in the steady state."""
+        return [per_sample(ranks, len(self.outputs)) for ranks in self.timed]
 
     def busy(self, rank: int) -> float:
-        """Seconds that a rank does not wait (median)."""
-        return statistics.median(
-            sum(done.finished - done.started for done in ranks[rank]) for ranks in self.timed
-        )
+        """Seconds of a sample that a rank does not wait (median)."""
+        totals = (sum(done.finished - done.started for done in each[rank]) for each in self.timed)
+        return statistics.median(totals) / len(self.outputs)
 
 
-def makespan(ranks: Sequence[Sequence[Done]]) -> float:
+def per_sample(ranks: Ranks, samples: int) -> float:
+    """The makespan of one sample; of several, the mean distance of their ends.
+
+    The first ends, one for each rank, do not count: the pipeline fills up till then.
+    """
+    if samples == 1:
+        return makespan(ranks)
+    ends = [0.0] * samples
+    for done in (done for line in ranks for done in line):
+        ends[done.task[0]] = max(ends[done.task[0]], done.finished)
+    filled = min(len(ranks), samples) - 1
+    return (ends[-1] - ends[filled]) / (samples - 1 - filled)
+
+
+def makespan(ranks: Ranks) -> float:
     """Seconds from the start of the first rank to the end of the last."""
     lines = [line for line in ranks if line]
     started = min((line[0].asked for line in lines), default=0.0)
@@ -63,7 +78,7 @@ def measure_whole(
     found: OnnxModel,
     returned: Sequence[str],
     device: Device,
-    values: Values,
+    samples: Sequence[Values],
     options: RunOptions,
 ) -> Measured:
     """The model as its file has it, in one session on `device`."""
@@ -75,8 +90,8 @@ def measure_whole(
             with _opening(team, whole):
                 return Session(found.path, device.threads, team.options)
 
-        program = Program([whole], [[0]], tuple(returned))
-        return measure(team, program, team.each(opened), values, replace(options, clocked=0))
+        program = Program.of([whole], 1, tuple(returned), len(samples))
+        return measure(team, program, team.each(opened), samples, replace(options, clocked=0))
 
 
 def open_parts(found: OnnxModel, parts: Sequence[SubModel], team: Team) -> list[Session]:
@@ -115,7 +130,7 @@ def measure(
     team: Team,
     program: Program,
     sessions: Sequence[Session],
-    values: Values,
+    samples: Sequence[Values],
     options: RunOptions,
     heard: Heard = lambda what, done: None,
 ) -> Measured:
@@ -123,7 +138,7 @@ def measure(
     passes = []
     count = 1 + options.repeats + options.clocked
     for number in range(count):
-        run = Pass(team, program, sessions, values)
+        run = Pass(team, program, sessions, samples)
         passes.append(team.each(run.rank))
         share = (number + 1) / count
         heard(f"running on {len(team.devices)} devices", _BEFORE + (1 - _BEFORE) * share)

@@ -1,4 +1,6 @@
-"""One pass: each rank runs its sub-models in turn, on values that others hand over as they are.
+"""A pass: each rank runs its sub-models in turn, on values that others hand over as they are.
+
+A pass takes one sample, or several that are under way at once (a pipeline).
 
 A value is the very memory that ONNX Runtime made it in. It is let go when its last reader is done.
 """
@@ -22,13 +24,39 @@ if TYPE_CHECKING:
     from onnxruntime import OrtValue
 
 
+Task = tuple[int, int]
+"""The number of a sample, and that of the sub-model to run on it."""
+
+
 @dataclass(frozen=True)
 class Program:
-    """Sub-models, the numbers of each rank's in its order, and the tensors to return."""
+    """Sub-models, the tasks of each rank in its order, and the tensors to return."""
 
     parts: Sequence[SubModel]
-    lines: Sequence[Sequence[int]]
+    tasks: Sequence[Sequence[Task]]
     returned: tuple[str, ...]
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[SubModel], ranks: int, returned: tuple[str, ...], samples: int = 1
+    ) -> Program:
+        """Each sample enters a rank's line a place after the one before it.
+
+        Of several samples, the sub-models must be in an order in which they can run.
+        """
+        places = sorted(
+            (sample + number, number, sample)
+            for sample in range(samples)
+            for number in range(len(parts))
+        )
+        tasks: list[list[Task]] = [[] for _ in range(ranks)]
+        for _, number, sample in places:
+            tasks[parts[number].rank].append((sample, number))
+        return cls(parts, tasks, returned)
+
+    @property
+    def samples(self) -> int:
+        return 1 + max((sample for line in self.tasks for sample, _ in line), default=0)
 
     @cached_property
     def maker(self) -> dict[str, int]:
@@ -60,12 +88,12 @@ class Program:
 
 @dataclass(frozen=True)
 class Done:
-    """When a sub-model was taken up, had all it reads, and was done (of `perf_counter`).
+    """When a task was taken up, had all it reads, and was done (of `perf_counter`).
 
     `late` is the last tensor that it waited for, if it did.
     """
 
-    number: int
+    task: Task
     asked: float
     started: float
     finished: float
@@ -73,58 +101,59 @@ class Done:
 
 
 class Pass:
-    """The model once on all ranks: `rank` is called in the thread of each."""
+    """All tasks of a program on its samples: `rank` is called in the thread of each rank."""
 
     def __init__(
         self,
         team: Team,
         program: Program,
         sessions: Sequence[Session],
-        inputs: Mapping[str, OrtValue],
+        samples: Sequence[Mapping[str, OrtValue]],
     ) -> None:
         self._team = team
         self._program = program
         self._sessions = sessions
-        self._values = dict(inputs)
-        self._left = program.uses.copy()
+        self._values = [dict(inputs) for inputs in samples]
+        self._left = [program.uses.copy() for _ in samples]
         self.sizes: dict[str, int] = {}
         """Bytes of what sub-models gave."""
 
     def rank(self, rank: int) -> list[Done]:
-        return [self._run(rank, number) for number in self._program.lines[rank]]
+        return [self._run(rank, task) for task in self._program.tasks[rank]]
 
     @property
-    def outputs(self) -> list[OrtValue]:
-        """What the model returns, where all ranks are done."""
-        return [self._values[name] for name in self._program.returned]
+    def outputs(self) -> list[list[OrtValue]]:
+        """`[sample]` what the model returns, where all ranks are done."""
+        return [[values[name] for name in self._program.returned] for values in self._values]
 
-    def _run(self, rank: int, number: int) -> Done:
+    def _run(self, rank: int, task: Task) -> Done:
+        sample, number = task
+        values = self._values[sample]
         asked = time.perf_counter()
-        late = self._wait(rank, number)
+        late = self._wait(rank, task)
         part = self._program.parts[number]
         self._team.begins(rank, f"runs {part}")
         started = time.perf_counter()
         try:
-            made = self._sessions[number].run({name: self._values[name] for name in part.reads})
+            made = self._sessions[number].run({name: values[name] for name in part.reads})
         except Exception as error:  # ONNX Runtime raises many types
             self._team.check()  # whether that is why
             raise self._failed(part, error) from None
         finished = time.perf_counter()
-        self._hand_over(rank, number, made)
-        return Done(number, asked, started, finished, late)
+        self._hand_over(rank, task, made)
+        return Done(task, asked, started, finished, late)
 
-    def _wait(self, rank: int, number: int) -> str | None:
-        """Until all that a sub-model reads is there; the last that it had to wait for."""
+    def _wait(self, rank: int, task: Task) -> str | None:
+        """Until all that a task reads is there; the last that it had to wait for."""
+        sample, number = task
         late = None
         with self._team.lock:
             for name in self._program.awaited[number]:
-                if name not in self._values:
+                if name not in self._values[sample]:
                     late = name
-                    self._team.wait(rank, self._lacks(number, name), partial(self._has, name))
+                    there = partial(self._values[sample].__contains__, name)
+                    self._team.wait(rank, self._lacks(number, name), there)
         return late
-
-    def _has(self, name: str) -> bool:
-        return name in self._values
 
     def _lacks(self, number: int, name: str) -> str:
         parts = self._program.parts
@@ -134,16 +163,18 @@ class Pass:
             f"on device '{self._team.devices[source.rank].name}'"
         )
 
-    def _hand_over(self, rank: int, number: int, made: Mapping[str, OrtValue]) -> None:
-        """Let others have what a sub-model made, and let go what nobody reads any more."""
+    def _hand_over(self, rank: int, task: Task, made: Mapping[str, OrtValue]) -> None:
+        """Let others have what a task made, and let go what nobody reads any more."""
+        sample, number = task
+        values, left = self._values[sample], self._left[sample]
         sizes = {name: size_of(value) for name, value in made.items()}
         with self._team.lock:
             self.sizes.update(sizes)
-            self._values.update(made)
+            values.update(made)
             for name in self._program.awaited[number]:
-                self._left[name] -= 1
-                if not self._left[name]:
-                    del self._values[name]
+                left[name] -= 1
+                if not left[name]:
+                    del values[name]
             self._team.goes_on(rank)
             self._team.arrived.notify_all()
 

@@ -12,7 +12,7 @@ from placewright.importers.onnx.dimensions import read_sizes
 from placewright.importers.onnx.reading import OnnxModel, read_model
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut
+from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut, cut_in_runs
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
 from placewright.runtime.onnx_sessions.measuring import (
     Measured,
@@ -23,13 +23,15 @@ from placewright.runtime.onnx_sessions.measuring import (
 from placewright.runtime.onnx_sessions.outputs import array_of, max_abs_difference
 from placewright.runtime.onnx_sessions.passes import Done, Program
 from placewright.runtime.onnx_sessions.sessions import import_runtime
+from placewright.runtime.onnx_sessions.stages import in_stages
 from placewright.runtime.onnx_sessions.team import Device, Team
 from placewright.runtime.plans import cores_of, device_threads, schedule_order
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
+from placewright.units import listed
 
 Heard = Callable[[str, float], None]
-_SEED = 0
+_SAMPLES = 5  # of a pipeline, for each device: one to fill it, the others to measure
 
 
 def run_onnx_plan(
@@ -53,36 +55,43 @@ def run_onnx_plan(
     """
     import_runtime()
     options = options or RunOptions()
-    _check_objective(plan)
+    _check_plan(plan)
     used = sorted(set(plan.placement.device.tolist()))
     options.check(len(used))
     progress = on_progress or (lambda what, done: None)
     progress("reading the model", 0.0)
     found = _model_of(plan)
-    values = input_values(found, inputs, _SEED)
     devices = _devices(plan.problem, used, options)
     program = _program(found, plan, used)
+    samples = [input_values(found, inputs, seed) for seed in range(program.samples)]
     progress("running in one session", 0.1)
     widest = max(devices, key=lambda device: device.threads)
-    single = measure_whole(found, program.returned, widest, values, options)
+    single = measure_whole(found, program.returned, widest, samples, options)
     progress(f"opening {len(program.parts)} sub-models", 0.3)
     with Team(devices, options.timeout) as team:
         sessions = open_parts(found, program.parts, team)
         progress(f"running on {len(devices)} devices", 0.5)
-        measured = measure(team, program, sessions, values, options, progress)
+        measured = measure(team, program, sessions, samples, options, progress)
     return _report(plan, program, devices, single, measured)
 
 
 # -- what is asked ---------------------------------------------------------------------------------
 
 
-def _check_objective(plan: Plan) -> None:
+def _check_plan(plan: Plan) -> None:
     objective = plan.problem.options.objective
-    if objective != "latency":
+    if objective not in ("latency", "throughput"):
         raise OptionError(
-            f"the plan is for {objective}, and of ONNX models only plans for latency are run so "
-            "far; plan with --objective latency"
+            f"the plan is for {objective}, and of ONNX models only plans for latency and "
+            "throughput are run so far; plan with --objective latency"
         )
+    for stage in plan.placement.replicas:
+        if len(stage) > 1:
+            names = listed([f"'{plan.problem.device_names[device]}'" for device in stage])
+            raise OptionError(
+                f"the plan runs a stage on several devices ({names}), and replicas are not run "
+                "yet; plan without --replicate"
+            )
 
 
 def _model_of(plan: Plan) -> OnnxModel:
@@ -127,16 +136,16 @@ def _program(found: OnnxModel, plan: Plan, used: Sequence[int]) -> Program:
         for name, op in found.ops.items()
     }
     returned = tuple(dict.fromkeys(value.name for value in found.model.graph.output))
-    parts = cut(schedule_order(plan), rank_of, uses, returned)
+    if plan.problem.options.objective == "latency":
+        parts, samples = cut(schedule_order(plan), rank_of, uses, returned), 1
+    else:
+        order = in_stages(list(found.ops), rank_of, uses)
+        parts, samples = cut_in_runs(order, rank_of, uses, returned), _SAMPLES * len(used)
     constants = tuple(name for name in returned if name in found.scope.constants)
     if constants:  # handed out by a sub-model, of no op if there is none
         first = parts[0] if parts else SubModel(0, (), (), ())
         parts[:1] = [replace(first, gives=(*first.gives, *constants))]
-    lines = [
-        [number for number, part in enumerate(parts) if part.rank == rank]
-        for rank in range(len(used))
-    ]
-    return Program(parts, lines, returned)
+    return Program.of(parts, len(used), returned, samples)
 
 
 # -- what is told ----------------------------------------------------------------------------------
@@ -149,24 +158,28 @@ def _report(
     single: Measured,
     measured: Measured,
 ) -> RunReport:
-    difference = max_abs_difference(program.returned, single.outputs, measured.outputs)
+    seconds = measured.seconds
+    difference = max(
+        max_abs_difference(program.returned, expected, found)
+        for expected, found in zip(single.outputs, measured.outputs, strict=True)
+    )
     return RunReport(
-        measured=statistics.median(measured.makespans),
-        fastest=min(measured.makespans),
-        single_process_seconds=statistics.median(single.makespans),
+        measured=statistics.median(seconds),
+        fastest=min(seconds),
+        single_process_seconds=statistics.median(single.seconds),
         max_abs_difference=difference,
         rank_busy_seconds=tuple(measured.busy(rank) for rank in range(len(devices))),
         transfer_count=len(program.transfers),
         transfer_bytes=sum(measured.sizes[name] for name, _ in program.transfers),
         ranks=len(devices),
         threads_per_rank=max(device.threads for device in devices),
-        repeats=len(measured.makespans),
+        repeats=len(seconds),
         predicted=plan.value,
         devices=tuple(device.name for device in devices),
         rank_threads=tuple(device.threads for device in devices),
         rank_cores=tuple(d.cores for d in devices) if any(d.cores for d in devices) else (),
         passes=tuple(tuple(_steps(program, measured, ranks)) for ranks in measured.clocked),
-        results=(tuple(map(array_of, measured.outputs)),),
+        results=tuple(tuple(map(array_of, each)) for each in measured.outputs),
     )
 
 
@@ -182,5 +195,5 @@ def _steps(
                 source = program.parts[program.maker[done.late]]
                 size = measured.sizes[done.late]
                 yield StepTime(rank, "wait", str(source), asked, started, source.rank, size)
-            name = str(program.parts[done.number])
+            name = str(program.parts[done.task[1]])
             yield StepTime(rank, "op", name, started, done.finished - origin)
