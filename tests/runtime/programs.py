@@ -12,7 +12,7 @@ import torch
 from placewright.importers.torch.export import export_inference
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable, from_program
-from placewright.runtime.distributed import Assignment
+from placewright.runtime.execution import Assignment
 from placewright.runtime.reference import run_single
 from placewright.runtime.values import Values, values_of
 from tests.runtime import models

@@ -28,7 +28,7 @@ from placewright.runtime import (  # noqa: E402
     plans,
     run_plan,
 )
-from placewright.runtime.distributed import run_assignments  # noqa: E402
+from placewright.runtime.execution import run_assignments  # noqa: E402
 from placewright.runtime.plans import schedule_order  # noqa: E402
 from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
 from tests.runtime import models  # noqa: E402

@@ -89,7 +89,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 STARTER = textwrap.dedent(
     """
     import os, sys
-    from placewright.runtime.distributed import Assignment, run_assignments
+    from placewright.runtime.execution import Assignment, run_assignments
     from tests.runtime.models import dawdling
     from tests.runtime.programs import case_of
     case = case_of(*dawdling())

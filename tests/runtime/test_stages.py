@@ -15,7 +15,7 @@ from placewright.errors import ExecutionError, InputError  # noqa: E402
 from placewright.runtime import channels, targets  # noqa: E402
 from placewright.runtime.code import Call, Code, Post, Ref  # noqa: E402
 from placewright.runtime.compiled import Compiled  # noqa: E402
-from placewright.runtime.jobs import load_job, save_job  # noqa: E402
+from placewright.runtime.job_files import load_job, save_job  # noqa: E402
 from placewright.runtime.reference import max_abs_difference  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
 from tests.runtime import models  # noqa: E402

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,11 +34,16 @@ _LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True)
 class Stored:
-    """A tensor of a file: its type as the format writes it, its shape, its bytes."""
+    """A tensor of a file: its type as the format writes it, its shape, its bytes.
+
+    They begin at byte `offset` of `file`.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     bytes: int
+    file: Path = field(default=Path(), compare=False)
+    offset: int = field(default=0, compare=False)
 
     @property
     def elements(self) -> int:
@@ -59,7 +64,7 @@ def read_checkpoint(folder: Path) -> dict[str, Stored] | None:
     if index.is_file():
         return _read_shards(index)
     if single.is_file():
-        return dict(_read_tensors(single))
+        return dict(read_tensors(single))
     strays = sorted(each.name for each in folder.glob("*.safetensors"))
     if strays:
         raise FormatError(
@@ -86,7 +91,7 @@ def _read_shards(index: Path) -> dict[str, Stored]:
                 f"{index}: its file '{name}' is missing; download it, or give the path of "
                 "config.json to plan without the weights"
             )
-        own = dict(_read_tensors(path))
+        own = dict(read_tensors(path))
         for tensor in own:
             if places.get(tensor) != name:
                 raise FormatError(
@@ -103,9 +108,10 @@ def _read_shards(index: Path) -> dict[str, Stored]:
     return found
 
 
-def _read_tensors(path: Path) -> Iterator[tuple[str, Stored]]:
+def read_tensors(path: Path) -> Iterator[tuple[str, Stored]]:
     """The tensors of one file, checked against its length."""
     header, data = _header(path)
+    start = path.stat().st_size - data
     end = 0
     spans = []
     for name, entry in header.items():
@@ -118,7 +124,7 @@ def _read_tensors(path: Path) -> Iterator[tuple[str, Stored]]:
                 "of them; download it again"
             )
         spans.append((span, name))
-        yield name, stored
+        yield name, replace(stored, file=path, offset=start + span[0])
     for (begin, stop), name in sorted(spans):
         if begin != end:
             raise FormatError(

@@ -9,7 +9,7 @@ on processes of this machine.
 """
 
 from placewright.runtime.dispatch import run_plan
-from placewright.runtime.distributed import execute
+from placewright.runtime.execution import execute
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
 

@@ -6,6 +6,7 @@ strides: a `view` that the program takes of it must be possible there too.
 
 from __future__ import annotations
 
+import datetime
 import time
 from typing import Any, Protocol
 
@@ -39,6 +40,10 @@ class Channel(Protocol):
 
 class ChannelError(Exception):
     """The other end is gone. Never the cause of a failed run, so told apart from others."""
+
+
+class ChannelTimeoutError(ChannelError):
+    """The other end has neither sent nor taken anything for too long."""
 
 
 class OpError(Exception):
@@ -125,11 +130,15 @@ def _same_layout(value: Tensor, transfer: Transfer) -> bool:
 
 
 class GlooChannel:
-    """Point-to-point messages of torch.distributed's default process group."""
+    """Point-to-point messages of torch.distributed's default process group.
 
-    def __init__(self) -> None:
+    Nothing is waited for longer than `timeout` seconds.
+    """
+
+    def __init__(self, timeout: float) -> None:
         self.waited = 0.0
-        self._sending: list[tuple[Any, Tensor]] = []
+        self._timeout = datetime.timedelta(seconds=timeout)
+        self._sending: list[tuple[Any, Tensor, Transfer]] = []
 
     def post(self, transfer: Transfer) -> tuple[Transfer, Tensor, Any]:
         flat = empty(transfer)
@@ -145,7 +154,10 @@ class GlooChannel:
         transfer, flat, work = posted
         started = time.perf_counter()
         if work is not None:
-            _finish(work)
+            self._finish(
+                work,
+                f"has waited for the output of op '{transfer.tensor}' from rank {transfer.source}",
+            )
         self.waited += time.perf_counter() - started
         return unpack(transfer, flat)
 
@@ -157,16 +169,22 @@ class GlooChannel:
             work = torch.distributed.isend(flat, transfer.target, tag=transfer.tag)
         except RuntimeError as error:
             raise ChannelError(str(error)) from error
-        self._sending.append((work, flat))
+        self._sending.append((work, flat, transfer))
 
     def finish(self) -> None:
-        for work, _ in self._sending:
-            _finish(work)
+        for work, _, transfer in self._sending:
+            self._finish(
+                work,
+                f"has been sending the output of op '{transfer.tensor}' to rank {transfer.target}",
+            )
         self._sending.clear()
 
-
-def _finish(work: Any) -> None:
-    try:
-        work.wait()
-    except RuntimeError as error:
-        raise ChannelError(str(error)) from error
+    def _finish(self, work: Any, what: str) -> None:
+        started = time.monotonic()
+        try:
+            work.wait(self._timeout)
+        except RuntimeError as error:
+            patience = self._timeout.total_seconds()
+            if time.monotonic() - started >= 0.9 * patience:
+                raise ChannelTimeoutError(f"{what} for {patience:g} s") from error
+            raise ChannelError(str(error)) from error

@@ -14,7 +14,7 @@ from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from placewright.runtime.distributed import Progress
+    from placewright.runtime.execution import Progress
 
 
 def run_plan(

@@ -33,6 +33,7 @@ _BOOT = (
 )
 _LAST_WORDS_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
+_GRACE_SECONDS = 1.0  # for a rank that has waited as long to say for whom
 
 Event = Mapping[str, Any]
 
@@ -90,7 +91,7 @@ class Ranks:
         seconds.
         """
         while len(self._done) < self._count:
-            heard = list(self._hear(timeout))
+            heard = list(self._hear(timeout + _GRACE_SECONDS))
             if not heard:
                 raise ExecutionError(self._silence(timeout))
             failures = [(rank, event) for rank, event in heard if _fails(event)]
@@ -185,6 +186,8 @@ class Ranks:
 
     def _sentence(self, rank: int, event: Event) -> str:
         if event["event"] == "error":
+            if event["type"] == "ChannelTimeoutError":
+                return f"rank {rank} {event['message']}; give a longer timeout if the model is slow"
             where = f" in {event['where']}" if event.get("where") else ""
             return f"rank {rank} failed{where}: {event['type']}: {event['message']}"
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.importers.torch.graph import fold
 from placewright.runtime.code import Call, Post, Send, Step, Wait
+from placewright.runtime.job import Event, Own
 from placewright.runtime.results import RunReport, StepTime
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from placewright.runtime.calls import Calls
     from placewright.runtime.reference import Reference
     from placewright.runtime.stages import Stage
-
-Event = Mapping[str, Any]
 
 
 class Measured:
@@ -151,16 +150,3 @@ def _step_time(
             return StepTime(rank, "wait", name, before, after, transfer.source, transfer.bytes)
         case Post():
             return None
-
-
-@dataclass(frozen=True)
-class Own:
-    """What each rank has for itself: threads, and the logical CPUs it is pinned to."""
-
-    threads: tuple[int, ...]
-    cores: tuple[tuple[int, ...], ...]
-
-    @classmethod
-    def of(cls, ranks: int, threads: int | Sequence[int], cores: Sequence[Sequence[int]]) -> Own:
-        each = (threads,) * ranks if isinstance(threads, int) else tuple(threads)
-        return cls(each, tuple(map(tuple, cores)) or ((),) * ranks)

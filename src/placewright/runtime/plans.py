@@ -11,14 +11,14 @@ from placewright.cluster import CpuRun
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.runtime.distributed import execute
+from placewright.runtime.execution import execute
 from placewright.runtime.launch import cores
 from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
 from placewright.system.pinning import pinned, refuse_elsewhere
 
 if TYPE_CHECKING:
-    from placewright.runtime.distributed import Progress
+    from placewright.runtime.execution import Progress
 
 
 def run_plan(
@@ -34,7 +34,8 @@ def run_plan(
     """
     if plan.problem.options.objective != "latency":
         raise OptionError(
-            f"the plan is for {plan.problem.options.objective}, whose ops have no schedule to run; plan for latency"
+            f"the plan is for {plan.problem.options.objective}, whose ops have no schedule to run; "
+            "plan for latency"
         )
     options = options or RunOptions()
     used = sorted(set(plan.placement.device.tolist()))

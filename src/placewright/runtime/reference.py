@@ -16,6 +16,8 @@ from placewright.runtime.state import Optimizer, State
 from placewright.runtime.values import Values
 
 if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
     from placewright.importers.torch.programs import Executable
 
 
@@ -35,7 +37,8 @@ def run_single(
     Between calls weights get their new values, and with an `optimizer` parameters a step of it.
     """
     state = State(values.weights, optimizer)
-    return [_call(program, values, state) for _ in range(calls)]
+    whole = _plain(program)
+    return [_call(program, whole, values, state) for _ in range(calls)]
 
 
 def time_single(
@@ -49,18 +52,27 @@ def time_single(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     state = State(values.weights, optimizer)
+    whole = _plain(program)
     results, seconds = [], []
     try:
         for _ in range(calls):
             started = time.perf_counter()
-            results.append(_call(program, values, state))
+            results.append(_call(program, whole, values, state))
             seconds.append(time.perf_counter() - started)
     finally:
         torch.set_num_threads(before)
     return Reference(results, statistics.median(seconds[1:] or seconds))
 
 
-def _call(program: Executable, values: Values, state: State) -> list[Any]:
+def _plain(program: Executable) -> GraphModule:
+    """The program called with the values of its placeholders, whatever it was called with."""
+    graph = torch.fx.Graph()
+    result: Any = graph.graph_copy(program.module.graph, {})
+    graph.output(result)
+    return torch.fx.GraphModule(program.module, graph)
+
+
+def _call(program: Executable, whole: GraphModule, values: Values, state: State) -> list[Any]:
     nodes = program.module.graph.find_nodes(op="placeholder")
     inputs = [
         state.weights[program.weights[node.name]]
@@ -69,7 +81,7 @@ def _call(program: Executable, values: Values, state: State) -> list[Any]:
         for node in nodes
     ]
     with torch.no_grad():
-        outputs = program.module(*inputs)
+        outputs = whole(*inputs)
     flat = list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
     state.update(
         {name: flat[position] for name, position in program.updates.items()},

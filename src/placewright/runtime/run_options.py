@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from placewright.runtime.calls import Calls
     from placewright.runtime.state import Optimizer
 
+LAUNCHERS = ("processes", "local")
 _LONGEST_TIMEOUT = 7 * 24 * 3600.0
 
 
@@ -21,12 +22,14 @@ _LONGEST_TIMEOUT = 7 * 24 * 3600.0
 class RunOptions:
     """`repeats` timed calls after a warm-up, then `clocked` ones with a clock at every step.
 
-    A rank counts as stuck after `timeout` seconds without news. `threads` are those of each rank,
-    one number or a number for each (None: the cores are shared out), `rank_cores` the logical
-    CPUs each is pinned to (none: to none). With an `optimizer` a training program's parameters
-    take a step after each call.
+    With `launcher` ``processes`` a rank is a process of this machine, with ``local`` a thread of
+    this process. It counts as stuck after `timeout` seconds without news. `threads` are those of
+    each rank, one number or a number for each (None: the cores are shared out), `rank_cores` the
+    logical CPUs each is pinned to (none: to none). With an `optimizer` a training program's
+    parameters take a step after each call.
     """
 
+    launcher: str = "processes"
     repeats: int = 5
     clocked: int = 3
     timeout: float = 60.0
@@ -38,6 +41,8 @@ class RunOptions:
         """OptionError for what cannot be asked, ExecutionError for a system without ranks."""
         if os.name != "posix":
             raise ExecutionError("running a plan needs Linux or macOS")
+        if self.launcher not in LAUNCHERS:
+            raise OptionError(f"launcher is '{self.launcher}'; choose {' or '.join(LAUNCHERS)}")
         threads = self.threads if isinstance(self.threads, int) else min(self.threads or (1,))
         for name, value in (("ranks", ranks), ("repeats", self.repeats), ("threads", threads)):
             if value < 1:

@@ -100,7 +100,7 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
     torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
     from placewright.runtime.calls import Caller, Calls, run_calls
-    from placewright.runtime.jobs import load_job, save_outputs
+    from placewright.runtime.job_files import load_job, save_outputs
     from placewright.runtime.targets import import_all
 
     report("loading", doing="loading its weights")
@@ -112,13 +112,14 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
     report("connecting", doing="connecting to the other ranks")
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
     report("running", doing="running its ops")
+    connection = GlooConnection(settings["timeout"])
     outputs = []
     for number, caller in enumerate(callers):
 
         def heard(kind: str, number: int = number, **fields: Any) -> None:
             report(kind, placement=number, **fields)
 
-        outputs.append(run_calls(caller, calls, GlooConnection(), heard))
+        outputs.append(run_calls(caller, calls, connection, heard))
     report("saving", doing="saving its outputs")
     save_outputs(folder, rank, outputs)
     barrier()  # nobody leaves while another still talks to it
@@ -128,10 +129,13 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
 class GlooConnection:
     """See `calls.Connection`: the ranks of torch.distributed's default process group."""
 
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+
     def channel(self) -> GlooChannel:
         from placewright.runtime.channels import GlooChannel
 
-        return GlooChannel()
+        return GlooChannel(self._timeout)
 
     def barrier(self) -> None:
         barrier()

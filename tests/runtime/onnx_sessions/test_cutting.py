@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from placewright.errors import InputError
 from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut, cut_in_runs
+from placewright.runtime.onnx_sessions.measuring import per_sample
+from placewright.runtime.onnx_sessions.passes import Done, Program
+from placewright.runtime.onnx_sessions.stages import in_stages
 
 Ops = dict[str, Uses]
 
@@ -127,3 +130,41 @@ def test_each_device_keeps_the_order_and_gives_what_others_read(
         assert line == [op for op in order if rank_of[op] == rank and op in left]
     read = {name for part in parts for name in part.reads} - {"x"}
     assert read | set(last) == {name for part in parts for name in part.gives}
+
+
+# -- pipelines -----------------------------------------------------------------------------------
+
+
+def test_where_data_goes_along_the_devices_each_is_one_stage() -> None:
+    """Even where a late device could begin early."""
+    uses = chain(3) | {"early": Uses(("x",), ("e",)), "end": Uses(("e", "t2"), ("y",))}
+    placement = {"early": 1, "o0": 2, "o1": 2, "o2": 0, "end": 1}
+    order = in_stages(list(placement), placement, uses)
+    parts = cut_in_runs(order, placement, uses, ["y"])
+    assert lines(parts) == [(2, ("o0", "o1")), (0, ("o2",)), (1, ("early", "end"))]
+
+
+@given(cuts())
+def test_the_order_of_stages_is_topological_whatever_the_placement(
+    case: tuple[list[str], Mapping[str, int], Ops],
+) -> None:
+    order, rank_of, uses = case
+    everything = [name for use in uses.values() for name in use.makes]
+    parts = cut_in_runs(in_stages(order, rank_of, uses), rank_of, uses, everything)
+    assert sorted(op for part in parts for op in part.ops) == sorted(order)
+
+
+def test_samples_enter_a_pipeline_one_place_after_another() -> None:
+    uses = chain(3)
+    parts = cut_in_runs(["o0", "o1", "o2"], {"o0": 0, "o1": 1, "o2": 0}, uses, ["t2"])
+    program = Program.of(parts, 2, ("t2",), samples=3)
+    assert program.tasks[0] == [(0, 0), (1, 0), (2, 0), (0, 2), (1, 2), (2, 2)]
+    assert program.tasks[1] == [(0, 1), (1, 1), (2, 1)]
+
+
+def test_what_one_more_sample_takes_is_the_distance_of_ends_once_all_devices_work() -> None:
+    ends = [5.0, 6.0, 8.0, 10.0]
+    last = [Done((k, 1), 0.0, end - 1, end, None) for k, end in enumerate(ends)]
+    first = [Done((k, 0), 0.0, end - 4, end - 2, None) for k, end in enumerate(ends)]
+    assert per_sample([first, last], 4) == 2.0
+    assert per_sample([first[:1], last[:1]], 1) == 5.0

@@ -26,7 +26,6 @@ from placewright.errors import (  # noqa: E402
     OptionError,
 )
 from placewright.plan import Plan  # noqa: E402
-from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
 from placewright.runtime.onnx_sessions.sessions import Session  # noqa: E402
 from tests.runtime.onnx_sessions.models import (  # noqa: E402
@@ -40,7 +39,7 @@ from tests.runtime.onnx_sessions.models import (  # noqa: E402
     numbers,
     value,
 )
-from tests.runtime.onnx_sessions.plans import cluster_of, plan_of, saved  # noqa: E402
+from tests.runtime.onnx_sessions.plans import plan_of, saved  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
 ONCE = RunOptions(repeats=1, clocked=0)
@@ -165,10 +164,14 @@ def test_cores_that_are_not_there_are_refused(tmp_path: Path) -> None:
 
 def test_plans_of_other_objectives_are_refused(tmp_path: Path) -> None:
     path = saved(chain(), tmp_path)
-    options = {"objective": "batch-throughput", "batch": 4}
-    plan = make_plan(path, cluster_of(None, None), options=options)
-    with pytest.raises(OptionError, match="the plan is for batch-throughput"):
-        run_plan(plan, ONCE)
+    plan = plan_of(path, [0, 1, 1])
+    options = replace(plan.problem.options, objective="invocation-latency")
+    with pytest.raises(OptionError, match="the plan is for invocation-latency, and of ONNX"):
+        run_plan(replace(plan, problem=replace(plan.problem, options=options)), ONCE)
+    plan = plan_of(path, [0, 1, 1], objective="throughput")
+    replicated = replace(plan.placement, replicas=((0,), (1, 0)))
+    with pytest.raises(OptionError, match=r"on several devices \('cpu1' and 'cpu0'\)"):
+        run_plan(replace(plan, placement=replicated), ONCE)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,19 @@ def test_two_hundred_placements_give_the_outputs_of_one_session(name: str, tmp_p
         assert run_onnx_plan(plan, ONCE).max_abs_difference == 0.0
 
 
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_several_samples_in_a_pipeline_give_what_each_gives_in_one_session(
+    name: str, tmp_path: Path
+) -> None:
+    source = f"{saved(MODELS[name](), tmp_path)}{SIZES.get(name, '')}"
+    for seed in range(5):
+        runs = [None] * (2 + seed % 3)
+        plan = plan_of(source, None, *runs, seed=seed, objective="throughput")
+        report = run_onnx_plan(plan, ONCE)
+        assert report.max_abs_difference == 0.0
+        assert len(report.results) == 5 * report.ranks
+
+
 BINARY, UNARY = ("Add", "Sub", "Mul", "Max"), ("Relu", "Tanh", "Neg", "Softmax", "Identity")
 
 
@@ -121,18 +134,17 @@ def test_weights_in_other_files_stay_there(tmp_path: Path, monkeypatch: pytest.M
         assert run_onnx_plan(plan, ONCE).max_abs_difference == 0.0
 
 
-def test_a_weight_that_several_sub_models_read_is_there_once(tmp_path: Path) -> None:
+def test_weights_are_lent_to_sessions_and_a_shared_one_is_there_once(tmp_path: Path) -> None:
     found = read_model(saved(tied(), tmp_path))
     parts = Parts(found)
     lent = []
     for op in ("Gather h", "Transpose back"):
-        uses = found.ops[op]
-        part = SubModel(0, (op,), tuple(uses.reads), tuple(uses.node.output))
-        built, weights = parts.build(part)
+        reads, gives = found.ops[op].reads, found.ops[op].node.output
+        built, weights = parts.build(SubModel(0, (op,), tuple(reads), tuple(gives)))
         assert len(built.SerializeToString()) < 50 * 16 * 4
-        lent += list(weights.values())
-    assert len({each.data_ptr() for each in lent}) == 1
+        lent += weights.values()
     assert len(lent) == 2
+    assert len({each.data_ptr() for each in lent}) == 1
 
 
 # -- inputs --------------------------------------------------------------------------------------
@@ -226,7 +238,7 @@ def test_a_value_is_let_go_after_its_last_use(tmp_path: Path) -> None:
 
     def counted(self: Any, *args: Any) -> None:
         original(self, *args)
-        self._values = Counting(self._values)
+        self._values = [Counting(each) for each in self._values]
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(passes.Pass, "__init__", counted)

@@ -123,7 +123,14 @@ def load_model(path: str | Path, content: bytes | None = None) -> ModelProto:
     for tensor in tensors_of(model):
         _check_tensor(tensor, Path(path))
         _let_go(tensor)
-    return model
+    return compacted(model)
+
+
+def compacted(model: ModelProto) -> ModelProto:
+    """A copy without the memory of what has been taken out: protobuf lets go of whole messages."""
+    copy = type(model)()
+    copy.ParseFromString(model.SerializeToString())
+    return copy
 
 
 def parse_model(path: str | Path, content: bytes | None = None) -> ModelProto:

@@ -130,7 +130,7 @@ def _check_member(archive: zipfile.ZipFile, name: str, place: str, path: str | P
     if place.startswith("data/sample_inputs/"):
         _check_pickle(archive.read(name), place, path)
     elif place.startswith(("data/weights/", "data/constants/")) and place.endswith("_config.json"):
-        _check_payloads(json.loads(archive.read(name)), place, path)
+        check_payloads(json.loads(archive.read(name)), place, path)
     elif place.startswith(("data/weights/", "data/constants/")) and place.endswith(".pt"):
         raise FormatError(f"{path}: {place} is a pickle; save the program again with torch ≥ 2.9")
     elif place.startswith("models/"):
@@ -151,7 +151,8 @@ def _check_pickle(content: bytes, place: str, path: str | Path) -> None:
         ) from None
 
 
-def _check_payloads(document: Any, place: str, path: str | Path) -> None:
+def check_payloads(document: Any, place: str, path: str | Path) -> None:
+    """FormatError where a list of an archive's tensors has one that is no raw bytes."""
     for name, payload in document["config"].items():
         stored = str(payload["path_name"])
         if payload["use_pickle"] or not stored.startswith(("weight_", "tensor_")):

@@ -23,6 +23,11 @@ DEEPEST = 3
 """Parts of a name that a quantised tensor has beyond its module: ``weight.quant_state.nf4``."""
 
 
+Renamed = tuple[list[str], Any, str]
+"""The names in the model, what converts to them (None: it is the tensor itself), its pattern."""
+Renaming = Callable[[str], Renamed]
+
+
 @dataclass
 class StoredWeights:
     """`bytes` of each parameter (by name) as the files have it.
@@ -51,7 +56,7 @@ def stored_weights(
     nothing is there for a parameter.
     """
     parameters = dict(module.named_parameters(remove_duplicate=False))
-    owners = _Owners(module, parameters)
+    owners = Owners(module, parameters)
     found, elements = StoredWeights(), dict[str, int]()
     for name, stored in tensors.items():
         owned = owners.of(name)
@@ -73,25 +78,28 @@ def stored_weights(
 
 
 @dataclass(frozen=True)
-class _Owned:
+class Owned:
     """Parameters that a tensor of the files is of: it is one `itself`, `part`, or only `about` it.
 
     A part is stacked with others, or split, when it is loaded; scales and packed integers are
-    about a parameter.
+    about a parameter. A part is of what `pattern`, one of its `converter` (Transformers'
+    WeightConverter), stands for.
     """
 
     names: tuple[str, ...] = ()
     how: Literal["itself", "part", "about"] = "about"
+    converter: Any = None
+    pattern: str = ""
 
 
-class _Owners:
+class Owners:
     """From the name of a tensor in the files to the parameters that its bytes are of."""
 
     def __init__(self, module: torch.nn.Module, parameters: Mapping[str, Any]) -> None:
         self._parameters = parameters
         self._renamed = _renaming(module, parameters)
 
-    def of(self, name: str) -> _Owned:
+    def of(self, name: str) -> Owned:
         if (owned := self._known(name)).names:
             return owned
         parts = name.split(".")
@@ -104,20 +112,21 @@ class _Owners:
             parts[-1] = parts[-1].rpartition("_")[0]
             if (owned := self._known(".".join(parts))).names:
                 return replace(owned, how="about")
-        return _Owned()
+        return Owned()
 
-    def _known(self, name: str) -> _Owned:
-        names, is_converted = self._renamed(name)
+    def _known(self, name: str) -> Owned:
+        names, converter, pattern = self._renamed(name)
         found = tuple(each for each in names if each in self._parameters)
-        return _Owned(found, "part" if is_converted else "itself")
+        if not found and name in self._parameters:  # it was not to be renamed
+            return Owned((name,), "itself")
+        return Owned(found, "part" if pattern else "itself", converter, pattern)
 
 
-def _renaming(
-    module: torch.nn.Module, parameters: Mapping[str, Any]
-) -> Callable[[str], tuple[list[str], bool]]:
-    """Transformers' own way from a tensor of the files to the model's, and whether it is changed.
+def _renaming(module: torch.nn.Module, parameters: Mapping[str, Any]) -> Renaming:
+    """Transformers' own way from a tensor of the files to the model's.
 
-    Before Transformers 5 a checkpoint has the model's names, but for the base model's prefix.
+    With the converter that changes it, if any, and the pattern of that. Before Transformers 5 a
+    checkpoint has the model's names, but for the base model's prefix.
     """
     prefix: str = getattr(module, "base_model_prefix", "") or ""
     try:
@@ -129,24 +138,23 @@ def _renaming(
         )
     except ImportError:
 
-        def prefixed(name: str) -> tuple[list[str], bool]:
+        def prefixed(name: str) -> Renamed:
             names = [name, f"{prefix}.{name}", name.removeprefix(f"{prefix}.")]
-            return [each for each in names if each in parameters][:1], False
+            return [each for each in names if each in parameters][:1], None, ""
 
         return prefixed
     transforms: Any = get_model_conversion_mapping(module)  # type: ignore[arg-type]
     renamings = [each for each in transforms if isinstance(each, WeightRenaming)]
     converters = [each for each in transforms if isinstance(each, WeightConverter)]
-    targets = {  # of one tensor in the files, several in the model
-        pattern: each.target_patterns for each in converters for pattern in each.source_patterns
-    }
+    by_pattern = {pattern: each for each in converters for pattern in each.source_patterns}
 
-    def renamed(name: str) -> tuple[list[str], bool]:
+    def renamed(name: str) -> Renamed:
         first, pattern = rename_source_key(name, renamings, converters, prefix, dict(parameters))
-        names = targets.get(pattern or "", [])
-        if len(names) > 1:
-            return [first.replace(names[0], each) for each in names], True
-        return [first], pattern is not None
+        converter = by_pattern.get(pattern or "")
+        names = converter.target_patterns if converter else []
+        if len(names) > 1:  # of one tensor in the files, several in the model
+            return [first.replace(names[0], each) for each in names], converter, pattern or ""
+        return [first], converter, pattern or ""
 
     return renamed
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
@@ -19,10 +20,13 @@ from placewright.importers.torch.signature import signature
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import GraphModule, Node
+    from torch.nn import Module
 
     from placewright.importers.costs import Cost
     from placewright.importers.torch.costs import Counter
     from placewright.importers.torch.training import TrainingProgram
+
+    LoadedModule = tuple[Module, tuple[Any, ...], dict[str, Any]]
 
 Arguments = tuple[Sequence[Any], Mapping[str, Any]]
 NO_ARGUMENTS: Arguments = ((), {})
@@ -123,6 +127,27 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
         + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
         + (" (for training the first two)" if training else "")
     )
+
+
+def load_module(source: str, *, meta: bool = False) -> LoadedModule:
+    """The ``(module, args, kwargs)`` of ``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
+
+    That of a factory without memory if `meta`; one of `hf:` never has any. OptionError for a
+    source that has no module.
+    """
+    from placewright.importers.torch import sources
+    from placewright.importers.torch.tracing import import_torch
+
+    scheme, _, rest = source.partition(":")
+    if not has_scheme(source) or scheme == "zoo":
+        raise OptionError(f"{source} has no module; use torch:PACKAGE.MODULE:FACTORY or hf:CONFIG")
+    if scheme == "hf":
+        return sources.load_hf(rest)
+    import_torch("importing a torch module")
+    import torch
+
+    with torch.device("meta") if meta else nullcontext():
+        return sources.load_factory(rest)
 
 
 def has_scheme(source: str) -> bool:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
     Loaded = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
-_SIZES = ("batch", "sequence", "context", "phase")
+FRESH = "fresh"
+"""Random weights: what ``weights=…`` of a source may say instead of a path."""
+_SIZES = ("batch", "sequence", "context", "phase", "weights")
 _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 
 __all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
@@ -177,7 +179,7 @@ def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = N
     model: Any = getattr(module, "model", module) if "past" in kwargs else module
     name = Path(source).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
-    weights = None if training else _stored(model, Path(source))
+    weights = None if training else _stored(model, _weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if "past" in kwargs:
@@ -191,10 +193,19 @@ def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = N
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
 
-def _stored(model: Any, folder: Path) -> StoredWeights | None:
+def _weights_folder(config: str) -> Path | None:
+    """Where the weights of a run will be, if that is a directory."""
+    weights = hf_weights(config)
+    folder = Path(weights or config.partition("?")[0]).expanduser()
+    return folder if weights != FRESH and folder.is_dir() else None
+
+
+def _stored(model: Any, folder: Path | None) -> StoredWeights | None:
     """What the safetensors in a directory hold, read from their headers."""
-    tensors = read_checkpoint(folder) if folder.is_dir() else None
-    return None if tensors is None else stored_weights(model, tensors, folder)
+    tensors = None if folder is None else read_checkpoint(folder)
+    if folder is None or tensors is None:
+        return None
+    return stored_weights(model, tensors, folder)
 
 
 def load_hf(config: str, training: bool = False, batch: int | None = None) -> Loaded:
@@ -205,7 +216,8 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
     sequence-to-sequence, masked or causal language, or image classification, as the type has
     it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
-    model (see `phases.with_phase`), with ``context`` tokens. A `batch` goes before that of
+    model (see `phases.with_phase`), with ``context`` tokens. ``weights=…`` is for a run (see
+    `hf_weights`). A `batch` goes before that of
     `config`. Nothing is looked up on the network and no code from the configuration is run.
     """
     try:
@@ -215,6 +227,8 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
         raise MissingExtraError("hf", "importing a Transformers configuration") from None
     source, _, query = config.partition("?")
     parameters = dict(parse_qsl(query, keep_blank_values=True))
+    hf_weights(config)  # refuses what is not there; only a run loads them
+    parameters.pop("weights", None)
     phase = _phase(parameters, config, training)
     sizes = {
         key: _positive(parameters.pop(key, str(default)), key, config)
@@ -262,6 +276,17 @@ def hf_batch(config: str) -> int:
     """The batch that ``hf:CONFIG`` asks for."""
     given = dict(parse_qsl(config.partition("?")[2], keep_blank_values=True))
     return _positive(given.get("batch", "1"), "batch", config)
+
+
+def hf_weights(config: str) -> str | None:
+    """What ``hf:CONFIG?weights=…`` says: ``fresh``, a file or a directory; None if nothing."""
+    weights = dict(parse_qsl(config.partition("?")[2], keep_blank_values=True)).get("weights")
+    if weights is None or weights == FRESH or (weights and Path(weights).expanduser().exists()):
+        return weights
+    raise OptionError(
+        f"hf:{config}: there are no weights '{weights}'; give {FRESH}, a file of weights or a "
+        "directory with safetensors"
+    )
 
 
 @contextlib.contextmanager

@@ -19,6 +19,8 @@ from placewright.runtime.worker import channel_errors
 
 THERE, BACK, HEADER = 1, 2, 3  # tags
 
+_PATIENCE_SECONDS = 600.0  # for one message
+
 
 def lead(rank: int, other: int, sizes: Sequence[int] = SIZES) -> Times:
     """The times of transfers between `rank`, this one, and `other`, which must `follow`."""
@@ -34,7 +36,7 @@ def follow(rank: int, leader: int) -> None:
         if not count:
             return
         there, back = _transfers(leader, rank, size)
-        channel = GlooChannel()
+        channel = GlooChannel(_PATIENCE_SECONDS)
         posted = channel.post(there)
         for done in range(count):
             value = channel.wait(posted)
@@ -50,7 +52,7 @@ def _there_and_back(rank: int, other: int, size: int, count: int) -> list[float]
     value = torch.zeros(size, dtype=torch.uint8)
     seconds = []
     for _ in range(count):
-        channel = GlooChannel()
+        channel = GlooChannel(_PATIENCE_SECONDS)
         posted = channel.post(back)
         started = time.perf_counter()
         channel.send(there, value)

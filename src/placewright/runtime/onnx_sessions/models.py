@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from placewright.importers.onnx.files import stored_type
+from placewright.importers.onnx.files import compacted, stored_type
 from placewright.importers.onnx.ops import captured
 from placewright.importers.onnx.reading import OnnxModel, with_values
 from placewright.runtime.onnx_sessions.cutting import SubModel
@@ -114,7 +114,7 @@ def _bare(whole: ModelProto) -> ModelProto:
 def _parted(whole: ModelProto) -> tuple[ModelProto, dict[str, OrtValue]]:
     """A model without the weights that its file holds, and these."""
     lent = dict(_take_out(whole.graph.initializer))
-    return type(whole).FromString(whole.SerializeToString()), lent  # a copy: memory is let go whole
+    return compacted(whole), lent
 
 
 def _take_out(tensors: Iterable[TensorProto]) -> Iterator[tuple[str, OrtValue]]:

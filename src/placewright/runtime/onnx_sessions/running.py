@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 
-from placewright.errors import InputError, OptionError
-from placewright.importers.kinds import open_source
-from placewright.importers.onnx.dimensions import read_sizes
-from placewright.importers.onnx.reading import OnnxModel, read_model
 from placewright.plan import Plan
-from placewright.problem import Problem
-from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut, cut_in_runs
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
 from placewright.runtime.onnx_sessions.measuring import (
     Measured,
@@ -22,16 +15,19 @@ from placewright.runtime.onnx_sessions.measuring import (
 )
 from placewright.runtime.onnx_sessions.outputs import array_of, max_abs_difference
 from placewright.runtime.onnx_sessions.passes import Done, Program
+from placewright.runtime.onnx_sessions.preparing import (
+    check_options,
+    check_plan,
+    devices_of,
+    model_of,
+    program_of,
+)
 from placewright.runtime.onnx_sessions.sessions import import_runtime
-from placewright.runtime.onnx_sessions.stages import in_stages
 from placewright.runtime.onnx_sessions.team import Device, Team
-from placewright.runtime.plans import cores_of, device_threads, schedule_order
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
-from placewright.units import listed
 
 Heard = Callable[[str, float], None]
-_SAMPLES = 5  # of a pipeline, for each device: one to fill it, the others to measure
 
 
 def run_onnx_plan(
@@ -45,9 +41,12 @@ def run_onnx_plan(
 
     A thread whose device is cores of this machine is pinned to them, and its sessions have as
     many threads; ``options.threads`` is another number for all. `inputs` are values for inputs of
-    the model, arrays by name or an ``.npz`` file of these; others are made up. The run counts as
-    stuck where nothing comes to an end for ``options.timeout`` seconds: no sub-model, nor the
-    model in one session.
+    the model, arrays by name or an ``.npz`` file of these; others are made up. All of it happens
+    in this process, whatever ``options.launcher``, and is stuck where nothing comes to an end for
+    ``options.timeout`` seconds: no sub-model, nor the model in one session.
+
+    For a plan for throughput several samples are under way at once; the seconds told are those of
+    one more in the steady state, the busy ones those of a sample.
 
     A step of ``RunReport.passes`` is a sub-model, or waiting for what another rank's gives.
     OptionError for another plan, InputError for inputs or a model that do not fit it,
@@ -55,14 +54,14 @@ def run_onnx_plan(
     """
     import_runtime()
     options = options or RunOptions()
-    _check_plan(plan)
+    check_plan(plan)
     used = sorted(set(plan.placement.device.tolist()))
-    options.check(len(used))
+    check_options(options, len(used))
     progress = on_progress or (lambda what, done: None)
     progress("reading the model", 0.0)
-    found = _model_of(plan)
-    devices = _devices(plan.problem, used, options)
-    program = _program(found, plan, used)
+    found = model_of(plan)
+    devices = devices_of(plan.problem, used, options)
+    program = program_of(found, plan, used)
     samples = [input_values(found, inputs, seed) for seed in range(program.samples)]
     progress("running in one session", 0.1)
     widest = max(devices, key=lambda device: device.threads)
@@ -73,82 +72,6 @@ def run_onnx_plan(
         progress(f"running on {len(devices)} devices", 0.5)
         measured = measure(team, program, sessions, samples, options, progress)
     return _report(plan, program, devices, single, measured)
-
-
-# -- what is asked ---------------------------------------------------------------------------------
-
-
-def _check_plan(plan: Plan) -> None:
-    objective = plan.problem.options.objective
-    if objective not in ("latency", "throughput"):
-        raise OptionError(
-            f"the plan is for {objective}, and of ONNX models only plans for latency and "
-            "throughput are run so far; plan with --objective latency"
-        )
-    for stage in plan.placement.replicas:
-        if len(stage) > 1:
-            names = listed([f"'{plan.problem.device_names[device]}'" for device in stage])
-            raise OptionError(
-                f"the plan runs a stage on several devices ({names}), and replicas are not run "
-                "yet; plan without --replicate"
-            )
-
-
-def _model_of(plan: Plan) -> OnnxModel:
-    """The model that the plan is for."""
-    file = open_source(plan.source)
-    if file.kind != "onnx":
-        raise OptionError(f"the plan's source '{plan.source}' is no ONNX model; plan one")
-    sizes = read_sizes(file.query, file.path)
-    found = read_model(file.path, dimensions=sizes, content=file.content)
-    differing = sorted(set(plan.problem.op_names) ^ found.nodes.keys())
-    if differing:
-        where = "model" if differing[0] in found.nodes else "plan"
-        raise InputError(
-            f"op '{differing[0]}' is only in the {where}: {file.path} is not the model that was "
-            "planned; plan it again"
-        )
-    return found
-
-
-def _devices(problem: Problem, used: Sequence[int], options: RunOptions) -> list[Device]:
-    """What each device that is used is here, in the order of the ranks."""
-    cores = list(options.rank_cores) or [cores_of(problem, device) for device in used]
-    threads = options.threads
-    if threads is None:
-        unpinned = device_threads(problem, used)
-        threads = [len(mine) or unpinned for mine in cores]
-    elif isinstance(threads, int):
-        threads = [threads] * len(used)
-    return [
-        Device(problem.device_names[device], count, tuple(mine))
-        for device, count, mine in zip(used, threads, cores, strict=True)
-    ]
-
-
-def _program(found: OnnxModel, plan: Plan, used: Sequence[int]) -> Program:
-    rank_of = {
-        op: used.index(device)
-        for op, device in zip(plan.problem.op_names, plan.placement.device.tolist(), strict=True)
-    }
-    uses = {
-        name: Uses(tuple(op.reads), tuple(filter(None, op.node.output)))
-        for name, op in found.ops.items()
-    }
-    returned = tuple(dict.fromkeys(value.name for value in found.model.graph.output))
-    if plan.problem.options.objective == "latency":
-        parts, samples = cut(schedule_order(plan), rank_of, uses, returned), 1
-    else:
-        order = in_stages(list(found.ops), rank_of, uses)
-        parts, samples = cut_in_runs(order, rank_of, uses, returned), _SAMPLES * len(used)
-    constants = tuple(name for name in returned if name in found.scope.constants)
-    if constants:  # handed out by a sub-model, of no op if there is none
-        first = parts[0] if parts else SubModel(0, (), (), ())
-        parts[:1] = [replace(first, gives=(*first.gives, *constants))]
-    return Program.of(parts, len(used), returned, samples)
-
-
-# -- what is told ----------------------------------------------------------------------------------
 
 
 def _report(

@@ -1,0 +1,54 @@
+"""What a launcher is given to run, and what it gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from placewright.runtime.calls import Calls
+    from placewright.runtime.stages import Stage
+    from placewright.runtime.values import Values
+
+Event = Mapping[str, Any]
+"""What a rank tells, see `calls.Heard`."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What each rank has for itself: threads, and the logical CPUs it is pinned to."""
+
+    threads: tuple[int, ...]
+    cores: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, ranks: int, threads: int | Sequence[int], cores: Sequence[Sequence[int]]) -> Own:
+        each = (threads,) * ranks if isinstance(threads, int) else tuple(threads)
+        return cls(each, tuple(map(tuple, cores)) or ((),) * ranks)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be run: `cuts[assignment][rank]`, one assignment after the other.
+
+    `modules` are imported by a process of its own for operators that torch does not define.
+    """
+
+    cuts: Sequence[Sequence[Stage]]
+    values: Values
+    own: Own
+    calls: Calls
+    timeout: float
+    modules: Sequence[str] = ()
+
+    @property
+    def ranks(self) -> int:
+        return len(self.own.threads)
+
+
+Hear = Callable[[int, Event], None]
+"""Is told of every call of a rank, see `calls.Heard`."""
+Results = list[list[list[list[Any]]]]
+"""`[rank][assignment][call]`: a stage's own results in each call that is kept."""
+Launcher = Callable[[Job, Hear], Results]

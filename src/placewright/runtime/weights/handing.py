@@ -1,0 +1,93 @@
+"""Handing weights to a rank: what it can load itself as a document, the rest in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from placewright.errors import FormatError
+from placewright.importers.torch.programs import load_module
+from placewright.runtime.weights.base import Weights
+from placewright.runtime.weights.files import FileWeights
+from placewright.runtime.weights.fresh import FreshWeights
+from placewright.runtime.weights.held import HeldWeights
+from placewright.runtime.weights.joined import JoinedWeights, joined_document
+from placewright.runtime.weights.shared import SharedWeights, share
+
+
+@dataclass
+class HandedOver:
+    """For one rank: a `document` for `from_document`, and `descriptors` that it must inherit.
+
+    Close it when the rank has started, or leave its ``with``.
+    """
+
+    document: dict[str, Any]
+    shared: list[SharedWeights] = field(default_factory=list)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """For ``pass_fds`` of `subprocess`."""
+        return tuple(each.descriptor for each in self.shared)
+
+    def close(self) -> None:
+        for each in self.shared:
+            each.close()
+
+    def __enter__(self) -> HandedOver:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def hand_over(weights: Weights, names: Collection[str]) -> HandedOver:
+    """These weights for a child process of this one, which loads them itself where it can.
+
+    What this process alone holds goes through shared memory. ExecutionError where that is full.
+    """
+    parts = weights.parts(names) if isinstance(weights, JoinedWeights) else [(list(names), weights)]
+    handed = HandedOver({})
+    documents = []
+    try:
+        for asked, part in parts:
+            if isinstance(part, HeldWeights):
+                shared = share(part, asked)
+                handed.shared.append(shared)
+                documents.append((asked, shared.to_document()))
+            else:
+                documents.append((asked, part.to_document(asked)))
+    except BaseException:
+        handed.close()
+        raise
+    handed.document = joined_document(documents)
+    return handed
+
+
+def from_document(document: Mapping[str, Any]) -> Weights:
+    """The weights that a document tells of, in the process that is to load them.
+
+    Of random ones the module is built again, without memory.
+    """
+    kind = document.get("kind")
+    if kind == JoinedWeights.kind:
+        return JoinedWeights(
+            [(part["names"], from_document(part["weights"])) for part in document["parts"]]
+        )
+    if kind == FreshWeights.kind:
+        module, _, _ = load_module(document["source"], meta=True)
+        return FreshWeights(module, document["source"], document["seed"])
+    if kind == FileWeights.kind:
+        return FileWeights.from_document(document)
+    if kind == HeldWeights.kind:
+        return HeldWeights.from_document(document)
+    if kind == SharedWeights.kind:
+        return SharedWeights.from_document(document)
+    raise FormatError(f"weights of kind {kind!r} are none that this version knows")
