@@ -8,9 +8,11 @@ values only when every rank has ended its call.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -23,6 +25,7 @@ from placewright.runtime.code import Transfer
 from placewright.runtime.job import Hear, Job, Results
 
 _GRACE_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-5  # a thread that waits for the interpreter's lock has it after so long
 
 
 def launch_threads(job: Job, hear: Hear) -> Results:
@@ -44,7 +47,8 @@ def launch_threads(job: Job, hear: Hear) -> Results:
                 hear(rank, {"event": kind, "placement": number, **fields})
 
         threads = [_Rank(rank, callers[rank], job, meeting, told) for rank in range(job.ranks)]
-        _run(threads, meeting)
+        with _switching(_SWITCH_SECONDS):
+            _run(threads, meeting)
         for rank, thread in enumerate(threads):
             results[rank].append(thread.results)
     return results
@@ -95,6 +99,16 @@ def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
     if failed:
         own = [each for each in failed if not isinstance(each.error, ChannelError)]
         raise _failure((own or failed)[0])
+
+
+@contextmanager
+def _switching(seconds: float) -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _failure(thread: _Rank) -> BaseException:
