@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,6 +69,16 @@ def test_a_trace_is_written_and_the_store_filled(
         assert {entry.method for _, entry in store.entries()} == {"run"}
     out = used(plan, capsys, uses, json=False)
     assert "calibrated: " in out and f"trace written to {tmp_path / 'trace.json'}" in out
+
+
+def test_a_run_that_teaches_nothing_is_printed_all_the_same(
+    plan: Plan, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = replace(simulated_run(plan, plan.problem), rank_threads=(9, 9))
+    uses = Uses(calibrate=True, profiles=tmp_path / "profiles.sqlite")
+    with pytest.raises(OptionError, match="ran with 9 threads"):
+        use_results(plan, report, PATH, uses, json=False)
+    assert "measured" in capsys.readouterr().out
 
 
 def test_a_store_without_calibration_is_refused() -> None:

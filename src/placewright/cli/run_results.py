@@ -48,11 +48,10 @@ def use_results(plan: Plan, report: RunReport, path: Path, uses: Uses, *, json: 
         from placewright.exporters.perfetto import write_trace
 
         write_trace(uses.trace, plan, report)
-    learnt = _calibrated(plan, report, uses) if uses.calibrate else None
     if json:
-        print_json(_record(plan, report, path, uses, learnt))
-        return
-    _print(plan, report, uses, learnt)
+        print_json(_record(plan, report, path, uses))
+    else:
+        _print(plan, report, uses)
 
 
 def _calibrated(plan: Plan, report: RunReport, uses: Uses) -> CalibrationReport:
@@ -63,21 +62,20 @@ def _calibrated(plan: Plan, report: RunReport, uses: Uses) -> CalibrationReport:
         return calibrate(plan, report, store)
 
 
-def _record(
-    plan: Plan, report: RunReport, path: Path, uses: Uses, learnt: CalibrationReport | None
-) -> dict[str, Any]:
+def _record(plan: Plan, report: RunReport, path: Path, uses: Uses) -> dict[str, Any]:
     from placewright.report.running import run_record
     from placewright.report.tuning import calibration_record
 
     record = run_record(plan, report, path)
     if uses.trace is not None:
         record["trace"] = str(uses.trace)
-    if learnt is not None:
-        record["calibration"] = calibration_record(learnt)
+    if uses.calibrate:
+        record["calibration"] = calibration_record(_calibrated(plan, report, uses))
     return record
 
 
-def _print(plan: Plan, report: RunReport, uses: Uses, learnt: CalibrationReport | None) -> None:
+def _print(plan: Plan, report: RunReport, uses: Uses) -> None:
+    """The run comes first: it may have taken minutes, and calibration may be refused."""
     from placewright.cli.output import console
     from placewright.report.running import step_tables
     from placewright.report.terminal import run_table
@@ -87,7 +85,8 @@ def _print(plan: Plan, report: RunReport, uses: Uses, learnt: CalibrationReport 
     out.print(run_table(plan, report))
     for table in step_tables(plan, report):
         out.print(table)
-    for line in () if learnt is None else calibration_lines(learnt):
-        out.print(line, markup=False, soft_wrap=True)
     if uses.trace is not None:
         out.print(f"trace written to {uses.trace}", markup=False, soft_wrap=True)
+    if uses.calibrate:
+        for line in calibration_lines(_calibrated(plan, report, uses)):
+            out.print(line, markup=False, soft_wrap=True)
