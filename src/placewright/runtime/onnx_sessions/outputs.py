@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from placewright.costs.profiles.onnx.values import is_plain
 from placewright.errors import ExecutionError
+from placewright.importers.onnx.files import TensorType
 from placewright.runtime.onnx_sessions.passes import size_of
 
 if TYPE_CHECKING:
@@ -23,11 +25,9 @@ def array_of(value: OrtValue) -> Array:
 
     bfloat16 is widened; of other types that numpy lacks it is the bytes (dtype ``V1``).
     """
-    try:
+    if is_plain(TensorType(value.element_type(), ())):
         array: Array = value.numpy()
         return array
-    except RuntimeError:  # no type of numpy's
-        pass
     raw = ctypes.string_at(value.data_ptr(), size_of(value))
     if value.element_type() != _BFLOAT16:
         return np.frombuffer(raw, "V1")
