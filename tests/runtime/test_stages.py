@@ -15,9 +15,10 @@ from placewright.errors import ExecutionError, InputError  # noqa: E402
 from placewright.runtime import channels, targets  # noqa: E402
 from placewright.runtime.code import Call, Code, Post, Ref  # noqa: E402
 from placewright.runtime.compiled import Compiled  # noqa: E402
-from placewright.runtime.job_files import load_job, save_job  # noqa: E402
+from placewright.runtime.job_files import load_rank, save_rank  # noqa: E402
 from placewright.runtime.reference import max_abs_difference  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
+from placewright.runtime.values import Values  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import Case, case_of, family, random_assignment  # noqa: E402
 from tests.runtime.threads import run_stages  # noqa: E402
@@ -229,24 +230,19 @@ def test_a_broadcast_travels_without_its_repetitions() -> None:
     assert [each.bytes for each in stages[0].sends] == [16]
 
 
-def test_a_job_file_gives_back_the_stages_and_only_their_weights(tmp_path: Path) -> None:
+def test_a_file_of_a_rank_gives_back_its_stages_and_its_inputs_without_weights(
+    tmp_path: Path,
+) -> None:
     case = family("mixtral")
     stages = cut(case.program, random_assignment(case, 2, 0).device_of)
     for stage in stages:
-        save_job(tmp_path, stage.rank, [stage], case.values)
-        job = load_job(tmp_path, stage.rank)
-        assert job.stages == [stage]
-        assert set(job.values.weights) == set(stage.weights.values())
-        for found, kept in zip(job.values.of(stage), case.values.of(stage), strict=True):
-            assert torch.equal(found, kept)
-
-
-def test_a_job_file_holds_no_more_than_the_slice_that_is_a_weight(tmp_path: Path) -> None:
-    module = torch.nn.Linear(4, 4, bias=False)
-    module.weight = torch.nn.Parameter(torch.randn(100_000, 4)[:4])
-    case = case_of(module, (torch.ones(1, 4),))
-    save_job(tmp_path, 0, cut(case.program, {"linear": 0}), case.values)
-    assert (tmp_path / "rank-0.pt").stat().st_size < 20_000
+        save_rank(tmp_path, stage.rank, [stage], {"kind": "held"}, case.values.inputs)
+        found = load_rank(tmp_path, stage.rank)
+        assert found.stages == [stage]
+        assert found.weights == {"kind": "held"}
+        assert set(found.inputs) == set(stage.inputs)
+        for name, value in found.inputs.items():
+            assert torch.equal(value, case.values.inputs[name])
 
 
 # -- how tensors travel ------------------------------------------------------------------------
@@ -350,7 +346,10 @@ def test_modules_that_define_custom_operators_are_found() -> None:
 def test_the_step_that_raised_is_known() -> None:
     case = case_of(*models.chain())
     function = Compiled(cut(case.program, dict.fromkeys(case.ops, 0))[0].code)
-    wrong = [torch.ones(3), *case.values.of(cut(case.program, CHAIN)[0])[1:]]
+    stage = cut(case.program, CHAIN)[0]
+    weights = case.values.weights.load(set(stage.weights.values()))
+    values = [*weights.values(), *case.values.inputs.values()]
+    wrong = [torch.ones(3), *values[1:]]
     with pytest.raises(RuntimeError) as caught:
         function(None, wrong)
     assert getattr(function.step_of(caught.value), "name", None) == "linear"
@@ -360,7 +359,7 @@ def test_a_rank_that_fails_ends_the_threads_that_wait_for_it() -> None:
     case = case_of(*models.chain())
     stages = cut(case.program, {**CHAIN, "relu": 1})
     with pytest.raises(KeyError):
-        run_stages(stages, type(case.values)({}, case.values.inputs), timeout=20)
+        run_stages(stages, Values(case.values.weights, {}), timeout=20)
 
 
 def test_a_rank_that_never_receives_says_what_it_waited_for() -> None:

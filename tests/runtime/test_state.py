@@ -64,9 +64,10 @@ def test_buffers_have_their_new_values_in_the_next_call_on_any_placement() -> No
 
 def test_a_run_leaves_the_values_it_was_given_as_they_were() -> None:
     case = case_of(Counter(), (torch.ones(1, 4),))
-    before = {name: value.clone() for name, value in case.values.weights.items()}
+    weights = case.values.weights.load(set(case.program.weights.values()))
+    before = {name: value.clone() for name, value in weights.items()}
     run(case, 2, range(2))
-    assert all(torch.equal(case.values.weights[name], value) for name, value in before.items())
+    assert all(torch.equal(weights[name], value) for name, value in before.items())
 
 
 class Classifier(torch.nn.Module):
@@ -171,7 +172,7 @@ def test_threads_give_the_outputs_of_a_single_process(name: str) -> None:
 def test_an_exception_in_a_thread_ends_all_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of(*models.stumbling())
     monkeypatch.setattr(models, "_on_a_rank", lambda: random.random() < 2)
-    monkeypatch.setattr("placewright.runtime.reference.time_single", lambda *_: None)
+    monkeypatch.setattr("placewright.runtime.execution._reference", lambda *_: None)
     with pytest.raises(ExecutionError, match=r"^rank . failed in op 'stumble': ValueError: out of"):
         run(case, 2, range(1))
 
@@ -179,7 +180,7 @@ def test_an_exception_in_a_thread_ends_all_and_is_told(monkeypatch: pytest.Monke
 def test_a_thread_that_waits_too_long_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of(*models.dawdling())
     monkeypatch.setattr(models, "_on_a_rank", lambda: True)
-    monkeypatch.setattr("placewright.runtime.reference.time_single", lambda *_: None)
+    monkeypatch.setattr("placewright.runtime.execution._reference", lambda *_: None)
     monkeypatch.setenv("DAWDLE_SECONDS", "3")
     assignment = {"linear": 0, "dawdle": 0, "linear_1": 1, "relu": 1}
     options = RunOptions(launcher="local", timeout=0.5, threads=1)

@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from placewright.errors import ExecutionError
+from placewright.runtime.calls import Caller
 from placewright.runtime.channels import Channel, ChannelError, pack, unpack
 from placewright.runtime.code import Transfer
-from placewright.runtime.compiled import Compiled
 from placewright.runtime.reference import gather
 from placewright.runtime.stages import Stage
 from placewright.runtime.values import Values
@@ -30,8 +29,8 @@ def run_stages(stages: Sequence[Stage], values: Values, timeout: float = 60.0) -
 
     def run(stage: Stage, channel: Channel) -> None:
         try:
-            with torch.no_grad():
-                results[stage.rank] = Compiled(stage.code)(channel, values.of(stage))
+            weights = values.weights.load(set(stage.weights.values()))
+            results[stage.rank] = Caller(stage, weights, values.inputs).call(channel)
         except Exception as error:
             errors.append(error)
             exchange.abandon()

@@ -156,8 +156,10 @@ def _profile(asked: Asked, ways: Ways, json: bool) -> tuple[list[DeviceProfile],
         }
         groups: list[DeviceProfile] = []
         if ways.compiled:  # before what takes long: it is refused without a compiler
+            from placewright.importers.torch.once import Source
             from placewright.measuring.fused_groups import profile_groups
 
+            given["exported"] = Source(asked.source, training=asked.training)
             groups = profile_groups(asked.source, asked.cluster, store, **given)
         method = cast(Any, ways.method)  # it checks them
         done = profile(asked.source, asked.cluster, store, method=method, **given)
@@ -168,6 +170,9 @@ def _disturbances(done: DeviceProfile) -> Iterator[str]:
     """Signs that other work was in the way."""
     if done.is_busy:
         yield f"other work took {done.busy:.0%} of the cores before measuring began"
+    if done.is_unsteady:
+        steady = f"{done.steady} of {done.passes} passes"
+        yield f"the machine was as fast as at its best in {steady}, so all of them count"
     if done.is_noisy:
         yield f"the times of whole passes vary by {done.noise:.0%}"
 
@@ -182,6 +187,8 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
         "measured": done.measured,
         "known": done.known,
         "failed": dict(done.failed),
+        "passes": done.passes,
+        "steady": done.steady,
         "noise": done.noise,
         "busy": done.busy,
         "seconds": done.seconds,

@@ -3,41 +3,46 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placewright.cli import options as o
+from placewright.cli.groups import grouped
+from placewright.cli.run_options import How
+from placewright.cli.run_results import Uses, use_results
+
+if TYPE_CHECKING:
+    from placewright.plan import Plan
+    from placewright.runtime import RunOptions, RunReport
 
 
+@grouped
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
-    repeats: Annotated[int, typer.Option(help="Timed runs, after one warm-up.", min=1)] = 5,
-    timeout: Annotated[float, typer.Option(help="Seconds before a rank counts as stuck.")] = 60.0,
-    threads: Annotated[
-        int | None,
-        typer.Option(help="Threads of each rank; if not given, those of its device.", min=1),
-    ] = None,
+    how: How,
+    uses: Uses,
     json: o.Json = False,
 ) -> None:
-    """Run a plan on CPU ranks of this machine, one per device it uses; compare with one process.
+    """Run a plan, a rank per device it uses; compare with a single process.
 
-    The plan's source must be torch:PACKAGE.MODULE:FACTORY. Prints measured beside predicted
-    time, and how far the outputs are from those of a single process.
+    Prints measured beside predicted time, of the whole and of what lost most, and how far the
+    outputs are from those of one process.
     """
-    from placewright.cli.output import console, print_json, progress
     from placewright.plan import Plan
-    from placewright.runtime import RunOptions, run_plan
 
     loaded = Plan.load(plan)
-    with progress(quiet=json) as on_progress:
-        options = RunOptions(repeats=repeats, timeout=timeout, threads=threads)
-        report = run_plan(loaded, options, on_progress=on_progress)
-    if json:
-        from placewright.report.records import plan_record
+    report = _run(loaded, how.options(loaded), quiet=json)
+    if report is not None:
+        use_results(loaded, report, plan, uses, json=json)
 
-        print_json(plan_record(loaded, plan) | report.to_document())
-        return
-    from placewright.report.terminal import run_table
 
-    console().print(run_table(loaded, report))
+def _run(plan: Plan, options: RunOptions, *, quiet: bool) -> RunReport | None:
+    """None where another process of torchrun's reports."""
+    from placewright.cli.output import progress
+    from placewright.runtime import run_plan, run_rank
+
+    if options.launcher == "torchrun":
+        return run_rank(plan, options)
+    with progress(quiet=quiet) as on_progress:
+        return run_plan(plan, options, on_progress=on_progress)

@@ -150,7 +150,8 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     table.add_row(
         "measured", f"{format_seconds(measured)} (fastest {format_seconds(report.fastest)})"
     )
-    table.add_row("one process", format_seconds(report.single_process_seconds))
+    if report.single_process_seconds is not None:
+        table.add_row("one process", format_seconds(report.single_process_seconds))
     table.add_row("measured / predicted", f"{measured / predicted:.2f}" if predicted else "-")
     table.add_row("largest difference of an output", f"{report.max_abs_difference:.3g}")
     sent = f"{report.transfer_count}, {format_bytes(report.transfer_bytes)}"

@@ -10,7 +10,8 @@ on processes of this machine.
 
 from placewright.runtime.dispatch import run_plan
 from placewright.runtime.execution import execute
+from placewright.runtime.plans import run_rank
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
 
-__all__ = ["RunOptions", "RunReport", "StepTime", "execute", "run_plan"]
+__all__ = ["RunOptions", "RunReport", "StepTime", "execute", "run_plan", "run_rank"]

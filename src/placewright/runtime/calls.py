@@ -18,7 +18,6 @@ from placewright.runtime.code import Call
 from placewright.runtime.compiled import Compiled
 from placewright.runtime.stages import Stage
 from placewright.runtime.state import Optimizer, State
-from placewright.runtime.values import Values
 
 
 @dataclass(frozen=True)
@@ -60,13 +59,18 @@ class Heard(Protocol):
 
 
 class Caller:
-    """One rank's stage with its weights and inputs."""
+    """One rank's stage with its `weights` by name and its `inputs` by placeholder."""
 
-    def __init__(self, stage: Stage, values: Values, optimizer: Optimizer | None) -> None:
+    def __init__(
+        self,
+        stage: Stage,
+        weights: Mapping[str, Any],
+        inputs: Mapping[str, Any],
+        optimizer: Optimizer | None = None,
+    ) -> None:
         self._stage = stage
-        self._inputs = values.inputs
-        weights = {name: values.weights[name] for name in stage.weights.values()}
-        self._state = State(weights, optimizer)
+        self._inputs = inputs
+        self._state = State({name: weights[name] for name in stage.weights.values()}, optimizer)
         self._plain = Compiled(stage.code)
         self._clocked = Compiled(stage.code, now)
 

@@ -1,9 +1,8 @@
 """Ranks as processes of this machine.
 
-Each rank is given its own stage with the weights it needs, in a private temporary directory (so
-factories need not be deterministic, nor is a model built once per rank; the directory holds a copy
-of the weights while the run lasts). Ranks talk over torch.distributed's gloo backend on the
-loopback interface.
+Each rank is given its own stage in a private temporary directory, and its own weights: what it
+cannot load itself from files comes in shared memory. Ranks talk over torch.distributed's gloo back
+end on the loopback interface.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from placewright.runtime.job import Hear, Job, Results
@@ -19,17 +19,33 @@ from placewright.runtime.launch import Ranks, ending_on_signals
 
 def launch_processes(job: Job, hear: Hear) -> Results:
     """Run a job on processes; ExecutionError, all being ended, if one fails or none is heard."""
-    from placewright.runtime.job_files import load_outputs, save_job
+    from placewright.runtime.job_files import load_outputs
 
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
-        for rank in range(job.ranks):
-            save_job(folder, rank, [stages[rank] for stages in job.cuts], job.values)
-        _write_settings(folder, job)
-        with Ranks(folder, job.ranks, job.own.threads) as processes:
-            for rank, event in processes.events(job.timeout):
-                hear(rank, event)
+        with ExitStack() as stack:
+            descriptors = _hand_out(folder, job, stack)
+            _write_settings(folder, job)
+            started = Ranks(folder, job.ranks, job.own.threads, descriptors=descriptors)
+            with started as processes:
+                stack.pop_all().close()  # the ranks have inherited their weights
+                for rank, event in processes.events(job.timeout):
+                    hear(rank, event)
         return [load_outputs(folder, rank) for rank in range(job.ranks)]
+
+
+def _hand_out(folder: Path, job: Job, stack: ExitStack) -> list[tuple[int, ...]]:
+    """Write each rank's file; what it must inherit is open until `stack` ends."""
+    from placewright.runtime.job_files import save_rank
+    from placewright.runtime.weights import hand_over
+
+    descriptors = []
+    for rank in range(job.ranks):
+        handed = stack.enter_context(hand_over(job.values.weights, job.weights_of(rank)))
+        stages = [stages[rank] for stages in job.cuts]
+        save_rank(folder, rank, stages, handed.document, job.values.inputs)
+        descriptors.append(handed.descriptors)
+    return descriptors
 
 
 def _write_settings(folder: Path, job: Job) -> None:
@@ -41,5 +57,6 @@ def _write_settings(folder: Path, job: Job) -> None:
         "timeout": job.timeout,
         "path": sys.path,
         "modules": job.modules,
+        "memory_limits": job.memory_limits,
     }
     (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")

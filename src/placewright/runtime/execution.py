@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.costs.machine import available_memory
 from placewright.runtime.job import Event, Job, Launcher, Own, Results
 from placewright.runtime.launch import cores
 from placewright.runtime.measured import Measured, make_report
@@ -14,6 +15,7 @@ from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
+    from placewright.runtime.reference import Reference
     from placewright.runtime.stages import Stage
     from placewright.runtime.values import Values
 
@@ -37,34 +39,52 @@ def execute(
     training: bool = False,
     options: RunOptions | None = None,
     on_progress: Progress | None = None,
-) -> RunReport:
+) -> RunReport | None:
     """Run a source's program on `ranks` ranks and compare the results with one process.
+
+    None where another process that torchrun started reports.
 
     `device_of` gives every op of the exported program its rank, `order` the order of the ops
     (see `stages.cut`). Raises InputError for a source, placement or order that does not fit, and
     ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything for
     ``options.timeout`` seconds.
     """
-    from placewright.importers.torch.programs import load_executable
-    from placewright.importers.torch.tracing import import_torch
-
-    import_torch("running a plan")
-    from placewright.runtime.values import values_of
-
     options = options or RunOptions()
     options.check(ranks)
     progress = on_progress or (lambda what, done: None)
     progress("exporting", 0.0)
-    program = load_executable(source, training=training)
-    return run_assignments(
+    program, values = load(source, options, training=training)
+    reports = run_assignments(
         program,
-        values_of(program),
+        values,
         [Assignment(device_of, order)],
         ranks,
         options=options,
         on_progress=progress,
         modules=_modules_of(source),
-    )[0]
+    )
+    return reports[0] if reports else None
+
+
+def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executable, Values]:
+    """The program of a source, and what it is run on. OptionError where there is no program.
+
+    A module whose weights come from elsewhere is built without memory.
+    """
+    from placewright.importers.torch import programs
+    from placewright.importers.torch.tracing import import_torch
+
+    import_torch("running a plan")
+    from placewright.runtime.values import loaded_values
+
+    module = None
+    if source.startswith(("torch:", "hf:")):
+        is_elsewhere = options.weights is not None
+        loaded = programs.load_module(source, meta=is_elsewhere, training=training)
+        module, program = loaded[0], programs.from_module(loaded, source, training=training)
+    else:
+        program = programs.load_executable(source, training=training)
+    return program, loaded_values(source, program, module, options.weights, options.seed)
 
 
 def run_assignments(
@@ -79,33 +99,67 @@ def run_assignments(
 ) -> list[RunReport]:
     """Run each of several assignments of one program in turn, the ranks being started once.
 
-    `modules` are imported by a rank of a program with operators that torch does not define.
+    `modules` are imported by a rank of a program with operators that torch does not define. No
+    reports where another process that torchrun started makes them.
     """
-    from placewright.runtime.reference import time_single
     from placewright.runtime.stages import cut
 
     options = options or RunOptions()
     options.check(ranks)
     progress = on_progress or (lambda what, done: None)
     cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
-    calls = options.calls(program)
-    own = Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores)
-    progress("running in one process", 0.1)
-    threads = max(own.threads)
-    reference = time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
-    progress(f"starting {ranks} ranks", 0.2)
-    measured = Measured(len(cuts), ranks, calls)
+    job = _job(program, values, cuts, options, modules)
+    measured = Measured(len(cuts), ranks, job.calls)
+    progress(f"starting {ranks} ranks", 0.1)
 
     def hear(rank: int, event: Event) -> None:
         measured.add(rank, event)
-        progress(f"running on {ranks} ranks", 0.3 + 0.7 * measured.share)
+        progress(f"running on {ranks} ranks", 0.2 + 0.6 * measured.share)
 
-    job = Job(cuts, values, own, calls, options.timeout, _modules(cuts, modules))
-    results = _in_order(cuts, _launcher(options.launcher)(job, hear))
+    results = _launcher(options.launcher)(job, hear)
+    if results is None:
+        return []
+    progress("running in one process", 0.8)
+    found = _in_order(cuts, results)
+    reference = _reference(program, values, job)
+    progress("done", 1.0)
     return [
-        make_report(program, stages, measured.of[number], results[number], own, reference)
+        make_report(program, stages, measured, number, found[number], job.own, reference)
         for number, stages in enumerate(cuts)
     ]
+
+
+def _job(
+    program: Executable,
+    values: Values,
+    cuts: Sequence[Sequence[Stage]],
+    options: RunOptions,
+    modules: Sequence[str],
+) -> Job:
+    ranks = len(cuts[0])
+    return Job(
+        cuts,
+        values,
+        Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores),
+        options.calls(program),
+        options.timeout,
+        _modules(cuts, modules),
+        options.memory_limits,
+        options.interface,
+    )
+
+
+def _reference(program: Executable, values: Values, job: Job) -> Reference:
+    """What one process gives; weights that are more than half of free memory are streamed."""
+    from placewright.runtime.reference import run_streamed, time_single
+    from placewright.runtime.weights import bytes_of
+
+    amount = bytes_of(values.weights, set(program.weights.values()))
+    calls = job.calls
+    if amount > available_memory() / 2 and not calls.keep_all:
+        return run_streamed(program, values)
+    threads = max(job.own.threads)
+    return time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
 
 
 def _launcher(name: str) -> Launcher:
@@ -113,6 +167,10 @@ def _launcher(name: str) -> Launcher:
         from placewright.runtime.local import launch_threads
 
         return launch_threads
+    if name == "torchrun":
+        from placewright.runtime.torchrun import launch_torchrun
+
+        return launch_torchrun
     from placewright.runtime.distributed import launch_processes
 
     return launch_processes

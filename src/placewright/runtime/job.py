@@ -32,7 +32,9 @@ class Own:
 class Job:
     """What is to be run: `cuts[assignment][rank]`, one assignment after the other.
 
-    `modules` are imported by a process of its own for operators that torch does not define.
+    `modules` are imported by a process of its own for operators that torch does not define. A
+    rank may take so many bytes as its `memory_limits` say, beyond what torch itself takes.
+    `interface` is the network interface between hosts, by default the loopback one.
     """
 
     cuts: Sequence[Sequence[Stage]]
@@ -41,14 +43,21 @@ class Job:
     calls: Calls
     timeout: float
     modules: Sequence[str] = ()
+    memory_limits: Sequence[float] = ()
+    interface: str = ""
 
     @property
     def ranks(self) -> int:
         return len(self.own.threads)
+
+    def weights_of(self, rank: int) -> set[str]:
+        """Names of the weights that a rank reads."""
+        return {name for stages in self.cuts for name in stages[rank].weights.values()}
 
 
 Hear = Callable[[int, Event], None]
 """Is told of every call of a rank, see `calls.Heard`."""
 Results = list[list[list[list[Any]]]]
 """`[rank][assignment][call]`: a stage's own results in each call that is kept."""
-Launcher = Callable[[Job, Hear], Results]
+Launcher = Callable[[Job, Hear], Results | None]
+"""Gives no results where another process reports."""

@@ -1,4 +1,4 @@
-"""What a rank is given, as a file in a directory that only this user can read.
+"""What a rank is given, as a file in a directory that only this user can read; no weights.
 
 Files are written with `torch.save` and read with ``weights_only=True``: they hold tensors, plain
 values and the frozen data of `code.py`, and no pickle that could run code is ever read.
@@ -17,37 +17,42 @@ from torch.utils._pytree import tree_leaves
 from placewright.errors import ExecutionError
 from placewright.runtime.code import Call, Code, Named, Post, Ref, Send, Transfer, Wait
 from placewright.runtime.stages import Stage
-from placewright.runtime.values import Values
 from placewright.units import format_bytes
 
 _READABLE: list[Any] = [Stage, Code, Call, Post, Ref, Named, Send, Transfer, Wait]
 
 
 @dataclass(frozen=True)
-class Job:
-    """One rank's stages, to be run one after the other, and the values they need.
+class RankFile:
+    """One rank's stages, to be run one after the other, and what they need.
 
-    A rank gets the weights and inputs of its own stages only.
+    `weights` is the document of `weights.from_document`; `inputs` are by placeholder.
     """
 
     stages: list[Stage]
-    values: Values
+    weights: Mapping[str, Any]
+    inputs: Mapping[str, Any]
 
 
-def save_job(folder: Path, rank: int, stages: Sequence[Stage], values: Values) -> None:
-    weights = {name for stage in stages for name in stage.weights.values()}
-    inputs = {name for stage in stages for name in stage.inputs}
+def save_rank(
+    folder: Path,
+    rank: int,
+    stages: Sequence[Stage],
+    weights: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+) -> None:
+    names = sorted({name for stage in stages for name in stage.inputs})
     content = {
         "stages": list(stages),
-        "weights": {name: _compact(values.weights[name]) for name in sorted(weights)},
-        "inputs": {name: _compact(values.inputs[name]) for name in sorted(inputs)},
+        "weights": dict(weights),
+        "inputs": {name: _compact(inputs[name]) for name in names},
     }
     _save(content, folder / f"rank-{rank}.pt")
 
 
-def load_job(folder: Path, rank: int) -> Job:
+def load_rank(folder: Path, rank: int) -> RankFile:
     content: Mapping[str, Any] = _load(folder / f"rank-{rank}.pt")
-    return Job(content["stages"], Values(content["weights"], content["inputs"]))
+    return RankFile(content["stages"], content["weights"], content["inputs"])
 
 
 def save_outputs(folder: Path, rank: int, outputs: Sequence[Sequence[Sequence[Any]]]) -> None:

@@ -42,7 +42,7 @@ class Ranks:
     """`count` worker processes on the jobs in `folder`, `threads` CPU threads each or of each.
 
     `worker` is the module whose `main` they run. They talk over the network `interface`, the
-    loopback one if None.
+    loopback one if None. Each inherits its `descriptors`.
     """
 
     def __init__(
@@ -53,12 +53,14 @@ class Ranks:
         *,
         worker: str = "placewright.runtime.worker",
         interface: str | None = None,
+        descriptors: Sequence[Sequence[int]] = (),
     ) -> None:
         self._folder = folder
         self._count = count
         self._threads = [threads] * count if isinstance(threads, int) else threads
         self._worker = worker
         self._interface = interface
+        self._descriptors = descriptors
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: dict[int, _Lines] = {}
         self._doing = dict.fromkeys(range(count), "starting")
@@ -106,6 +108,7 @@ class Ranks:
     def _start(self, rank: int, environment: Mapping[str, str]) -> None:
         path = [str(Path(each).absolute()) for each in sys.path]
         boot = json.dumps({"path": path, "worker": self._worker})
+        inherited = self._descriptors[rank] if self._descriptors else ()
         reading, writing = os.pipe()
         arguments = [str(self._folder), str(rank), str(writing), str(os.getpid())]
         try:
@@ -115,7 +118,7 @@ class Ranks:
                     stdin=subprocess.PIPE,  # its end tells the rank that this process has ended
                     stdout=log,
                     stderr=log,
-                    pass_fds=[writing],
+                    pass_fds=[writing, *inherited],
                     start_new_session=True,
                     env=environment,
                 )

@@ -24,11 +24,14 @@ class Measured:
 
     def __init__(self, assignments: int, ranks: int, calls: Calls) -> None:
         self.of = [CallTimes() for _ in range(assignments)]
+        self.peak_memory: dict[int, float] = {}
         self._expected = assignments * ranks * (1 + calls.repeats + calls.clocked)
         self._seen = 0
 
     def add(self, rank: int, event: Event) -> None:
         kind = event["event"]
+        if "peak_memory" in event:
+            self.peak_memory[rank] = event["peak_memory"]
         if kind in ("call", "steps"):
             times = self.of[event["placement"]]
             kept = times.calls if kind == "call" else times.clocked
@@ -82,14 +85,16 @@ class CallTimes:
 def make_report(
     program: Executable,
     stages: Sequence[Stage],
-    times: CallTimes,
+    measured: Measured,
+    number: int,
     results: Sequence[Sequence[Any]],
     own: Own,
     reference: Reference,
 ) -> RunReport:
-    """The report of one assignment; `results` are the program's in each call that was kept."""
+    """The report of assignment `number`; `results` are the program's in each call that was kept."""
     from placewright.runtime.reference import max_abs_difference
 
+    times, peak_memory = measured.of[number], measured.peak_memory
     makespans = times.makespans
     sends = [transfer for stage in stages for transfer in stage.sends]
     expected = reference.results[-len(results) :]
@@ -107,6 +112,7 @@ def make_report(
         repeats=len(makespans),
         rank_threads=own.threads,
         rank_cores=own.cores if any(own.cores) else (),
+        rank_peak_memory=tuple(peak_memory[rank] for rank in sorted(peak_memory)),
         update_seconds=times.updating,
         passes=times.passes(stages, fold(program.module.graph)),
         results=tuple(map(tuple, results)),

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def run_plan(
     plan: Plan, options: RunOptions | None = None, *, on_progress: Progress | None = None
 ) -> RunReport:
-    """Run a plan, a rank per device it uses, in its order.
+    """Run a plan on ranks of this machine, a rank per device it uses, in its order.
 
     A rank whose device is cores of this machine is pinned to them, and has as many threads; any
     other has as many as `device_threads` says. ``options.threads`` is another number for all.
@@ -32,12 +32,29 @@ def run_plan(
     OptionError for a plan whose source has no program to run, and for one on GPUs of this
     machine; ClusterError for cores that are not there.
     """
+    report = _run(plan, options or RunOptions(), on_progress)
+    if report is None:
+        raise OptionError("this process is one of torchrun's ranks, see run_rank")
+    return report
+
+
+def run_rank(
+    plan: Plan, options: RunOptions | None = None, *, on_progress: Progress | None = None
+) -> RunReport | None:
+    """Run this process's part of a plan, as a rank that torchrun started, on any host.
+
+    Rank 0 gives the report, the others None. Errors as in `run_plan`.
+    """
+    options = replace(options or RunOptions(), launcher="torchrun")
+    return _run(plan, options, on_progress)
+
+
+def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunReport | None:
     if plan.problem.options.objective != "latency":
         raise OptionError(
             f"the plan is for {plan.problem.options.objective}, whose ops have no schedule to run; "
             "plan for latency"
         )
-    options = options or RunOptions()
     used = sorted(set(plan.placement.device.tolist()))
     rank_cores = [cores_of(plan.problem, device) for device in used]
     if options.threads is None:
@@ -56,6 +73,8 @@ def run_plan(
         options=replace(options, rank_cores=rank_cores),
         on_progress=on_progress,
     )
+    if report is None:
+        return None
     names = tuple(plan.problem.device_names[device] for device in used)
     return replace(report, predicted=plan.value, devices=names)
 

@@ -16,17 +16,20 @@ from placewright.runtime.state import Optimizer, State
 from placewright.runtime.values import Values
 
 if TYPE_CHECKING:
-    from torch.fx import GraphModule
+    from torch.fx import Graph, GraphModule, Node
 
     from placewright.importers.torch.programs import Executable
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The results of each call in one process, and the median seconds of a call."""
+    """The results of each call in one process, and the median seconds of a call.
+
+    None for the seconds where weights were loaded as they were needed.
+    """
 
     results: list[list[Any]]
-    seconds: float
+    seconds: float | None = None
 
 
 def run_single(
@@ -36,9 +39,7 @@ def run_single(
 
     Between calls weights get their new values, and with an `optimizer` parameters a step of it.
     """
-    state = State(values.weights, optimizer)
-    whole = _plain(program)
-    return [_call(program, whole, values, state) for _ in range(calls)]
+    return time_single(program, values, calls, torch.get_num_threads(), optimizer).results
 
 
 def time_single(
@@ -51,7 +52,7 @@ def time_single(
     """As `run_single`, with the median seconds of all calls but the first, which warms up."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    state = State(values.weights, optimizer)
+    state = State(values.weights.load(set(program.weights.values())), optimizer)
     whole = _plain(program)
     results, seconds = [], []
     try:
@@ -62,6 +63,45 @@ def time_single(
     finally:
         torch.set_num_threads(before)
     return Reference(results, statistics.median(seconds[1:] or seconds))
+
+
+def run_streamed(program: Executable, values: Values) -> Reference:
+    """One call for a model larger than memory: a weight is there from its first use to its last."""
+    environment: dict[Node, Any] = {}
+    dying = _last_uses(program.module.graph)
+    with torch.no_grad():
+        for node in program.module.graph.nodes:
+            if node.op != "call_function":
+                continue
+            for source in node.all_input_nodes:
+                if source not in environment:
+                    environment[source] = _fetched(program, values, source)
+            args = torch.fx.map_arg(node.args, environment.__getitem__)
+            kwargs = torch.fx.map_arg(node.kwargs, environment.__getitem__)
+            environment[node] = node.target(*args, **kwargs)
+            for source in dying.get(node, ()):
+                environment.pop(source, None)
+    output: Any = program.module.graph.output_node().args[0]
+    flat = torch.fx.map_arg(output, environment.__getitem__)
+    return Reference([[flat[position] for position in program.results]])
+
+
+def _fetched(program: Executable, values: Values, node: Node) -> Any:
+    if node.op == "get_attr":
+        return getattr(program.module, str(node.target))
+    if node.name in program.weights:
+        name = program.weights[node.name]
+        return values.weights.load([name])[name]
+    return values.inputs[node.name]
+
+
+def _last_uses(graph: Graph) -> dict[Node, list[Node]]:
+    """Call → the values that no later node needs."""
+    last = {source: node for node in graph.nodes for source in node.all_input_nodes}
+    found: dict[Node, list[Node]] = {}
+    for source, node in last.items():
+        found.setdefault(node, []).append(source)
+    return found
 
 
 def _plain(program: Executable) -> GraphModule:

@@ -33,21 +33,26 @@ class RunReport:
 
     `measured` is the median over the repeats of the makespan: from the moment the ranks leave a
     barrier to the end of the last rank's last op; `fastest` is the least of them. A warm-up run
-    is not counted. `single_process_seconds` is the median of the whole program run in one
-    process with `threads_per_rank` threads, and `max_abs_difference` the largest distance of
-    any output from that run's. `rank_busy_seconds` is a rank's time without waiting for others
-    (median). `threads_per_rank` are the threads of the rank that has most, `rank_threads` those of
-    each, and `rank_cores` the logical CPUs each was pinned to, none where it was not.
-    `predicted` is the plan's value, None where there is no plan. `update_seconds` is what new
+    is not counted. `predicted` is the plan's value, None where there is no plan.
+
+    `single_process_seconds` is the median of the whole program run in one process with
+    `threads_per_rank` threads (those of the rank that has most); None where weights do not fit in
+    memory at once, and were loaded as they were needed. `max_abs_difference` is the largest
+    distance of any output from that run's.
+
+    `rank_busy_seconds` is a rank's time without waiting for others (median), `rank_cores` the
+    logical CPUs it was pinned to, none where it was not, and `rank_peak_memory` the most bytes that
+    its process took beyond torch itself; none where ranks are threads. `update_seconds` is what new
     values of weights and the optimizer's step take after a call, until the last rank is done.
+
     `passes` are the steps of further calls, on which the clock was read at every step: the one of
-    the median makespan first. `results` are the program's own in each call that was kept (the
-    last; all where a program keeps state between calls, such as losses of training steps).
+    the median makespan first. `results` are the program's own in each call that was kept: the
+    last, or all where a program keeps state between calls.
     """
 
     measured: float
     fastest: float
-    single_process_seconds: float
+    single_process_seconds: float | None
     max_abs_difference: float
     rank_busy_seconds: tuple[float, ...]
     transfer_count: int
@@ -60,6 +65,7 @@ class RunReport:
     """The plan's device each rank stood for."""
     rank_threads: tuple[int, ...] = ()
     rank_cores: tuple[tuple[int, ...], ...] = ()
+    rank_peak_memory: tuple[float, ...] = ()
     update_seconds: float = 0.0
     passes: tuple[tuple[StepTime, ...], ...] = field(default=(), repr=False)
     results: tuple[tuple[Any, ...], ...] = field(default=(), repr=False, compare=False)

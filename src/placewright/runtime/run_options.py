@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from placewright.runtime.calls import Calls
     from placewright.runtime.state import Optimizer
 
-LAUNCHERS = ("processes", "local")
+LAUNCHERS = ("processes", "local", "torchrun")
 _LONGEST_TIMEOUT = 7 * 24 * 3600.0
 
 
@@ -23,10 +23,17 @@ class RunOptions:
     """`repeats` timed calls after a warm-up, then `clocked` ones with a clock at every step.
 
     With `launcher` ``processes`` a rank is a process of this machine, with ``local`` a thread of
-    this process. It counts as stuck after `timeout` seconds without news. `threads` are those of
-    each rank, one number or a number for each (None: the cores are shared out), `rank_cores` the
-    logical CPUs each is pinned to (none: to none). With an `optimizer` a training program's
-    parameters take a step after each call.
+    this process; with ``torchrun`` this process is one of those that torchrun started, which talk
+    over the network `interface` (by default the loopback one). A rank counts as stuck after
+    `timeout` seconds without news.
+
+    `threads` are those of each rank, one number or a number for each (None: the cores are shared
+    out), `rank_cores` the logical CPUs each is pinned to (none: to none). A rank may take so many
+    bytes as its `memory_limits` say, beyond what torch itself takes (none: no limit).
+
+    With an `optimizer` a training program's parameters take a step after each call. `weights` are
+    a file, a directory or ``fresh`` (see `weights.weights_of`); made-up values are drawn from
+    `seed`.
     """
 
     launcher: str = "processes"
@@ -36,17 +43,25 @@ class RunOptions:
     threads: int | Sequence[int] | None = None
     rank_cores: Sequence[Sequence[int]] = ()
     optimizer: Optimizer | None = None
+    weights: str | None = None
+    seed: int = 0
+    memory_limits: Sequence[float] = ()
+    interface: str = ""
 
     def check(self, ranks: int) -> None:
         """OptionError for what cannot be asked, ExecutionError for a system without ranks."""
         if os.name != "posix":
             raise ExecutionError("running a plan needs Linux or macOS")
         if self.launcher not in LAUNCHERS:
-            raise OptionError(f"launcher is '{self.launcher}'; choose {' or '.join(LAUNCHERS)}")
+            raise OptionError(f"launcher is '{self.launcher}'; choose {', '.join(LAUNCHERS)}")
         threads = self.threads if isinstance(self.threads, int) else min(self.threads or (1,))
         for name, value in (("ranks", ranks), ("repeats", self.repeats), ("threads", threads)):
             if value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1")
+        if self.memory_limits and len(self.memory_limits) != ranks:
+            raise OptionError(
+                f"{len(self.memory_limits)} memory limits are given for {ranks} ranks"
+            )
         if self.clocked < 0:
             raise OptionError(f"clocked is {self.clocked}; it must not be negative")
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:

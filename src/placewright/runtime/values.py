@@ -1,4 +1,4 @@
-"""What a program is run on: weights by name, inputs by placeholder."""
+"""What a program is run on: its weights by name, and its inputs by placeholder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from placewright.costs.profiles.values import made_up
 from placewright.errors import InputError
-from placewright.runtime.stages import Stage
+from placewright.runtime.weights import HeldWeights, Weights, weights_of
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
@@ -22,40 +23,47 @@ class Values:
     `inputs` are the values of the program's own inputs by placeholder.
     """
 
-    weights: Mapping[str, Any]
+    weights: Weights
     inputs: Mapping[str, Any]
-
-    def of(self, stage: Stage) -> list[Any]:
-        """In the order of the stage's ``code.inputs``."""
-        weights = [self.weights[name] for name in stage.weights.values()]
-        return weights + [self.inputs[name] for name in stage.inputs]
 
 
 def values_of(program: Executable) -> Values:
     """The values that came with a program. InputError for one that has a shape only."""
     weights = {}
     for placeholder, name in program.weights.items():
-        value = _there(program, placeholder, name)
-        if not isinstance(value, torch.Tensor):
+        if placeholder not in program.values:
             raise InputError(
-                f"{program.name}: '{name}' is a {type(value).__name__}, no tensor; "
-                "such a program cannot be cut"
+                f"'{name}' has a shape but no values (device meta); "
+                "a factory must return real tensors for a run"
             )
-        weights[name] = value
-    return Values(weights, {name: _there(program, name, name) for name in program.inputs})
+        weights[name] = program.values[placeholder]
+    return Values(HeldWeights(weights), inputs_of(program))
 
 
-def _there(program: Executable, placeholder: str, name: str) -> Any:
-    if placeholder in program.values:
-        return program.values[placeholder]
-    node = next(
-        each
-        for each in program.module.graph.find_nodes(op="placeholder")
-        if each.name == placeholder
-    )
-    if isinstance(node.meta.get("val"), torch.Tensor):
-        raise InputError(
-            f"'{name}' has a shape but no values (device meta); "
-            "a factory must return real tensors for a run"
-        )
-    return None  # an argument that was left out
+def loaded_values(
+    source: str,
+    program: Executable,
+    module: torch.nn.Module | None,
+    weights: str | None = None,
+    seed: int = 0,
+) -> Values:
+    """The values for the program of a source: nothing of the weights is loaded yet.
+
+    `weights` and `seed` as in `weights.weights_of`.
+    """
+    return Values(weights_of(source, program, module, weights, seed), inputs_of(program, seed))
+
+
+def inputs_of(program: Executable, seed: int = 0) -> dict[str, Any]:
+    """The source's example inputs; made-up ones where it has shapes only."""
+    generator = torch.Generator().manual_seed(seed)
+    nodes = {node.name: node for node in program.module.graph.find_nodes(op="placeholder")}
+    found = {}
+    for name in program.inputs:
+        if name in program.values:
+            found[name] = program.values[name]
+        elif isinstance(nodes[name].meta.get("val"), torch.Tensor):
+            found[name] = made_up(nodes[name], generator)
+        else:
+            found[name] = None  # an argument that was left out
+    return found

@@ -16,10 +16,13 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
+    from placewright.runtime.calls import Caller
     from placewright.runtime.channels import GlooChannel
+    from placewright.runtime.state import Optimizer
 
 
 def main() -> None:
@@ -99,16 +102,14 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
 
     torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
-    from placewright.runtime.calls import Caller, Calls, run_calls
-    from placewright.runtime.job_files import load_job, save_outputs
-    from placewright.runtime.targets import import_all
+    from placewright.runtime.calls import Calls, run_calls
+    from placewright.runtime.job_files import save_outputs
 
     report("loading", doing="loading its weights")
     sys.path[:] = settings["path"]
-    job = load_job(folder, rank)
-    import_all(settings["modules"])
     calls = Calls.from_document(settings["calls"])
-    callers = [Caller(stage, job.values, calls.optimizer) for stage in job.stages]
+    peak = Peak()
+    callers = _callers(folder, rank, settings, calls.optimizer)
     report("connecting", doing="connecting to the other ranks")
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
     report("running", doing="running its ops")
@@ -120,10 +121,28 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
             report(kind, placement=number, **fields)
 
         outputs.append(run_calls(caller, calls, connection, heard))
-    report("saving", doing="saving its outputs")
+    report("saving", doing="saving its outputs", peak_memory=peak.bytes)
     save_outputs(folder, rank, outputs)
     barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
+
+
+def _callers(
+    folder: Path, rank: int, settings: dict[str, Any], optimizer: Optimizer | None
+) -> list[Caller]:
+    """The rank's stages, with no other weights than their own."""
+    from placewright.runtime.calls import Caller
+    from placewright.runtime.job_files import load_rank
+    from placewright.runtime.targets import import_all
+    from placewright.runtime.weights import from_document
+
+    job = load_rank(folder, rank)
+    import_all(settings["modules"])
+    if settings["memory_limits"]:
+        limit_memory(settings["memory_limits"][rank])
+    names = {name for stage in job.stages for name in stage.weights.values()}
+    weights = from_document(job.weights).load(names)
+    return [Caller(stage, weights, job.inputs, optimizer) for stage in job.stages]
 
 
 class GlooConnection:

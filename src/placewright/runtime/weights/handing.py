@@ -49,16 +49,17 @@ class HandedOver:
 
 
 def hand_over(weights: Weights, names: Collection[str]) -> HandedOver:
-    """These weights for a child process of this one, which loads them itself where it can.
+    """These weights for a child process of this one, which loads them from files itself.
 
-    What this process alone holds goes through shared memory. ExecutionError where that is full.
+    What this process alone holds goes through shared memory, and so do random ones: made here one
+    by one, the child need not build the module again. ExecutionError where memory is full.
     """
     parts = weights.parts(names) if isinstance(weights, JoinedWeights) else [(list(names), weights)]
     handed = HandedOver({})
     documents = []
     try:
         for asked, part in parts:
-            if isinstance(part, HeldWeights):
+            if isinstance(part, HeldWeights | FreshWeights):
                 shared = share(part, asked)
                 handed.shared.append(shared)
                 documents.append((asked, shared.to_document()))

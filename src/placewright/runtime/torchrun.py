@@ -1,0 +1,163 @@
+"""One rank of a run that torchrun started: on this host or on one of several.
+
+Every rank exports the program itself, loads its own weights and talks over gloo at the address that
+torchrun tells. Rank 0 gathers what the others measured and computed, runs the whole program once in
+its own process to compare, and reports. Hosts have clocks of their own, so each rank's times count
+from the barrier that begins a call.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from placewright.errors import ExecutionError, FormatError, OptionError
+from placewright.runtime.calls import Caller, run_calls
+from placewright.runtime.channels import ChannelError, OpError
+from placewright.runtime.job import Hear, Job, Results
+from placewright.runtime.launch import loopback_interface
+from placewright.runtime.links.stores import join
+from placewright.runtime.worker import GlooConnection, barrier, channel_errors, connect
+from placewright.system.memory import Peak, limit_memory
+from placewright.system.pinning import pinned
+
+_ADVICE = "start this with torchrun --nproc-per-node N --no-python placewright run …"
+
+
+@dataclass(frozen=True)
+class Torchrun:
+    """What torchrun tells of this process: `rank` of `ranks`, which meet at `address`:`port`."""
+
+    address: str
+    port: int
+    rank: int
+    ranks: int
+
+    @classmethod
+    def of(cls, variables: Mapping[str, str]) -> Torchrun:
+        """From torchrun's environment variables; OptionError for what is missing or no number."""
+        names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
+        missing = [name for name in names if not variables.get(name)]
+        if missing:
+            raise OptionError(f"{missing[0]} is not set; {_ADVICE}")
+        address, *numbers = (variables[name] for name in names)
+        for name, text in zip(names[1:], numbers, strict=True):
+            if not text.isdecimal():
+                raise OptionError(f"{name} is '{text}', which is no number; {_ADVICE}")
+        port, rank, ranks = map(int, numbers)
+        return cls(address, port, rank, ranks)
+
+
+def launch_torchrun(job: Job, hear: Hear) -> Results | None:
+    """This process's part of a job; on rank 0 the results of all, elsewhere None.
+
+    OptionError where torchrun started another number of processes than the job has ranks, and
+    ExecutionError if this rank fails or another does.
+    """
+    here = Torchrun.of(os.environ)
+    if here.ranks != job.ranks:
+        raise OptionError(
+            f"torchrun started {here.ranks} processes, but the plan uses {job.ranks} devices; "
+            f"start {job.ranks}"
+        )
+    cores = job.own.cores[here.rank]
+    with pinned(cores) if cores else nullcontext(), _told(here.rank):
+        return _run(here, job, hear)
+
+
+def _run(here: Torchrun, job: Job, hear: Hear) -> Results | None:
+    torch.set_num_threads(job.own.threads[here.rank])
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", job.interface or loopback_interface())
+    peak = Peak()
+    if job.memory_limits:
+        limit_memory(job.memory_limits[here.rank])
+    weights = job.values.weights.load(job.weights_of(here.rank))
+    store = join(here.address, here.port, job.timeout, prefix="placewright/run")
+    connect(store, here.rank, here.ranks, job.timeout)
+    kept, events = [], list[dict[str, Any]]()
+    for number, stages in enumerate(job.cuts):
+        caller = Caller(stages[here.rank], weights, job.values.inputs, job.calls.optimizer)
+
+        def heard(kind: str, number: int = number, **fields: Any) -> None:
+            events.append({"event": kind, "placement": number, **_from_barrier(fields)})
+
+        kept.append(run_calls(caller, job.calls, GlooConnection(job.timeout), heard))
+    events.append({"event": "saving", "peak_memory": peak.bytes})
+    results = _gather(here, store, (kept, events), hear)
+    barrier()  # nobody leaves while another still talks to it
+    torch.distributed.destroy_process_group()
+    return results
+
+
+def _from_barrier(fields: dict[str, Any]) -> dict[str, Any]:
+    """Times of a call counted from its start: another host has another clock."""
+    start = fields["started"]
+    moved = {key: fields[key] - start for key in ("started", "finished")}
+    if "ticks" in fields:
+        moved["ticks"] = [tick - start for tick in fields["ticks"]]
+    return {**fields, **moved}
+
+
+def _gather(
+    here: Torchrun, store: Any, told: tuple[list[Any], list[dict[str, Any]]], hear: Hear
+) -> Results | None:
+    """All ranks' results on rank 0, which hears their events; elsewhere None."""
+    kept, events = told
+    if here.rank:
+        content = _bytes(kept)
+        store.set(f"{here.rank}", json.dumps({"events": events, "bytes": len(content)}))
+        with channel_errors():
+            torch.distributed.send(content, 0, tag=here.rank)
+        return None
+    results = []
+    for rank in range(here.ranks):
+        if rank:
+            with channel_errors():
+                document = json.loads(store.get(f"{rank}"))
+                content = torch.empty(document["bytes"], dtype=torch.uint8)
+                torch.distributed.recv(content, rank, tag=rank)
+            kept, events = _tensors(content, rank), document["events"]
+        for event in events:
+            hear(rank, event)
+        results.append(kept)
+    return results
+
+
+def _bytes(kept: list[Any]) -> torch.Tensor:
+    file = io.BytesIO()
+    torch.save(kept, file)
+    return torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)
+
+
+def _tensors(content: torch.Tensor, rank: int) -> list[Any]:
+    try:
+        found: list[Any] = torch.load(io.BytesIO(content.numpy().tobytes()), weights_only=True)
+    except Exception as error:
+        raise FormatError(
+            f"rank {rank} sent outputs that are not understood; run the same version of "
+            "placewright on all hosts"
+        ) from error
+    return found
+
+
+@contextmanager
+def _told(rank: int) -> Iterator[None]:
+    """What a rank fails of, as one sentence: an op of its own, or another rank."""
+    try:
+        yield
+    except ChannelError as error:
+        raise ExecutionError(f"rank {rank} lost another rank: {error}") from error
+    except OpError as error:
+        cause = error.__cause__ or error
+        raise ExecutionError(
+            f"rank {rank} failed in op '{error.op}': {type(cause).__name__}: {cause}"
+        ) from error
+    except MemoryError as error:
+        raise ExecutionError(f"rank {rank} ran out of memory") from error
