@@ -144,11 +144,11 @@ def from_exported(program: Exported, name: str, arguments: Arguments = NO_ARGUME
     return from_program(program, name, arguments)
 
 
-def load_module(source: str, *, meta: bool = False) -> LoadedModule:
+def load_module(source: str, *, meta: bool = False, training: bool = False) -> LoadedModule:
     """The ``(module, args, kwargs)`` of ``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
 
-    That of a factory without memory if `meta`; one of `hf:` never has any. OptionError for a
-    source that has no module.
+    That of a factory without memory if `meta`; one of `hf:` never has any. For `training` the
+    arguments of `hf:` have labels. OptionError for a source that has no module.
     """
     from placewright.importers.torch import sources
     from placewright.importers.torch.tracing import import_torch
@@ -157,7 +157,7 @@ def load_module(source: str, *, meta: bool = False) -> LoadedModule:
     if not has_scheme(source) or scheme == "zoo":
         raise OptionError(f"{source} has no module; use torch:PACKAGE.MODULE:FACTORY or hf:CONFIG")
     if scheme == "hf":
-        return sources.load_hf(rest)
+        return sources.load_hf(rest, training)
     import_torch("importing a torch module")
     import torch
 

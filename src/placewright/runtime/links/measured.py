@@ -16,6 +16,8 @@ from placewright.runtime.links.ranks import Pair, Progress, gloo_times
 
 WORDS = {
     "gloo": "over gloo, a process each, as 'placewright run' has them",
+    "thread": "as tensors handed between threads of one process, as 'placewright run --launcher "
+    "local' does",
     "copy": "as copies in memory within one process",
 }
 ChannelOf = Callable[[Device, Device], tuple[str, Literal["full", "half"]]]
@@ -31,7 +33,8 @@ def measure_links(
     """This machine as `detect` finds it, the links between its CPU devices being measured.
 
     ``gloo`` measures transfers between processes that are pinned to the devices' cores, as those
-    of a run; ``copy`` copies in memory within one process. About three seconds a pair.
+    of a run; ``thread`` hands tensors from thread to thread of one process, as a run with the
+    launcher ``local`` does; ``copy`` copies in memory within one. About three seconds a pair.
 
     ClusterError where there are no two CPU devices (links of GPUs are not measured so far);
     MissingExtraError without torch; ExecutionError for times that no line describes.
@@ -48,6 +51,10 @@ def measure_links(
     cores = [cores_of(device) for device in devices]
     if transport == "gloo":
         times = gloo_times(cores, timeout=timeout, on_progress=on_progress)
+    elif transport == "thread":
+        from placewright.runtime.links.threads import thread_times
+
+        times = thread_times(cores, on_progress=on_progress)
     else:
         from placewright.runtime.links.copies import copy_times
 

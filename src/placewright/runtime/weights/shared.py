@@ -90,9 +90,9 @@ class SharedWeights:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> SharedWeights:
-        """In the child that inherited the descriptor, which it then owns."""
+        """In a process that has the descriptor, which stays open until that ends."""
         try:
-            file = os.fdopen(document["descriptor"], "rb")
+            file = os.fdopen(os.dup(document["descriptor"]), "rb")
         except OSError as error:
             raise ExecutionError(
                 f"descriptor {document['descriptor']} of shared weights was not inherited "
@@ -160,7 +160,7 @@ class _Writer:
         if memory in self._alive:  # else another tensor may have had this memory before
             self.places[name] = Place(self._written[memory], memory[1])
             return
-        tensor = compact(loaded, name)
+        tensor = compact(loaded)
         self._end = -(-self._end // ALIGNMENT) * ALIGNMENT
         self.places[name] = Place(self._end, Layout.of(tensor))
         if tensor.data_ptr() == loaded.data_ptr():  # and no copy of it
