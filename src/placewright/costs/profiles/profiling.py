@@ -53,7 +53,7 @@ class DeviceProfile:
     their median; None where it was not run as a whole. `busy` is the
     share of the device's cores that other work took before it began; None where nothing was
     measured or the system does not tell. `compiled`: groups of calls were measured, each compiled
-    as one.
+    as one; `optimizer`: its steps were.
     """
 
     devices: tuple[str, ...]
@@ -67,6 +67,7 @@ class DeviceProfile:
     busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
+    optimizer: str = ""
     passes: int = 0
     steady: int = 0
 
