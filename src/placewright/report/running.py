@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich.markup import escape
 from rich.table import Table
 
+from placewright.outcome import Schedule
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.runtime.comparison import RunComparison, compare_run
@@ -21,8 +22,11 @@ WORST = 8  # ops that the table shows
 
 
 def step_tables(plan: Plan, report: RunReport) -> Iterator[Table]:
-    """The ops that lost most time, and what each device did; nothing for a run without steps."""
-    if report.steps:
+    """The ops that lost most time, and what each device did.
+
+    Nothing for a run without steps, or a plan that does not say when each op runs.
+    """
+    if report.steps and isinstance(plan.outcome, Schedule):
         found = compare_run(plan, report)
         yield worst_ops_table(plan, found)
         yield device_times_table(plan, found)
@@ -83,11 +87,12 @@ def run_record(plan: Plan, report: RunReport, path: str | Path | None = None) ->
 
 
 def step_records(plan: Plan, report: RunReport) -> dict[str, Any]:
-    """`ops` and `transfers`, and the times of each rank's device; empty for a run without steps.
+    """`ops` and `transfers`, and the times of each rank's device.
 
+    Empty for a run without steps, or a plan that does not say when each op runs.
     Seconds; null where there are none. What is compared: see `runtime.comparison`.
     """
-    if not report.steps:
+    if not (report.steps and isinstance(plan.outcome, Schedule)):
         return {}
     found, problem = compare_run(plan, report), plan.problem
     names = problem.device_names

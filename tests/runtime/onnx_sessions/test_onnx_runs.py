@@ -21,6 +21,7 @@ from placewright.cluster import CpuRun  # noqa: E402
 from placewright.errors import InputError  # noqa: E402
 from placewright.importers.onnx.reading import read_model  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
+from placewright.report.running import run_record, step_tables  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
 from placewright.runtime.onnx_sessions import passes, run_onnx_plan  # noqa: E402
 from placewright.runtime.onnx_sessions.cutting import SubModel  # noqa: E402
@@ -77,6 +78,16 @@ def test_several_samples_in_a_pipeline_give_what_each_gives_in_one_session(
         report = run_onnx_plan(plan, ONCE)
         assert report.max_abs_difference == 0.0
         assert len(report.results) == 5 * report.ranks
+
+
+def test_a_run_of_a_pipeline_is_recorded_without_a_schedule_to_compare_it_with(
+    tmp_path: Path,
+) -> None:
+    plan = plan_of(saved(two_branches(), tmp_path), [0, 1, 0], objective="throughput")
+    report = run_plan(plan, RunOptions(repeats=1, clocked=1))
+    assert report.steps
+    assert "ops" not in run_record(plan, report)
+    assert list(step_tables(plan, report)) == []
 
 
 BINARY, UNARY = ("Add", "Sub", "Mul", "Max"), ("Relu", "Tanh", "Neg", "Softmax", "Identity")
