@@ -98,9 +98,11 @@ def _print(plan: Plan, report: RunReport, path: Path, *, json: bool) -> None:
     from placewright.cli.output import console, print_json
 
     if json:
+        from placewright.report.memory import planned_memory
         from placewright.report.records import plan_record
 
-        print_json(plan_record(plan, path) | report.to_document())
+        record = plan_record(plan, path) | report.to_document()
+        print_json(record | {"planned_memory": planned_memory(plan)})
         return
     from placewright.report.terminal import run_table
 

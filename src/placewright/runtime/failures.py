@@ -17,7 +17,7 @@ def event_of(error: BaseException) -> dict[str, Any]:
     """What a rank tells of the error that ends it, as plain JSON values.
 
     `kind` is ``channel`` where another rank is to blame, ``memory`` where memory was short, else
-    ``own``.
+    ``own``. `type` is empty where the message is a sentence of this package.
     """
     from placewright.runtime.channels import ChannelError, OpError
 
@@ -26,7 +26,7 @@ def event_of(error: BaseException) -> dict[str, Any]:
     kind = "channel" if isinstance(error, ChannelError) else "own"
     return {
         "kind": kind if missing is None else "memory",
-        "type": type(cause).__name__,
+        "type": "" if isinstance(cause, PlacewrightError) else type(cause).__name__,
         "message": _SOURCE_LINE.sub("", reason(cause))[:_LONGEST] if missing is None else missing,
         "where": error.where if isinstance(error, OpError) else None,
     }
@@ -43,7 +43,8 @@ def sentence_of(rank: int, event: Event, doing: str = "running its ops") -> str:
     if event["kind"] == "channel" and not where:
         return f"rank {rank} lost another rank while {doing} ({event['message']})"
     at = f" in {where}" if where else ""
-    return f"rank {rank} failed{at}: {event['type']}: {event['message']}"
+    what = ": ".join(filter(None, (event["type"], event["message"])))
+    return f"rank {rank} failed{at}: {what}"
 
 
 def failure_of(rank: int, error: BaseException, doing: str = "running its ops") -> BaseException:
