@@ -63,10 +63,11 @@ def _calibrated(plan: Plan, report: RunReport, uses: Uses) -> CalibrationReport:
 
 
 def _record(plan: Plan, report: RunReport, path: Path, uses: Uses) -> dict[str, Any]:
+    from placewright.report.memory import planned_memory
     from placewright.report.running import run_record
     from placewright.report.tuning import calibration_record
 
-    record = run_record(plan, report, path)
+    record = run_record(plan, report, path) | {"planned_memory": planned_memory(plan)}
     if uses.trace is not None:
         record["trace"] = str(uses.trace)
     if uses.calibrate:

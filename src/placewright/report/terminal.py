@@ -15,6 +15,7 @@ from placewright.options import Options
 from placewright.plan import Plan
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
+from placewright.report.memory import memory_rows
 from placewright.report.words import (
     counts,
     device_columns,
@@ -159,6 +160,8 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     for rank, busy in enumerate(report.rank_busy_seconds):
         device = report.devices[rank] if report.devices else ""
         table.add_row(escape(f"busy, rank {rank} {device}"), format_seconds(busy))
+    for name, words in memory_rows(plan, report):
+        table.add_row(escape(name), words)
     return table
 
 

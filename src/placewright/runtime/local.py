@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, OptionError, reason
+from placewright.errors import ExecutionError, OptionError
 from placewright.runtime.calls import Caller, Calls, run_calls
-from placewright.runtime.channels import ChannelError, OpError
+from placewright.runtime.channels import ChannelError
 from placewright.runtime.code import Transfer
+from placewright.runtime.failures import failure_of
 from placewright.runtime.job import Hear, Job, Results
 
 _GRACE_SECONDS = 5.0
@@ -98,7 +99,9 @@ def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
     failed = [thread for thread in threads if thread.error is not None]
     if failed:
         own = [each for each in failed if not isinstance(each.error, ChannelError)]
-        raise _failure((own or failed)[0])
+        first = (own or failed)[0]
+        assert first.error is not None
+        raise failure_of(first.rank, first.error) from first.error
 
 
 @contextmanager
@@ -109,18 +112,6 @@ def _switching(seconds: float) -> Iterator[None]:
         yield
     finally:
         sys.setswitchinterval(before)
-
-
-def _failure(thread: _Rank) -> BaseException:
-    error = thread.error
-    assert error is not None
-    if isinstance(error, ExecutionError):
-        return error
-    where = f" in op '{error.op}'" if isinstance(error, OpError) else ""
-    cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
-    return ExecutionError(
-        f"rank {thread.rank} failed{where}: {type(cause).__name__}: {reason(cause)}"
-    )
 
 
 class Meeting:
