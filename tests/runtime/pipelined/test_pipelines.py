@@ -14,6 +14,7 @@ pytest.importorskip("psutil")
 
 from placewright.cluster import Cluster, CudaRun, Device, Link  # noqa: E402
 from placewright.errors import ExecutionError, InputError, OptionError  # noqa: E402
+from placewright.options import Options  # noqa: E402
 from placewright.plan import Placement, Plan  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime.pipelined import PipelineReport, run_pipeline  # noqa: E402
@@ -30,6 +31,7 @@ from tests.runtime.pipelined.programs import (  # noqa: E402
     scattered,
     source,
 )
+from tests.runtime.pipelined.test_cutting import outputs  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.usefixtures("temporary")]
 SCHEDULES = ("gpipe", "1f1b", "interleaved")
@@ -53,13 +55,11 @@ def assert_trained(report: PipelineReport) -> None:
 # -- right outputs and gradients ---------------------------------------------------------------
 
 
-def test_an_inference_over_two_ranks_is_bit_for_bit_that_of_one_process() -> None:
-    made = case("unet")
-    report = executed(made, contiguous(made, 2), "1f1b")
-    assert report.rank_stages == ((0,), (1,))
+def test_empty_tensors_and_outputs_of_every_rank_are_those_of_one_process() -> None:
+    made = case_of(outputs)
+    report = executed(made, contiguous(made, 3), "1f1b")
+    assert report.rank_stages == ((0,), (1,), (2,))
     assert report.max_abs_difference == 0
-    assert report.max_gradient_difference is None
-    assert report.losses == ()
 
 
 def test_training_over_three_ranks_in_several_stages_each_has_the_gradients_of_one_process() -> (
@@ -137,6 +137,7 @@ def test_a_plan_is_run_on_its_devices_in_the_order_of_the_chain(chain_plan: Plan
     assert report.devices == ("right", "left")
     assert report.predicted == chain_plan.value
     assert report.max_abs_difference == 0
+    assert (report.max_gradient_difference, report.losses) == (None, ())
     assert report.stage_bytes == (2 * 8 * 4, 0)
     assert report.batch_seconds > 0
     assert all(0 < busy <= report.batch_seconds for busy in report.rank_busy_seconds)
@@ -167,9 +168,9 @@ def test_an_op_that_fails_on_a_rank_is_named() -> None:
 
 
 def test_a_plan_for_latency_is_refused(chain_plan: Plan) -> None:
-    plan = make_plan(source(plain.chain), pair(), planner="single-device")
+    problem = replace(chain_plan.problem, options=Options())
     with pytest.raises(OptionError, match="for objective 'latency', and a pipeline runs plans for"):
-        run_pipeline(plan)
+        run_pipeline(replace(chain_plan, problem=problem))
 
 
 def test_a_plan_of_something_without_weights_is_refused(chain_plan: Plan) -> None:
@@ -191,7 +192,7 @@ def test_a_plan_on_gpus_of_this_machine_is_refused(chain_plan: Plan) -> None:
 
 def test_a_plan_for_another_program_is_refused(chain_plan: Plan) -> None:
     with pytest.raises(InputError, match="plan this program again"):
-        run_pipeline(replace(chain_plan, source=source(plain.gpt2)))
+        run_pipeline(replace(chain_plan, source=source(models.unet)))
 
 
 @pytest.mark.parametrize(
