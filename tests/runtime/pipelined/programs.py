@@ -149,7 +149,7 @@ def trained(
     found = {}
     for module in modules:
         for name in module.stage.weights.values():
-            weight = module._state[name]
+            weight = module.state[name]
             if name in made.executable.gradients and weight.grad is not None:
                 found[name] = weight.grad / micro_batches
     return losses, found

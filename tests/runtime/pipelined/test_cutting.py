@@ -60,7 +60,7 @@ def assert_same_training(made: Case, placement: Placement) -> None:
         assert max_abs_difference([value], [gradients[name]]) <= 1e-6
     for module in modules:
         for name in module.stage.updates:
-            assert max_abs_difference([single.weights[name]], [module._state[name]]) <= 1e-6
+            assert max_abs_difference([single.weights[name]], [module.state[name]]) <= 1e-6
 
 
 @pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 3])

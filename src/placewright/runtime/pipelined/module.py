@@ -43,7 +43,7 @@ class StageModule(torch.nn.Module):
         """By micro-batch, the program's outputs made here; None if they are not to be kept."""
         self.step: int | None = None
         """The training step, which seeds what draws at random; None: nothing is seeded."""
-        self._state = state
+        self.state = state
         self._samples = samples
         self._run = Compiled(stage.code)
         self._drawing = drawing(stage.code)
@@ -54,7 +54,7 @@ class StageModule(torch.nn.Module):
         made = self._made(
             [
                 *(each.unpack(value) for each, value in zip(self.received, received, strict=True)),
-                *(self._state[name] for name in self.stage.weights.values()),
+                *(self.state[name] for name in self.stage.weights.values()),
                 *(sample[name] for name in self.stage.inputs),
             ],
             number,
@@ -62,7 +62,7 @@ class StageModule(torch.nn.Module):
         sent = made[: len(self.sent)]
         updates = dict(zip(reversed(self.stage.updates), reversed(made), strict=False))
         for name, value in updates.items():
-            self._state[name] = value.detach()
+            self.state[name] = value.detach()
         if self.results is not None:
             kept = made[len(sent) : len(made) - len(updates)]
             self.results[number] = [_detached(value) for value in kept]

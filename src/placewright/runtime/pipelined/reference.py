@@ -23,7 +23,7 @@ class SingleProcess:
 
     def __init__(self, executable: Executable) -> None:
         self._executable = executable
-        self._inputs = {name: executable.values[name] for name in executable.inputs}
+        self._inputs = {name: executable.values.get(name) for name in executable.inputs}
         self.weights = {
             name: value.detach().clone() if isinstance(value, Tensor) else value
             for placeholder, name in executable.weights.items()
@@ -68,7 +68,7 @@ class SingleProcess:
         values = []
         for node in self._executable.module.graph.find_nodes(op="placeholder"):
             name = self._executable.weights.get(node.name)
-            values.append(inputs[node.name] if name is None else self.weights[name])
+            values.append(inputs[node.name] if name is None else self.weights.get(name))
         with torch.no_grad():
             program = _Seeded(self._executable.module, moment)
             outputs = list(program.run(*values, enable_io_processing=False))
