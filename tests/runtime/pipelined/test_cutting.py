@@ -64,12 +64,12 @@ def assert_same_training(made: Case, placement: Placement) -> None:
 
 
 @pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 3])
-@pytest.mark.parametrize("name", models.INFERENCE)
+@pytest.mark.parametrize("name", quick(models.INFERENCE, "llama", "resnet", "t5", "unet", "lstm"))
 def test_stages_along_the_program_give_its_outputs_bit_for_bit(name: str, devices: int) -> None:
     assert_same_outputs(case(name), contiguous(case(name), devices))
 
 
-@pytest.mark.parametrize("name", quick(models.INFERENCE, "llama", "unet", "lstm"))
+@pytest.mark.parametrize("name", quick(models.INFERENCE, "unet", "lstm"))
 @given(data=st.data())
 @settings(max_examples=2)
 def test_stages_of_any_placement_give_the_outputs_bit_for_bit(name: str, data: Any) -> None:
@@ -190,7 +190,7 @@ def test_a_placement_of_another_program_is_refused(change: Any, message: str) ->
 def test_a_weight_that_is_trained_on_two_devices_is_refused() -> None:
     made = case("lstm", True)
     ops = [node.name for node in made.executable.calls]
-    placement = {op: int(position > len(ops) // 4) for position, op in enumerate(ops)}
+    placement = {op: int(op != "embedding") for op in ops}
     with pytest.raises(InputError, match=r"weight' is trained and read on several devices"):
         cut_chain(made.executable, placement)
 

@@ -150,7 +150,7 @@ class _Cutter:
         calls = self._calls(len(runs))
         self.read_in = self._read_in(calls, len(runs))
         stages = [
-            self._stage(index, devices.index(run.device), calls[index], len(runs))
+            self._stage(index, devices.index(run.device), calls[index])
             for index, run in enumerate(runs)
         ]
         self._check_weights(stages)
@@ -169,9 +169,6 @@ class _Cutter:
     def _calls(self, count: int) -> list[list[Node]]:
         """The calls of each stage: those made there, and what they need that is no tensor."""
         where: dict[str, set[int]] = {name: set() for name in self.live}
-        for _, value in _outputs(self.executable):
-            if isinstance(value, Node) and value.name in where and value.name not in self.made_in:
-                where[value.name].add(0)
         calls: list[list[Node]] = [[] for _ in range(count)]
         for name, node in reversed(self.live.items()):
             stages = {self.made_in[name]} if name in self.made_in else where[name]
@@ -204,7 +201,7 @@ class _Cutter:
             raise InputError(f"{self.executable.name}: no op makes the loss; nothing is trained")
         return (value.name,)
 
-    def _stage(self, index: int, rank: int, nodes: Sequence[Node], count: int) -> VirtualStage:
+    def _stage(self, index: int, rank: int, nodes: Sequence[Node]) -> VirtualStage:
         received, sent = self._crossing(index), self._crossing(index + 1)
         outputs = dict(self._own_outputs(index))
         updated = {position: name for name, position in self.executable.updates.items()}
@@ -246,6 +243,8 @@ class _Cutter:
         """Those made in a stage; what no op makes is given back by the first."""
         for position, value in _outputs(self.executable):
             name = value.name if isinstance(value, Node) else ""
+            if name in self.live and name not in self.made_in:
+                raise InputError(f"output '{name}' of the program is no tensor; return tensors")
             if self.made_in.get(name, 0) == index:
                 yield position, value
 

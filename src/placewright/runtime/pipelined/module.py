@@ -59,13 +59,12 @@ class StageModule(torch.nn.Module):
             ],
             number,
         )
-        sent = made[: len(self.sent)]
-        updates = dict(zip(reversed(self.stage.updates), reversed(made), strict=False))
-        for name, value in updates.items():
+        sends, ends = len(self.sent), len(made) - len(self.stage.updates)
+        sent, results, updates = made[:sends], made[sends:ends], made[ends:]
+        for name, value in zip(self.stage.updates, updates, strict=True):
             self.state[name] = value.detach()
         if self.results is not None:
-            kept = made[len(sent) : len(made) - len(updates)]
-            self.results[number] = [_detached(value) for value in kept]
+            self.results[number] = [_copied(value) for value in results]
         return tuple(each.pack(value) for each, value in zip(self.sent, sent, strict=True))
 
     def _made(self, values: list[Any], number: int) -> list[Any]:
@@ -90,5 +89,6 @@ def state_of(weights: Mapping[str, Any], trained: Sequence[str]) -> dict[str, An
     }
 
 
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, Tensor) else value
+def _copied(value: Any) -> Any:
+    """A tensor may look into what was received, whose place the next batch takes."""
+    return value.detach().clone() if isinstance(value, Tensor) else value

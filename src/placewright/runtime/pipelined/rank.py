@@ -6,8 +6,8 @@ import json
 import resource
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,9 +47,9 @@ def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) ->
     report("connecting", doing="connecting to the other ranks")
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
     part = _Part(folder, job, settings, report)
-    answer = part.check()
+    checked = part.check()
     part.measure()
-    answer.losses.extend(part.train())
+    answer = replace(checked, losses=part.train())
     report("saving", doing="saving its outputs", peak=peak_memory())
     give_back(folder, rank, answer)
     barrier()  # nobody leaves while another still talks to it
@@ -79,7 +79,6 @@ class _Part:
             StageModule(stage, received, sent, self._state, samples)
             for stage, received, sent in zip(job.stages, job.received, job.sent, strict=True)
         ]
-
         self._pipelines: dict[int, Pipeline] = {}
 
     def _pipeline(self, micro_batches: int) -> Pipeline:
@@ -145,7 +144,7 @@ class _Part:
                 )
                 self._forget_gradients()
 
-    def train(self) -> Sequence[float]:
+    def train(self) -> list[float]:
         """The average loss of each training step, from the weights as they came."""
         from placewright.runtime.pipelined.training import optimizer_of
 
@@ -157,7 +156,7 @@ class _Part:
         pipeline = self._pipeline(micro_batches)
         own = [self._state[name] for name in self._job.trained]
         optimizer = optimizer_of(own) if own else None
-        averages = []
+        averages: list[float] = []
         for step in range(1, steps + 1):
             for module in self._modules:
                 module.step = step
