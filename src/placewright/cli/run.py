@@ -30,8 +30,12 @@ def command(
     outputs are from those of one process.
     """
     from placewright.plan import Plan
+    from placewright.runtime.dispatch import is_onnx
 
     loaded = Plan.load(plan)
+    if loaded.problem.options.objective == "throughput" and not is_onnx(loaded.source):
+        _run_pipeline(loaded, plan, how, uses, json=json)
+        return
     report = _run(loaded, how.options(loaded), quiet=json)
     if report is not None:
         use_results(loaded, report, plan, uses, json=json)
@@ -46,3 +50,24 @@ def _run(plan: Plan, options: RunOptions, *, quiet: bool) -> RunReport | None:
         return run_rank(plan, options)
     with progress(quiet=quiet) as on_progress:
         return run_plan(plan, options, on_progress=on_progress)
+
+
+def _run_pipeline(plan: Plan, path: Path, how: How, uses: Uses, *, json: bool) -> None:
+    from placewright.cli.output import console, print_json, progress
+    from placewright.report.pipelines import pipeline_record, pipeline_table
+    from placewright.runtime.pipelined import run_pipeline
+
+    uses.refuse("a pipeline's steps are torch's own, of which no clock is read")
+    with progress(quiet=json) as on_progress:
+        report = run_pipeline(
+            plan,
+            how.options(plan),
+            schedule=how.schedule,
+            micro_batches=how.micro_batches,
+            steps=how.steps,
+            on_progress=on_progress,
+        )
+    if json:
+        print_json(pipeline_record(plan, report, path))
+    else:
+        console().print(pipeline_table(plan, report))

@@ -45,6 +45,16 @@ class How:
         bool,
         typer.Option("--limit-memory", help="Let no rank take more than its device's memory."),
     ] = False
+    schedule: Annotated[
+        Literal["gpipe", "1f1b", "interleaved"],
+        typer.Option(help="Of a throughput plan: the order of micro-batches on each rank."),
+    ] = "gpipe"
+    micro_batches: Annotated[
+        int, typer.Option(help="Of a throughput plan: how many go through the pipeline.", min=1)
+    ] = 8
+    steps: Annotated[
+        int, typer.Option(help="Of a throughput plan for training: steps to take.", min=0)
+    ] = 0
     timeout: Annotated[float, typer.Option(help="Seconds before a rank counts as stuck.")] = 60.0
     threads: Annotated[
         int | None,

@@ -39,6 +39,12 @@ class Uses:
         if self.profiles is not None and not self.calibrate:
             raise OptionError("--profiles is the store of --calibrate; add it")
 
+    def refuse(self, reason: str) -> None:
+        """OptionError where something is to be made of what was not measured."""
+        for option, given in (("--trace", self.trace is not None), ("--calibrate", self.calibrate)):
+            if given:
+                raise OptionError(f"{reason}; leave out {option}")
+
 
 def use_results(plan: Plan, report: RunReport, path: Path, uses: Uses, *, json: bool) -> None:
     """Print the run of the plan in file `path`, and make of it what is asked for."""

@@ -26,7 +26,7 @@ def run_plan(
 ) -> RunReport:
     """Run a plan: `onnx_sessions.run_onnx_plan` or `plans.run_plan`; only the former takes
     `inputs`."""
-    if _is_onnx(plan.source):
+    if is_onnx(plan.source):
         from placewright.runtime.onnx_sessions import run_onnx_plan
 
         return run_onnx_plan(plan, options, inputs=inputs, on_progress=on_progress)
@@ -38,7 +38,8 @@ def run_plan(
     return plans.run_plan(plan, options, on_progress=on_progress)
 
 
-def _is_onnx(source: str) -> bool:
+def is_onnx(source: str) -> bool:
+    """Whether a plan's source is an ONNX file."""
     scheme, separator, _ = source.partition(":")
     is_file = bool(source) and not (separator and scheme in ("torch", "hf", "zoo"))
     return is_file and open_source(source).kind == "onnx"

@@ -61,7 +61,7 @@ def execute(
         ranks,
         options=options,
         on_progress=progress,
-        modules=_modules_of(source),
+        modules=modules_of(source),
     )
     return reports[0] if reports else None
 
@@ -75,6 +75,7 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
     from placewright.importers.torch.tracing import import_torch
 
     import_torch("running a plan")
+    from placewright.runtime.constants import without_constants
     from placewright.runtime.values import loaded_values
 
     module = None
@@ -84,6 +85,7 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
         module, program = loaded[0], programs.from_module(loaded, source, training=training)
     else:
         program = programs.load_executable(source, training=training)
+    program = without_constants(program)
     return program, loaded_values(source, program, module, options.weights, options.seed)
 
 
@@ -196,7 +198,7 @@ def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]
     return [*defining_modules(codes), *given] if custom else []
 
 
-def _modules_of(source: str) -> list[str]:
+def modules_of(source: str) -> list[str]:
     """The Python module of a factory, which may define operators of its own."""
     kind, _, spec = source.partition(":")
     return [spec.partition(":")[0]] if kind == "torch" else []

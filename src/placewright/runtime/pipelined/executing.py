@@ -1,0 +1,147 @@
+"""A chain of stages on processes of this machine: started, timed and compared."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from placewright.importers.torch.programs import Executable
+from placewright.runtime.code import calls
+from placewright.runtime.job import Own
+from placewright.runtime.launch import Ranks, ending_on_signals
+from placewright.runtime.pipelined.boundaries import Crossings, crossings
+from placewright.runtime.pipelined.comparison import Differences, Expected
+from placewright.runtime.pipelined.cutting import Chain
+from placewright.runtime.pipelined.jobs import answer_of, hand_over
+from placewright.runtime.pipelined.report import PipelineReport
+from placewright.runtime.pipelined.schedules import Schedule, longer, method_of, write_table
+from placewright.runtime.pipelined.timing import Times
+from placewright.runtime.pipelined.training import STEEPEST
+from placewright.runtime.state import Optimizer
+from placewright.runtime.targets import defining_modules, is_custom
+
+Progress = Callable[[str, float], None]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked of a run; see `run_pipeline`."""
+
+    schedule: Schedule = "gpipe"
+    micro_batches: int = 8
+    repeats: int = 3
+    steps: int = 0
+    timeout: float = 60.0
+    optimizer: Optimizer = STEEPEST
+
+
+def execute_chain(
+    executable: Executable,
+    chain: Chain,
+    request: Request,
+    own: Own,
+    *,
+    modules: Sequence[str] = (),
+    progress: Progress = lambda what, done: None,
+) -> PipelineReport:
+    """Run a chain of stages on as many processes as it has ranks, and compare what they give.
+
+    `modules` are imported by ranks of a program with operators that torch does not define.
+    OptionError for a number of micro-batches that the schedule cannot run, ExecutionError if a
+    rank fails or is silent for too long.
+    """
+    ranks = len(chain.devices)
+    batches = [request.micro_batches, longer(request.micro_batches, ranks)]
+    method = method_of(request.schedule, chain.rank_of, request.micro_batches)
+    sent = crossings(executable, chain.stages)
+    progress("running in one process", 0.1)
+    expected = Expected.of(
+        executable, request.micro_batches, request.steps, request.optimizer, max(own.threads)
+    )
+    with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
+        folder = Path(name)
+        for micro_batches in batches if method == "table" else ():
+            write_table(folder, request.schedule, chain.rank_of, micro_batches)
+        settings = {
+            "ranks": ranks,
+            "stages": len(chain.stages),
+            "threads": own.threads,
+            "cores": own.cores,
+            "method": method,
+            "batches": batches,
+            "repeats": request.repeats,
+            "steps": request.steps,
+            "optimizer": asdict(request.optimizer),
+            "training": bool(executable.gradients),
+            "timeout": request.timeout,
+            "path": sys.path,
+            "modules": _modules(chain, modules),
+        }
+        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        with ExitStack() as stack:
+            descriptors = hand_over(folder, executable, chain.stages, sent, stack)
+            times = _listen(folder, own, settings, descriptors, progress)
+        answers = [answer_of(folder, rank) for rank in range(ranks)]
+    return _report(chain, request, own, sent, times, expected.differences(answers))
+
+
+def _listen(
+    folder: Path,
+    own: Own,
+    settings: Mapping[str, Any],
+    descriptors: Sequence[Sequence[int]],
+    progress: Progress,
+) -> Times:
+    ranks, worker = settings["ranks"], "placewright.runtime.pipelined.rank"
+    progress(f"starting {ranks} ranks", 0.2)
+    times = Times(ranks, settings["repeats"], settings["batches"])
+    started = Ranks(folder, ranks, own.threads, worker=worker, descriptors=descriptors)
+    with started as processes:
+        for rank, event in processes.events(settings["timeout"]):
+            times.add(rank, event)
+            progress(f"running on {ranks} ranks", 0.3 + 0.7 * times.share)
+    return times
+
+
+def _modules(chain: Chain, given: Sequence[str]) -> list[str]:
+    """What ranks must import: nothing, unless there are operators of others than torch."""
+    codes = [stage.code for stage in chain.stages]
+    custom = any(is_custom(call.target) for code in codes for call in calls(code))
+    return [*defining_modules(codes), *given] if custom else []
+
+
+def _report(
+    chain: Chain,
+    request: Request,
+    own: Own,
+    sent: Sequence[Crossings],
+    times: Times,
+    differences: Differences,
+) -> PipelineReport:
+    ranks, seconds = range(len(chain.devices)), times.batch_seconds(0)
+    busy = tuple(times.busy(rank) for rank in ranks)
+    return PipelineReport(
+        schedule=request.schedule,
+        measured=times.steady(),
+        batch_seconds=seconds,
+        max_abs_difference=differences.outputs,
+        max_gradient_difference=differences.gradients,
+        losses=differences.losses,
+        single_process_losses=differences.expected_losses,
+        rank_busy_seconds=busy,
+        rank_bubble_share=tuple(max(0.0, 1 - each / seconds) for each in busy),
+        rank_peak_memory=tuple(times.peaks),
+        rank_stages=tuple(chain.rank_stages(rank) for rank in ranks),
+        stage_bytes=tuple(sum(each.bytes for each in crossing) for crossing in sent),
+        micro_batches=request.micro_batches,
+        repeats=request.repeats,
+        ranks=len(ranks),
+        rank_threads=own.threads,
+        rank_cores=own.cores if any(own.cores) else (),
+    )

@@ -1,0 +1,138 @@
+"""What a rank is given and gives back, as files in a directory that only this user can read.
+
+Written with `torch.save` and read with ``weights_only=True``: tensors, plain values and frozen
+data, and no pickle that could run code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from placewright.errors import ExecutionError, reason
+from placewright.importers.torch.programs import Executable
+from placewright.runtime.code import Call, Code, Named, Ref
+from placewright.runtime.pipelined.boundaries import Crossing, Crossings
+from placewright.runtime.pipelined.cutting import VirtualStage
+from placewright.runtime.weights import HeldWeights
+from placewright.runtime.weights import hand_over as weights_to
+
+_READABLE: list[Any] = [VirtualStage, Crossing, Code, Call, Ref, Named]
+
+
+@dataclass(frozen=True)
+class Job:
+    """One rank's stages, what its stages receive and send, and the values that they need.
+
+    `weights` is the document of `weights.from_document`, `inputs` are those of these stages only,
+    `trained` the weights with gradients.
+    """
+
+    stages: list[VirtualStage]
+    received: list[Crossings]
+    sent: list[Crossings]
+    weights: Mapping[str, Any]
+    inputs: dict[str, Any]
+    trained: list[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a rank computed.
+
+    `results` are the program's outputs by ``(micro-batch, position)``, `gradients` the averages
+    over the micro-batches by weight, `checked_losses` the losses that belong to them, and `losses`
+    one for each training step: rank by rank, only what the rank has.
+    """
+
+    results: dict[tuple[int, int], Any] = field(default_factory=dict)
+    gradients: dict[str, Tensor] = field(default_factory=dict)
+    checked_losses: list[float] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+
+
+def hand_over(
+    folder: Path,
+    executable: Executable,
+    stages: Sequence[VirtualStage],
+    crossings: Sequence[Crossings],
+    stack: ExitStack,
+) -> list[tuple[int, ...]]:
+    """Write the job of every rank; the file descriptors it must inherit, open until `stack` ends.
+
+    These hold its weights, and those of no other rank.
+    """
+    before = [(), *crossings]
+    placeholders = executable.weights.items()
+    weights = HeldWeights({name: executable.values[where] for where, name in placeholders})
+    descriptors = []
+    for rank in range(max(stage.rank for stage in stages) + 1):
+        own = [stage for stage in stages if stage.rank == rank]
+        names = {name for stage in own for name in stage.weights.values()}
+        handed = stack.enter_context(weights_to(weights, names))
+        job = Job(
+            own,
+            received=[before[stage.index] for stage in own],
+            sent=[crossings[stage.index] for stage in own],
+            weights=handed.document,
+            inputs=_inputs(executable, own),
+            trained=[name for name in executable.gradients if name in names],
+        )
+        _save(vars(job), _job(folder, rank))
+        descriptors.append(handed.descriptors)
+    return descriptors
+
+
+def job_of(folder: Path, rank: int) -> Job:
+    return Job(**_load(_job(folder, rank)))
+
+
+def give_back(folder: Path, rank: int, answer: Answer) -> None:
+    _save(vars(answer), _answer(folder, rank))
+
+
+def answer_of(folder: Path, rank: int) -> Answer:
+    return Answer(**_load(_answer(folder, rank)))
+
+
+def _inputs(executable: Executable, stages: Sequence[VirtualStage]) -> dict[str, Any]:
+    names = {name for stage in stages for name in stage.inputs}
+    return {name: _compact(executable.values[name]) for name in sorted(names)}
+
+
+def _compact(value: Any) -> Any:
+    """A tensor without autograd, and without the rest of a larger memory it looks into."""
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach()
+    whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
+    return value if whole else value.clone()
+
+
+def _job(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.pt"
+
+
+def _answer(folder: Path, rank: int) -> Path:
+    return folder / f"rank-{rank}.outputs.pt"
+
+
+def _save(content: Mapping[str, Any], path: Path) -> None:
+    try:
+        torch.save(dict(content), path)
+    except (OSError, RuntimeError) as error:
+        raise ExecutionError(
+            f"{path}: cannot be written ({reason(error)}); if the disk is full, set TMPDIR to a "
+            "directory with more room"
+        ) from error
+
+
+def _load(path: Path) -> Any:
+    with torch.serialization.safe_globals(_READABLE):
+        return torch.load(path, weights_only=True)

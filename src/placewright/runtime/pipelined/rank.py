@@ -1,0 +1,189 @@
+"""A rank of a pipeline: started by `running.py`, it runs its stages and reports what they took."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.runtime.worker import Reporter, barrier, connect, file_store, serve
+from placewright.system.pinning import pinned
+
+if TYPE_CHECKING:
+    from placewright.runtime.pipelined.jobs import Answer, Job
+    from placewright.runtime.pipelined.pipeline import Pipeline
+
+_ALIVE_SECONDS = 1.0
+
+
+def main() -> None:
+    serve(_work)
+
+
+def _work(folder: Path, rank: int, report: Reporter) -> None:
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    cores = settings["cores"][rank]
+    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
+        _run(folder, rank, settings, report)
+
+
+def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
+    import torch
+
+    torch.set_num_threads(settings["threads"][rank])
+    torch.set_num_interop_threads(1)
+    from placewright.runtime.pipelined.jobs import give_back, job_of
+    from placewright.runtime.targets import import_all
+
+    report("loading", doing="loading its weights")
+    job = job_of(folder, rank)
+    sys.path[:] = settings["path"]
+    import_all(settings["modules"])
+    report("connecting", doing="connecting to the other ranks")
+    connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
+    part = _Part(folder, job, settings, report)
+    checked = part.check()
+    part.measure()
+    answer = replace(checked, losses=part.train())
+    report("saving", doing="saving its outputs", peak=peak_memory())
+    give_back(folder, rank, answer)
+    barrier()  # nobody leaves while another still talks to it
+    torch.distributed.destroy_process_group()
+
+
+class _Part:
+    """The rank's stages, under the schedule of the batch and of a longer one."""
+
+    def __init__(self, folder: Path, job: Job, settings: dict[str, Any], report: Reporter) -> None:
+        self._folder = folder
+        self._job = job
+        self._settings = settings
+        self._report = report
+        self._told = time.monotonic()
+        self._build()
+
+    def _build(self) -> None:
+        """Stages whose weights are as they came."""
+        from placewright.runtime.pipelined.module import StageModule, state_of
+        from placewright.runtime.pipelined.samples import sample
+        from placewright.runtime.weights import from_document
+
+        job = self._job
+        names = {name for stage in job.stages for name in stage.weights.values()}
+        self._state = state_of(from_document(job.weights).load(names), job.trained)
+        samples = [sample(job.inputs, number) for number in range(self._settings["batches"][0])]
+        self._modules = [
+            StageModule(stage, received, sent, self._state, samples)
+            for stage, received, sent in zip(job.stages, job.received, job.sent, strict=True)
+        ]
+        self._pipelines: dict[int, Pipeline] = {}
+
+    def _pipeline(self, micro_batches: int) -> Pipeline:
+        from placewright.runtime.pipelined.pipeline import Pipeline
+
+        if micro_batches not in self._pipelines:
+            self._pipelines[micro_batches] = Pipeline(
+                self._modules,
+                self._settings["stages"],
+                method=self._settings["method"],
+                micro_batches=micro_batches,
+                training=self._settings["training"],
+                folder=self._folder,
+                alive=self._alive,
+            )
+        return self._pipelines[micro_batches]
+
+    def _alive(self) -> None:
+        """A word now and then, for a batch may take longer than the parent's patience."""
+        now = time.monotonic()
+        if now - self._told > _ALIVE_SECONDS:
+            self._told = now
+            self._report("alive")
+
+    def check(self) -> Answer:
+        """One batch from the weights as they came: its outputs or gradients are compared."""
+        from placewright.runtime.pipelined.jobs import Answer
+
+        self._report("running", doing="running its stages")
+        micro_batches = self._settings["batches"][0]
+        for module in self._modules:
+            module.results = {}
+            module.step = 0
+        losses = self._pipeline(micro_batches).run()
+        results = {
+            (number, position): value
+            for module in self._modules
+            for number, values in (module.results or {}).items()
+            for position, value in zip(module.stage.results, values, strict=True)
+        }
+        gradients = {name: each / micro_batches for name, each in self._gradients()}
+        for module in self._modules:
+            module.results = module.step = None
+        self._forget_gradients()
+        return Answer(results, gradients, losses)
+
+    def measure(self) -> None:
+        """The timed batches, the short and the longer one in turn."""
+        for length, micro_batches in enumerate(self._settings["batches"]):
+            pipeline = self._pipeline(micro_batches)
+            for repeat in range(self._settings["repeats"] + 1):  # the first is a warm-up
+                barrier()
+                started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
+                pipeline.run()
+                finished = time.clock_gettime(time.CLOCK_MONOTONIC)
+                self._report(
+                    "batch",
+                    length=length,
+                    repeat=repeat,
+                    started=started,
+                    finished=finished,
+                    busy=pipeline.busy(),
+                )
+                self._forget_gradients()
+
+    def train(self) -> list[float]:
+        """The average loss of each training step, from the weights as they came."""
+        from placewright.runtime.state import Optimizer
+
+        steps, micro_batches = self._settings["steps"], self._settings["batches"][0]
+        if not steps:
+            return []
+        self._report("training", doing="training")
+        self._build()
+        pipeline = self._pipeline(micro_batches)
+        own = [self._state[name] for name in self._job.trained]
+        optimizer = Optimizer(**self._settings["optimizer"]).over(own) if own else None
+        averages: list[float] = []
+        for step in range(1, steps + 1):
+            for module in self._modules:
+                module.step = step
+            losses = pipeline.run()
+            averages += [sum(losses) / micro_batches] if losses else []
+            for name, gradient in self._gradients():
+                self._state[name].grad = gradient / micro_batches
+            if optimizer is not None:
+                optimizer.step()
+            self._forget_gradients()
+        return averages
+
+    def _gradients(self) -> list[tuple[str, Any]]:
+        named = [(name, self._state[name].grad) for name in self._job.trained]
+        return [(name, gradient) for name, gradient in named if gradient is not None]
+
+    def _forget_gradients(self) -> None:
+        for name in self._job.trained:
+            self._state[name].grad = None
+
+
+def peak_memory() -> int:
+    """The most bytes this process has had in memory."""
+    status = Path("/proc/self/status")
+    if status.exists():  # getrusage would count what the parent had when it started this process
+        fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+        return int(fields["VmHWM"].split()[0]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

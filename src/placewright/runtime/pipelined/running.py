@@ -1,0 +1,123 @@
+"""Running a throughput plan as a pipeline of CPU ranks on this machine.
+
+Plan ──run_pipeline──▶ program ──cut_chain──▶ virtual stages ──▶ ranks, a schedule of torch
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from placewright.errors import OptionError
+from placewright.plan import Plan
+from placewright.runtime.execution import load, modules_of
+from placewright.runtime.job import Own
+from placewright.runtime.pipelined.report import PipelineReport
+from placewright.runtime.pipelined.schedules import Schedule
+from placewright.runtime.plans import cores_of, device_threads
+from placewright.runtime.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from placewright.importers.torch.programs import Executable
+    from placewright.runtime.values import Values
+
+Progress = Callable[[str, float], None]
+
+
+def run_pipeline(
+    plan: Plan,
+    options: RunOptions | None = None,
+    *,
+    schedule: Schedule = "gpipe",
+    micro_batches: int = 8,
+    steps: int = 0,
+    on_progress: Progress | None = None,
+) -> PipelineReport:
+    """Run a throughput plan, a process of this machine per device of its chain.
+
+    The source's example inputs are one micro-batch, and one sample of the plan. A plan for
+    training goes forward and backward, and then takes `steps` steps of ``options.optimizer``
+    (gradient descent if there is none). Ranks are pinned and have threads as in `run_plan`.
+
+    OptionError for plans of another objective, with replicas or on GPUs of this machine, and for
+    numbers that the schedule cannot run; InputError for a plan of another program;
+    ExecutionError, all ranks being ended, if a rank fails, or if none reports anything for
+    ``options.timeout`` seconds.
+    """
+    options = options or RunOptions(repeats=3)
+    _check_plan(plan)
+    training = bool(plan.problem.is_backward.any())
+    _check_request(options, micro_batches, steps, training=training)
+    progress = on_progress or (lambda what, done: None)
+    progress("exporting", 0.0)
+    program, values = load(plan.source, options, training=training)
+    from placewright.runtime.pipelined.cutting import cut_chain
+    from placewright.runtime.pipelined.executing import Request, execute_chain
+    from placewright.runtime.pipelined.training import STEEPEST
+
+    executable = _with_values(program, values)
+    devices = plan.placement.device.tolist()
+    chain = cut_chain(executable, dict(zip(plan.problem.op_names, devices, strict=True)))
+    optimizer = options.optimizer or STEEPEST
+    report = execute_chain(
+        executable,
+        chain,
+        Request(schedule, micro_batches, options.repeats, steps, options.timeout, optimizer),
+        _own(plan, chain.devices, options.threads),
+        modules=modules_of(plan.source),
+        progress=progress,
+    )
+    names = tuple(plan.problem.device_names[device] for device in chain.devices)
+    return replace(report, predicted=plan.value, devices=names)
+
+
+def _with_values(program: Executable, values: Values) -> Executable:
+    """The program with all its weights, as the single process that ranks are compared with has."""
+    weights = values.weights.load(set(program.weights.values()))
+    by_placeholder = {place: weights[name] for place, name in program.weights.items()}
+    return replace(program, values={**by_placeholder, **values.inputs})
+
+
+def _own(plan: Plan, devices: Sequence[int], threads: int | Sequence[int] | None) -> Own:
+    cores = tuple(cores_of(plan.problem, device) for device in devices)
+    if threads is None:
+        unpinned = device_threads(plan.problem, devices)
+        threads = [len(mine) or unpinned for mine in cores]
+    return Own.of(len(devices), threads, cores)
+
+
+# -- what cannot be run ------------------------------------------------------------------------
+
+
+def _check_plan(plan: Plan) -> None:
+    objective = plan.problem.options.objective
+    if objective != "throughput":
+        raise OptionError(
+            f"the plan is for objective '{objective}', and a pipeline runs plans for throughput; "
+            "plan with --objective throughput"
+        )
+    for stage in plan.placement.replicas:
+        if len(stage) > 1:
+            names = " and ".join(f"'{plan.problem.device_names[device]}'" for device in stage)
+            raise OptionError(
+                f"the plan runs one stage on several devices ({names}), and replicas are not run "
+                "yet; plan without --replicate"
+            )
+
+
+def _check_request(options: RunOptions, micro_batches: int, steps: int, *, training: bool) -> None:
+    options.check(ranks=1)
+    if options.launcher != "processes":
+        raise OptionError(f"a pipeline runs on processes; leave out launcher {options.launcher}")
+    if options.memory_limits:
+        raise OptionError("the memory of a pipeline's ranks is not limited; leave out the limit")
+    if micro_batches < 1:
+        raise OptionError(f"micro_batches is {micro_batches}; it must be at least 1")
+    if steps < 0:
+        raise OptionError(f"steps is {steps}; it must be at least 0")
+    if (steps or options.optimizer is not None) and not training:
+        raise OptionError(
+            "the plan is for inference, which takes no training steps; leave out steps and "
+            "optimizer"
+        )
