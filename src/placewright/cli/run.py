@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from placewright.cli import options as o
+from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.plan import Plan
     from placewright.runtime import RunOptions, RunReport
+    from placewright.runtime.decoding import Decoding
 
 
 def command(
@@ -24,6 +28,20 @@ def command(
         ),
     ] = "processes",
     repeats: Annotated[int, typer.Option(help="Timed runs, after one warm-up.", min=1)] = 5,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a plan of hf:CONFIG?phase=generate: make so many tokens, a call each.", min=1
+        ),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Token ids to begin with, as in 1,2,3; once for all sequences of the batch, or "
+            "for each of them.",
+            metavar="IDS",
+        ),
+    ] = None,
     weights: Annotated[
         str | None,
         typer.Option(
@@ -54,7 +72,8 @@ def command(
 ) -> None:
     """Run a plan, a rank per device it uses; compare with a single process.
 
-    Prints measured beside predicted time, and how far the outputs are from those of one process.
+    Prints measured beside predicted time, and how far the outputs are from those of one process;
+    with --tokens the tokens too.
     """
     from placewright.plan import Plan
     from placewright.runtime import RunOptions
@@ -71,10 +90,25 @@ def command(
         seed=seed,
         memory_limits=_memory(loaded) if limit_memory else (),
         interface=interface,
+        decoding=_decoding(tokens, prompt or ()),
     )
     report = _run(loaded, options, quiet=json)
     if report is not None:
         _print(loaded, report, plan, json=json)
+
+
+def _decoding(tokens: int | None, prompts: Sequence[str]) -> Decoding | None:
+    """What of tokens is asked for; OptionError for a prompt that is not token ids."""
+    from placewright.runtime.decoding import Decoding
+
+    if tokens is None:
+        if prompts:
+            raise OptionError("--prompt is what tokens are made after; give --tokens N too")
+        return None
+    for text in prompts:
+        if not re.fullmatch(r" *[0-9]{1,18} *(, *[0-9]{1,18} *)*", text):
+            raise OptionError(f"--prompt is {text!r}; give token ids, as in 1,2,3")
+    return Decoding(tokens, [[int(each) for each in text.split(",")] for text in prompts])
 
 
 def _memory(plan: Plan) -> list[float]:

@@ -159,7 +159,20 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     for rank, busy in enumerate(report.rank_busy_seconds):
         device = report.devices[rank] if report.devices else ""
         table.add_row(escape(f"busy, rank {rank} {device}"), format_seconds(busy))
+    _add_tokens(table, report)
     return table
+
+
+def _add_tokens(table: Table, report: RunReport) -> None:
+    """What a run that decodes made, and how fast."""
+    for number, tokens in enumerate(report.tokens):
+        name = "tokens" if len(report.tokens) == 1 else f"tokens of sequence {number}"
+        table.add_row(name, " ".join(map(str, tokens)))
+    if report.tokens:
+        table.add_row("same tokens as one process", "yes" if report.same_tokens else "no")
+        rate, predicted = report.tokens_per_second, report.predicted_tokens_per_second
+        beside = f" (predicted {predicted:.4g})" if predicted else ""
+        table.add_row("tokens per second", f"{rate:.4g}{beside}")
 
 
 def failures(lines: Sequence[Comparison]) -> list[str]:

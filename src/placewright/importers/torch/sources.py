@@ -23,6 +23,11 @@ from placewright.importers.safetensors import read_checkpoint
 from placewright.importers.torch import export as torch_export
 from placewright.importers.torch.archive import load_pt2, read_pt2
 from placewright.importers.torch.checkpoint import StoredWeights, stored_weights
+from placewright.importers.torch.generation import (
+    GENERATE,
+    generation_graph,
+    with_generation,
+)
 from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
 from placewright.importers.torch.tracing import import_torch
 
@@ -176,14 +181,20 @@ def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = N
     """
     source = config.partition("?")[0]
     module, args, kwargs = load_hf(config, training)
-    model: Any = getattr(module, "model", module) if "past" in kwargs else module
+    phase = getattr(module, "phase", None)
+    model: Any = getattr(module, "model", module) if phase else module
     name = Path(source).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
     weights = None if training else _stored(model, _weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
-    if "past" in kwargs:
-        graph = phase_graph((module, args, kwargs), name, stored, cache_tokens)
+    if phase:
+        loaded = module, args, kwargs
+        graph = (
+            generation_graph(loaded, name, stored)
+            if phase == GENERATE
+            else phase_graph(loaded, name, stored, cache_tokens)
+        )
         facts |= {key: getattr(module, key) for key in ("phase", "context")}
     else:
         graph = torch_export.graph_from_module(
@@ -216,7 +227,8 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
     sequence-to-sequence, masked or causal language, or image classification, as the type has
     it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
-    model (see `phases.with_phase`), with ``context`` tokens. ``weights=…`` is for a run (see
+    model (see `phases.with_phase`), with ``context`` tokens; with ``phase=generate`` a program
+    that makes a token a call (see `generation.with_generation`). ``weights=…`` is for a run (see
     `hf_weights`). A `batch` goes before that of
     `config`. Nothing is looked up on the network and no code from the configuration is run.
     """
@@ -253,9 +265,10 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
                 f"hf:{config}: phase is for causal language models, and a "
                 f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
             )
-        return with_phase(
-            module, phase, batch=sizes["batch"], context=sizes["sequence"], source=config
-        )
+        chosen = {"batch": sizes["batch"], "context": sizes["sequence"]}
+        if phase == GENERATE:
+            return with_generation(module, source=config, **chosen)
+        return with_phase(module, phase, source=config, **chosen)
 
 
 def _phase(parameters: dict[str, str], config: str, training: bool) -> str:
