@@ -6,7 +6,6 @@ import random
 import re
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,13 @@ transformers = pytest.importorskip("transformers")
 import placewright as pw  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
 from placewright.importers.torch.graph import fold  # noqa: E402
+from placewright.importers.torch.programs import Executable  # noqa: E402
 from placewright.importers.torch.sources import from_hf  # noqa: E402
 from placewright.runtime import RunOptions, RunReport, run_plan  # noqa: E402
-from placewright.runtime.decoding import Decoding  # noqa: E402
-from placewright.runtime.execution import execute, load  # noqa: E402
+from placewright.runtime.decoding import Decoding, prepared, with_tokens  # noqa: E402
+from placewright.runtime.execution import Assignment, load, run_assignments  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
+from placewright.runtime.values import Values  # noqa: E402
 from tests.runtime.models import DECODER  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
@@ -47,14 +48,15 @@ def model_of(family: str) -> Any:
     return transformers.AutoModelForCausalLM.from_config(config).eval()
 
 
-@pytest.fixture
-def source_of(tmp_path: Path) -> Any:
+@pytest.fixture(scope="module")
+def source_of(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Writes the files of a model, and names it as a source."""
+    folder = tmp_path_factory.mktemp("models")
 
     def source(family: str, query: str = "context=40") -> str:
-        folder = tmp_path / family
-        model_of(family).save_pretrained(folder)
-        return f"hf:{folder}?phase=generate&{query}"
+        if not (folder / family).exists():
+            model_of(family).save_pretrained(folder / family)
+        return f"hf:{folder / family}?phase=generate&{query}"
 
     return source
 
@@ -68,14 +70,22 @@ def generated(family: str, prompt: Any = PROMPT, tokens: int = 32) -> tuple[int,
     return tuple(found[0, len(prompt) :].tolist())
 
 
-def placed(source: str, ranks: int, seed: int, options: RunOptions = LOCAL) -> RunReport:
-    """The source run on a random placement."""
-    program, _ = load(source, options, training=False)
-    draw = random.Random(seed)
+@cache
+def loaded(source: str, weights: str | None = None) -> tuple[Executable, Values]:
+    return load(source, RunOptions(weights=weights), training=False)
+
+
+def placed(
+    source: str, ranks: int, seeds: range = range(1), options: RunOptions = LOCAL
+) -> list[RunReport]:
+    """The source run on random placements."""
+    program, values = loaded(source, options.weights)
+    options, values = prepared(program, values, options)
     ops = sorted({op for op in fold(program.module.graph).values() if op is not None})
-    report = execute(source, {op: draw.randrange(ranks) for op in ops}, ranks, options=options)
-    assert report is not None
-    return report
+    draws = [random.Random(seed) for seed in seeds]
+    placements = [Assignment({op: draw.randrange(ranks) for op in ops}) for draw in draws]
+    reports = run_assignments(program, values, placements, ranks, options=options)
+    return [with_tokens(report, values, options) for report in reports]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -85,8 +95,7 @@ def test_any_placement_makes_the_tokens_of_transformers(
 ) -> None:
     source, expected = source_of(family), generated(family)
     assert len(set(expected)) > 3
-    for seed in range(2):
-        report = placed(source, ranks, seed)
+    for report in placed(source, ranks, range(4)):
         assert report.tokens == (expected,)
         assert report.same_tokens is True
         assert report.max_abs_difference <= 1e-4
@@ -94,7 +103,7 @@ def test_any_placement_makes_the_tokens_of_transformers(
 
 
 def test_a_planned_placement_on_processes_makes_the_tokens_of_transformers(
-    source_of: Any, monkeypatch: pytest.MonkeyPatch
+    source_of: Any,
 ) -> None:
     source = source_of("LlamaConfig")
     cluster = pw.load_cluster("2x3090")
@@ -112,33 +121,37 @@ def test_a_planned_placement_on_processes_makes_the_tokens_of_transformers(
 def test_sequences_of_a_batch_have_prompts_of_their_own(source_of: Any) -> None:
     prompts = [PROMPT, (50, 60)]
     options = replace(LOCAL, decoding=Decoding(20, prompts))
-    report = placed(source_of("LlamaConfig", "context=40&batch=2"), 2, 0, options)
+    (report,) = placed(source_of("LlamaConfig", "context=40&batch=2"), 2, options=options)
     assert report.tokens == tuple(generated("LlamaConfig", each, 20) for each in prompts)
     assert report.same_tokens is True
 
 
 def test_without_a_prompt_decoding_begins_with_the_models_own_token(source_of: Any) -> None:
     options = replace(LOCAL, decoding=Decoding(4))
-    report = placed(source_of("GPT2Config"), 2, 0, options)
+    (report,) = placed(source_of("GPT2Config"), 2, options=options)
     assert report.tokens == (generated("GPT2Config", (5,), 4),)
 
 
 def test_one_token_is_made_too(source_of: Any) -> None:
     options = replace(LOCAL, decoding=Decoding(1, [(9,)]))
-    report = placed(source_of("GPT2Config", "context=2"), 2, 0, options)
+    (report,) = placed(source_of("GPT2Config", "context=2"), 2, options=options)
     assert report.tokens == (generated("GPT2Config", (9,), 1),)
 
 
 def test_fresh_weights_begin_with_an_empty_cache() -> None:
     source = "hf:gpt2?n_embd=32&n_layer=1&n_head=2&vocab_size=50&phase=generate&context=16"
-    report = placed(source, 2, 0, replace(LOCAL, weights="fresh", decoding=Decoding(8)))
+    (report,) = placed(source, 2, options=replace(LOCAL, weights="fresh", decoding=Decoding(8)))
     assert report.same_tokens is True
     assert len(report.tokens[0]) == 8
 
 
 # -- what is planned with ----------------------------------------------------------------------
 
-SMALL = "llama?" + "&".join(f"{key}={value}" for key, value in DECODER.items()) + "&vocab_size=96"
+SMALL = (
+    "llama?"
+    + "&".join(f"{key}={value}" for key, value in DECODER.items())
+    + "&vocab_size=96&head_dim=8"
+)
 CACHE_OF_A_TOKEN = 2 * 2 * 2 * 8 * 4  # layers, keys and values, heads, head size, fp32: bytes
 
 
@@ -150,8 +163,8 @@ def test_the_cache_is_state_and_no_weight() -> None:
     assert made.op_parameter_bytes.sum() == decode.op_parameter_bytes.sum() + tokens
     assert made.op_flops.sum() == decode.op_flops.sum()
     assert (made.attributes["phase"], made.attributes["context"]) == ("generate", 24)
-    problem = pw.build_problem(made, pw.load_cluster("2x3090"))
-    assert problem.op_cache.sum() == 3 * 24 * CACHE_OF_A_TOKEN
+    plan = pw.plan(f"hf:{SMALL}&phase=generate&context=24&batch=3", "2x3090", planner="met")
+    assert plan.problem.op_cache.sum() == 3 * 24 * CACHE_OF_A_TOKEN
 
 
 def test_appending_moves_the_new_token_and_not_the_cache() -> None:
@@ -165,12 +178,12 @@ def test_appending_moves_the_new_token_and_not_the_cache() -> None:
 
 def test_layers_are_not_held_together_by_the_position() -> None:
     made = from_hf(f"{SMALL}&phase=generate&context=24")
-    groups = {made.op_groups[op] for op in made.op_state_bytes.nonzero()[0].tolist()}
-    assert len(groups) == 4 or groups == {""}
+    holders = made.op_state_bytes.nonzero()[0]
+    assert (made.colocation[holders] == -1).all()
 
 
 def test_the_cache_is_written_where_it_is(source_of: Any) -> None:
-    program, _ = load(source_of("LlamaConfig"), LOCAL, training=False)
+    program, _ = loaded(source_of("LlamaConfig"))
     owner = fold(program.module.graph)
     (stage,) = cut(program, {op: 0 for op in owner.values() if op is not None})
     assert stage.written == ("state.cache0", "state.cache1", "state.cache2", "state.cache3")
@@ -196,19 +209,19 @@ def test_tokens_that_cannot_be_made_are_refused(
     decoding: Decoding, sentence: str, source_of: Any
 ) -> None:
     with pytest.raises(OptionError, match=re.escape(sentence)):
-        placed(source_of("GPT2Config"), 1, 0, replace(LOCAL, decoding=decoding))
+        placed(source_of("GPT2Config"), 1, options=replace(LOCAL, decoding=decoding))
 
 
 def test_a_program_that_makes_no_tokens_is_refused() -> None:
     with pytest.raises(OptionError, match="makes no tokens; plan hf:CONFIG\\?phase=generate"):
-        placed("torch:tests.runtime.models:chain", 1, 0)
+        placed("torch:tests.runtime.models:chain", 1)
 
 
 def test_calls_do_not_run_past_the_context(source_of: Any) -> None:
     source = source_of("GPT2Config", "context=8")
     with pytest.raises(OptionError, match="9 calls make 9 tokens, and context=8 has no room"):
-        placed(source, 1, 0, replace(LOCAL, decoding=None))
-    report = placed(source, 1, 0, replace(LOCAL, decoding=None, repeats=4))
+        placed(source, 1, options=replace(LOCAL, decoding=None))
+    (report,) = placed(source, 1, options=replace(LOCAL, decoding=None, repeats=4))
     assert report.tokens == ()
 
 

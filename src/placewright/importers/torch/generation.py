@@ -52,8 +52,9 @@ def with_generation(model: torch.nn.Module, *, batch: int, context: int, source:
     module = _module(model, _state(shapes, batch), source)
     module.phase, module.context = GENERATE, context  # type: ignore[assignment]
     prompt = torch.zeros(batch, context, dtype=torch.long)
-    first = getattr(model.config, "bos_token_id", None)
-    if isinstance(first, int) and 0 < first < model.config.vocab_size:
+    config: Any = model.config
+    first = getattr(config, "bos_token_id", None)
+    if isinstance(first, int) and 0 < first < config.vocab_size:
         prompt[:, 0] = first
     return module, (), {PROMPT: prompt, PROMPT_LENGTH: torch.ones(batch, dtype=torch.long)}
 
@@ -152,7 +153,7 @@ def _cache(config: Any, tensors: list[tuple[Any, Any]], position: Any, source: s
     """Transformers' cache over tensors of a fixed size, written at `position`."""
     from transformers.cache_utils import Cache, DynamicCache, StaticLayer
 
-    class Kept(StaticLayer):
+    class Kept(StaticLayer):  # type: ignore[no-untyped-call]
         def __init__(self, keys: Any, values: Any, *, is_sliding: bool) -> None:
             super().__init__(max_cache_len=keys.shape[-2])
             self.keys, self.values, self.is_sliding = keys, values, is_sliding
