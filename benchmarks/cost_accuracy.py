@@ -5,9 +5,14 @@
 Every model has random weights and runs on the CPU of this machine: as two devices of a core each,
 of which one is used, and as one device of two cores. Its ops are profiled (`placewright profile`,
 into a new store unless `--profiles` names one), the plan on that device alone predicts the
-latency, and the program runs as a whole. `noise` is how far two such measurements lie apart, one
-before and one after profiling: an error below it says nothing. The second table leaves each model
-out, in turn, of what predictions are made from (`placewright profiles check`), and each device.
+latency, and the program runs as a whole, before profiling and after; `measured` is the mean of the
+two medians. Only what ran while the machine was steady counts (`costs.profiles.steady`), in
+profiles as in whole runs; `steady` says how many whole runs that were, of how many. Of every two
+runs that count one goes to each half of a measurement, and `noise` is how far the halves lie apart:
+taken at the same time they hide what changes in between, which is in `drift`, how far the
+measurement before profiling lies from the one after. An error below both says nothing. The second
+table leaves each model out, in turn, of what predictions are made from (`placewright profiles
+check`), and each device.
 """
 
 from __future__ import annotations
@@ -30,6 +35,9 @@ from placewright.costs.detect import detect
 from placewright.costs.prediction.check import Check, check
 from placewright.costs.profiles.measure import input_values
 from placewright.costs.profiles.profiling import profile
+from placewright.costs.profiles.program import WARM_UPS, at_least
+from placewright.costs.profiles.reference import torch_watch
+from placewright.costs.profiles.steady import Passes
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions
 from placewright.errors import ClusterError
@@ -55,7 +63,7 @@ LONG = 0.05  # seconds: what takes less is not judged
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds; `error` and `noise` as shares of what was measured."""
+    """Seconds; `error`, `noise` and `drift` as shares of what was measured; whole runs."""
 
     model: str
     device: str
@@ -66,6 +74,28 @@ class Row:
     measured: float
     error: float
     noise: float
+    drift: float
+    runs: int
+    steady: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Seconds of the whole runs that count; how many there were, and how many of them steady."""
+
+    seconds: list[float]
+    runs: int
+    steady: int
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.seconds)
+
+    @property
+    def noise(self) -> float:
+        """Between the halves, as a share."""
+        halves = [statistics.median(self.seconds[start::2]) for start in (0, 1)]
+        return abs(halves[0] - halves[1]) / self.median
 
 
 def main() -> None:
@@ -105,7 +135,7 @@ def _rows(name: str, store: ProfileStore, repeats: int) -> Iterator[Row]:
         after = _latency(executable, device, repeats)
         costs = CostOptions(profiles=store.path)
         predicted = plan(MODELS[name], cluster, planner="single-device", costs=costs).value
-        measured = (before + after) / 2
+        measured = (before.median + after.median) / 2
         yield Row(
             name,
             device.name,
@@ -115,7 +145,10 @@ def _rows(name: str, store: ProfileStore, repeats: int) -> Iterator[Row]:
             predicted,
             measured,
             predicted / measured - 1,
-            abs(before - after) / measured,
+            (before.noise + after.noise) / 2,
+            abs(before.median - after.median) / measured,
+            before.runs + after.runs,
+            before.steady + after.steady,
         )
 
 
@@ -132,27 +165,40 @@ def _devices() -> list[Device]:
     return [single, cpus[0]] if two else [single]
 
 
-def _latency(executable: Executable, device: Device, repeats: int) -> float:
-    """Median seconds of the program as a whole on the device."""
+def _latency(executable: Executable, device: Device, repeats: int) -> Latency:
+    """The program as a whole on the device, so many times while the machine is steady."""
     import torch
 
     assert isinstance(device.run, CpuRun)
     inputs = input_values(executable)
     seconds = []
     with pinned(device.run.cores), torch.no_grad():
-        for done in range(-2, repeats):
+        for _ in range(WARM_UPS):
+            executable.module(*inputs)
+        passes = Passes(torch_watch(), at_least(repeats))
+        while passes.share < 1.0:
             started = time.perf_counter()
             executable.module(*inputs)
-            if done >= 0:
-                seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+            seconds.append(time.perf_counter() - started)
+            passes.passed()
+    return Latency([seconds[n] for n in passes.counted], passes.ran, len(passes.steady))
 
 
 def _print(rows: list[Row]) -> None:
     table = Table(title="measured costs: predicted against measured latency", title_justify="left")
     for column in ("model", "device"):
         table.add_column(column)
-    for column in ("ops", "new", "profiled in", "predicted", "measured", "error", "noise"):
+    for column in (
+        "ops",
+        "new",
+        "profiled in",
+        "predicted",
+        "measured",
+        "error",
+        "noise",
+        "drift",
+        "steady",
+    ):
         table.add_column(column, justify="right")
     for row in rows:
         table.add_row(
@@ -165,6 +211,8 @@ def _print(rows: list[Row]) -> None:
             f"{row.measured * 1e3:.2f} ms",
             f"{row.error:+.1%}",
             f"{row.noise:.1%}",
+            f"{row.drift:.1%}",
+            f"{row.steady} of {row.runs}",
         )
     console = Console(width=120)
     console.print(table)

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from placewright.costs.detect import detect
-from placewright.costs.link_fit import fit
+from placewright.costs.link_fit import by_decade, fit
 from placewright.runtime.links.copies import copy_times
 from placewright.runtime.links.measured import cores_of, measurable
 from placewright.runtime.links.pace import Times
@@ -106,6 +107,11 @@ def _print(rows: list[Row], transport: str) -> None:
         f"of {len(rows)} transfers: median error {statistics.median(errors):.1%}, worst "
         f"{max(errors):.1%}; median noise {statistics.median(noises):.1%}, worst {max(noises):.1%}"
     )
+    sizes = [row.size for row in rows]
+    for (start, error), (_, noise) in zip(
+        by_decade(sizes, np.array(errors)), by_decade(sizes, np.array(noises)), strict=True
+    ):
+        console.print(f"from {start:.0e} B: median error {error:.1%}, median noise {noise:.1%}")
 
 
 if __name__ == "__main__":

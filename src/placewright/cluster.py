@@ -139,8 +139,8 @@ class Device:
             )
 
 
-Transport = Literal["gloo", "copy"]
-"""Between processes, or within one."""
+Transport = Literal["gloo", "thread", "copy"]
+"""Between processes, between threads of one, or copied within one."""
 
 
 @dataclass(frozen=True)

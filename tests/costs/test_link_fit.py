@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from placewright.costs.link_fit import fit
+from placewright.costs.link_fit import KEPT, fit
 from placewright.errors import ExecutionError
 
 SIZES = [2.0**power for power in range(10, 27)]
@@ -51,7 +51,7 @@ def test_no_line_of_a_grid_is_closer_to_most_sizes() -> None:
 
     def score(latency: float, bandwidth: float) -> float:
         errors = np.abs(np.log((latency + size / bandwidth) / measured))
-        return float(np.sort(errors)[:11].mean())
+        return float(np.sort(errors)[:14].mean())
 
     found = fit(SIZES, measured.tolist())
     grid = [
@@ -70,6 +70,49 @@ def test_errors_are_shares_of_the_times_measured() -> None:
     ]
     assert found.median_error == pytest.approx(np.median(errors), rel=1e-3, abs=1e-6)
     assert found.largest_error == pytest.approx(max(errors), rel=1e-3, abs=1e-6)
+
+
+MIB = 2.0**20
+SIZE = np.array(SIZES)
+CURVES = {  # as transfers between processes of one machine, and over networks, are known to bend
+    "past the caches": 4e-5 + (0.4e-3 * np.minimum(SIZE, 2 * MIB)
+                               + 0.9e-3 * np.maximum(SIZE - 2 * MIB, 0)) / MIB,
+    "little by little": 4e-5 + SIZE * (0.3e-3 + 0.6e-3 * SIZE / (SIZE + 2 * MIB)) / MIB,
+    "early": np.where(SIZE <= MIB / 4, 4e-5 + 0.2e-3 * SIZE / MIB, 4e-5 + 0.6e-3 * SIZE / MIB),
+    "late": np.where(SIZE <= 16 * MIB, 3e-5 + 0.3e-3 * SIZE / MIB, 3e-5 + 0.5e-3 * SIZE / MIB),
+    "another protocol": np.where(SIZE < 2**16, 2e-5 + SIZE / 2e9, 8e-5 + SIZE / 3e9),
+}  # fmt: skip
+
+
+def errors_of(curve: str, kept: float) -> np.ndarray:
+    """Relative errors, at all sizes, of lines fitted to times with a noise of 5 %."""
+    true, found = CURVES[curve], []
+    for seed in range(10):
+        shaken = true * np.exp(np.random.default_rng(seed).normal(0, 0.05, len(SIZES)))
+        line = fit(SIZES, shaken.tolist(), kept=kept)
+        found.append([abs(line.seconds(size) / t - 1) for size, t in zip(SIZES, true, strict=True)])
+    return np.array(found)
+
+
+@pytest.mark.parametrize("curve", CURVES)
+def test_of_a_bent_curve_four_fifths_are_followed_better_than_three(curve: str) -> None:
+    fewer, more = errors_of(curve, 0.6), errors_of(curve, KEPT)
+    assert more.mean() < fewer.mean() * 1.03
+    assert np.median(more.max(axis=1)) < np.median(fewer.max(axis=1)) * 1.12
+    assert np.median(more) < np.median(fewer) + 0.08
+
+
+def test_a_protocol_for_large_messages_does_not_hide_the_latency_of_small_ones() -> None:
+    seconds = CURVES["another protocol"].tolist()
+    assert fit(SIZES, seconds, kept=0.6).largest_error > 2.5
+    assert fit(SIZES, seconds).largest_error < 0.6
+
+
+def test_errors_are_told_by_decade_of_sizes() -> None:
+    found = fit(SIZES, CURVES["late"].tolist())
+    starts, errors = zip(*found.decades, strict=True)
+    assert starts == (1e3, 1e4, 1e5, 1e6, 1e7)
+    assert max(errors[:4]) < 0.01 and 0.3 < errors[4] < 0.5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from placewright.errors import FormatError
+from placewright.errors import FormatError, OptionError
 from placewright.graph import Graph
 from placewright.importers.safetensors import ITEM_BITS, SINGLE
 from placewright.importers.torch.sources import from_hf
@@ -51,6 +51,23 @@ def plain(module: Any, dtype: str = "BF16") -> dict[str, tuple[str, list[int]]]:
 
 def parameters_of(graph: Graph, module: str) -> float:
     return float(graph.op_parameter_bytes[[m == module for m in graph.op_modules]].sum())
+
+
+def test_bytes_are_those_of_the_weights_that_a_run_will_load(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    module = model(tmp_path)
+    write(tmp_path / "files", plain(module))
+    bare, given, fresh = (
+        from_hf(f"{tmp_path}?sequence=8{more}")
+        for more in ("", f"&weights={tmp_path / 'files'}", "&weights=fresh")
+    )
+    assert "stored_bytes" not in bare.attributes and "stored_bytes" not in fresh.attributes
+    assert given.attributes["stored_bytes"] == 2 * sum(e.numel() for e in module.parameters())
+    write(tmp_path, plain(module))
+    assert "stored_bytes" in from_hf(f"{tmp_path}?sequence=8").attributes
+    assert "stored_bytes" not in from_hf(f"{tmp_path}?sequence=8&weights=fresh").attributes
+    with pytest.raises(OptionError, match="there are no weights 'nowhere'"):
+        from_hf(f"{tmp_path}?weights=nowhere")
 
 
 def test_bytes_are_those_of_the_files_not_of_the_configuration(tmp_path: Path) -> None:

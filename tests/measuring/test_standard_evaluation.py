@@ -16,6 +16,7 @@ from placewright.costs.profiles.profiling import profile  # noqa: E402
 from placewright.costs.profiles.store import ProfileStore  # noqa: E402
 from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
+from placewright.importers.torch import export  # noqa: E402
 from placewright.measuring import standard_evaluation as module  # noqa: E402
 from placewright.measuring.standard_evaluation import standard_evaluation  # noqa: E402
 from placewright.planning import plan  # noqa: E402
@@ -79,6 +80,19 @@ def test_steps_of_the_large_batch_correct_what_was_regressed(store):
     assert (made.problem.op_cost_source == MEASURED).all()
     [again] = standard_evaluation(SOURCE, cluster(MANY), store)
     assert (again.known, again.regressed, again.batches) == (done.corrected + 1, 0, ())
+
+
+def test_the_large_batch_is_exported_once(store, monkeypatch):
+    seen = []
+    real = export.export_module
+
+    def counted(module, args, kwargs=None, *, training=False):
+        seen.append(args[0].shape[0])
+        return real(module, args, kwargs, training=training)
+
+    monkeypatch.setattr(export, "export_module", counted)
+    [done] = standard_evaluation(SOURCE, cluster(MANY), store, steps=1)
+    assert done.corrected and seen.count(done.batch) == 1 and len(seen) > 2
 
 
 def test_what_was_measured_goes_before_what_was_regressed_whichever_came_first(store):

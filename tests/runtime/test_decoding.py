@@ -23,6 +23,7 @@ from placewright.runtime.decoding import Decoding, prepared, with_tokens  # noqa
 from placewright.runtime.execution import Assignment, load, run_assignments  # noqa: E402
 from placewright.runtime.stages import cut  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
+from tests.cli.running import run  # noqa: E402
 from tests.runtime.models import DECODER  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
@@ -228,3 +229,47 @@ def test_calls_do_not_run_past_the_context(source_of: Any) -> None:
 def test_a_context_without_room_for_a_token_is_refused() -> None:
     with pytest.raises(OptionError, match="generate needs room for a prompt and a token"):
         from_hf(f"{SMALL}&phase=generate&context=1")
+
+
+# -- on the command line -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def plan_file(source_of: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("plans") / "plan.json"
+    pw.plan(source_of("GPT2Config"), "2x3090", planner="m-topo").save(path)
+    return path
+
+
+def test_the_command_prints_tokens_beside_what_was_predicted(plan_file: Path) -> None:
+    made = run("run", plan_file, "--tokens", 6, "--prompt", "7,3,90,11,4", "--launcher", "local")
+    assert made.code == 0, made.err
+    expected = " ".join(map(str, generated("GPT2Config", PROMPT, 6)))
+    words = " ".join(made.out.split())
+    assert f"tokens {expected}" in words
+    assert "same tokens as one process yes" in words
+    assert re.search(r"tokens per second [\d.e+]+ \(predicted [\d.e+]+\)", words)
+
+
+def test_the_command_writes_tokens_as_json(plan_file: Path) -> None:
+    arguments = ("--tokens", 6, "--prompt", "7, 3", "--launcher", "local", "--json")
+    found = run("run", plan_file, *arguments).json
+    assert found["tokens"] == [list(generated("GPT2Config", (7, 3), 6))]
+    assert found["same_tokens"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--prompt", "1,2"), "--prompt is what tokens are made after; add --tokens"),
+        (("--tokens", 4, "--prompt", "one"), "--prompt is 'one'; give token ids, as in 1,2,3"),
+        (("--tokens", 4, "--prompt", ""), "--prompt is ''; give token ids, as in 1,2,3"),
+        (("--tokens", 40), "a prompt of 1 and 40 new tokens are 41, and context=40 has no room"),
+    ],
+)
+def test_the_command_refuses_what_it_cannot_make(
+    arguments: tuple[Any, ...], sentence: str, plan_file: Path
+) -> None:
+    made = run("run", plan_file, "--launcher", "local", *arguments)
+    assert made.code == 2
+    assert sentence in " ".join(made.err.split())

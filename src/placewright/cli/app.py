@@ -20,6 +20,7 @@ from placewright.cli import (
     run,
     schema,
     sweep,
+    tune,
     verify,
     warm_up,
     zoo,
@@ -39,6 +40,7 @@ app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)
 app.command("verify")(verify.command)
 app.command("run")(run.command)
+app.command("tune")(tune.command)
 app.command("info")(info.command)
 app.command("planners")(planners.command)
 app.command("zoo")(zoo.command)

@@ -28,7 +28,7 @@ class Measuring:
     transport: Annotated[
         str,
         o.chosen(
-            "With --measure: transfers between processes (gloo) or copies within one (copy).",
+            "With --measure: transfers between processes (gloo) or threads, or copies (copy).",
             get_args(Transport),
         ),
     ] = "gloo"
@@ -69,8 +69,8 @@ class Measuring:
         if self.transport not in get_args(Transport):
             choices = ", ".join(get_args(Transport))
             raise OptionError(f"--transport is '{self.transport}'; choose {choices}")
-        if self.transport == "copy" and self.rendezvous is not None:
-            raise OptionError("hosts share no memory to copy in; leave --transport copy out")
+        if self.transport != "gloo" and self.rendezvous is not None:
+            raise OptionError(f"hosts share no memory; leave --transport {self.transport} out")
         if not 0 < self.timeout <= LONGEST_TIMEOUT:
             raise OptionError(
                 f"--timeout is {self.timeout:g}; it must be above 0 and at most a day"

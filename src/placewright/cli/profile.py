@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 QUIETEN = "quieten the machine, prune these and profile again"
 METHODS, MISSING = get_args(Way), get_args(Missing)
+STEPPERS = ("sgd", "adam", "adamw", "none")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,13 @@ class Ways:
             help="Also measure what --coarsen fusion groups, compiled by Inductor (C++ compiler).",
         ),
     ] = False
+    optimizer: Annotated[
+        str | None,
+        o.chosen(
+            "With --training: also measure steps of sgd, adam or adamw (default), or none.",
+            STEPPERS,
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -102,7 +110,7 @@ def command(
     from placewright.cli.standard_evaluation import Asked, evaluate
     from placewright.costs.clusters import load_cluster
 
-    _check(ways, large)
+    _check(ways, large, training)
     asked = Asked(
         source,
         load_cluster(cluster or "this-machine"),
@@ -125,8 +133,13 @@ def command(
             remark(f"placewright: on {each.identity} {what}; {QUIETEN}")
 
 
-def _check(ways: Ways, large: LargeBatch) -> None:
+def _check(ways: Ways, large: LargeBatch, training: bool) -> None:
     """OptionError for options that do not go together."""
+    if ways.optimizer is not None and (not training or large.standard_evaluation):
+        raise OptionError(
+            "--optimizer is for steps of --training, without --standard-evaluation; add the one "
+            "and leave out the other, or leave it out"
+        )
     if not large.standard_evaluation:
         if large.batches is not None or large.steps is not None:
             raise OptionError("--batches and --steps are those of --standard-evaluation; add it")
@@ -150,24 +163,35 @@ def _profile(asked: Asked, ways: Ways, json: bool) -> tuple[list[DeviceProfile],
     with ProfileStore(asked.profiles) as store, progress(quiet=json) as on_progress:
         given: dict[str, Any] = {
             "devices": asked.devices,
-            "training": asked.training,
-            "missing": ways.missing,
             "on_progress": on_progress,
         }
-        groups: list[DeviceProfile] = []
+        ops = {**given, "training": asked.training, "missing": ways.missing}
+        further: list[DeviceProfile] = []
+        if ways.compiled or asked.training:
+            from placewright.importers.torch.once import Source
+
+            ops["exported"] = Source(asked.source, training=asked.training)
         if ways.compiled:  # before what takes long: it is refused without a compiler
             from placewright.measuring.fused_groups import profile_groups
 
-            groups = profile_groups(asked.source, asked.cluster, store, **given)
+            further += profile_groups(asked.source, asked.cluster, store, **ops)
         method = cast(Any, ways.method)  # it checks them
-        done = profile(asked.source, asked.cluster, store, method=method, **given)
-        return done + groups, store.path
+        done = profile(asked.source, asked.cluster, store, method=method, **ops)
+        if asked.training:
+            from placewright.measuring.optimizer_steps import profile_steps
+
+            stepper = cast(Any, ways.optimizer or "adamw")
+            further += profile_steps(ops["exported"], stepper, asked.cluster, store, **given)
+        return done + further, store.path
 
 
 def _disturbances(done: DeviceProfile) -> Iterator[str]:
     """Signs that other work was in the way."""
     if done.is_busy:
         yield f"other work took {done.busy:.0%} of the cores before measuring began"
+    if done.is_unsteady:
+        steady = f"{done.steady} of {done.passes} passes"
+        yield f"the machine was as fast as at its best in {steady}, so all of them count"
     if done.is_noisy:
         yield f"the times of whole passes vary by {done.noise:.0%}"
 
@@ -179,14 +203,23 @@ def _record(done: DeviceProfile, path: Path) -> dict[str, object]:
         "library": done.library,
         "method": done.method,
         "compiled": done.compiled,
+        "optimizer": done.optimizer,
         "measured": done.measured,
         "known": done.known,
         "failed": dict(done.failed),
+        "passes": done.passes,
+        "steady": done.steady,
         "noise": done.noise,
         "busy": done.busy,
         "seconds": done.seconds,
         "profiles": str(path),
     }
+
+
+def _what(done: DeviceProfile) -> str:
+    if done.compiled:
+        return "compiled"
+    return f"steps of {done.optimizer}" if done.optimizer else done.method or "-"
 
 
 def _print(done: list[DeviceProfile], path: Path) -> None:
@@ -201,7 +234,7 @@ def _print(done: list[DeviceProfile], path: Path) -> None:
             (
                 (
                     each,
-                    "compiled" if each.compiled else each.method or "-",
+                    _what(each),
                     each.measured,
                     each.known,
                     len(each.failed),

@@ -133,7 +133,7 @@ class DeviceEntry(Strict):
 class MeasuredEntry(Strict):
     """How a link was measured: the relative errors of latency + bytes / bandwidth."""
 
-    transport: Literal["gloo", "copy"]
+    transport: Literal["gloo", "thread", "copy"]
     median_error: Annotated[float, Field(ge=0)]
     largest_error: Annotated[float, Field(ge=0)]
 
@@ -421,7 +421,7 @@ class ProfileGroupEntry(Strict):
     low: list[Amount]
     high: list[Amount]
     samples: list[Annotated[int, Field(ge=1, le=2**53)]]
-    method: list[Literal["context", "isolated", "regressed"]]
+    method: list[Literal["context", "isolated", "regressed", "run"]]
     memory: list[Amount]
     measured_at: list[Annotated[str, Field(min_length=1)]]
     flops: list[Amount] | None = None

@@ -16,12 +16,12 @@ from placewright.costs.profiles.profiling import DeviceProfile, at_hand, summary
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import ExecutionError
-from placewright.importers import load
 from placewright.options import Options
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
     from placewright.costs.profiles.profiling import Progress
+    from placewright.importers.torch.once import Source
     from placewright.importers.torch.programs import Executable
 
 
@@ -34,6 +34,7 @@ def profile_groups(
     training: bool = False,
     missing: Missing = "refuse",
     on_progress: Progress | None = None,
+    exported: Source | None = None,
 ) -> list[DeviceProfile]:
     """Measure every distinct group of `source` that is fused, compiled by Inductor.
 
@@ -42,12 +43,12 @@ def profile_groups(
     `missing` is ``predict``.
     """
     from placewright.costs.profiles.compiling import check_compiler
-    from placewright.importers.torch.programs import load_executable
+    from placewright.importers.torch.once import Source
 
     check_compiler()
     chosen = at_hand(cluster, devices)
-    executable = load_executable(source, training=training)
-    graph = load(source, training=training).graph
+    exported = exported or Source(source, training=training)
+    executable, graph = exported.executable, exported.graph
     problem = build_problem(graph, complete(cluster), Options(), CostOptions(profiles=None))
     groups: dict[str, list[str]] = {}
     for ops, signature in fused_groups(graph, fusion_groups(problem)).items():

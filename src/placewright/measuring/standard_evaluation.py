@@ -34,6 +34,7 @@ from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.profiles.torch_program import TorchProgram
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError
+from placewright.importers import Imported
 from placewright.importers.costs import Cost
 from placewright.importers.torch.signature import signature
 from placewright.planning import make_problem, plan_problem
@@ -42,6 +43,7 @@ from placewright.units import format_bytes
 from placewright.whatif.changes import without_devices
 
 if TYPE_CHECKING:
+    from placewright.importers.torch.once import Source
     from placewright.importers.torch.programs import Executable
 
     Progress = Callable[[str, float], None]
@@ -95,14 +97,16 @@ def standard_evaluation(
     OptionError for a source or for batches that this cannot be done with, ClusterError for a device
     that is not this machine's, ExecutionError for a call that fails.
     """
-    from placewright.importers.torch.programs import batch_of, load_executable
+    from placewright.importers.torch.once import Source
+    from placewright.importers.torch.programs import batch_of
 
     report = on_progress or (lambda what, done: None)
     started = time.perf_counter()
     batch = batch_of(source)
     _check(source, batch, batches, steps)
     groups = at_hand(cluster, devices)
-    large = load_executable(source, training=training)
+    exported = Source(source, training=training)
+    large = exported.executable
     works = [_Work(group, large, store) for group in groups]
     new = [work for work in works if work.nodes]
     left_out = ""
@@ -115,7 +119,7 @@ def standard_evaluation(
         for work in new:
             work.regress(batch)
         if steps:
-            left_out = _correct(works, large, steps, source, cluster, training, report)
+            left_out = _correct(works, exported, steps, cluster, report)
     seconds = time.perf_counter() - started
     return [work.result(batch, seconds, left_out) for work in works]
 
@@ -184,7 +188,7 @@ def _fault(small: Executable, large: Executable, usable: float) -> str:
 def _telling(report: Progress, device: Device, batch: int, done: int) -> Heard:
     """Reports the passes at the small batch that comes after so many."""
 
-    def heard(passes: int, share: float, samples: Samples) -> None:
+    def heard(passes: int, share: float, samples: Callable[[], Samples]) -> None:
         report(f"{device.name}: batch {batch}, pass {passes}", (done + share) / (SMALL + 1))
 
     return heard
@@ -316,15 +320,10 @@ def _facts(executable: Executable) -> Callable[[str], tuple[Cost, float]]:
 
 
 def _correct(
-    works: Sequence[_Work],
-    large: Executable,
-    steps: int,
-    source: str,
-    cluster: Cluster,
-    training: bool,
-    report: Progress,
+    works: Sequence[_Work], exported: Source, steps: int, cluster: Cluster, report: Progress
 ) -> str:
     """Run a few steps of the large batch, placed sequentially; or why that cannot be done."""
+    large = exported.executable
     needed, there = bytes_in_context(large), CONTEXT_SHARE * available_memory()
     if needed > there:
         return (
@@ -334,16 +333,17 @@ def _correct(
     devices = {device.name: device for work in works for device in work.devices}
     costs = CostOptions(profiles=works[0].store.path)
     try:
-        placement = _placed_sequentially(source, cluster, list(devices), training, costs)
+        placement = _placed_sequentially(exported, cluster, list(devices), costs)
     except InfeasibleError as error:
         return str(error)
     cores = {name: device.run.cores for name, device in devices.items()
              if isinstance(device.run, CpuRun)}  # fmt: skip
 
-    def heard(passes: int, share: float, samples: Samples) -> None:
+    def heard(passes: int, share: float, samples: Callable[[], Samples]) -> None:
         report(f"large batch: pass {passes}", (SMALL + share) / (SMALL + 1))
 
     with pinned(sorted({core for each in cores.values() for core in each})):
+        move_to(cores[placement[large.calls[-1].name]])  # where every pass ends, and is watched
         context = measure_in_context(
             large, heard, steps=steps, before=_moves(large, placement, cores)
         )
@@ -354,11 +354,12 @@ def _correct(
 
 
 def _placed_sequentially(
-    source: str, cluster: Cluster, devices: Sequence[str], training: bool, costs: CostOptions
+    exported: Source, cluster: Cluster, devices: Sequence[str], costs: CostOptions
 ) -> dict[str, str]:
     """The device of every op, by names; InfeasibleError where these lack the memory."""
     options = {"objective": "latency", "memory": "peak"}
-    problem, _ = make_problem(source, cluster, options, training=training, costs=costs)
+    large = Imported(exported.graph, source=exported.name)
+    problem, _ = make_problem(large, cluster, options, costs=costs)
     others = [name for name in problem.device_names if name not in devices]
     if others:
         problem = without_devices(problem, others)

@@ -15,6 +15,7 @@ from placewright.options import Options
 from placewright.plan import Plan
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
+from placewright.report.memory import memory_rows
 from placewright.report.words import (
     counts,
     device_columns,
@@ -159,20 +160,28 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     for rank, busy in enumerate(report.rank_busy_seconds):
         device = report.devices[rank] if report.devices else ""
         table.add_row(escape(f"busy, rank {rank} {device}"), format_seconds(busy))
-    _add_tokens(table, report)
+    for name, words in memory_rows(plan, report):
+        table.add_row(escape(name), words)
+    for name, words in _token_rows(report):
+        table.add_row(name, words)
     return table
 
 
-def _add_tokens(table: Table, report: RunReport) -> None:
-    """What a run that decodes made, and how fast."""
-    for number, tokens in enumerate(report.tokens):
-        name = "tokens" if len(report.tokens) == 1 else f"tokens of sequence {number}"
-        table.add_row(name, " ".join(map(str, tokens)))
-    if report.tokens:
-        table.add_row("same tokens as one process", "yes" if report.same_tokens else "no")
-        rate, predicted = report.tokens_per_second, report.predicted_tokens_per_second
+def _token_rows(report: RunReport) -> list[tuple[str, str]]:
+    """What a run that decodes made, and how fast; none for any other."""
+    rows = [
+        (
+            "tokens" if len(report.tokens) == 1 else f"tokens of sequence {number}",
+            " ".join(map(str, tokens)),
+        )
+        for number, tokens in enumerate(report.tokens)
+    ]
+    rate, predicted = report.tokens_per_second, report.predicted_tokens_per_second
+    if rate is not None:
         beside = f" (predicted {predicted:.4g})" if predicted else ""
-        table.add_row("tokens per second", f"{rate:.4g}{beside}")
+        rows.append(("same tokens as one process", "yes" if report.same_tokens else "no"))
+        rows.append(("tokens per second", f"{rate:.4g}{beside}"))
+    return rows
 
 
 def failures(lines: Sequence[Comparison]) -> list[str]:

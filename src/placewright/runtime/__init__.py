@@ -1,4 +1,5 @@
-"""Executing a plan on PyTorch: cut the exported program, run it on ranks, compare.
+"""Executing a plan: on ONNX Runtime what came from an ONNX file (`onnx_sessions`), all else on
+PyTorch: cut the exported program, run it on ranks, compare.
 
     Plan ──run_plan──▶ factory ──export──▶ program ──cut──▶ a Stage per rank ──▶ processes
 
@@ -7,8 +8,9 @@ moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` an
 on processes of this machine.
 """
 
+from placewright.runtime.dispatch import run_plan
 from placewright.runtime.execution import execute
-from placewright.runtime.plans import run_plan, run_rank
+from placewright.runtime.plans import run_rank
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
 

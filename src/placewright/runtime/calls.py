@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from placewright.runtime.channels import Channel, ChannelError, OpError
-from placewright.runtime.code import Call
+from placewright.runtime.code import Call, Send
 from placewright.runtime.compiled import Compiled
 from placewright.runtime.stages import Stage
 from placewright.runtime.state import Optimizer, State
@@ -89,9 +89,12 @@ class Caller:
             raise
         except Exception as error:
             step = function.step_of(error)
+            if step is None:
+                raise
             if isinstance(step, Call):
                 raise OpError(step.name) from error
-            raise
+            moving = "sending" if isinstance(step, Send) else "receiving"
+            raise OpError(step.transfer.tensor, moving) from error
 
     @property
     def ticks(self) -> list[float]:

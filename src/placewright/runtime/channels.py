@@ -47,11 +47,11 @@ class ChannelTimeoutError(ChannelError):
 
 
 class OpError(Exception):
-    """An op raised its `__cause__`."""
+    """A step raised its `__cause__`; `where` is ``op 'NAME'``, or what moves its output."""
 
-    def __init__(self, op: str) -> None:
+    def __init__(self, op: str, moving: str = "") -> None:
         super().__init__(op)
-        self.op = op
+        self.where = f"{moving} the output of op '{op}'" if moving else f"op '{op}'"
 
 
 # -- layout ----------------------------------------------------------------------------------

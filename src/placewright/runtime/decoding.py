@@ -66,7 +66,8 @@ def prepared(program: Executable, values: Values, options: RunOptions) -> tuple[
         values = _with_prompts(values, prompts)
     _check_room(program, options.decoding, max(lengths), context)
     calls = options.decoding.calls(lengths)
-    return replace(options, repeats=calls - 1, clocked=0), values
+    clocked = min(options.clocked, context - calls)
+    return replace(options, repeats=calls - 1, clocked=clocked), values
 
 
 def with_tokens(report: RunReport, values: Values, options: RunOptions) -> RunReport:

@@ -81,7 +81,8 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
 
     module = None
     if source.startswith(("torch:", "hf:")):
-        loaded = programs.load_module(source, meta=options.weights is not None)
+        is_elsewhere = options.weights is not None
+        loaded = programs.load_module(source, meta=is_elsewhere, training=training)
         module, program = loaded[0], programs.from_module(loaded, source, training=training)
     else:
         program = programs.load_executable(source, training=training)

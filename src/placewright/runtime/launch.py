@@ -23,6 +23,8 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from placewright.errors import ExecutionError
+from placewright.runtime.failures import sentence_of
+from placewright.system.memory import is_shortage
 
 # -P: what lies in the working directory must not shadow the standard library. The parent's own
 # search path comes last, in case placewright was found through it.
@@ -99,9 +101,7 @@ class Ranks:
             failures = [(rank, event) for rank, event in heard if _fails(event)]
             if failures:
                 raise ExecutionError(self._diagnosis(failures))
-            for rank, event in heard:
-                self._doing[rank] = str(event.get("doing", self._doing[rank]))
-                yield rank, event
+            yield from heard
 
     # -- starting and ending -----------------------------------------------------------------
 
@@ -167,6 +167,7 @@ class Ranks:
             for key, _ in selector.select(timeout):
                 rank = key.data
                 for event in self._pipes[rank].read():
+                    self._doing[rank] = str(event.get("doing", self._doing[rank]))
                     if event["event"] == "done":
                         self._done.add(rank)
                     if event["event"] == "end" and rank in self._done:
@@ -189,21 +190,34 @@ class Ranks:
 
     def _sentence(self, rank: int, event: Event) -> str:
         if event["event"] == "error":
-            if event["type"] == "ChannelTimeoutError":
-                return f"rank {rank} {event['message']}; give a longer timeout if the model is slow"
-            where = f" in {event['where']}" if event.get("where") else ""
-            return f"rank {rank} failed{where}: {event['type']}: {event['message']}"
+            stopped = self._stopped() if event["kind"] == "channel" else None
+            return stopped or sentence_of(rank, event, self._doing[rank])
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._processes[rank].wait(_LAST_WORDS_SECONDS)
         code = self._processes[rank].returncode
+        words = self._last_line(rank)
+        if is_shortage(words) and code:
+            short = {"kind": "memory", "message": "no more is there"}
+            return sentence_of(rank, short, self._doing[rank])
         if code is not None and code < 0:
             name = signal.Signals(-code).name
             cause = "; if nobody did, the machine ran out of memory" if name == "SIGKILL" else ""
             return f"rank {rank} was ended by {name} while {self._doing[rank]}{cause}"
-        words = self._last_line(rank)
         return f"rank {rank} ended while {self._doing[rank]} (exit code {code}){words}"
 
+    def _stopped(self) -> str | None:
+        """The sentence about a rank that somebody has stopped; None if all go on."""
+        for rank, process in enumerate(self._processes):
+            if _is_stopped(process.pid):
+                return (
+                    f"rank {rank} was stopped by a signal while {self._doing[rank]}; "
+                    "let it go on (SIGCONT) sooner, or give a longer timeout"
+                )
+        return None
+
     def _silence(self, timeout: float) -> str:
+        if stopped := self._stopped():
+            return stopped
         rank = min(set(range(self._count)) - self._done)
         return (
             f"rank {rank} is stuck {self._doing[rank]}: no rank reported anything for "
@@ -226,6 +240,17 @@ def _fails(event: Event) -> bool:
 def _is_cause(failure: tuple[int, Event]) -> bool:
     _, event = failure
     return event["event"] == "end" or bool(event["kind"] != "channel")
+
+
+def _is_stopped(process: int) -> bool:
+    """Whether a child process of this one is stopped."""
+    if not hasattr(os, "waitid"):  # macOS
+        return False
+    flags = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    try:
+        return os.waitid(os.P_PID, process, flags) is not None
+    except ChildProcessError:
+        return False
 
 
 class _Lines:

@@ -8,21 +8,25 @@ values only when every rank has ended its call.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, OptionError, reason
+from placewright.errors import ExecutionError, OptionError
 from placewright.runtime.calls import Caller, Calls, run_calls
-from placewright.runtime.channels import ChannelError, OpError
+from placewright.runtime.channels import ChannelError
 from placewright.runtime.code import Transfer
+from placewright.runtime.failures import failure_of
 from placewright.runtime.job import Hear, Job, Results
 
 _GRACE_SECONDS = 5.0
+_SWITCH_SECONDS = 5e-5  # a thread that waits for the interpreter's lock has it after so long
 
 
 def launch_threads(job: Job, hear: Hear) -> Results:
@@ -37,14 +41,15 @@ def launch_threads(job: Job, hear: Hear) -> Results:
         callers = [
             Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
         ]
-        meeting = _Meeting(job.ranks, job.timeout)
+        meeting = Meeting(job.ranks, job.timeout)
 
         def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:
             with lock:
                 hear(rank, {"event": kind, "placement": number, **fields})
 
         threads = [_Rank(rank, callers[rank], job, meeting, told) for rank in range(job.ranks)]
-        _run(threads, meeting)
+        with _switching(_SWITCH_SECONDS):
+            _run(threads, meeting)
         for rank, thread in enumerate(threads):
             results[rank].append(thread.results)
     return results
@@ -53,7 +58,7 @@ def launch_threads(job: Job, hear: Hear) -> Results:
 class _Rank(threading.Thread):
     """One rank's calls; `error` is what ended it, if anything did."""
 
-    def __init__(self, rank: int, caller: Caller, job: Job, meeting: _Meeting, told: Any) -> None:
+    def __init__(self, rank: int, caller: Caller, job: Job, meeting: Meeting, told: Any) -> None:
         super().__init__(name=f"rank {rank}", daemon=True)
         self.rank = rank
         self.results: list[list[Any]] = []
@@ -79,7 +84,7 @@ class _Rank(threading.Thread):
         self._told(self.rank, kind, **fields)
 
 
-def _run(threads: Sequence[_Rank], meeting: _Meeting) -> None:
+def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
     try:
         for thread in threads:
             thread.start()
@@ -94,22 +99,22 @@ def _run(threads: Sequence[_Rank], meeting: _Meeting) -> None:
     failed = [thread for thread in threads if thread.error is not None]
     if failed:
         own = [each for each in failed if not isinstance(each.error, ChannelError)]
-        raise _failure((own or failed)[0])
+        first = (own or failed)[0]
+        assert first.error is not None
+        raise failure_of(first.rank, first.error) from first.error
 
 
-def _failure(thread: _Rank) -> BaseException:
-    error = thread.error
-    assert error is not None
-    if isinstance(error, ExecutionError):
-        return error
-    where = f" in op '{error.op}'" if isinstance(error, OpError) else ""
-    cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
-    return ExecutionError(
-        f"rank {thread.rank} failed{where}: {type(cause).__name__}: {reason(cause)}"
-    )
+@contextmanager
+def _switching(seconds: float) -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(seconds)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
-class _Meeting:
+class Meeting:
     """See `calls.Connection`: where the threads of one job meet and leave tensors."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
@@ -156,9 +161,9 @@ class _Meeting:
 
 
 class ThreadChannel:
-    """One rank's end of a `_Meeting`, for one call."""
+    """One rank's end of a `Meeting`, for one call."""
 
-    def __init__(self, meeting: _Meeting) -> None:
+    def __init__(self, meeting: Meeting) -> None:
         self.waited = 0.0
         self._meeting = meeting
 

@@ -56,7 +56,7 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
             "plan for latency"
         )
     used = sorted(set(plan.placement.device.tolist()))
-    rank_cores = [_cores_of(plan.problem, device) for device in used]
+    rank_cores = [cores_of(plan.problem, device) for device in used]
     if options.threads is None:
         unpinned = device_threads(plan.problem, used)
         options = replace(options, threads=[len(mine) or unpinned for mine in rank_cores])
@@ -79,7 +79,7 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
     return replace(report, predicted=plan.value, devices=names)
 
 
-def _cores_of(problem: Problem, device: int) -> tuple[int, ...]:
+def cores_of(problem: Problem, device: int) -> tuple[int, ...]:
     """The logical CPUs that `device` is, none where that is not said."""
     run = problem.device_run(device)
     if run is None:

@@ -35,7 +35,7 @@ class RunOptions:
     With an `optimizer` a training program's parameters take a step after each call. `weights` are
     a file, a directory or ``fresh`` (see `weights.weights_of`); made-up values are drawn from
     `seed`. With `decoding` a program that makes tokens is called as often as that needs, whatever
-    `repeats` and `clocked` say.
+    `repeats` says, and is clocked only as far as there is room for tokens.
     """
 
     launcher: str = "processes"

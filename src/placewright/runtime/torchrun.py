@@ -11,16 +11,16 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from placewright.errors import ExecutionError, FormatError, OptionError
+from placewright.errors import FormatError, OptionError
 from placewright.runtime.calls import Caller, run_calls
-from placewright.runtime.channels import ChannelError, OpError
+from placewright.runtime.failures import failure_of
 from placewright.runtime.job import Hear, Job, Results
 from placewright.runtime.launch import loopback_interface
 from placewright.runtime.links.stores import join
@@ -29,6 +29,9 @@ from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
 _ADVICE = "start this with torchrun --nproc-per-node N --no-python placewright run …"
+
+
+Doing = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -68,19 +71,22 @@ def launch_torchrun(job: Job, hear: Hear) -> Results | None:
             f"start {job.ranks}"
         )
     cores = job.own.cores[here.rank]
-    with pinned(cores) if cores else nullcontext(), _told(here.rank):
-        return _run(here, job, hear)
+    with pinned(cores) if cores else nullcontext(), _told(here.rank) as doing:
+        return _run(here, job, hear, doing)
 
 
-def _run(here: Torchrun, job: Job, hear: Hear) -> Results | None:
+def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
+    doing("loading its weights")
     torch.set_num_threads(job.own.threads[here.rank])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", job.interface or loopback_interface())
     peak = Peak()
     if job.memory_limits:
         limit_memory(job.memory_limits[here.rank])
     weights = job.values.weights.load(job.weights_of(here.rank))
+    doing("connecting to the other ranks")
     store = join(here.address, here.port, job.timeout, prefix="placewright/run")
-    connect(store, here.rank, here.ranks, job.timeout)
+    connect(store, here.rank, here.ranks, job.timeout, under_parent=False)
+    doing("running its ops")
     kept, events = [], list[dict[str, Any]]()
     for number, stages in enumerate(job.cuts):
         caller = Caller(stages[here.rank], weights, job.values.inputs, job.calls.optimizer)
@@ -90,6 +96,7 @@ def _run(here: Torchrun, job: Job, hear: Hear) -> Results | None:
 
         kept.append(run_calls(caller, job.calls, GlooConnection(job.timeout), heard))
     events.append({"event": "saving", "peak_memory": peak.bytes})
+    doing("gathering outputs on rank 0")
     results = _gather(here, store, (kept, events), hear)
     barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
@@ -148,16 +155,13 @@ def _tensors(content: torch.Tensor, rank: int) -> list[Any]:
 
 
 @contextmanager
-def _told(rank: int) -> Iterator[None]:
-    """What a rank fails of, as one sentence: an op of its own, or another rank."""
+def _told(rank: int) -> Iterator[Doing]:
+    """What a rank fails of, as one sentence: an op of its own, its memory, or another rank.
+
+    It is told what the rank is doing.
+    """
+    done = ["starting"]
     try:
-        yield
-    except ChannelError as error:
-        raise ExecutionError(f"rank {rank} lost another rank: {error}") from error
-    except OpError as error:
-        cause = error.__cause__ or error
-        raise ExecutionError(
-            f"rank {rank} failed in op '{error.op}': {type(cause).__name__}: {cause}"
-        ) from error
-    except MemoryError as error:
-        raise ExecutionError(f"rank {rank} ran out of memory") from error
+        yield done.append
+    except Exception as error:
+        raise failure_of(rank, error, done[-1]) from error

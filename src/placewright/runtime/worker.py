@@ -55,17 +55,9 @@ class Reporter:
                 line = line[os.write(self._pipe, line) :]
 
     def failure(self, error: BaseException) -> None:
-        from placewright.runtime.channels import ChannelError, OpError
+        from placewright.runtime.failures import event_of
 
-        cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
-        message = next((line for line in str(cause).splitlines() if line.strip()), "no message")
-        self(
-            "error",
-            kind="channel" if isinstance(error, ChannelError) else "own",
-            type=type(cause).__name__,
-            message=message.strip()[:1000],
-            where=f"op '{error.op}'" if isinstance(error, OpError) else None,
-        )
+        self("error", **event_of(error))
 
 
 def _end_with(parent: int) -> None:
@@ -167,8 +159,15 @@ def file_store(folder: Path, ranks: int) -> Any:
     return dist.FileStore(str(folder / "store"), ranks)  # type: ignore[attr-defined]
 
 
-def connect(store: Any, rank: int, ranks: int, timeout: float) -> None:
-    """Join the process group that meets in `store`, and wait until all are there."""
+def connect(
+    store: Any, rank: int, ranks: int, timeout: float, *, under_parent: bool = True
+) -> None:
+    """Join the process group that meets in `store`, and wait until all are there.
+
+    ChannelError where one is missing at a barrier for `timeout` seconds, or for longer where there
+    is a parent that has this patience itself, and then names who is stuck.
+    """
+    patience = 2 * timeout + 60 if under_parent else timeout
     import datetime
 
     import torch.distributed as dist
@@ -179,8 +178,7 @@ def connect(store: Any, rank: int, ranks: int, timeout: float) -> None:
             store=store,
             rank=rank,
             world_size=ranks,
-            # Longer than the parent's own patience, so that the parent names who is stuck.
-            timeout=datetime.timedelta(seconds=2 * timeout + 60),
+            timeout=datetime.timedelta(seconds=patience),
         )
     barrier()
 

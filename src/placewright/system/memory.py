@@ -9,10 +9,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from placewright.errors import ExecutionError
+from placewright.units import format_bytes
 
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
+# How torch, NumPy, C++ and the threads of OpenMP say that there is no memory.
+_SHORTAGE = re.compile(
+    r"can't allocate memory|not enough memory|Cannot allocate memory|Unable to allocate|"
+    r"bad_alloc|can't start new thread|Thread creation failed|Resource temporarily unavailable"
+)
+_AMOUNT = re.compile(r"tried to allocate (\d+) bytes")
+
+
+class ShortageError(MemoryError):
+    """`amount` bytes of memory are not there."""
+
+    def __init__(self, amount: float) -> None:
+        super().__init__(f"{format_bytes(amount)} more are not there")
+        self.amount = amount
 
 
 class Peak:
@@ -44,6 +59,23 @@ def limit_memory(amount: float) -> None:
     if hard != resource.RLIM_INFINITY:
         limit = min(limit, hard)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
+
+
+def missing_memory(error: BaseException | None) -> str | None:
+    """If memory that is not there made `error`, how much is missing, in words; else None."""
+    while error is not None:
+        if isinstance(error, ShortageError):
+            return str(error)
+        if isinstance(error, MemoryError) or is_shortage(str(error)):
+            amount = _AMOUNT.search(str(error))
+            return str(ShortageError(int(amount[1]))) if amount else "no more is there"
+        error = error.__cause__
+    return None
+
+
+def is_shortage(message: str) -> bool:
+    """Whether these are the words of a library that found no memory."""
+    return _SHORTAGE.search(message) is not None
 
 
 def _status(field: str) -> float:

@@ -51,6 +51,19 @@ def move_to(cores: Sequence[int]) -> None:
         torch.set_num_threads(len(wanted))
 
 
+def pin_thread(cores: Sequence[int]) -> None:
+    """This thread, and those that it starts from now on, on the logical CPUs `cores`.
+
+    Nothing happens where the system pins no thread (macOS). ClusterError as of `pinned`.
+    """
+    wanted = frozenset(cores)
+    if hasattr(os, "sched_setaffinity"):
+        own = threading.get_native_id()
+        with suppress(OSError):
+            os.sched_setaffinity(own, wanted)
+        _refuse(wanted - os.sched_getaffinity(own))
+
+
 def refuse_elsewhere(device: str, host: str) -> None:
     """ClusterError if `device` is of another `host` than this machine; empty means this one."""
     if host and host != platform.node():

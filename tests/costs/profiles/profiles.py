@@ -39,7 +39,7 @@ measurements = st.builds(
     lambda times, *rest: Measured(times[1], times[0], times[2], *rest),
     st.lists(st.floats(0, 1e6), min_size=3, max_size=3).map(sorted),
     st.integers(1, 10**6),
-    st.sampled_from(["context", "isolated", "regressed"]),
+    st.sampled_from(["context", "isolated", "regressed", "run"]),
     st.floats(0, 1e15),
     st.datetimes().map(lambda moment: f"{moment.isoformat(timespec='seconds')}Z"),
     *[st.floats(0, 1e15)] * 3,

@@ -20,6 +20,7 @@ from placewright.costs.profiles.values import made_up  # noqa: E402
 from placewright.errors import ExecutionError, OptionError  # noqa: E402
 from placewright.importers.torch.programs import Executable, load_executable  # noqa: E402
 from placewright.importers.torch.signature import signature  # noqa: E402
+from tests.costs.profiles.machines import Machine, always_steady  # noqa: E402
 from tests.costs.profiles.models import two_layers  # noqa: E402
 
 HERE = "torch:tests.costs.profiles.models"
@@ -34,7 +35,9 @@ def test_in_context_every_op_has_a_sample_of_every_pass(known):
     executable = load_executable(f"{HERE}:five_layers")
     told = []
     found = measure_in_context(
-        executable if known else without_values(executable), lambda *args: told.append(args)
+        executable if known else without_values(executable),
+        lambda done, share, samples: told.append((done, share, samples())),
+        watch=always_steady(),
     )
     often = Counter(signature(node) for node in executable.calls)
     assert len(found.passes) >= FEWEST
@@ -43,14 +46,29 @@ def test_in_context_every_op_has_a_sample_of_every_pass(known):
     }
     assert all(second >= 0 for each in found.samples.values() for second in each)
     assert [done for done, *_ in told] == list(range(1, len(found.passes) + 1))
+    assert found.ran == found.steady == len(found.passes)
     assert told[-1][1] == 1.0 and told[-1][2] == found.samples
 
 
 def test_a_pass_takes_what_its_ops_take():
     executable = load_executable(f"{HERE}:two_layers")
-    found = measure_in_context(executable, lambda *_: None)
+    found = measure_in_context(executable, lambda *_: None, watch=always_steady())
     total = sum(second for each in found.samples.values() for second in each)
     assert total == pytest.approx(sum(found.passes))
+
+
+@pytest.mark.parametrize(("fast", "counted"), [(1.0, "steady"), (0.3, "ran")])
+def test_samples_are_those_of_steady_passes_and_of_all_where_these_are_too_few(fast, counted):
+    executable = load_executable(f"{HERE}:two_layers")
+    machine = Machine(lambda now: 1.0 if now < fast else 0.5)
+
+    def heard(done, share, samples):
+        machine.work(0.2)
+
+    found = measure_in_context(executable, heard, watch=machine.watch())
+    assert 0 < found.steady < found.ran
+    assert len(found.passes) == getattr(found, counted)
+    assert {len(each) for each in found.calls.values()} == {len(found.passes)}
 
 
 @pytest.mark.parametrize("source", ["two_layers", "words"])

@@ -140,19 +140,23 @@ def test_ways_that_there_are_not_are_refused(store):
 
 
 @pytest.mark.parametrize(
-    ("busy", "passes", "said"),
+    ("busy", "passes", "steady", "said"),
     [
-        (0.9, [1.0, 1.0, 1.0], ["other work took 90% of the cores before measuring began"]),
-        (0.1, [1.0, 1.0, 2.0], ["the times of whole passes vary by 90%"]),
-        (0.1, [1.0, 1.1, 1.0], []),
-        (None, [1.0, 1.1, 1.0], []),
+        (0.9, [1.0, 1.0, 1.0], 3, ["other work took 90% of the cores before measuring began"]),
+        (0.1, [1.0, 1.0, 2.0], 3, ["the times of whole passes vary by 90%"]),
+        (0.1, [1.0, 1.1, 1.0], 2, ["as fast as at its best in 2 of 9 passes, so all of them"]),
+        (0.1, [1.0, 1.1, 1.0], 3, []),
+        (None, [1.0, 1.1, 1.0], 9, []),
     ],
 )
-def test_a_machine_that_does_other_work_is_remarked(tmp_path, monkeypatch, busy, passes, said):
+def test_a_machine_that_does_other_work_is_remarked(
+    tmp_path, monkeypatch, busy, passes, steady, said
+):
     real = TorchProgram.in_context
 
     def with_passes(program, threads, heard):
-        return Context(real(program, threads, heard).samples, tuple(passes))
+        samples = real(program, threads, heard).samples
+        return Context(samples, tuple(passes), ran=9, steady=steady)
 
     monkeypatch.setattr(TorchProgram, "in_context", with_passes)
     monkeypatch.setattr(profiling, "busy_share", lambda cores: busy)
@@ -160,6 +164,7 @@ def test_a_machine_that_does_other_work_is_remarked(tmp_path, monkeypatch, busy,
     given = ("-c", tmp_path / "cluster.yaml", "--profiles", tmp_path / "store", "--json")
     done = run("profile", f"{HERE}:two_layers", *given)
     assert done.json[0]["busy"] == busy
+    assert (done.json[0]["passes"], done.json[0]["steady"]) == (9, steady)
     lines = [line for line in done.err.splitlines() if "quieten the machine" in line]
     assert len(lines) == len(said)
     assert all(each in line for each, line in zip(said, lines, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from placewright.errors import ExecutionError  # noqa: E402
 from placewright.runtime import launch  # noqa: E402
 from placewright.runtime.links.copies import copy_times  # noqa: E402
 from placewright.runtime.links.ranks import gloo_times  # noqa: E402
+from placewright.runtime.links.threads import thread_times  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
 SIZES = (2**10, 2**16, 2**22)
@@ -35,9 +37,10 @@ def test_each_pair_of_processes_is_timed_over_gloo() -> None:
     assert heard == pytest.approx([1 / 3, 2 / 3, 1])
 
 
-def test_copies_in_memory_are_timed_and_the_process_is_where_it_was() -> None:
+@pytest.mark.parametrize("times", [copy_times, thread_times])
+def test_transfers_within_a_process_are_timed_and_it_is_where_it_was(times: Any) -> None:
     before = cores(99)
-    found = copy_times(cores(2), sizes=SIZES)
+    found = times(cores(2), sizes=SIZES)
     assert list(found) == [(0, 1)]
     assert found[0, 1].seconds[-1] > found[0, 1].seconds[0] > 0
     assert cores(99) == before

@@ -17,6 +17,8 @@ from placewright.errors import ClusterError, ExecutionError, FormatError, Missin
 from placewright.runtime.links import measure_links, measured
 from placewright.runtime.links.measured import measurable, with_links
 from placewright.runtime.links.pace import SIZES, Times, measured_times
+from tests.costs.profiles.machines import Machine as FakeMachine
+from tests.costs.profiles.machines import always_steady
 
 MACHINE = Machine("box", Processor("EPYC 7763", 4, 2e9, cpus=(0, 1, 2, 3)), 64e9, 40e9)
 
@@ -132,7 +134,7 @@ def test_times_are_medians_and_the_first_of_each_size_do_not_count() -> None:
         seen[size] = seen.get(size, 0) + 1
         return [1.0 if seen[size] == 1 else 1e-3 * size] * count
 
-    found = measured_times(transfer, (1, 2, 3), pair_seconds=0.0)
+    found = measured_times(transfer, always_steady(), (1, 2, 3), pair_seconds=0.0)
     assert found == Times((1, 2, 3), (1e-3, 2e-3, 3e-3))
     assert len(set(seen.values())) == 1 and seen[1] >= 6
 
@@ -141,4 +143,15 @@ def test_sizes_that_take_too_long_are_left_out() -> None:
     def transfer(size: int, count: int) -> list[float]:
         return [float(size)] * count
 
-    assert measured_times(transfer, (1, 2, 4, 8), pair_seconds=0.0).sizes == (1, 2)
+    found = measured_times(transfer, always_steady(), (1, 2, 4, 8), pair_seconds=0.0)
+    assert found.sizes == (1, 2)
+
+
+def test_times_while_the_machine_is_slow_do_not_count() -> None:
+    machine = FakeMachine(lambda now: 0.5 if now > 0.2 and now % 1.0 < 0.6 else 1.0)
+
+    def transfer(size: int, count: int) -> list[float]:
+        return [machine.work(size * 1e-3) for _ in range(count)]
+
+    found = measured_times(transfer, machine.watch(), (1, 2, 4), pair_seconds=1.0)
+    assert found.seconds == (pytest.approx(1e-3), pytest.approx(2e-3), pytest.approx(4e-3))

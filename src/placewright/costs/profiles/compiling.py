@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from placewright.costs.profiles.measure import argument_copies
-from placewright.costs.profiles.program import samples_of
+from placewright.costs.profiles.program import samples_of, steady_values
+from placewright.costs.profiles.reference import torch_watch
 from placewright.errors import ExecutionError, OptionError, reason
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
@@ -56,7 +57,9 @@ class GroupClock:
         try:
             with torch.no_grad():
                 function = compiled(module, sets[0])
-                samples = samples_of(lambda number: function(*sets[number % len(sets)]))
+                samples = samples_of(
+                    lambda number: function(*sets[number % len(sets)]), torch_watch()
+                )
         except Exception as error:
             raise ExecutionError(
                 f"{name} cannot be compiled here ({type(error).__name__}: {reason(error)})"
@@ -105,9 +108,10 @@ def _call_seconds() -> float:
     one = torch.ones(1)
     with torch.no_grad():
         function = compiled(torch.fx.GraphModule(torch.nn.Module(), graph), [one])
-        seconds = []
-        for _ in range(CALLS):
+
+        def call(number: int) -> float:
             started = time.perf_counter()
             function(one)
-            seconds.append(time.perf_counter() - started)
-    return statistics.median(seconds)
+            return time.perf_counter() - started
+
+        return statistics.median(steady_values(call, torch_watch(), fewest=CALLS))

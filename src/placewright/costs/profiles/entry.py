@@ -22,8 +22,9 @@ from placewright.costs.catalog import is_cpu
 from placewright.errors import ProfileError
 from placewright.graph import DTYPES
 
-Method = Literal["context", "isolated", "regressed"]
-"""How a time was found: the program run whole, the call alone, or from those of smaller batches."""
+Method = Literal["context", "isolated", "regressed", "run"]
+"""How a time was found: the program run whole, the call alone, computed from those of smaller
+batches, or a plan run."""
 Way = Literal["auto", "context", "isolated"]
 """How to measure a program: a method, or the one that there is memory for."""
 Missing = Literal["refuse", "predict"]

@@ -2,8 +2,9 @@
 
 In context (DiviML §V profiles so, node by node): the whole program runs with a clock after every
 call, so each finds the caches as its neighbours leave them, and pays for releasing what it is the
-last to read. What the clock itself takes is measured and taken off. The program that runs is the
-generated code of its FX graph, as fast as hand-written eager code.
+last to read. Passes count that are steady (`steady`). What the clock itself takes is measured and
+taken off. The program that runs is the generated code of its FX graph, as fast as hand-written
+eager code.
 
 In isolation: a call by itself on tensors of its own, for programs that do not fit in memory. What
 it reads of weights comes from memory (copies of them take turns, more than a cache holds), what
@@ -15,19 +16,24 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from placewright.costs.profiles.program import (
-    MOST,
+    FEWEST,
     WARM_UPS,
     Context,
     Heard,
     Samples,
+    at_least,
     copies_of,
     samples_of,
     share_done,
+    steady_values,
 )
+from placewright.costs.profiles.reference import torch_watch
+from placewright.costs.profiles.steady import Passes, Watch
 from placewright.costs.profiles.values import made_up
 from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.costs import is_view, size_of
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     import torch
     from torch.fx import GraphModule, Node
 
+TICKS = 1000  # of a program that does nothing else
 CallArguments = tuple[Any, Any]
 """Positional and keyword arguments."""
 
@@ -49,59 +56,45 @@ def measure_in_context(
     seed: int = 0,
     steps: int | None = None,
     before: Mapping[str, Callable[[], None]] | None = None,
+    watch: Watch | None = None,
 ) -> Context:
     """Every call of the program, on its own values or on made-up ones.
 
-    So many `steps` (passes) are counted; where none are given, those of `share_done`. What is to
+    So many `steps` (passes) are counted; where none are given, those of `share_done`. Which passes
+    are steady the `watch` says, that of the cores this runs on where none is given. What is to
     happen `before` a call, by the name of its node, is not timed. ExecutionError names a call that
     fails.
     """
     import torch
 
-    ticks: list[int] = []
-    clock = time.perf_counter_ns
+    watch = watch or torch_watch()
+    timed = _Timed(executable, before or {}, input_values(executable, seed))
+    overhead = _overhead(watch)
+    rows: list[list[float]] = []
 
-    def tick() -> None:
-        ticks.append(clock())
+    def context(passes: Sequence[int]) -> Context:
+        return timed.context([rows[number] for number in passes], overhead)
 
-    signatures = {node.name: signature(node) for node in executable.calls}
-    timed, names = _with_clock(executable, tick, before or {})
-    inputs = input_values(executable, seed)
-    calls: dict[str, list[float]] = {name: [] for name in names if name in signatures}
-    samples: Samples = {signatures[name]: [] for name in calls}
-    passes: list[float] = []
-    overhead = _overhead(tick, ticks)
-    started = time.perf_counter()
     with torch.no_grad():
-        for done in range(-WARM_UPS, steps or MOST):
-            ticks.clear()
-            _run(timed, inputs, ticks, [signatures.get(name, name) for name in names])
-            if done < 0:
-                started = time.perf_counter()
-                continue
-            total = 0.0
-            for name, (start, end) in zip(names, pairwise(ticks), strict=True):
-                seconds = max((end - start) * 1e-9 - overhead, 0.0)
-                total += seconds
-                if name in calls:
-                    calls[name].append(seconds)
-                    samples[signatures[name]].append(seconds)
-            passes.append(total)
-            elapsed = time.perf_counter() - started
-            share = share_done(done + 1, elapsed) if steps is None else (done + 1) / steps
-            heard(done + 1, share, samples)
-            if share == 1.0:
-                break
-    return Context(samples, tuple(passes), calls)
+        for _ in range(WARM_UPS):
+            timed.run()
+        passes = Passes(watch, at_least(steps) if steps else share_done)
+        while passes.share < 1.0:
+            rows.append(timed.run())
+            passes.passed()
+            heard(passes.ran, passes.share, lambda: context(passes.counted).samples)
+    return replace(context(passes.counted), ran=passes.ran, steady=len(passes.steady))
 
 
-def measure_alone(executable: Executable, node: Node, *, seed: int = 0) -> list[float]:
+def measure_alone(
+    executable: Executable, node: Node, *, seed: int = 0, watch: Watch | None = None
+) -> list[float]:
     """Seconds of one call by itself, on tensors of its own. ExecutionError if it fails."""
     import torch
 
     sets = _argument_sets(executable, node, torch.Generator().manual_seed(seed))
     with torch.no_grad():
-        return _repeat(node, sets)
+        return _repeat(node, sets, watch or torch_watch())
 
 
 def bytes_in_context(executable: Executable) -> float:
@@ -124,6 +117,59 @@ def bytes_in_context(executable: Executable) -> float:
 
 
 # -- in context --------------------------------------------------------------------------------
+
+
+class _Timed:
+    """A program with a clock before its first call and after each."""
+
+    def __init__(
+        self,
+        executable: Executable,
+        before: Mapping[str, Callable[[], None]],
+        inputs: Sequence[Any],
+    ) -> None:
+        self._ticks: list[int] = []
+        self._program, self._names = _with_clock(executable, _ticking(self._ticks), before)
+        self._inputs = inputs
+        self._signatures = {node.name: signature(node) for node in executable.calls}
+
+    def run(self) -> list[float]:
+        """Seconds between the ticks of one pass; ExecutionError names a call that fails."""
+        ticks, names = self._ticks, self._names
+        ticks.clear()
+        try:
+            self._program(*self._inputs)
+        except Exception as error:
+            name = names[len(ticks) - 1] if 0 < len(ticks) <= len(names) else "the program"
+            raise ExecutionError(
+                f"{self._signatures.get(name, name)} cannot be run here "
+                f"({type(error).__name__}: {reason(error)})"
+            ) from error
+        return [(end - start) * 1e-9 for start, end in pairwise(ticks)]
+
+    def context(self, rows: Sequence[Sequence[float]], overhead: float) -> Context:
+        """What these passes say of each call, without what the clock takes."""
+        columns = [
+            [max(row[place] - overhead, 0.0) for row in rows] for place in range(len(self._names))
+        ]
+        calls = {
+            name: column
+            for name, column in zip(self._names, columns, strict=True)
+            if name in self._signatures
+        }
+        samples: Samples = {}
+        for name, column in calls.items():
+            samples.setdefault(self._signatures[name], []).extend(column)
+        return Context(samples, tuple(map(sum, zip(*columns, strict=True))), calls)
+
+
+def _ticking(ticks: list[int]) -> Callable[[], None]:
+    clock = time.perf_counter_ns
+
+    def tick() -> None:  # programs take functions with a name only
+        ticks.append(clock())
+
+    return tick
 
 
 def _with_clock(
@@ -170,32 +216,24 @@ def input_values(executable: Executable, seed: int = 0) -> list[Any]:
     return inputs
 
 
-def _run(
-    timed: GraphModule, inputs: Sequence[Any], ticks: Sequence[int], names: Sequence[str]
-) -> None:
-    try:
-        timed(*inputs)
-    except Exception as error:
-        failed = names[len(ticks) - 1] if 0 < len(ticks) <= len(names) else "the program"
-        raise ExecutionError(
-            f"{failed} cannot be run here ({type(error).__name__}: {reason(error)})"
-        ) from error
-
-
-def _overhead(tick: Callable[[], None], ticks: list[int]) -> float:
+def _overhead(watch: Watch) -> float:
     """Seconds between two ticks with nothing between them."""
     import torch
 
+    ticks: list[int] = []
+    tick = _ticking(ticks)
     graph = torch.fx.Graph()
-    for _ in range(1000):
+    for _ in range(TICKS):
         graph.call_function(tick)
     graph.output(None)
     empty = torch.fx.GraphModule(torch.nn.Module(), graph)
-    for _ in range(WARM_UPS):
+
+    def once(number: int) -> float:
         ticks.clear()
         empty()
-    found = statistics.median(after - before for before, after in pairwise(ticks))
-    return float(found) * 1e-9
+        return statistics.median(after - before for before, after in pairwise(ticks)) * 1e-9
+
+    return statistics.median(steady_values(once, watch, fewest=FEWEST))
 
 
 # -- in isolation ------------------------------------------------------------------------------
@@ -240,7 +278,7 @@ def _is_weight(node: Node, weights: Container[str]) -> bool:
     return node.name in weights
 
 
-def _repeat(node: Node, sets: Sequence[CallArguments]) -> list[float]:
+def _repeat(node: Node, sets: Sequence[CallArguments], watch: Watch) -> list[float]:
     function: Any = node.target
 
     def run(number: int) -> None:
@@ -248,7 +286,7 @@ def _repeat(node: Node, sets: Sequence[CallArguments]) -> list[float]:
         function(*args, **kwargs)
 
     try:
-        return samples_of(run)
+        return samples_of(run, watch)
     except Exception as error:
         raise ExecutionError(
             f"{signature(node)} cannot be run here ({type(error).__name__}: {reason(error)})"

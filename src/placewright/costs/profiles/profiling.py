@@ -6,7 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
@@ -25,11 +25,15 @@ from placewright.costs.profiles.entry import (
 from placewright.costs.profiles.loading import load_program
 from placewright.costs.profiles.lookup import identity
 from placewright.costs.profiles.program import FEWEST, Program, Samples
+from placewright.costs.profiles.steady import STEADY_ENOUGH
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
 from placewright.system.pinning import pinned, refuse_elsewhere
 from placewright.units import format_bytes
+
+if TYPE_CHECKING:
+    from placewright.importers.torch.once import Source
 
 Progress = Callable[[str, float], None]
 
@@ -44,11 +48,12 @@ class DeviceProfile:
     """What profiling one device did.
 
     `measured` distinct calls are new in the store, `known` were there; `failed` holds calls that
-    the device cannot run, with the reason. `noise` is how far 90 % of the passes over the program
-    lie apart, as a share of their median; None where it was not run as a whole. `busy` is the
+    the device cannot run, with the reason. Of the `passes` over the program so many were `steady`
+    (see `steady.Passes`). `noise` is how far 90 % of those that count lie apart, as a share of
+    their median; None where it was not run as a whole. `busy` is the
     share of the device's cores that other work took before it began; None where nothing was
     measured or the system does not tell. `compiled`: groups of calls were measured, each compiled
-    as one.
+    as one; `optimizer`: its steps were.
     """
 
     devices: tuple[str, ...]
@@ -62,10 +67,18 @@ class DeviceProfile:
     busy: float | None = None
     failed: dict[str, str] = field(default_factory=dict)
     compiled: bool = False
+    optimizer: str = ""
+    passes: int = 0
+    steady: int = 0
 
     @property
     def is_noisy(self) -> bool:
         return self.noise is not None and self.noise > NOISY
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether too few passes were steady, so that all count."""
+        return self.passes > 0 and self.steady < min(STEADY_ENOUGH, self.passes)
 
     @property
     def is_busy(self) -> bool:
@@ -82,22 +95,24 @@ def profile(
     method: Way = "auto",
     missing: Missing = "refuse",
     on_progress: Progress | None = None,
+    exported: Source | None = None,
 ) -> list[DeviceProfile]:
     """Measure every distinct call of `source` on the `devices` of `cluster` (all at hand if none).
 
     Devices that are the same (so many cores of one processor) are measured once. ``context`` runs
     the whole program, ``isolated`` each call by itself; ``auto`` takes the first where there is
     memory for it. What is measured is kept at once, so that an interrupted profile goes on where
-    it was. OptionError for a `method` or `missing` that there is not; ClusterError for a device
-    that is not this machine's; ExecutionError for a call that fails, unless `missing` is
-    ``predict``: then its time stays what the cost model says.
+    it was. `exported` is the source, where something else needs its program too. OptionError for a
+    `method` or `missing` that there is not; ClusterError for a device that is not this machine's;
+    ExecutionError for a call that fails, unless `missing` is ``predict``: then its time stays what
+    the cost model says.
     """
     for name, value, known in (("method", method, Way), ("missing", missing, Missing)):
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or (lambda what, done: None)
     chosen = at_hand(cluster, devices)
-    program = load_program(source, training=training)
+    program = load_program(exported or source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
 
@@ -188,6 +203,8 @@ def _profile_device(
         work.noise,
         busy,
         work.failed,
+        passes=work.passes,
+        steady=work.steady,
     )
 
 
@@ -237,22 +254,25 @@ class _Work:
     missing: Missing
     measured: int = 0
     noise: float | None = None
+    passes: int = 0
+    steady: int = 0
     failed: dict[str, str] = field(default_factory=dict)
 
     def in_context(self) -> None:
         """All at once; what has been seen often enough is kept at intervals."""
         last = time.perf_counter()
 
-        def heard(done: int, share: float, samples: Samples) -> None:
+        def heard(done: int, share: float, samples: Callable[[], Samples]) -> None:
             nonlocal last
             self.report(f"{self.device}: pass {done}", share)
             if time.perf_counter() - last > KEPT_SECONDS:
-                self._keep_seen(samples, FEWEST)
+                self._keep_seen(samples(), FEWEST)
                 last = time.perf_counter()
 
         found = self.program.in_context(self.threads, heard)
         low, middle, high = np.percentile(found.passes, (5, 50, 95))
         self.noise = float((high - low) / middle) if middle else 0.0
+        self.passes, self.steady = found.ran, found.steady
         self._keep_seen(found.samples, 1)
         self.in_isolation([text for text in self.new if not found.samples.get(text)])
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from placewright.costs.profiles.steady import Passes, Watch
 from placewright.importers.costs import Cost
 
 WARM_UPS = 2  # passes or calls that are not counted: memory and library plans are made in them
@@ -19,20 +19,23 @@ MOST_COPIES = 32
 
 Samples = dict[str, list[float]]
 """Seconds of each call that was measured, by signature."""
-Heard = Callable[[int, float, Samples], None]
-"""Is told how many passes are done, the share of all that is, and the samples there are so far."""
+Heard = Callable[[int, float, Callable[[], Samples]], None]
+"""Is told how many passes are done, the share of all that is, and, if asked, the samples so far."""
 
 
 @dataclass(frozen=True)
 class Context:
     """What runs in context gave: samples of every call, and seconds of each whole pass.
 
-    `calls` has the samples by the names of the ops, where these are known.
+    Both are of the passes that count: of those that `ran`, the `steady` ones, or all where these
+    are too few. `calls` has the samples by the names of the ops, where these are known.
     """
 
     samples: Samples
     passes: tuple[float, ...]
     calls: Mapping[str, list[float]] = field(default_factory=dict)
+    ran: int = 0
+    steady: int = 0
 
 
 class Program(Protocol):
@@ -80,6 +83,17 @@ def share_done(passes: int, elapsed: float) -> float:
     return min(max(passes / MOST, min(elapsed / PASS_SECONDS, passes / FEWEST)), 1.0)
 
 
+def calls_done(calls: int, elapsed: float) -> float:
+    """The share of a call's runs by itself that is done, as `share_done`."""
+    fewest = FEWEST_LONG if elapsed > CALL_SECONDS * calls else FEWEST
+    return min(max(calls / MOST, min(elapsed / CALL_SECONDS, calls / fewest)), 1.0)
+
+
+def at_least(count: int) -> Callable[[int, float], float]:
+    """Done after `count` passes, whatever they take."""
+    return lambda passes, elapsed: min(passes / count, 1.0)
+
+
 def copies_of(weight_bytes: float) -> int:
     """How many copies of a call's weights take turns, so that they come from memory."""
     if not 0 < weight_bytes <= COLD_BYTES:
@@ -87,19 +101,30 @@ def copies_of(weight_bytes: float) -> int:
     return min(int(COLD_BYTES // weight_bytes) + 1, MOST_COPIES)
 
 
-def samples_of(run: Callable[[int], object]) -> list[float]:
-    """Seconds of ``run(number)``, often enough; `number` counts the runs."""
-    clock = time.perf_counter
-    samples: list[float] = []
-    spent = 0.0
-    for number in range(WARM_UPS + MOST):
+def samples_of(run: Callable[[int], object], watch: Watch) -> list[float]:
+    """Seconds of ``run(number)``, often enough, while it is steady; `number` counts the runs."""
+    clock = watch.clock
+
+    def once(number: int) -> float:
         before = clock()
         run(number)
-        seconds = clock() - before
-        if number >= WARM_UPS:
-            samples.append(seconds)
-            spent += seconds
-        fewest = FEWEST_LONG if seconds > CALL_SECONDS else FEWEST
-        if len(samples) >= fewest and spent >= CALL_SECONDS:
-            break
-    return samples
+        return clock() - before
+
+    return steady_values(once, watch)
+
+
+def steady_values(
+    run: Callable[[int], float], watch: Watch, *, fewest: int | None = None
+) -> list[float]:
+    """What ``run(number)`` gives after it has warmed up, of the runs that count.
+
+    There are `fewest` of them, or as many as calls are given.
+    """
+    for number in range(WARM_UPS):
+        run(number)
+    values: list[float] = []
+    passes = Passes(watch, calls_done if fewest is None else at_least(fewest))
+    while passes.share < 1.0:
+        values.append(run(WARM_UPS + passes.ran))
+        passes.passed()
+    return [values[number] for number in passes.counted]

@@ -119,6 +119,25 @@ def load_model(path: str | Path, content: bytes | None = None) -> ModelProto:
     Raises FormatError if the file is no ONNX model, is cut short, or refers to external data
     that is missing, too short or outside the model's directory.
     """
+    model = parse_model(path, content)
+    for tensor in tensors_of(model):
+        _check_tensor(tensor, Path(path))
+        _let_go(tensor)
+    return compacted(model)
+
+
+def compacted(model: ModelProto) -> ModelProto:
+    """A copy without the memory of what has been taken out: protobuf lets go of whole messages."""
+    copy = type(model)()
+    copy.ParseFromString(model.SerializeToString())
+    return copy
+
+
+def parse_model(path: str | Path, content: bytes | None = None) -> ModelProto:
+    """The model in `path` with all that the file holds; external data is not looked at.
+
+    Raises FormatError if the file is no ONNX model or is cut short.
+    """
     try:
         import onnx
     except ImportError:
@@ -139,9 +158,6 @@ def load_model(path: str | Path, content: bytes | None = None) -> ModelProto:
             "(onnx.helper.make_opsetid)"
         )
     _check_text(model, path)
-    for tensor in tensors_of(model):
-        _check_tensor(tensor, Path(path))
-        _let_go(tensor)
     return model
 
 

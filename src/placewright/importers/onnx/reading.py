@@ -23,7 +23,7 @@ from placewright.importers.onnx.dimensions import (
     choose_sizes,
     listed,
 )
-from placewright.importers.onnx.files import load_model, subgraphs
+from placewright.importers.onnx.files import load_model, parse_model, subgraphs
 from placewright.importers.onnx.ops import Op, Reader, Scope, label
 from placewright.importers.onnx.shapes import Inferred, infer_types, real_inputs
 from placewright.importers.onnx.signature import Signatures
@@ -37,8 +37,9 @@ class OnnxModel:
     """A model with what is known of it.
 
     `nodes` has the number of each op's node in the model's graph, by the op's name; constants
-    are no ops. Of weights the types are there, not the values. `assumed` says which dimensions
-    were given a size by nobody.
+    are no ops. Of weights the types are there, not the values (`with_values` brings them).
+    `assumed` says which dimensions were given a size by nobody, `taken` which branches have been
+    put in place of their Ifs (see `take_branches`), in turn.
     """
 
     path: Path
@@ -49,6 +50,7 @@ class OnnxModel:
     ops: Mapping[str, Op]
     reader: Reader
     assumed: str | None
+    taken: tuple[Mapping[str, str], ...] = ()
 
     @cached_property
     def signatures(self) -> dict[str, str]:
@@ -85,6 +87,24 @@ def read_model(
         return _read(path, batch, dict(dimensions or {}), content)
 
 
+def with_values(found: OnnxModel) -> ModelProto:
+    """``found.model`` with the values of its weights, read from its file again.
+
+    What lies in other files stays there. FormatError where the file is not what it was.
+    """
+    with printable_errors():
+        model = _inline(parse_model(found.path), found.path)
+        for taken in found.taken:
+            take_branches(model.graph, taken, found.path)
+        if _wiring(model.graph) != _wiring(found.model.graph):
+            raise FormatError(f"{found.path}: the file has changed meanwhile; plan it again")
+    return model
+
+
+def _wiring(graph: GraphProto) -> list[tuple[str, list[str], list[str]]]:
+    return [(node.op_type, list(node.input), list(node.output)) for node in graph.node]
+
+
 @contextmanager
 def printable_errors(assumed: str | None = None) -> Iterator[None]:
     """Errors in one printable line, for names may hold anything; with what had been assumed."""
@@ -112,7 +132,7 @@ def _read(
     dimensions = choose_sizes(inputs, batch, given)
     assumed = assumptions(dimensions, path)
     with printable_errors(assumed):
-        inferred = _infer(model, dimensions, given, path)
+        inferred, taken = _infer(model, dimensions, given, path)
         scope = Scope.of(model.graph, inferred.graph, None, "")
         reader = Reader(inferred, path)
         nodes = {
@@ -121,7 +141,9 @@ def _read(
             if not _is_constant(model.graph.node[number], scope)
         }
         ops = {name: reader.op(model.graph.node[n], scope) for name, n in nodes.items()}
-    return OnnxModel(Path(path), model, scope, dimensions, nodes, ops, reader, assumed)
+    return OnnxModel(
+        Path(path), model, scope, dimensions, nodes, ops, reader, assumed, tuple(taken)
+    )
 
 
 def _is_constant(node: NodeProto, scope: Scope) -> bool:
@@ -146,14 +168,19 @@ def _infer(
     dimensions: Sequence[Dimension],
     given: Mapping[str, int],
     path: str | Path,
-) -> Inferred:
-    """The types of `model`, where branches that are known to run take the place of their Ifs."""
+) -> tuple[Inferred, list[Mapping[str, str]]]:
+    """The types of `model`, where branches that are known to run take the place of their Ifs.
+
+    The second result says which, in turn.
+    """
     inferred = infer_types(model, dimensions, given, path)
+    taken: list[Mapping[str, str]] = []
     while inferred.taken:
+        taken.append(inferred.taken)
         take_branches(model.graph, inferred.taken, path)
         _check_names(model.graph, set(), path)
         inferred = infer_types(model, dimensions, given, path)
-    return inferred
+    return inferred, taken
 
 
 # -- checks ----------------------------------------------------------------------------------------

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
+    from placewright.importers.torch.training import TrainingProgram
+
+    Exported = ExportedProgram | TrainingProgram
+
 
 def export_inference(
     module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
@@ -110,11 +114,37 @@ def graph_from_module(
     an inference) is as in `graph_from_program`.
     """
     name = name or type(module).__name__
-    if training:
-        from placewright.importers.torch.training import export_training, graph_from_training
+    program = export_module(module, args, kwargs, training=training)
+    return graph_from_exported(program, name, shared=shared, stored=stored)
 
-        return graph_from_training(export_training(module, args, kwargs), name)
-    program = export_inference(module, args, kwargs)
+
+def export_module(
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    training: bool = False,
+) -> Exported:
+    """`export_inference`, or for `training` the joint program of forward and backward."""
+    if training:
+        from placewright.importers.torch.training import export_training
+
+        return export_training(module, args, kwargs)
+    return export_inference(module, args, kwargs)
+
+
+def graph_from_exported(
+    program: Exported,
+    name: str,
+    *,
+    shared: Shared = "colocate",
+    stored: Mapping[str, float] = MappingProxyType({}),
+) -> Graph:
+    """The `Graph` of what `export_module` gives; arguments as in `graph_from_program`."""
+    from placewright.importers.torch.training import TrainingProgram, graph_from_training
+
+    if isinstance(program, TrainingProgram):
+        return graph_from_training(program, name)
     return graph_from_program(program, name, shared=shared, stored=stored)
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.errors import OptionError
 from placewright.graph import Graph
 from placewright.importers.torch.costs import size_of
-from placewright.importers.torch.export import export_inference, graph_from_program
+from placewright.importers.torch.export import graph_from_program
 from placewright.importers.torch.graph import Caches
 from placewright.importers.torch.phases import OWN, Loaded, cache_shapes, layers_of
 
@@ -59,9 +59,8 @@ def with_generation(model: torch.nn.Module, *, batch: int, context: int, source:
     return module, (), {PROMPT: prompt, PROMPT_LENGTH: torch.ones(batch, dtype=torch.long)}
 
 
-def generation_graph(loaded: Loaded, name: str, stored: Mapping[str, float]) -> Graph:
-    """The `Graph` of what `with_generation` returned; `stored` as in `graph_from_program`."""
-    program = export_inference(*loaded)
+def generation_graph(program: ExportedProgram, name: str, stored: Mapping[str, float]) -> Graph:
+    """The `Graph` of the module that `with_generation` made, exported; `stored` as of others."""
     return graph_from_program(
         program,
         name,

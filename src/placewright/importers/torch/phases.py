@@ -61,14 +61,16 @@ def with_phase(
 
 
 def phase_graph(
-    loaded: Loaded, name: str, stored: Mapping[str, float], cache_tokens: int | None = None
+    module: Any,
+    program: ExportedProgram,
+    name: str,
+    stored: Mapping[str, float],
+    cache_tokens: int | None = None,
 ) -> Graph:
-    """The `Graph` of what `with_phase` returned; `stored` as in `graph_from_program`.
+    """The `Graph` of the module that `with_phase` made, exported; `stored` as of other programs.
 
     The KV cache holds `cache_tokens` tokens; None: for those of the run.
     """
-    module, args, kwargs = loaded
-    program = export_inference(module, args, kwargs)
     return graph_from_program(
         program,
         name,

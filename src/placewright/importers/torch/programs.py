@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from placewright.importers.costs import Cost
     from placewright.importers.torch.costs import Counter
+    from placewright.importers.torch.export import Exported
     from placewright.importers.torch.training import TrainingProgram
 
     LoadedModule = tuple[Module, tuple[Any, ...], dict[str, Any]]
@@ -114,7 +115,12 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
             else sources.load_factory(rest, batch)
         )
         return from_module(loaded, name, training=training)
-    raise OptionError(
+    raise no_program(source, training)
+
+
+def no_program(source: str, training: bool) -> OptionError:
+    """What is said of a source that has no program of torch."""
+    return OptionError(
         f"{source} has no program to run"
         + (" forward and backward" if training else "")
         + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
@@ -124,21 +130,25 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
 
 def from_module(loaded: LoadedModule, name: str, *, training: bool = False) -> Executable:
     """The program of ``(module, args, kwargs)``, with the values that these have."""
-    module, args, kwargs = loaded
-    if training:
-        from placewright.importers.torch.training import export_training
+    from placewright.importers.torch.export import export_module
 
-        return from_training(export_training(module, args, kwargs), name, (args, kwargs))
-    from placewright.importers.torch.export import export_inference
-
-    return from_program(export_inference(module, args, kwargs), name, (args, kwargs))
+    return from_exported(export_module(*loaded, training=training), name, loaded[1:])
 
 
-def load_module(source: str, *, meta: bool = False) -> LoadedModule:
+def from_exported(program: Exported, name: str, arguments: Arguments = NO_ARGUMENTS) -> Executable:
+    """`from_program`, or `from_training` for a joint program."""
+    from placewright.importers.torch.training import TrainingProgram
+
+    if isinstance(program, TrainingProgram):
+        return from_training(program, name, arguments)
+    return from_program(program, name, arguments)
+
+
+def load_module(source: str, *, meta: bool = False, training: bool = False) -> LoadedModule:
     """The ``(module, args, kwargs)`` of ``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
 
-    That of a factory without memory if `meta`; one of `hf:` never has any. OptionError for a
-    source that has no module.
+    That of a factory without memory if `meta`; one of `hf:` never has any. For `training` the
+    arguments of `hf:` have labels. OptionError for a source that has no module.
     """
     from placewright.importers.torch import sources
     from placewright.importers.torch.tracing import import_torch
@@ -147,7 +157,7 @@ def load_module(source: str, *, meta: bool = False) -> LoadedModule:
     if not has_scheme(source) or scheme == "zoo":
         raise OptionError(f"{source} has no module; use torch:PACKAGE.MODULE:FACTORY or hf:CONFIG")
     if scheme == "hf":
-        return sources.load_hf(rest)
+        return sources.load_hf(rest, training)
     import_torch("importing a torch module")
     import torch
 

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import torch
     from torch.fx import GraphModule, Node
 
 PLACES = frozenset({"device", "pin_memory", "layout"})
@@ -34,6 +35,11 @@ def signature(node: Node) -> str:
         if name not in PLACES
     ]
     return f"{target_name(node.target)}({', '.join(arguments)})"
+
+
+def described(value: torch.Tensor) -> str:
+    """A tensor as signatures have it, such as ``float32[3,4]``."""
+    return _value(value)
 
 
 def target_name(target: Any) -> str:

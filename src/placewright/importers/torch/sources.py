@@ -6,23 +6,21 @@ import contextlib
 import difflib
 import importlib
 import inspect
-import json
 import math
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qsl
 
-from placewright.errors import FormatError, MissingExtraError, OptionError
-from placewright.formats import files
+from placewright.errors import MissingExtraError, OptionError
 from placewright.graph import Graph
 from placewright.importers.safetensors import read_checkpoint
 from placewright.importers.torch import export as torch_export
 from placewright.importers.torch.archive import load_pt2, read_pt2
 from placewright.importers.torch.checkpoint import StoredWeights, stored_weights
+from placewright.importers.torch.configuration import configuration
 from placewright.importers.torch.generation import (
     GENERATE,
     generation_graph,
@@ -38,18 +36,18 @@ if TYPE_CHECKING:
 
 FRESH = "fresh"
 """Random weights: what ``weights=…`` of a source may say instead of a path."""
-_SIZES = ("batch", "sequence", "context", "phase", "weights")
-_HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 
 __all__ = ["from_factory", "from_hf", "load_factory", "load_hf", "load_pt2", "read_pt2"]
 
 
 def from_factory(spec: str, training: bool = False) -> Graph:
     """The `Graph` of what ``PACKAGE.MODULE:FACTORY`` returns (see `load_factory`)."""
-    module, args, kwargs = load_factory(spec)
-    return torch_export.graph_from_module(
-        module, args, kwargs, training=training, name=spec.rpartition(":")[2]
-    )
+    return factory_graph(spec, torch_export.export_module(*load_factory(spec), training=training))
+
+
+def factory_graph(spec: str, program: torch_export.Exported) -> Graph:
+    """The `Graph` of what ``PACKAGE.MODULE:FACTORY`` returned, exported."""
+    return torch_export.graph_from_exported(program, spec.rpartition(":")[2])
 
 
 def load_factory(spec: str, batch: int | None = None) -> Loaded:
@@ -179,27 +177,36 @@ def from_hf(config: str, training: bool = False, *, cache_tokens: int | None = N
     >>> from_hf("gpt2?n_layer=1&sequence=16").attributes["parameters"]  # doctest: +SKIP
     46472448
     """
-    source = config.partition("?")[0]
-    module, args, kwargs = load_hf(config, training)
+    loaded = load_hf(config, training)
+    program = torch_export.export_module(*loaded, training=training)
+    return hf_graph(config, loaded, program, training, cache_tokens=cache_tokens)
+
+
+def hf_graph(
+    config: str,
+    loaded: Loaded,
+    program: torch_export.Exported,
+    training: bool = False,
+    *,
+    cache_tokens: int | None = None,
+) -> Graph:
+    """The `Graph` of what `load_hf` gave, exported; see `from_hf`."""
+    module, _, kwargs = loaded
     phase = getattr(module, "phase", None)
     model: Any = getattr(module, "model", module) if phase else module
-    name = Path(source).name.removesuffix(".json")
+    name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
     weights = None if training else _stored(model, _weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
-    if phase:
-        loaded = module, args, kwargs
-        graph = (
-            generation_graph(loaded, name, stored)
-            if phase == GENERATE
-            else phase_graph(loaded, name, stored, cache_tokens)
-        )
-        facts |= {key: getattr(module, key) for key in ("phase", "context")}
+    if phase == GENERATE:
+        graph = generation_graph(cast(Any, program), name, stored)
+    elif phase:
+        graph = phase_graph(module, cast(Any, program), name, stored, cache_tokens)
     else:
-        graph = torch_export.graph_from_module(
-            module, args, kwargs, training=training, name=name, stored=stored
-        )
+        graph = torch_export.graph_from_exported(program, name, stored=stored)
+    if phase:
+        facts |= {key: getattr(module, key) for key in ("phase", "context")}
     samples = len(next(iter(kwargs.values())))
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
@@ -248,7 +255,7 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     }
     sizes["batch"] = batch or sizes["batch"]
     with _offline():
-        settings = _override(_configuration(source), parameters, config)
+        settings = configuration(source, parameters, config)
         kind = _kind(settings, config)
         factory = getattr(transformers, f"AutoModelFor{kind}")
         try:
@@ -322,61 +329,6 @@ def _positive_text(text: str, key: str, config: str) -> str:
     if not text.isascii() or not text.isdigit() or int(text) == 0:
         raise OptionError(f"hf:{config}: {key} is {text!r}; give a whole number from 1")
     return text
-
-
-def _configuration(source: str) -> Any:
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-
-    path = Path(source)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.suffix == ".json" or path.is_file():
-        document = files.read_document(path)
-        if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
-            raise FormatError(f"{path}: not a Transformers configuration: it has no model_type")
-        settings, kind = document, document["model_type"]
-    else:
-        settings, kind = {}, source
-    if kind not in CONFIG_MAPPING:
-        if source == kind and _HUB_NAME.fullmatch(source):
-            raise OptionError(
-                f"hf:{source} looks like a model of a hub, and nothing is looked up on the "
-                f"network; download its config.json (hf download {source} config.json prints "
-                "where it is) and give that path, as in hf:PATH/config.json"
-            )
-        hint = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 1)
-        raise OptionError(
-            f"hf:{source}: no Transformers model type '{kind}'"
-            + (f"; did you mean '{hint[0]}'?" if hint else " and no such file")
-        )
-    try:
-        return CONFIG_MAPPING[kind].from_dict(settings)
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise FormatError(f"{source}: not a valid {kind} configuration ({reason})") from error
-
-
-def _override(settings: Any, parameters: Mapping[str, str], config: str) -> Any:
-    """The configuration with `parameters` set; read as JSON where they are, else as text."""
-    known = settings.to_dict()
-    for key, text in parameters.items():
-        if key not in known:
-            hint = difflib.get_close_matches(key, [*_SIZES, *known], 1)
-            raise OptionError(
-                f"hf:{config}: a {settings.model_type} configuration has no '{key}'"
-                + (f"; did you mean '{hint[0]}'?" if hint else "")
-            )
-        try:
-            known[key] = json.loads(text)
-        except ValueError:
-            known[key] = text
-    if not parameters:
-        return settings
-    try:
-        return type(settings).from_dict(known)
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise OptionError(f"hf:{config}: {reason}") from error
 
 
 def _kind(settings: Any, config: str) -> str:

@@ -8,6 +8,8 @@ from itertools import combinations
 
 import torch
 
+from placewright.costs.profiles.reference import torch_reference
+from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.ranks import Pair, Progress
 from placewright.system.pinning import pinned
@@ -42,4 +44,11 @@ def _times(source: Sequence[int], target: Sequence[int], sizes: Sequence[int]) -
             del value, copy
         return seconds
 
-    return measured_times(copied, sizes)
+    with pinned(target):
+        reference = torch_reference()
+
+    def read() -> Readings:
+        with pinned(target):
+            return reference()
+
+    return measured_times(copied, Watch(read, (COMPUTING, COPYING)), sizes)

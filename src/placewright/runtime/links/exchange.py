@@ -12,6 +12,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from placewright.costs.profiles.reference import torch_reference
+from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.channels import GlooChannel
 from placewright.runtime.code import Transfer
 from placewright.runtime.links.pace import SIZES, Times, measured_times
@@ -24,17 +26,36 @@ _PATIENCE_SECONDS = 600.0  # for one message
 
 def lead(rank: int, other: int, sizes: Sequence[int] = SIZES) -> Times:
     """The times of transfers between `rank`, this one, and `other`, which must `follow`."""
-    found = measured_times(lambda size, count: _there_and_back(rank, other, size, count), sizes)
+    own = torch_reference()
+
+    def read() -> Readings:
+        """Both ends, one after the other: a transfer waits for the slower."""
+        _tell(other, 0, 1)
+        return (*own(), *_readings(other))
+
+    watch = Watch(read, 2 * (COMPUTING, COPYING))
+    found = measured_times(
+        lambda size, count: _there_and_back(rank, other, size, count), watch, sizes
+    )
     _tell(other, 0, 0)
     return found
 
 
 def follow(rank: int, leader: int) -> None:
-    """Send back whatever the `leader` sends, until it says that it is done."""
+    """Send back whatever the `leader` sends, until it says that it is done.
+
+    For no bytes at all it sends how fast this end is.
+    """
+    reference = torch_reference()
     while True:
         size, count = _told(leader)
         if not count:
             return
+        if not size:
+            with channel_errors():
+                readings = torch.tensor(reference(), dtype=torch.float64)
+                torch.distributed.send(readings, leader, tag=HEADER)
+            continue
         there, back = _transfers(leader, rank, size)
         channel = GlooChannel(_PATIENCE_SECONDS)
         posted = channel.post(there)
@@ -80,3 +101,10 @@ def _told(leader: int) -> tuple[int, int]:
         torch.distributed.recv(header, leader, tag=HEADER)
     size, count = header.tolist()
     return size, count
+
+
+def _readings(other: int) -> Readings:
+    found = torch.zeros(2, dtype=torch.float64)
+    with channel_errors():
+        torch.distributed.recv(found, other, tag=HEADER)
+    return tuple(found.tolist())

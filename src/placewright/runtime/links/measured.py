@@ -8,7 +8,7 @@ from typing import Literal
 
 from placewright.cluster import Cluster, CpuRun, Device, Link, LinkMeasurement, Transport
 from placewright.costs.detect import HOST_MEMORY, detect
-from placewright.costs.link_fit import fit
+from placewright.costs.link_fit import LinkFit, fit
 from placewright.errors import ClusterError, ExecutionError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
@@ -16,6 +16,8 @@ from placewright.runtime.links.ranks import Pair, Progress, gloo_times
 
 WORDS = {
     "gloo": "over gloo, a process each, as 'placewright run' has them",
+    "thread": "as tensors handed between threads of one process, as 'placewright run --launcher "
+    "local' does",
     "copy": "as copies in memory within one process",
 }
 ChannelOf = Callable[[Device, Device], tuple[str, Literal["full", "half"]]]
@@ -31,7 +33,8 @@ def measure_links(
     """This machine as `detect` finds it, the links between its CPU devices being measured.
 
     ``gloo`` measures transfers between processes that are pinned to the devices' cores, as those
-    of a run; ``copy`` copies in memory within one process. About three seconds a pair.
+    of a run; ``thread`` hands tensors from thread to thread of one process, as a run with the
+    launcher ``local`` does; ``copy`` copies in memory within one. About three seconds a pair.
 
     ClusterError where there are no two CPU devices (links of GPUs are not measured so far);
     MissingExtraError without torch; ExecutionError for times that no line describes.
@@ -48,6 +51,10 @@ def measure_links(
     cores = [cores_of(device) for device in devices]
     if transport == "gloo":
         times = gloo_times(cores, timeout=timeout, on_progress=on_progress)
+    elif transport == "thread":
+        from placewright.runtime.links.threads import thread_times
+
+        times = thread_times(cores, on_progress=on_progress)
     else:
         from placewright.runtime.links.copies import copy_times
 
@@ -76,23 +83,30 @@ def with_links(
 
     `channel_of` two devices: the channel that their transfers take, and its duplex.
     """
+    fits = {(a, b): _fitted(devices[a], devices[b], each) for (a, b), each in sorted(times.items())}
     links = [
-        _link(devices[a], devices[b], pair_times, transport, channel_of)
-        for (a, b), pair_times in sorted(times.items())
+        _link(devices[a], devices[b], found, transport, channel_of)
+        for (a, b), found in fits.items()
     ]
+    described = _described(cluster, list(fits.values()), transport)
     return replace(
         cluster,
         links=(*cluster.links, *links),
         routing="direct",  # they were measured end to end
-        description=f"{cluster.description} {_described(cluster, links, transport)}".strip(),
+        description=f"{cluster.description} {described}".strip(),
     )
 
 
-def _link(a: Device, b: Device, times: Times, transport: Transport, channel_of: ChannelOf) -> Link:
+def _fitted(a: Device, b: Device, times: Times) -> LinkFit:
     try:
-        found = fit(times.sizes, times.seconds)
+        return fit(times.sizes, times.seconds)
     except ExecutionError as error:
         raise ExecutionError(f"{a.name} – {b.name}: {error}") from None
+
+
+def _link(
+    a: Device, b: Device, found: LinkFit, transport: Transport, channel_of: ChannelOf
+) -> Link:
     channel, duplex = channel_of(a, b)
     return Link(
         a.name,
@@ -105,14 +119,18 @@ def _link(a: Device, b: Device, times: Times, transport: Transport, channel_of: 
     )
 
 
-def _described(cluster: Cluster, links: Sequence[Link], transport: Transport) -> str:
+def _described(cluster: Cluster, fits: Sequence[LinkFit], transport: Transport) -> str:
     """What was measured, how well a line describes it, and what was not."""
-    errors = [link.measured for link in links if link.measured is not None]
-    median = max(each.median_error for each in errors)
-    largest = max(each.largest_error for each in errors)
+    median = max(each.median_error for each in fits)
+    largest = max(each.largest_error for each in fits)
+    worst: dict[float, float] = {}
+    for start, error in (decade for each in fits for decade in each.decades):
+        worst[start] = max(worst.get(start, 0.0), error)
+    decades = ", ".join(f"{error:.0%} from {start:.0e} B" for start, error in sorted(worst.items()))
     rest = ", as those of other devices are not" if cluster.links else ""
     return (
         f"Links between CPU devices are measured {WORDS[transport]}{rest}: latency + bytes / "
         f"bandwidth is {median:.0%} or less from half of the times of 1 KiB to 64 MiB, and "
-        f"{largest:.0%} at most; transfers that share a channel are assumed to take turns."
+        f"{largest:.0%} at most (half of each decade of sizes: {decades}); transfers that share a "
+        "channel are assumed to take turns."
     )

@@ -26,6 +26,9 @@ class HeldWeights:
         for name, value in tensors.items():
             if not isinstance(value, torch.Tensor):
                 raise InputError(f"'{name}' is a {type(value).__name__}, not a tensor")
+            if value.layout != torch.strided or value.is_quantized:
+                kind = "quantised" if value.is_quantized else str(value.layout)
+                raise InputError(f"'{name}' is a {kind} tensor; only plain ones can be run")
         self._tensors = {name: value.detach() for name, value in tensors.items()}
         self.origin = origin
 
@@ -47,7 +50,7 @@ class HeldWeights:
         return {
             "kind": self.kind,
             "origin": self.origin,
-            "tensors": {name: _written(tensor, name) for name, tensor in tensors.items()},
+            "tensors": {name: _written(tensor) for name, tensor in tensors.items()},
         }
 
     @classmethod
@@ -56,8 +59,8 @@ class HeldWeights:
         return cls(read, document["origin"])
 
 
-def _written(tensor: torch.Tensor, name: str) -> dict[str, Any]:
-    tensor = compact(tensor, name)
+def _written(tensor: torch.Tensor) -> dict[str, Any]:
+    tensor = compact(tensor)
     text = base64.b64encode(raw(tensor)).decode("ascii")
     return {**Layout.of(tensor).to_document(), "data": text}
 

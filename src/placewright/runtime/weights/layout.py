@@ -83,10 +83,8 @@ class Layout:
         return cls(tuple(document["shape"]), tuple(document["stride"]), document["dtype"])
 
 
-def compact(tensor: torch.Tensor, name: str) -> torch.Tensor:
+def compact(tensor: torch.Tensor) -> torch.Tensor:
     """Without autograd and on the CPU; a copy only if other memory lies between its elements."""
-    if tensor.layout != torch.strided or tensor.is_quantized:
-        raise InputError(f"'{name}' is a {tensor.layout} tensor; only plain ones can be handed on")
     tensor = tensor.detach().cpu().resolve_conj().resolve_neg()
     layout = Layout.of(tensor)
     return tensor.clone() if layout.span > layout.numbers else tensor

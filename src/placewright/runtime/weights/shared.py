@@ -6,6 +6,7 @@ A process maps it privately: reading copies nothing, and what it writes is its o
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import tempfile
@@ -21,6 +22,7 @@ import torch
 from placewright.errors import ExecutionError, reason
 from placewright.runtime.weights.base import Weights, bytes_of, check_names
 from placewright.runtime.weights.layout import Layout, compact, raw
+from placewright.system.memory import ShortageError
 from placewright.units import format_bytes
 
 ALIGNMENT = 64
@@ -69,6 +71,8 @@ class SharedWeights:
         try:
             mapped = mmap.mmap(self.descriptor, size, access=mmap.ACCESS_COPY)
         except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+                raise ShortageError(size) from error
             raise ExecutionError(
                 f"shared memory of {format_bytes(size)} cannot be mapped ({reason(error)}); "
                 "start the run again, on more devices if memory is short"
@@ -90,9 +94,9 @@ class SharedWeights:
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> SharedWeights:
-        """In the child that inherited the descriptor, which it then owns."""
+        """In a process that has the descriptor, which stays open until that ends."""
         try:
-            file = os.fdopen(document["descriptor"], "rb")
+            file = os.fdopen(os.dup(document["descriptor"]), "rb")
         except OSError as error:
             raise ExecutionError(
                 f"descriptor {document['descriptor']} of shared weights was not inherited "
@@ -160,7 +164,7 @@ class _Writer:
         if memory in self._alive:  # else another tensor may have had this memory before
             self.places[name] = Place(self._written[memory], memory[1])
             return
-        tensor = compact(loaded, name)
+        tensor = compact(loaded)
         self._end = -(-self._end // ALIGNMENT) * ALIGNMENT
         self.places[name] = Place(self._end, Layout.of(tensor))
         if tensor.data_ptr() == loaded.data_ptr():  # and no copy of it

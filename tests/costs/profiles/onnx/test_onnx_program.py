@@ -14,7 +14,9 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 from placewright.costs.profiles.loading import load_program
+from placewright.costs.profiles.onnx import program as onnx_program
 from placewright.costs.profiles.onnx.program import OnnxProgram
+from placewright.costs.profiles.onnx.reference import runtime_watch
 from placewright.costs.profiles.onnx.sessions import evened, measure_clock, profiler_seconds
 from placewright.costs.profiles.onnx.values import Blank, made_up
 from placewright.costs.profiles.profiling import profile
@@ -33,6 +35,7 @@ from placewright.importers.onnx.signature import library
 from placewright.planning import make_problem, plan
 from placewright.problem import DATASHEET, MEASURED
 from tests.cli.running import run
+from tests.costs.profiles.machines import Machine, always_steady
 from tests.costs.profiles.onnx import models
 from tests.costs.profiles.test_profiling import cluster
 
@@ -60,7 +63,10 @@ def two_layers(tmp_path: Path, count: int = 2) -> str:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_in_context_every_op_has_a_sample_of_every_pass(tmp_path: Path, threads: int):
+def test_in_context_every_op_has_a_sample_of_every_pass_that_counts(
+    tmp_path: Path, threads: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(onnx_program, "runtime_watch", lambda threads: always_steady())
     found = load_program(two_layers(tmp_path, 5))
     told: list[tuple[int, float]] = []
     context = found.in_context(threads, lambda done, share, samples: told.append((done, share)))
@@ -161,8 +167,34 @@ def test_what_moves_before_a_call_is_the_median_of_all(tmp_path: Path):
     assert relu == 2 * activation + bias
 
 
+def test_passes_while_the_machine_is_slow_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    machine = Machine()
+    watch = machine.watch()
+    monkeypatch.setattr(onnx_program, "runtime_watch", lambda threads: watch)
+
+    def heard(done: int, share: float, samples: object) -> None:
+        machine.speed = lambda now: 1.0 if done < 5 else 0.5
+        machine.work(0.2)
+
+    found = load_program(two_layers(tmp_path))
+    context = found.in_context(1, heard)
+    assert 3 <= context.steady == len(context.passes) < context.ran
+    assert {call: len(each) for call, each in context.samples.items()} == {
+        call: count * context.steady for call, count in found.calls.items()
+    }
+
+
+def test_the_reference_of_the_runtime_computes_and_copies():
+    watch = runtime_watch(1)
+    assert watch is runtime_watch(1)
+    computing, copying = watch.look()
+    assert 0 < computing < 1 and 0 < copying < 1
+
+
 def test_the_clock_takes_some_time_for_a_run_and_for_a_node():
-    clock = measure_clock(1)
+    clock = measure_clock(1, always_steady())
     assert 0 < clock.run < 1e-2 and 0 < clock.profiler < 1e-3
 
 

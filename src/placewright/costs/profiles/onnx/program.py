@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placewright.costs.profiles.onnx.models import MARK, Runnable, known_values, single, whole
+from placewright.costs.profiles.onnx.reference import runtime_watch
 from placewright.costs.profiles.onnx.sessions import (
     MOST_EVENTS,
     Clock,
@@ -28,7 +29,6 @@ from placewright.costs.profiles.onnx.sessions import (
 )
 from placewright.costs.profiles.onnx.values import made_up, ort_value
 from placewright.costs.profiles.program import (
-    MOST,
     WARM_UPS,
     Context,
     Heard,
@@ -36,7 +36,9 @@ from placewright.costs.profiles.program import (
     samples_of,
     share_done,
 )
+from placewright.costs.profiles.steady import Passes
 from placewright.errors import ExecutionError, PlacewrightError, PlacewrightWarning, reason
+from placewright.graph import Floats, Wide
 from placewright.importers.costs import Cost
 from placewright.importers.kinds import SourceFile
 from placewright.importers.onnx.dimensions import read_sizes
@@ -110,48 +112,56 @@ class OnnxProgram:
         return {call: statistics.median(each) for call, each in before.items()}
 
     def in_context(self, threads: int, heard: Heard) -> Context:
+        watch = runtime_watch(threads)
         runnable = whole(self._found)
-        guess = measure_clock(threads).profiler  # as the machine is now
-        most = min(MOST, max(MOST_EVENTS // max(len(runnable.model.graph.node), 1) - 3, 1))
+        guess = measure_clock(threads, watch).profiler  # as the machine is now
+        most = max(MOST_EVENTS // max(len(runnable.model.graph.node), 1) - 3, 1)
         with tempfile.TemporaryDirectory() as folder, _explained(self.name):
             generator = np.random.default_rng(0)
             weights, inputs = _weights(runnable, generator), _inputs(runnable, generator)
             plain = Session(runnable, threads, weights, inputs)
             profiled = Session(runnable, threads, weights, inputs, Path(folder) / "profile")
-            passes: list[float] = []
-            started = time.perf_counter()
-            for done in range(1 - WARM_UPS, most + 1):
+
+            def run() -> float:
                 plain.run()  # so that the next finds the caches as its own kind leaves them
                 seconds = plain.timed()
                 profiled.run()
-                if done < 1:
-                    started = time.perf_counter()
-                    continue
-                passes.append(seconds)
-                share = max(share_done(done, time.perf_counter() - started), done / most)
-                heard(done, share, {})
-                if share >= 1.0:
-                    break
-            return self._context(kernel_times(profiled), guess, passes)
+                return seconds
+
+            for _ in range(WARM_UPS):
+                run()
+            seconds: list[float] = []
+            passes = Passes(watch, lambda count, spent: max(share_done(count, spent), count / most))
+            while passes.share < 1.0 and passes.ran < most:
+                seconds.append(run())
+                passes.passed(close=passes.ran + 1 == most)
+                heard(passes.ran, passes.share, dict)
+            counted = passes.counted
+            found = self._context(kernel_times(profiled), guess, np.array(seconds), counted)
+            return replace(found, ran=passes.ran, steady=len(passes.steady))
 
     def _context(
-        self, seen: Mapping[str, list[int]], guess: float, passes: Sequence[float]
+        self, seen: Mapping[str, list[int]], guess: float, seconds: Floats, counted: Sequence[int]
     ) -> Context:
-        """Samples of the passes that count, which were the last, without the profiler's share."""
-        count = len(passes)
-        counted = {name: each[-count:] for name, each in seen.items() if name and len(each) > count}
-        total = evened(np.array(list(counted.values())).reshape(-1, count)).sum(axis=0)
-        events = len(counted) + len(seen.get("", ())) / (count + 1 + WARM_UPS)
+        """Samples of the passes that count, without the profiler's share; the last were passes."""
+        count, passes = len(seconds), seconds[counted]
+        own = {
+            name: np.array(each[-count:])[counted]
+            for name, each in seen.items()
+            if name and len(each) > count
+        }
+        total = evened(np.array(list(own.values())).reshape(-1, len(passes))).sum(axis=0)
+        events = len(own) + len(seen.get("", ())) / (count + 1 + WARM_UPS)
         excess = profiler_seconds(guess, total - passes, max(events, 1.0))
-        times: dict[str, list[list[int]]] = {}
+        times: dict[str, list[Wide]] = {}
         for op, number in self._found.nodes.items():
-            if (each := counted.get(f"{MARK}{number}")) is not None:
+            if (each := own.get(f"{MARK}{number}")) is not None:
                 times.setdefault(self._found.signatures[op], []).append(each)
         samples: Samples = {
             call: np.maximum(evened(np.array(each)) - excess, 0.0).reshape(-1).tolist()
             for call, each in times.items()
         }
-        return Context(samples, tuple(passes))
+        return Context(samples, tuple(passes.tolist()))
 
     def alone(self, call: str, threads: int) -> list[float]:
         runnable = single(self._found, self._first[call], self._known)
@@ -160,7 +170,8 @@ class OnnxProgram:
         generator = np.random.default_rng(0)
         with _explained(call):
             weights, inputs = _weights(runnable, generator), _inputs(runnable, generator)
-            samples = samples_of(Session(runnable, threads, weights, inputs).run)
+            session = Session(runnable, threads, weights, inputs)
+            samples = samples_of(session.run, runtime_watch(threads))
         return [max(seconds - clock.run, 0.0) / copies for seconds in samples]
 
     @cached_property
@@ -169,7 +180,7 @@ class OnnxProgram:
 
     def _clock(self, threads: int) -> Clock:
         if threads not in self._clocks:
-            self._clocks[threads] = measure_clock(threads)
+            self._clocks[threads] = measure_clock(threads, runtime_watch(threads))
         return self._clocks[threads]
 
 

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placewright.costs.profiles.onnx.models import MARK, Runnable
-from placewright.costs.profiles.program import WARM_UPS
+from placewright.costs.profiles.program import WARM_UPS, at_least, steady_values
+from placewright.costs.profiles.steady import Passes, Watch
 from placewright.errors import MissingExtraError
 from placewright.graph import Floats, Wide
 
@@ -108,15 +109,20 @@ class Clock:
     profiler: float
 
 
-def measure_clock(threads: int) -> Clock:
-    one, many = _seconds(_chain(1), threads), _seconds(_chain(_CHAIN), threads)
+def measure_clock(threads: int, watch: Watch) -> Clock:
+    one, many = (_seconds(_chain(length), threads, watch) for length in (1, _CHAIN))
     node = max(many - one, 0.0) / (_CHAIN - 1)
     with tempfile.TemporaryDirectory() as folder:
         session = Session(_chain(_CHAIN), threads, {}, _scalar(), Path(folder) / "profile")
-        for _ in range(WARM_UPS + _RUNS):
+        for _ in range(WARM_UPS):
             session.run()
-        seen = [each[1 + WARM_UPS :] for each in kernel_times(session).values()]
-    return Clock(max(one - node, 0.0), float(np.median(evened(np.array(seen)))) - node)
+        passes = Passes(watch, at_least(_RUNS))
+        while passes.share < 1.0:
+            session.run()
+            passes.passed()
+        seen = np.array(list(kernel_times(session).values()))[:, 1 + WARM_UPS :]
+    counted = evened(seen[:, passes.counted])
+    return Clock(max(one - node, 0.0), float(np.median(counted)) - node)
 
 
 def kernel_times(session: Session) -> dict[str, list[int]]:
@@ -186,9 +192,7 @@ def _scalar() -> dict[str, OrtValue]:
     return {"0": onnxruntime.OrtValue.ortvalue_from_numpy(np.ones((), np.float32))}
 
 
-def _seconds(chain: Runnable, threads: int) -> float:
+def _seconds(chain: Runnable, threads: int, watch: Watch) -> float:
     """The median of some runs."""
     session = Session(chain, threads, {}, _scalar())
-    for _ in range(WARM_UPS):
-        session.run()
-    return statistics.median(session.timed() for _ in range(_RUNS))
+    return statistics.median(steady_values(lambda _: session.timed(), watch, fewest=_RUNS))

@@ -1,0 +1,44 @@
+"""Running a plan by what its source is: a program on PyTorch, an ONNX file on ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import OptionError
+from placewright.importers.kinds import open_source
+from placewright.plan import Plan
+from placewright.runtime import plans
+from placewright.runtime.results import RunReport
+from placewright.runtime.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from placewright.runtime.execution import Progress
+
+
+def run_plan(
+    plan: Plan,
+    options: RunOptions | None = None,
+    *,
+    inputs: Mapping[str, Any] | str | Path | None = None,
+    on_progress: Progress | None = None,
+) -> RunReport:
+    """Run a plan: `onnx_sessions.run_onnx_plan` or `plans.run_plan`; only the former takes
+    `inputs`."""
+    if _is_onnx(plan.source):
+        from placewright.runtime.onnx_sessions import run_onnx_plan
+
+        return run_onnx_plan(plan, options, inputs=inputs, on_progress=on_progress)
+    if inputs is not None:
+        raise OptionError(
+            f"the plan's source is '{plan.source}', and inputs are given to ONNX models only; "
+            "leave them out"
+        )
+    return plans.run_plan(plan, options, on_progress=on_progress)
+
+
+def _is_onnx(source: str) -> bool:
+    scheme, separator, _ = source.partition(":")
+    is_file = bool(source) and not (separator and scheme in ("torch", "hf", "zoo"))
+    return is_file and open_source(source).kind == "onnx"

@@ -1,0 +1,205 @@
+"""Traces are what viewers of Chrome's trace-event format read, and say what happened."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.errors import FormatError, InputError, OptionError
+from placewright.exporters.perfetto import MEASURED, PLANNED, trace, write_trace
+from placewright.options import Options
+from placewright.plan import Placement, Plan
+from placewright.problem import Problem
+from placewright.simulate import evaluate
+from placewright.solving import solve
+from tests.builders import throughput_chain
+from tests.runtime.simulated import simulated_run
+from tests.runtime.test_comparison import two_devices
+from tests.strategies import placements, problems
+
+Event = dict[str, Any]
+NANOSECOND = 1e-3  # in microseconds, as times are in a trace
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return solve(two_devices(), "heft")
+
+
+def slower(problem: Problem) -> Problem:
+    return replace(problem, op_time=problem.op_time * 2, link_latency=problem.link_latency * 3)
+
+
+def events(document: dict[str, Any], phase: str, process: int | None = None) -> list[Event]:
+    return [each for each in document["traceEvents"]
+            if each["ph"] == phase and process in (None, each["pid"])]  # fmt: skip
+
+
+def tracks(document: dict[str, Any], process: int) -> dict[int, str]:
+    named = (each for each in events(document, "M", process) if each["name"] == "thread_name")
+    return {each["tid"]: each["args"]["name"] for each in named}
+
+
+def assert_valid(document: dict[str, Any]) -> None:
+    """What a viewer asks of a trace: known phases, fields, nesting, and flows within slices."""
+    text = json.dumps(document, allow_nan=False)
+    assert json.loads(text) == document
+    for each in document["traceEvents"]:
+        assert each["ph"] in "MXstf" and isinstance(each["name"], str)
+        assert isinstance(each["pid"], int) and isinstance(each["tid"], int)
+        assert each["ts"] >= 0
+    slices = defaultdict(list)
+    for each in events(document, "X"):
+        assert each["dur"] >= 0
+        slices[each["pid"], each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
+        assert each["tid"] in tracks(document, each["pid"])
+    for spans in slices.values():
+        around: list[float] = []
+        for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+            while around and around[-1] <= start + NANOSECOND:
+                around.pop()
+            assert not around or end <= around[-1] + NANOSECOND  # one after, or within, another
+            around.append(end)
+    assert_flows_are_whole(document, slices)
+
+
+def assert_flows_are_whole(
+    document: dict[str, Any], slices: dict[tuple[int, int], list[tuple[float, float]]]
+) -> None:
+    flows = defaultdict(list)
+    for each in document["traceEvents"]:
+        if each["ph"] in "stf":
+            flows[each["id"]].append(each)
+            inside = slices[each["pid"], each["tid"]]
+            assert any(low <= each["ts"] <= high + NANOSECOND for low, high in inside)
+    for points in flows.values():
+        phases = "".join(each["ph"] for each in points)
+        assert phases[0] == "s" and phases[-1] == "f" and set(phases[1:-1]) <= {"t"}
+        assert [each["ts"] for each in points] == sorted(each["ts"] for each in points)
+        assert len({each["pid"] for each in points}) == 1
+        assert points[-1]["bp"] == "e"
+
+
+def test_a_plan_has_a_track_for_each_device_and_each_two_that_send(plan: Plan) -> None:
+    document = trace(plan)
+    assert_valid(document)
+    assert list(tracks(document, PLANNED).values()) == ["x", "y", "x → y", "y → x"]
+    assert tracks(document, MEASURED) == {}
+    found = {(each["name"], each["cat"]): each for each in events(document, "X")}
+    assert len(found) == 4 + 3
+    first = found["a", "op"]
+    assert (first["ts"], first["dur"], first["tid"]) == (0.0, 1e6, 1)
+    assert first["args"] == {
+        "op": "a", "type": "op", "module": "", "memory bytes": 4.0, "planned seconds": 1.0,
+    }  # fmt: skip
+    moved = found["a", "transfer"]
+    assert (moved["ts"], moved["dur"]) == (1e6, 8.5e6)
+    assert moved["args"] == {"from": "x", "to": "y", "bytes": 8.0, "planned seconds": 8.5}
+
+
+def test_arrows_lead_from_an_op_through_the_transfer_to_every_reader(plan: Plan) -> None:
+    document = trace(plan)
+    named = tracks(document, PLANNED)
+    paths = defaultdict(list)
+    for each in document["traceEvents"]:
+        if each["ph"] in "stf":
+            paths[each["id"]].append(named[each["tid"]])
+    assert sorted(paths.values()) == [
+        ["x", "x → y", "y"], ["x", "x → y", "y"], ["y", "y → x", "x"], ["y", "y → x", "x"],
+    ]  # fmt: skip
+
+
+def test_a_run_has_a_track_for_each_rank_and_what_was_planned_beside_it(plan: Plan) -> None:
+    document = trace(plan, simulated_run(plan, slower(plan.problem)))
+    assert_valid(document)
+    assert list(tracks(document, MEASURED).values()) == ["rank 0: x", "rank 1: y"]
+    found = {each["name"]: each for each in events(document, "X", MEASURED)}
+    assert {"a", "send a", "wait a", "wait b", "d"} <= set(found)
+    assert found["b"]["args"]["planned seconds"] == 4.0
+    assert found["b"]["args"]["measured seconds"] == 8.0
+    assert found["wait a"]["args"]["from"] == "rank 0"
+    assert (found["send a"]["args"]["to"], found["send a"]["args"]["bytes"]) == ("rank 1", 8)
+    planned = {(each["name"], each["cat"]): each for each in events(document, "X", PLANNED)}
+    assert planned["b", "op"]["args"]["measured seconds"] == 8.0
+    assert planned["a", "transfer"]["args"]["measured seconds"] == 9.5
+    ends = events(document, "f", MEASURED)
+    named = tracks(document, MEASURED)
+    assert [named[each["tid"]] for each in ends] == ["rank 1: y", "rank 0: x", "rank 0: x"]
+
+
+def test_an_arrow_that_would_run_backwards_is_left_out(plan: Plan) -> None:
+    report = simulated_run(plan, plan.problem)
+    steps = tuple(
+        replace(step, start=0.0, finish=0.5) if (step.kind, step.name) == ("wait", "a") else step
+        for step in report.steps
+    )
+    document = trace(plan, replace(report, passes=(steps,)))
+    assert_valid(document)
+    assert len(events(document, "f", MEASURED)) == 2
+
+
+def test_processes_and_tracks_say_their_names_and_order(plan: Plan) -> None:
+    document = trace(plan, simulated_run(plan, plan.problem))
+    said = [
+        (each["pid"], each["args"]["name"])
+        for each in events(document, "M")
+        if each["name"] == "process_name"
+    ]
+    assert said == [(PLANNED, "planned"), (MEASURED, "measured")]
+    for process in (PLANNED, MEASURED):
+        orders = {each["tid"]: each["args"]["sort_index"] for each in events(document, "M", process)
+                  if each["name"] == "thread_sort_index"}  # fmt: skip
+        assert orders == {track: track for track in tracks(document, process)}
+
+
+def test_transfers_that_overlap_have_tracks_of_their_own() -> None:
+    problem = two_devices(options=Options(contention="none"), link_latency=[[0, 50], [50, 0]])
+    document = trace(solve(problem, "heft"))
+    assert_valid(document)
+    assert list(tracks(document, PLANNED).values()) == ["x", "y", "x → y", "y → x", "y → x (2)"]
+
+
+@settings(max_examples=30)
+@given(st.data())
+def test_every_schedule_makes_a_trace_that_viewers_read(data: st.DataObject) -> None:
+    problem = data.draw(problems(memory=False))
+    placement = Placement(data.draw(placements(problem)))
+    outcome = evaluate(problem, placement)
+    made = Plan(problem, placement, outcome, outcome.value, 0.0, "none", "random")
+    assert_valid(trace(made))
+    assert_valid(trace(made, simulated_run(made, problem)))
+
+
+def test_the_file_is_the_same_each_time_and_escapes_what_names_hold(
+    plan: Plan, tmp_path: Path
+) -> None:
+    odd = 'a "quoted"\\ name </script>\n\x1b[31m'
+    named = replace(plan, problem=replace(plan.problem, op_names=(odd, "b", "c", "d")))
+    first, second = tmp_path / "one.json", tmp_path / "two.json"
+    write_trace(first, named)
+    write_trace(second, named)
+    assert first.read_bytes() == second.read_bytes()
+    document = json.loads(first.read_text("utf-8"))
+    assert odd in {each["name"] for each in events(document, "X")}
+    assert document == trace(named)
+
+
+def test_a_file_that_cannot_be_written_leaves_nothing(plan: Plan, tmp_path: Path) -> None:
+    with pytest.raises(FormatError, match="cannot be written"):
+        write_trace(tmp_path / "nowhere" / "trace.json", plan)
+    with pytest.raises(InputError, match="no times of its steps"):
+        report = replace(simulated_run(plan, plan.problem), passes=())
+        write_trace(tmp_path / "trace.json", plan, report)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_without_a_schedule_is_refused() -> None:
+    with pytest.raises(OptionError, match="the plan is for throughput, and a trace shows"):
+        trace(solve(throughput_chain(), "linear-dp"))
