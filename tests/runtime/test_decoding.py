@@ -6,6 +6,7 @@ import random
 import re
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -245,7 +246,7 @@ def test_the_command_prints_tokens_beside_what_was_predicted(plan_file: Path) ->
     made = run("run", plan_file, "--tokens", 6, "--prompt", "7,3,90,11,4", "--launcher", "local")
     assert made.code == 0, made.err
     expected = " ".join(map(str, generated("GPT2Config", PROMPT, 6)))
-    words = " ".join(made.out.split())
+    words = " ".join(made.out.replace("│", " ").split())
     assert f"tokens {expected}" in words
     assert "same tokens as one process yes" in words
     assert re.search(r"tokens per second [\d.e+]+ \(predicted [\d.e+]+\)", words)

@@ -25,6 +25,7 @@ class Keeper(torch.nn.Module):
         self.use = use
         self.register_buffer("kept", torch.arange(12.0).reshape(4, 3))
         self.register_buffer("other", torch.zeros(3, 4))
+        self.register_buffer("loop", torch.tensor([1, 2, 3, 0]))
         self.register_buffer("row", torch.zeros(1, dtype=torch.long))
 
     def forward(self, x: torch.Tensor) -> Any:
@@ -70,6 +71,11 @@ def read_through_an_earlier_view(keeper: Any, row: Any, x: Any) -> Any:
     return found, before.sum(1)
 
 
+def indexed_by_itself(keeper: Any, row: Any, x: Any) -> Any:
+    keeper.loop[keeper.loop] = row + 1
+    return row + x
+
+
 def written_twice(keeper: Any, row: Any, x: Any) -> Any:
     append(keeper, row, x)
     return append(keeper, (row + 2) % 4, x).sum(0)
@@ -102,7 +108,7 @@ def test_what_alone_reads_a_buffer_writes_into_it(use: Any) -> None:
     assert set(appending(case_of(Keeper(use), (torch.ones(1, 3),)).program).values()) == {"kept"}
 
 
-@pytest.mark.parametrize("use", COPIED)
+@pytest.mark.parametrize("use", [*COPIED, indexed_by_itself])
 def test_what_could_be_told_is_copied(use: Any) -> None:
     assert appending(case_of(Keeper(use), (torch.ones(1, 3),)).program) == {}
 

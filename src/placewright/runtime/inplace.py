@@ -12,8 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from torch.utils._pytree import tree_leaves
+
 from placewright.importers.torch.costs import is_view
 from placewright.runtime.code import Call
+from placewright.runtime.targets import name_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -35,10 +38,10 @@ def appending(program: Executable) -> dict[str, str]:
     found = {}
     for weight, position in program.updates.items():
         call = values[position]
-        if _is_only_reader(program, call, weight) and not any(
-            each in _sharing(call) for place, each in enumerate(values) if place != position
-        ):
-            found[call.name] = weight
+        if _is_only_reader(program, call, weight):
+            others = {each for place, each in enumerate(values) if place != position}
+            if others.isdisjoint(_sharing(call)):
+                found[call.name] = weight
     return found
 
 
@@ -49,14 +52,14 @@ def in_place(call: Call) -> Call:
 
 def _is_only_reader(program: Executable, call: Node, weight: str) -> bool:
     """Whether a call writes into a copy of a weight that nothing else reads."""
-    from placewright.runtime.targets import name_of
-
     if call.op != "call_function" or name_of(call.target, call.name) not in _IN_PLACE:
         return False
     old: Any = call.args[0]
     names = [name for name, each in program.weights.items() if each == weight]
-    others = [each for each in call.args[1:] if each is old]
-    return names == [old.name] and list(old.users) == [call] and not others
+    is_alone = list(old.users) == [call] and all(
+        each is not old for each in tree_leaves((call.args[1:], call.kwargs))
+    )
+    return is_alone and names == [old.name]
 
 
 def _sharing(call: Node) -> set[Node]:
