@@ -43,6 +43,7 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import ClusterError
 from placewright.importers.torch.programs import Executable, load_executable
 from placewright.planning import plan
+from placewright.system.allocator import keep_freed_memory
 from placewright.system.pinning import pinned
 
 LAYERS = "num_hidden_layers=4"
@@ -170,6 +171,7 @@ def _latency(executable: Executable, device: Device, repeats: int) -> Latency:
     import torch
 
     assert isinstance(device.run, CpuRun)
+    keep_freed_memory()
     inputs = input_values(executable)
     seconds = []
     with pinned(device.run.cores), torch.no_grad():

@@ -5,9 +5,10 @@
 Two devices of a core each of this machine, costs measured (profiles of every op, and links as the
 launcher moves tensors). Of each model several placements run in one go: the default planner's,
 HEFT's, one device, the even split (half of the work, in the program's order, on each), blocks of
-ops in turns, and ops drawn at random in runs of 20. All of them take turns, twice: `measured` is
-the mean of the two medians, `noise` how far they lie apart, `error` how far the prediction is from
-what was measured. Kendall's tau says how well predictions rank a model's placements.
+ops in turns, ops drawn at random in runs of 20, and every op drawn at random. All of them take
+turns, twice: `measured` is the mean of the two medians, `noise` how far they lie apart, `error` how
+far the prediction is from what was measured. Kendall's tau says how well predictions rank a model's
+placements, of all pairs and of those that predictions tell apart by more than the noise of either.
 """
 
 from __future__ import annotations
@@ -144,6 +145,7 @@ def _others(best: Plan, source: str, cluster: Cluster, costs: CostOptions) -> di
         "even split": _placed(best, (rank > half).astype(int)),
         "in turns": _placed(best, rank // (problem.op_count // 8 + 1) % 2),
         "random": _placed(best, np.array([coins[each // RUN_OF_OPS] for each in rank])),
+        "op by op": _placed(best, np.array([draw.randrange(2) for _ in range(problem.op_count)])),
     }
 
 
@@ -169,12 +171,18 @@ def _assignment(found: Plan) -> Assignment:
     return Assignment(dict(zip(problem.op_names, devices, strict=True)), schedule_order(found))
 
 
-def kendall(pairs: Sequence[tuple[float, float]]) -> float:
-    """Of all pairs of placements, those ranked alike less those ranked otherwise, as a share."""
-    signs = [
-        np.sign(a[0] - b[0]) * np.sign(a[1] - b[1]) for a, b in itertools.combinations(pairs, 2)
-    ]
-    return float(np.mean(signs))
+def kendall(rows: Sequence[Row], *, apart: bool) -> float | None:
+    """Of pairs of placements those ranked alike less those ranked otherwise, as a share.
+
+    With `apart` only pairs whose predictions differ by more than the noise of either; None where
+    there are none. Equal predictions are no pair.
+    """
+    signs = []
+    for a, b in itertools.combinations(rows, 2):
+        difference = abs(a.predicted - b.predicted) / min(a.predicted, b.predicted)
+        if difference > (max(a.noise, b.noise) if apart else 1e-9):
+            signs.append(np.sign(a.predicted - b.predicted) * np.sign(a.measured - b.measured))
+    return float(np.mean(signs)) if signs else None
 
 
 def _print(rows: list[Row]) -> None:
@@ -184,7 +192,7 @@ def _print(rows: list[Row]) -> None:
     for column in ("predicted", "measured", "error", "noise", "of one device", "predicted so"):
         table.add_column(column, justify="right")
     console = Console(width=110)
-    taus, long = [], []
+    long: list[tuple[str, list[Row]]] = []
     for model, group in itertools.groupby(rows, key=lambda row: row.model):
         mine = list(group)
         one = next(row for row in mine if row.placement == "one device")
@@ -201,26 +209,28 @@ def _print(rows: list[Row]) -> None:
             )
         table.add_section()
         if one.measured >= LONG:
-            long += mine
-            taus.append((model, _tau(mine)))
+            long.append((model, mine))
     console.print(table)
     if long:
-        errors = [abs(row.error) for row in long]
-        console.print(
-            f"of {len(long)} placements of models that take 50 ms or more: median error "
-            f"{statistics.median(errors):.1%}, worst {max(errors):.1%}; median noise "
-            f"{statistics.median(row.noise for row in long):.1%}; largest difference of an output "
-            f"{max(row.difference for row in long):.1g}"
-        )
-        told = ", ".join(f"{model} {tau:.2f}" for model, tau in taus)
-        mean = statistics.mean(tau for _, tau in taus)
-        console.print(f"Kendall's tau: mean {mean:.2f} ({told})")
+        _summarise(long, console)
 
 
-def _tau(rows: Sequence[Row]) -> float:
-    """Of placements that differ: those with one prediction are one."""
-    by_value = {round(row.predicted, 9): row for row in rows}
-    return kendall([(row.predicted, row.measured) for row in by_value.values()])
+def _summarise(long: Sequence[tuple[str, list[Row]]], console: Console) -> None:
+    rows = [row for _, mine in long for row in mine]
+    errors = [abs(row.error) for row in rows]
+    console.print(
+        f"of {len(rows)} placements of models that take 50 ms or more: median error "
+        f"{statistics.median(errors):.1%}, worst {max(errors):.1%}; median noise "
+        f"{statistics.median(row.noise for row in rows):.1%}; largest difference of an output "
+        f"{max(row.difference for row in rows):.1g}"
+    )
+    for apart, which in ((False, "all pairs"), (True, "pairs told apart by more than the noise")):
+        taus = [(model, kendall(mine, apart=apart)) for model, mine in long]
+        known = [(model, tau) for model, tau in taus if tau is not None]
+        if known:
+            told = ", ".join(f"{model} {tau:.2f}" for model, tau in known)
+            mean = statistics.mean(tau for _, tau in known)
+            console.print(f"Kendall's tau of {which}: mean {mean:.2f} ({told})")
 
 
 if __name__ == "__main__":

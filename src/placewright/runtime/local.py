@@ -24,6 +24,7 @@ from placewright.runtime.channels import ChannelError
 from placewright.runtime.code import Transfer
 from placewright.runtime.failures import failure_of
 from placewright.runtime.job import Hear, Job, Results
+from placewright.system.allocator import keep_freed_memory
 
 _GRACE_SECONDS = 5.0
 _SWITCH_SECONDS = 5e-5  # a thread that waits for the interpreter's lock has it after so long
@@ -34,6 +35,7 @@ def launch_threads(job: Job, hear: Hear) -> Results:
     if job.memory_limits:
         raise OptionError("threads of one process share its memory; limit it with processes")
     results: Results = [[] for _ in range(job.ranks)]
+    keep_freed_memory()
     lock = threading.Lock()
     names = set().union(*map(job.weights_of, range(job.ranks)))
     weights = job.values.weights.load(names)

@@ -14,6 +14,7 @@ from placewright.errors import ExecutionError
 from placewright.runtime.stages import Stage
 from placewright.runtime.state import Optimizer, State
 from placewright.runtime.values import Values
+from placewright.system.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     from torch.fx import Graph, GraphModule, Node
@@ -50,6 +51,7 @@ def time_single(
     optimizer: Optimizer | None = None,
 ) -> Reference:
     """As `run_single`, with the median seconds of all calls but the first, which warms up."""
+    keep_freed_memory()
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     state = State(values.weights.load(set(program.weights.values())), optimizer)

@@ -25,6 +25,7 @@ from placewright.runtime.job import Hear, Job, Results
 from placewright.runtime.launch import loopback_interface
 from placewright.runtime.links.stores import join
 from placewright.runtime.worker import GlooConnection, barrier, channel_errors, connect
+from placewright.system.allocator import keep_freed_memory
 from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
@@ -77,6 +78,7 @@ def launch_torchrun(job: Job, hear: Hear) -> Results | None:
 
 def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
     doing("loading its weights")
+    keep_freed_memory()
     torch.set_num_threads(job.own.threads[here.rank])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", job.interface or loopback_interface())
     peak = Peak()

@@ -16,6 +16,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright.system.allocator import keep_freed_memory
 from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
@@ -33,6 +34,7 @@ def serve(work: Callable[[Path, int, Reporter], None]) -> None:
     """Do `work(folder, rank, report)` and end as the process that started this one expects."""
     _, _, folder, rank, pipe, parent = sys.argv
     _end_with(int(parent))
+    keep_freed_memory()
     report = Reporter(int(pipe))
     try:
         work(Path(folder), int(rank), report)

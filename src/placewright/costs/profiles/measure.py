@@ -39,6 +39,7 @@ from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.programs import Executable
 from placewright.importers.torch.signature import signature
+from placewright.system.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
     import torch
@@ -92,6 +93,7 @@ def measure_alone(
     """Seconds of one call by itself, on tensors of its own. ExecutionError if it fails."""
     import torch
 
+    keep_freed_memory()
     sets = _argument_sets(executable, node, torch.Generator().manual_seed(seed))
     with torch.no_grad():
         return _repeat(node, sets, watch or torch_watch())
@@ -220,6 +222,7 @@ def _overhead(watch: Watch) -> float:
     """Seconds between two ticks with nothing between them."""
     import torch
 
+    keep_freed_memory()
     ticks: list[int] = []
     tick = _ticking(ticks)
     graph = torch.fx.Graph()

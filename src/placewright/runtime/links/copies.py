@@ -12,6 +12,7 @@ from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.ranks import Pair, Progress
+from placewright.system.allocator import keep_freed_memory
 from placewright.system.pinning import pinned
 
 
@@ -22,6 +23,7 @@ def copy_times(
     on_progress: Progress | None = None,
 ) -> dict[Pair, Times]:
     """Times of copies from each device to each later one, by pairs of places in `cores`."""
+    keep_freed_memory()
     progress = on_progress or (lambda what, done: None)
     pairs = list(combinations(range(len(cores)), 2))
     found = {}

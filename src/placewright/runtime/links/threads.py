@@ -24,6 +24,7 @@ from placewright.runtime.code import Transfer
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.ranks import Pair, Progress
 from placewright.runtime.local import Meeting
+from placewright.system.allocator import keep_freed_memory
 from placewright.system.pinning import pinned
 
 _PATIENCE_SECONDS = 60.0
@@ -36,6 +37,7 @@ def thread_times(
     on_progress: Progress | None = None,
 ) -> dict[Pair, Times]:
     """Times between threads on each two of `cores`, by pairs of places in them."""
+    keep_freed_memory()
     progress = on_progress or (lambda what, done: None)
     pairs = list(combinations(range(len(cores)), 2))
     found = {}
