@@ -101,7 +101,7 @@ def test_a_phase_can_be_run_call_by_call() -> None:
 @pytest.mark.parametrize(
     ("config", "sentence"),
     [
-        (f"{LLAMA}&phase=train", "phase is 'train'; choose forward, prefill, decode"),
+        (f"{LLAMA}&phase=train", "phase is 'train'; choose forward, prefill, decode, generate"),
         (f"{LLAMA}&phase=decode&context=1", "decode needs a token before the new one"),
         (f"{LLAMA}&context=4&sequence=4", "context and sequence are the same"),
         (f"{LLAMA}&phase=decode&context=0", "context is '0'"),

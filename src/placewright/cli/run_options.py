@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -12,6 +14,7 @@ from placewright.errors import OptionError
 if TYPE_CHECKING:
     from placewright.plan import Plan
     from placewright.runtime import RunOptions
+    from placewright.runtime.decoding import Decoding
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,20 @@ class How:
         ),
     ] = "processes"
     repeats: Annotated[int, typer.Option(help="Timed runs, after one warm-up.", min=1)] = 5
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            help="Of a plan of hf:CONFIG?phase=generate: make so many tokens, a call each.", min=1
+        ),
+    ] = None
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Token ids to begin with, as in 1,2,3; once for all sequences of the batch, or "
+            "for each of them.",
+            metavar="IDS",
+        ),
+    ] = None
     weights: Annotated[
         str | None,
         typer.Option(
@@ -85,7 +102,22 @@ class How:
             seed=self.seed,
             memory_limits=_memory(plan) if self.limit_memory else (),
             interface=self.interface,
+            decoding=_decoding(self.tokens, self.prompt or ()),
         )
+
+
+def _decoding(tokens: int | None, prompts: Sequence[str]) -> Decoding | None:
+    """What of tokens is asked for; OptionError for a prompt that is not token ids."""
+    from placewright.runtime.decoding import Decoding
+
+    if tokens is None:
+        if prompts:
+            raise OptionError("--prompt is what tokens are made after; add --tokens")
+        return None
+    for text in prompts:
+        if not re.fullmatch(r" *[0-9]{1,18} *(, *[0-9]{1,18} *)*", text):
+            raise OptionError(f"--prompt is {text!r}; give token ids, as in 1,2,3")
+    return Decoding(tokens, [[int(each) for each in text.split(",")] for text in prompts])
 
 
 def _memory(plan: Plan) -> list[float]:

@@ -109,7 +109,7 @@ def build_problem(
 
 def _caches(graph: Graph) -> Floats:
     """`[op]` bytes of KV cache: the state of a model that serves; empty for any other."""
-    serves = graph.attributes.get("phase") in ("prefill", "decode")
+    serves = graph.attributes.get("phase") in ("prefill", "decode", "generate")
     return graph.op_state_bytes if serves and graph.op_state_bytes.any() else np.empty(0)
 
 

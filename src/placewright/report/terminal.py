@@ -162,7 +162,26 @@ def run_table(plan: Plan, report: RunReport) -> Table:
         table.add_row(escape(f"busy, rank {rank} {device}"), format_seconds(busy))
     for name, words in memory_rows(plan, report):
         table.add_row(escape(name), words)
+    for name, words in _token_rows(report):
+        table.add_row(name, words)
     return table
+
+
+def _token_rows(report: RunReport) -> list[tuple[str, str]]:
+    """What a run that decodes made, and how fast; none for any other."""
+    rows = [
+        (
+            "tokens" if len(report.tokens) == 1 else f"tokens of sequence {number}",
+            " ".join(map(str, tokens)),
+        )
+        for number, tokens in enumerate(report.tokens)
+    ]
+    rate, predicted = report.tokens_per_second, report.predicted_tokens_per_second
+    if rate is not None:
+        beside = f" (predicted {predicted:.4g})" if predicted else ""
+        rows.append(("same tokens as one process", "yes" if report.same_tokens else "no"))
+        rows.append(("tokens per second", f"{rate:.4g}{beside}"))
+    return rows
 
 
 def failures(lines: Sequence[Comparison]) -> list[str]:

@@ -70,7 +70,10 @@ class Caller:
     ) -> None:
         self._stage = stage
         self._inputs = inputs
-        self._state = State({name: weights[name] for name in stage.weights.values()}, optimizer)
+        own = {name: weights[name] for name in stage.weights.values()}
+        # The values that a run was given stay as they are.
+        own |= {name: own[name].clone() for name in stage.written}
+        self._state = State(own, optimizer)
         self._plain = Compiled(stage.code)
         self._clocked = Compiled(stage.code, now)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.costs.machine import available_memory
+from placewright.runtime.decoding import prepared, with_tokens
 from placewright.runtime.job import Event, Job, Launcher, Own, Results
 from placewright.runtime.launch import cores
 from placewright.runtime.measured import Measured, make_report
@@ -54,6 +55,7 @@ def execute(
     progress = on_progress or (lambda what, done: None)
     progress("exporting", 0.0)
     program, values = load(source, options, training=training)
+    options, values = prepared(program, values, options)
     reports = run_assignments(
         program,
         values,
@@ -63,7 +65,7 @@ def execute(
         on_progress=progress,
         modules=modules_of(source),
     )
-    return reports[0] if reports else None
+    return with_tokens(reports[0], values, options) if reports else None
 
 
 def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executable, Values]:

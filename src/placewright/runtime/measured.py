@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,6 +55,14 @@ class CallTimes:
     @property
     def makespans(self) -> list[float]:
         return _makespans(self.calls)[1:]
+
+    @property
+    def call_seconds(self) -> float:
+        """From one timed call's start to the next's, the median; of a single call, its makespan."""
+        calls = list(zip(*self.calls.values(), strict=True))[1:]
+        starts = [min(float(each["started"]) for each in call) for call in calls]
+        between = [after - before for before, after in itertools.pairwise(starts)]
+        return statistics.median(between or self.makespans)
 
     def busy(self, rank: int) -> float:
         """Seconds of a call without waiting for others; the median."""
@@ -116,6 +125,8 @@ def make_report(
         update_seconds=times.updating,
         passes=times.passes(stages, fold(program.module.graph)),
         results=tuple(map(tuple, results)),
+        single_process_results=tuple(map(tuple, expected)),
+        call_seconds=times.call_seconds,
     )
 
 

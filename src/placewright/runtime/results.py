@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
-_LARGE = ("passes", "results")
+_LARGE = ("passes", "results", "single_process_results")
 
 StepKind = Literal["op", "send", "wait", "update"]
 
@@ -47,7 +47,12 @@ class RunReport:
 
     `passes` are the steps of further calls, on which the clock was read at every step: the one of
     the median makespan first. `results` are the program's own in each call that was kept: the
-    last, or all where a program keeps state between calls.
+    last, or all where a program keeps state between calls; `single_process_results` are those of
+    the single process in the same calls. `call_seconds` is the median from one call's start to the
+    next's, with all that is between calls.
+
+    `tokens` are those that a run with `decoding` made, `[sequence][token]`, and `same_tokens` says
+    whether the single process made the same; None where none were asked for.
     """
 
     measured: float
@@ -69,6 +74,12 @@ class RunReport:
     update_seconds: float = 0.0
     passes: tuple[tuple[StepTime, ...], ...] = field(default=(), repr=False)
     results: tuple[tuple[Any, ...], ...] = field(default=(), repr=False, compare=False)
+    single_process_results: tuple[tuple[Any, ...], ...] = field(
+        default=(), repr=False, compare=False
+    )
+    call_seconds: float = 0.0
+    tokens: tuple[tuple[int, ...], ...] = ()
+    same_tokens: bool | None = None
 
     @property
     def steps(self) -> tuple[StepTime, ...]:
@@ -80,9 +91,22 @@ class RunReport:
         """Of a training run, the loss of each step."""
         return tuple(float(each[0]) for each in self.results)
 
+    @property
+    def tokens_per_second(self) -> float | None:
+        """New tokens of all sequences, a call after the other; None where none were made."""
+        return len(self.tokens) / self.call_seconds if self.tokens else None
+
+    @property
+    def predicted_tokens_per_second(self) -> float | None:
+        """The same if a call takes as long as predicted, and nothing is between calls."""
+        return len(self.tokens) / self.predicted if self.tokens and self.predicted else None
+
     def to_document(self) -> dict[str, Any]:
         """As plain JSON values; `devices` is called ``rank_devices``; without steps and results."""
-        shallow = replace(self, passes=(), results=())
+        shallow = replace(self, passes=(), results=(), single_process_results=())
         document = {key: value for key, value in asdict(shallow).items() if key not in _LARGE}
         document["rank_devices"] = document.pop("devices")
+        if self.tokens:
+            document["tokens_per_second"] = self.tokens_per_second
+            document["predicted_tokens_per_second"] = self.predicted_tokens_per_second
         return document

@@ -12,6 +12,7 @@ from placewright.errors import ExecutionError, OptionError
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
     from placewright.runtime.calls import Calls
+    from placewright.runtime.decoding import Decoding
     from placewright.runtime.state import Optimizer
 
 LAUNCHERS = ("processes", "local", "torchrun")
@@ -33,7 +34,8 @@ class RunOptions:
 
     With an `optimizer` a training program's parameters take a step after each call. `weights` are
     a file, a directory or ``fresh`` (see `weights.weights_of`); made-up values are drawn from
-    `seed`.
+    `seed`. With `decoding` a program that makes tokens is called as often as that needs, whatever
+    `repeats` says, and is clocked only as far as there is room for tokens.
     """
 
     launcher: str = "processes"
@@ -47,6 +49,7 @@ class RunOptions:
     seed: int = 0
     memory_limits: Sequence[float] = ()
     interface: str = ""
+    decoding: Decoding | None = None
 
     def check(self, ranks: int) -> None:
         """OptionError for what cannot be asked, ExecutionError for a system without ranks."""

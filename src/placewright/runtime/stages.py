@@ -10,7 +10,8 @@ What belongs to an op but makes no tensor (a size query, an assertion) costs not
 where its op is and on every other rank that wants its value; `getitem` only where its op is.
 
 A weight is on every rank that reads it. What a run gives for it (the new value of a buffer, the
-gradient of a parameter) is sent to all of these, so that each keeps its own up to date.
+gradient of a parameter) is sent to all of these, so that each keeps its own up to date. Where it
+can be, a new value is written into the memory of the old one (see `inplace`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.runtime.channels import transfer_of
 from placewright.runtime.code import Call, Code, Post, Send, Step, Transfer, Wait, references
+from placewright.runtime.inplace import appending, in_place
 from placewright.runtime.targets import argument, call_of
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Stage:
     `code.inputs` are the names in `weights` (each with the parameter, buffer or constant it
     stands for) and those in `inputs` (the program's own inputs). `code.result` lists the
     program's results at the positions `outputs`, then new values of the weights `updates`, then
-    gradients of the weights `gradients`.
+    gradients of the weights `gradients`. Into the memory of the weights `written` it writes.
     """
 
     rank: int
@@ -49,6 +51,7 @@ class Stage:
     outputs: tuple[int, ...]
     updates: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
 
     @property
     def calls(self) -> list[Call]:
@@ -98,8 +101,10 @@ def cut(
     where = _where(sequence, owner, home)
     results = _results(program, where, home)
     transfers = _transfers(sequence, where, home, results)
+    written = appending(program)
     return [
-        _Cutter(rank, where, transfers).stage(program, sequence, results) for rank in range(ranks)
+        _Cutter(rank, where, transfers, written).stage(program, sequence, results)
+        for rank in range(ranks)
     ]
 
 
@@ -302,11 +307,16 @@ class _Cutter:
     """Collects what one rank does along the global order."""
 
     def __init__(
-        self, rank: int, where: Mapping[str, set[int]], transfers: Mapping[str, list[Transfer]]
+        self,
+        rank: int,
+        where: Mapping[str, set[int]],
+        transfers: Mapping[str, list[Transfer]],
+        written: Mapping[str, str],
     ) -> None:
         self.rank = rank
         self.where = where
         self.transfers = transfers
+        self.written = written
         self.steps: list[Step] = []
         self.awaited: dict[str, Transfer] = {}
 
@@ -329,11 +339,15 @@ class _Cutter:
             outputs=tuple(each.position for each in mine if not each.weight),
             updates=tuple(each.weight for each in mine if each.weight and not each.is_gradient),
             gradients=tuple(each.weight for each in mine if each.is_gradient),
+            written=tuple(
+                weight for call, weight in self.written.items() if self.rank in self.where[call]
+            ),
         )
 
     def _run(self, node: Node) -> None:
         self._await(source.name for source in node.all_input_nodes)
-        self.steps.append(call_of(node))
+        call = call_of(node)
+        self.steps.append(in_place(call) if node.name in self.written else call)
         for transfer in self.transfers.get(node.name, ()):
             if transfer.source == self.rank:
                 self.steps.append(Send(transfer))

@@ -85,7 +85,7 @@ def graph_from_program(
     their type. `caches` are inputs and calls that a KV cache is kept at. `module_prefix` is left
     out of the ops' modules.
     """
-    weights = _weights(program, stored)
+    weights = _weights(program, stored, caches)
     attributes = _attributes(program, weights, caches)
     made = Program(
         name,
@@ -151,7 +151,9 @@ def graph_from_exported(
 # -- an exported program's weights and facts -------------------------------------------------
 
 
-def _weights(program: ExportedProgram, stored: Mapping[str, float]) -> dict[str, Weight]:
+def _weights(
+    program: ExportedProgram, stored: Mapping[str, float], caches: Caches
+) -> dict[str, Weight]:
     signature = program.graph_signature
     names = {
         **signature.inputs_to_parameters,
@@ -161,6 +163,8 @@ def _weights(program: ExportedProgram, stored: Mapping[str, float]) -> dict[str,
     tensors = {**program.constants, **program.state_dict}
     found = {}
     for placeholder, name in names.items():
+        if placeholder in caches.inputs:
+            continue
         size = torch_costs.size_of(tensors[name])
         kept = stored.get(name, size)
         scale = kept / size if size else 1.0

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-PHASES = ("forward", "prefill", "decode")
+PHASES = ("forward", "prefill", "decode", "generate")
 OWN = "model."
 """What a name of the model begins with inside the module that is exported."""
 
@@ -152,14 +152,14 @@ def _module(model: torch.nn.Module) -> torch.nn.Module:
 
 def _fill(cache: Any, past: list[Any]) -> None:
     """Put keys and values into a cache as they are; `update` would copy them."""
-    for layer, keys, values in zip(_layers(cache), past[::2], past[1::2], strict=bool(past)):
+    for layer, keys, values in zip(layers_of(cache), past[::2], past[1::2], strict=bool(past)):
         layer.lazy_initialization(keys, values)
         layer.keys, layer.values = keys, values
         if hasattr(layer, "cumulative_length"):
             layer.cumulative_length = keys.shape[-2]
 
 
-def _layers(cache: Any) -> list[Any]:
+def layers_of(cache: Any) -> list[Any]:
     """The layers that keep something; others use what one of these keeps."""
     layers = getattr(cache, "layers", None) or []
     return [each for each in layers if hasattr(each, "lazy_initialization")]
@@ -169,7 +169,7 @@ def _kept(found: Any) -> list[Any]:
     """The keys and values of each layer; OptionError where a layer keeps something else."""
     import torch
 
-    layers = _layers(getattr(found, "past_key_values", None))
+    layers = layers_of(getattr(found, "past_key_values", None))
     kept = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
     others = [
         name
@@ -190,7 +190,7 @@ def _windows(module: torch.nn.Module) -> list[float]:
     from transformers import DynamicCache
 
     model: Any = module.model
-    layers = _layers(DynamicCache(config=model.config))
+    layers = layers_of(DynamicCache(config=model.config))
     return [float(getattr(layer, "sliding_window", None) or math.inf) for layer in layers]
 
 

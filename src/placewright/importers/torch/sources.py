@@ -21,6 +21,11 @@ from placewright.importers.torch import export as torch_export
 from placewright.importers.torch.archive import load_pt2, read_pt2
 from placewright.importers.torch.checkpoint import StoredWeights, stored_weights
 from placewright.importers.torch.configuration import configuration
+from placewright.importers.torch.generation import (
+    GENERATE,
+    generation_graph,
+    with_generation,
+)
 from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
 from placewright.importers.torch.tracing import import_torch
 
@@ -187,17 +192,21 @@ def hf_graph(
 ) -> Graph:
     """The `Graph` of what `load_hf` gave, exported; see `from_hf`."""
     module, _, kwargs = loaded
-    model: Any = getattr(module, "model", module) if "past" in kwargs else module
+    phase = getattr(module, "phase", None)
+    model: Any = getattr(module, "model", module) if phase else module
     name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
     weights = None if training else _stored(model, _weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
-    if "past" in kwargs:
+    if phase == GENERATE:
+        graph = generation_graph(cast(Any, program), name, stored)
+    elif phase:
         graph = phase_graph(module, cast(Any, program), name, stored, cache_tokens)
-        facts |= {key: getattr(module, key) for key in ("phase", "context")}
     else:
         graph = torch_export.graph_from_exported(program, name, stored=stored)
+    if phase:
+        facts |= {key: getattr(module, key) for key in ("phase", "context")}
     samples = len(next(iter(kwargs.values())))
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
@@ -225,7 +234,8 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     1 × 128), and any other ``key=value`` sets that field of the configuration. The head is for
     sequence-to-sequence, masked or causal language, or image classification, as the type has
     it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
-    model (see `phases.with_phase`), with ``context`` tokens. ``weights=…`` is for a run (see
+    model (see `phases.with_phase`), with ``context`` tokens; with ``phase=generate`` a program
+    that makes a token a call (see `generation.with_generation`). ``weights=…`` is for a run (see
     `hf_weights`). A `batch` goes before that of
     `config`. Nothing is looked up on the network and no code from the configuration is run.
     """
@@ -262,9 +272,10 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
                 f"hf:{config}: phase is for causal language models, and a "
                 f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
             )
-        return with_phase(
-            module, phase, batch=sizes["batch"], context=sizes["sequence"], source=config
-        )
+        chosen = {"batch": sizes["batch"], "context": sizes["sequence"]}
+        if phase == GENERATE:
+            return with_generation(module, source=config, **chosen)
+        return with_phase(module, phase, source=config, **chosen)
 
 
 def _phase(parameters: dict[str, str], config: str, training: bool) -> str:
