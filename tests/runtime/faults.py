@@ -73,12 +73,13 @@ def run(
 @contextmanager
 def nothing_left(temporary: Path) -> Iterator[None]:
     """After this no process, file, shared memory or open file is there that was not before."""
-    shared, opened = set(SHARED.glob("*")), _opened()
+    before = {folder: set(folder.iterdir()) for folder in (temporary, SHARED)}
+    opened = _opened()
     yield
     gc.collect()  # a traceback may hold an open file
     assert workers_of(psutil.Process()) == []
-    assert list(temporary.iterdir()) == []
-    assert set(SHARED.glob("*")) <= shared
+    for folder, known in before.items():
+        assert set(folder.iterdir()) <= known
     assert _opened() <= opened
 
 

@@ -237,3 +237,23 @@ def dawdling() -> Made:
 
 def chain() -> Made:
     return Chain(torch.neg), (torch.ones(2, 8),), {}
+
+
+# -- a model that sends much -------------------------------------------------------------------
+
+
+class Broad(torch.nn.Module):
+    """A layer whose output is 1 MiB, and two that follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(8, 1024)
+        self.second = torch.nn.Linear(1024, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(torch.relu(self.first(x)))
+
+
+def broad() -> Made:
+    return Broad(), (torch.ones(256, 8),), {}

@@ -24,9 +24,14 @@ from placewright.runtime.failures import failure_of
 from placewright.runtime.job import Hear, Job, Results
 from placewright.runtime.launch import loopback_interface
 from placewright.runtime.links.stores import join
-from placewright.runtime.worker import GlooConnection, barrier, channel_errors, connect
+from placewright.runtime.worker import (
+    GlooConnection,
+    barrier,
+    channel_errors,
+    connect,
+    own_memory,
+)
 from placewright.system.allocator import keep_freed_memory
-from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
 _ADVICE = "start this with torchrun --nproc-per-node N --no-python placewright run …"
@@ -77,17 +82,15 @@ def launch_torchrun(job: Job, hear: Hear) -> Results | None:
 
 
 def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
-    doing("loading its weights")
+    doing("connecting to the other ranks")
     keep_freed_memory()
     torch.set_num_threads(job.own.threads[here.rank])
     os.environ.setdefault("GLOO_SOCKET_IFNAME", job.interface or loopback_interface())
-    peak = Peak()
-    if job.memory_limits:
-        limit_memory(job.memory_limits[here.rank])
-    weights = job.values.weights.load(job.weights_of(here.rank))
-    doing("connecting to the other ranks")
     store = join(here.address, here.port, job.timeout, prefix="placewright/run")
     connect(store, here.rank, here.ranks, job.timeout, under_parent=False)
+    peak = own_memory(job.memory_limits, here.rank)
+    doing("loading its weights")
+    weights = job.values.weights.load(job.weights_of(here.rank))
     doing("running its ops")
     kept, events = [], list[dict[str, Any]]()
     for number, stages in enumerate(job.cuts):

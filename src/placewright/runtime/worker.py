@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,14 +98,16 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
     torch.set_num_interop_threads(1)
     from placewright.runtime.calls import Calls, run_calls
     from placewright.runtime.job_files import save_outputs
+    from placewright.runtime.targets import import_all
 
-    report("loading", doing="loading its weights")
-    sys.path[:] = settings["path"]
-    calls = Calls.from_document(settings["calls"])
-    peak = Peak()
-    callers = _callers(folder, rank, settings, calls.optimizer)
     report("connecting", doing="connecting to the other ranks")
+    sys.path[:] = settings["path"]
+    import_all(settings["modules"])
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
+    peak = own_memory(settings["memory_limits"], rank)
+    report("loading", doing="loading its weights")
+    calls = Calls.from_document(settings["calls"])
+    callers = _callers(folder, rank, calls.optimizer)
     report("running", doing="running its ops")
     connection = GlooConnection(settings["timeout"])
     outputs = []
@@ -121,19 +123,28 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
     torch.distributed.destroy_process_group()
 
 
-def _callers(
-    folder: Path, rank: int, settings: dict[str, Any], optimizer: Optimizer | None
-) -> list[Caller]:
+def own_memory(limits: Sequence[float], rank: int) -> Peak:
+    """From here on memory counts as the rank's own: it is limited, if at all, and measured.
+
+    Connections, torch's threads and what its kernels need once are there before.
+    """
+    import torch
+
+    square = torch.ones(512, 512)
+    torch.nn.functional.linear(square, square, square[0])
+    del square
+    if limits:
+        limit_memory(limits[rank])
+    return Peak()
+
+
+def _callers(folder: Path, rank: int, optimizer: Optimizer | None) -> list[Caller]:
     """The rank's stages, with no other weights than their own."""
     from placewright.runtime.calls import Caller
     from placewright.runtime.job_files import load_rank
-    from placewright.runtime.targets import import_all
     from placewright.runtime.weights import from_document
 
     job = load_rank(folder, rank)
-    import_all(settings["modules"])
-    if settings["memory_limits"]:
-        limit_memory(settings["memory_limits"][rank])
     names = {name for stage in job.stages for name in stage.weights.values()}
     weights = from_document(job.weights).load(names)
     return [Caller(stage, weights, job.inputs, optimizer) for stage in job.stages]
