@@ -15,7 +15,7 @@ from placewright.errors import OptionError
 from placewright.importers import Imported
 from placewright.plan import Plan
 from placewright.planning import plan as make_plan
-from placewright.runtime import calibrate
+from placewright.runtime.tuning import calibrate
 from tests.runtime.layered import imported, layered, really, two_cpus
 from tests.runtime.simulated import simulated_run
 

@@ -11,8 +11,8 @@ from rich.console import Console
 
 from placewright.plan import Plan
 from placewright.report.running import run_record, step_records, step_tables, worst_ops_table
-from placewright.runtime.comparison import compare_run
 from placewright.runtime.results import RunReport
+from placewright.runtime.tuning.comparison import compare_run
 from placewright.solving import solve
 from tests.runtime.simulated import simulated_run
 from tests.runtime.test_comparison import two_devices

@@ -15,9 +15,9 @@ from placewright.report.tuning import (
     round_records,
     rounds_table,
 )
-from placewright.runtime.calibrate import CalibrationReport
-from placewright.runtime.link_correction import LinkCorrection
-from placewright.runtime.tuning import TuneOptions, Tuning, tune
+from placewright.runtime.tuning.calibrate import CalibrationReport
+from placewright.runtime.tuning.link_correction import LinkCorrection
+from placewright.runtime.tuning.tuning import TuneOptions, Tuning, tune
 from tests.report.test_running import shown
 from tests.runtime.layered import imported, layered, two_cpus
 from tests.runtime.test_tuning import Machine

@@ -18,8 +18,8 @@ from placewright.graph import Graph
 from placewright.plan import Plan
 from placewright.planning import plan as make_plan
 from placewright.problem import DATASHEET, MEASURED
-from placewright.runtime.calibrate import calibrate
 from placewright.runtime.results import RunReport
+from placewright.runtime.tuning.calibrate import calibrate
 from tests.runtime.layered import FAST, LIBRARY, SLOW, imported, layered, really, two_cpus
 from tests.runtime.simulated import simulated_run
 

@@ -10,8 +10,8 @@ import pytest
 from placewright.errors import InputError, OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.runtime.comparison import compare_run
 from placewright.runtime.results import RunReport, StepTime
+from placewright.runtime.tuning.comparison import compare_run
 from placewright.solving import solve
 from tests.builders import small, throughput_chain
 from tests.runtime.simulated import simulated_run

@@ -22,7 +22,7 @@ from placewright.importers.torch.sources import from_hf  # noqa: E402
 from placewright.runtime import RunOptions, RunReport, run_plan  # noqa: E402
 from placewright.runtime.decoding import Decoding, prepared, with_tokens  # noqa: E402
 from placewright.runtime.execution import Assignment, load, run_assignments  # noqa: E402
-from placewright.runtime.stages import cut  # noqa: E402
+from placewright.runtime.stages.cutting import cut  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
 from tests.cli.running import run  # noqa: E402
 from tests.runtime.models import DECODER  # noqa: E402

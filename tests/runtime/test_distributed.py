@@ -22,14 +22,13 @@ from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime import (  # noqa: E402
     RunOptions,
     RunReport,
-    distributed,
     execute,
-    launch,
     plans,
     run_plan,
 )
 from placewright.runtime.execution import run_assignments  # noqa: E402
 from placewright.runtime.plans import schedule_order  # noqa: E402
+from placewright.runtime.ranks import distributed, launch  # noqa: E402
 from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import family, random_assignment, split  # noqa: E402

@@ -17,7 +17,7 @@ from placewright.importers.torch.training import export_training  # noqa: E402
 from placewright.planning import plan  # noqa: E402
 from placewright.runtime import RunOptions, RunReport, run_plan  # noqa: E402
 from placewright.runtime.execution import run_assignments  # noqa: E402
-from placewright.runtime.state import Optimizer  # noqa: E402
+from placewright.runtime.ranks.state import Optimizer  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import (  # noqa: E402
     Case,

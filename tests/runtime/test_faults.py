@@ -24,7 +24,7 @@ pytest.importorskip("psutil")
 from placewright.cluster import Cluster, Device, Link  # noqa: E402
 from placewright.errors import ExecutionError  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
-from placewright.runtime import compiled  # noqa: E402
+from placewright.runtime.stages import compiled  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
 from tests.cli.running import run as run_command  # noqa: E402
 from tests.runtime.faults import (  # noqa: E402

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from placewright.runtime import RunOptions  # noqa: E402
 from placewright.runtime.execution import run_assignments  # noqa: E402
-from placewright.runtime.inplace import appending  # noqa: E402
+from placewright.runtime.stages.inplace import appending  # noqa: E402
 from tests.runtime.programs import case_of, random_assignment  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]

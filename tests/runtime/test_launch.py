@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from placewright.errors import ExecutionError
-from placewright.runtime import launch
-from placewright.runtime.launch import Event, Ranks
+from placewright.runtime.ranks import launch
+from placewright.runtime.ranks.launch import Event, Ranks
 
 pytestmark = pytest.mark.timeout(60)
 

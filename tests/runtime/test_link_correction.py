@@ -8,9 +8,9 @@ import pytest
 
 from placewright.cluster import Cluster, Device, Link
 from placewright.plan import Plan
-from placewright.runtime.comparison import Message
-from placewright.runtime.link_correction import LinkCorrection, corrected, link_corrections
 from placewright.runtime.results import StepTime
+from placewright.runtime.tuning.comparison import Message
+from placewright.runtime.tuning.link_correction import LinkCorrection, corrected, link_corrections
 from placewright.solving import solve
 from tests.runtime.test_comparison import two_devices
 

@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from placewright.errors import ExecutionError, InputError  # noqa: E402
-from placewright.runtime import channels, targets  # noqa: E402
-from placewright.runtime.code import Call, Code, Post, Ref  # noqa: E402
-from placewright.runtime.compiled import Compiled  # noqa: E402
-from placewright.runtime.job_files import load_rank, save_rank  # noqa: E402
+from placewright.runtime.ranks.job_files import load_rank, save_rank  # noqa: E402
 from placewright.runtime.reference import max_abs_difference  # noqa: E402
-from placewright.runtime.stages import cut  # noqa: E402
+from placewright.runtime.stages import layout, targets  # noqa: E402
+from placewright.runtime.stages.code import Call, Code, Post, Ref  # noqa: E402
+from placewright.runtime.stages.compiled import Compiled  # noqa: E402
+from placewright.runtime.stages.cutting import cut  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import Case, case_of, family, random_assignment  # noqa: E402
@@ -261,30 +261,30 @@ def test_a_file_of_a_rank_gives_back_its_stages_and_its_inputs_without_weights(
     ],
 )
 def test_strides_survive_the_journey(tensor: Any) -> None:
-    transfer = channels.transfer_of(tensor, "x", "y", 0, 1, 0)
-    arrived = channels.unpack(transfer, channels.pack(transfer, tensor).clone())
+    transfer = layout.transfer_of(tensor, "x", "y", 0, 1, 0)
+    arrived = layout.unpack(transfer, layout.pack(transfer, tensor).clone())
     assert torch.equal(arrived, tensor)
     assert arrived.stride() == tensor.stride()
 
 
 def test_a_tensor_with_gaps_arrives_dense_in_the_same_order_of_dimensions() -> None:
     tensor = torch.randn(4, 6, 8)[:, :, ::2].permute(2, 0, 1)
-    transfer = channels.transfer_of(tensor, "x", "y", 0, 1, 0)
-    arrived = channels.unpack(transfer, channels.pack(transfer, tensor))
+    transfer = layout.transfer_of(tensor, "x", "y", 0, 1, 0)
+    arrived = layout.unpack(transfer, layout.pack(transfer, tensor))
     assert torch.equal(arrived, tensor)
     assert arrived.stride() == (1, 24, 4)
 
 
 def test_a_dense_tensor_is_sent_from_its_own_memory() -> None:
     tensor = torch.randn(3, 4).t()
-    transfer = channels.transfer_of(tensor, "x", "y", 0, 1, 0)
-    assert channels.pack(transfer, tensor).data_ptr() == tensor.data_ptr()
+    transfer = layout.transfer_of(tensor, "x", "y", 0, 1, 0)
+    assert layout.pack(transfer, tensor).data_ptr() == tensor.data_ptr()
 
 
 def test_a_tensor_laid_out_otherwise_than_promised_is_rearranged() -> None:
     tensor = torch.randn(3, 4)
-    transfer = channels.transfer_of(tensor.t().contiguous().t(), "x", "y", 0, 1, 0)
-    arrived = channels.unpack(transfer, channels.pack(transfer, tensor))
+    transfer = layout.transfer_of(tensor.t().contiguous().t(), "x", "y", 0, 1, 0)
+    arrived = layout.unpack(transfer, layout.pack(transfer, tensor))
     assert torch.equal(arrived, tensor)
     assert arrived.stride() == (1, 3)
 

@@ -16,7 +16,7 @@ from placewright.importers.torch.programs import from_training  # noqa: E402
 from placewright.importers.torch.training import export_training  # noqa: E402
 from placewright.runtime import RunOptions, RunReport  # noqa: E402
 from placewright.runtime.execution import Assignment, run_assignments  # noqa: E402
-from placewright.runtime.state import Optimizer  # noqa: E402
+from placewright.runtime.ranks.state import Optimizer  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import Case, case_of, case_of_program, random_assignment  # noqa: E402
 

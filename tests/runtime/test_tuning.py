@@ -14,7 +14,7 @@ from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ExecutionError, OptionError
 from placewright.plan import Plan
 from placewright.runtime.results import RunReport
-from placewright.runtime.tuning import Round, TuneOptions, Tuning, is_same, tune
+from placewright.runtime.tuning.tuning import Round, TuneOptions, Tuning, is_same, tune
 from tests.runtime.layered import imported, layered, really, two_cpus
 from tests.runtime.simulated import simulated_run
 

@@ -10,11 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from placewright.errors import ExecutionError
-from placewright.runtime.calls import Caller
-from placewright.runtime.channels import Channel, ChannelError, pack, unpack
-from placewright.runtime.code import Transfer
+from placewright.runtime.ranks.calls import Caller
+from placewright.runtime.ranks.channels import Channel, ChannelError
 from placewright.runtime.reference import gather
-from placewright.runtime.stages import Stage
+from placewright.runtime.stages.code import Transfer
+from placewright.runtime.stages.cutting import Stage
+from placewright.runtime.stages.layout import pack, unpack
 from placewright.runtime.values import Values
 
 

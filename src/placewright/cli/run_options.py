@@ -85,7 +85,7 @@ class How:
     def options(self, plan: Plan) -> RunOptions:
         """What is asked of the runtime. OptionError for options that do not go together."""
         from placewright.runtime import RunOptions
-        from placewright.runtime.state import Optimizer
+        from placewright.runtime.ranks.state import Optimizer
 
         if self.interface and self.launcher != "torchrun":
             raise OptionError("--interface is for ranks on several hosts; add --launcher torchrun")

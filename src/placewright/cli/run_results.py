@@ -13,8 +13,8 @@ from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.plan import Plan
-    from placewright.runtime.calibrate import CalibrationReport
     from placewright.runtime.results import RunReport
+    from placewright.runtime.tuning.calibrate import CalibrationReport
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def use_results(plan: Plan, report: RunReport, path: Path, uses: Uses, *, json: 
 
 def _calibrated(plan: Plan, report: RunReport, uses: Uses) -> CalibrationReport:
     from placewright.costs.profiles.store import ProfileStore
-    from placewright.runtime.calibrate import calibrate
+    from placewright.runtime.tuning.calibrate import calibrate
 
     with ProfileStore(uses.profiles) as store:
         return calibrate(plan, report, store)

@@ -11,7 +11,7 @@ from placewright.cli import completion
 from placewright.cli import options as o
 
 if TYPE_CHECKING:
-    from placewright.runtime.tuning import Round, Tuning
+    from placewright.runtime.tuning.tuning import Round, Tuning
 
 
 def command(
@@ -58,7 +58,7 @@ def command(
     from placewright.cli.output import announce_compilation, progress
     from placewright.costs.profiles.store import ProfileStore
     from placewright.runtime import RunOptions, run_plan
-    from placewright.runtime.tuning import TuneOptions, tune
+    from placewright.runtime.tuning.tuning import TuneOptions, tune
 
     def keep(done: Round) -> None:
         if done.kept:

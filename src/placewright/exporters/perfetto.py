@@ -21,8 +21,8 @@ from placewright.outcome import Schedule
 from placewright.plan import Plan
 
 if TYPE_CHECKING:
-    from placewright.runtime.comparison import OpTimes, RunComparison
     from placewright.runtime.results import RunReport, StepTime
+    from placewright.runtime.tuning.comparison import OpTimes, RunComparison
 
 PLANNED, MEASURED = 1, 2
 """The processes of a trace."""
@@ -48,7 +48,7 @@ def trace(plan: Plan, report: RunReport | None = None) -> dict[str, Any]:
         )
     found = None
     if report is not None:
-        from placewright.runtime.comparison import compare_run
+        from placewright.runtime.tuning.comparison import compare_run
 
         found = compare_run(plan, report)
     processes = [_planned(plan, found)]

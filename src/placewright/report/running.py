@@ -12,7 +12,7 @@ from rich.table import Table
 from placewright.outcome import Schedule
 from placewright.plan import Plan
 from placewright.report.records import plan_record
-from placewright.runtime.comparison import RunComparison, compare_run
+from placewright.runtime.tuning.comparison import RunComparison, compare_run
 from placewright.units import format_seconds
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from rich.table import Table
 from placewright.units import format_bytes, format_seconds, listed
 
 if TYPE_CHECKING:
-    from placewright.runtime.calibrate import CalibrationReport
-    from placewright.runtime.link_correction import LinkCorrection
-    from placewright.runtime.tuning import Round
+    from placewright.runtime.tuning.calibrate import CalibrationReport
+    from placewright.runtime.tuning.link_correction import LinkCorrection
+    from placewright.runtime.tuning.tuning import Round
 
 
 def calibration_lines(done: CalibrationReport) -> Iterator[str]:

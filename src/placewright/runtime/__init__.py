@@ -1,11 +1,12 @@
 """Executing a plan: on ONNX Runtime what came from an ONNX file (`onnx_sessions`), all else on
 PyTorch: cut the exported program, run it on ranks, compare.
 
-    Plan ──run_plan──▶ factory ──export──▶ program ──cut──▶ a Stage per rank ──▶ processes
+    Plan ──run_plan──▶ source ──export──▶ program ──cut──▶ a Stage per rank ──▶ ranks
 
-`code.py` says what a stage does, as data; `compiled.py` makes a function of it; `channels.py`
-moves tensors; `local.py` runs in this process, `distributed.py`, `launch.py` and `worker.py`
-on processes of this machine.
+`plans.py` says which program and which ranks, `execution.py` is the outline of a run; `stages/`
+cuts, `weights/` tells each rank where its weights are, `ranks/` runs them, `torchrun.py` one of
+several hosts; `reference.py` is the single process a run is compared with. `pipelined/` runs plans
+for throughput, `tuning/` learns from runs, `links/` measures transfers.
 """
 
 from placewright.runtime.dispatch import run_plan

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.costs.machine import available_memory
 from placewright.runtime.decoding import prepared, with_tokens
-from placewright.runtime.job import Event, Job, Launcher, Own, Results
-from placewright.runtime.launch import cores
 from placewright.runtime.measured import Measured, make_report
+from placewright.runtime.ranks.job import Event, Job, Launcher, Own, Results
+from placewright.runtime.ranks.launch import cores
 from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
     from placewright.runtime.reference import Reference
-    from placewright.runtime.stages import Stage
+    from placewright.runtime.stages.cutting import Stage
     from placewright.runtime.values import Values
 
 Progress = Callable[[str, float], None]
@@ -77,7 +77,7 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
     from placewright.importers.torch.tracing import import_torch
 
     import_torch("running a plan")
-    from placewright.runtime.constants import without_constants
+    from placewright.runtime.stages.constants import without_constants
     from placewright.runtime.values import loaded_values
 
     module = None
@@ -106,7 +106,7 @@ def run_assignments(
     `modules` are imported by a rank of a program with operators that torch does not define. No
     reports where another process that torchrun started makes them.
     """
-    from placewright.runtime.stages import cut
+    from placewright.runtime.stages.cutting import cut
 
     options = options or RunOptions()
     options.check(ranks)
@@ -168,14 +168,14 @@ def _reference(program: Executable, values: Values, job: Job) -> Reference:
 
 def _launcher(name: str) -> Launcher:
     if name == "local":
-        from placewright.runtime.local import launch_threads
+        from placewright.runtime.ranks.local import launch_threads
 
         return launch_threads
     if name == "torchrun":
         from placewright.runtime.torchrun import launch_torchrun
 
         return launch_torchrun
-    from placewright.runtime.distributed import launch_processes
+    from placewright.runtime.ranks.distributed import launch_processes
 
     return launch_processes
 
@@ -192,8 +192,8 @@ def _in_order(cuts: Sequence[Sequence[Stage]], results: Results) -> list[list[li
 
 def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]:
     """What ranks must import: nothing, unless there are operators of others than torch."""
-    from placewright.runtime.code import calls
-    from placewright.runtime.targets import defining_modules, is_custom
+    from placewright.runtime.stages.code import calls
+    from placewright.runtime.stages.targets import defining_modules, is_custom
 
     codes = [stage.code for stages in cuts for stage in stages]
     custom = any(is_custom(call.target) for code in codes for call in calls(code))

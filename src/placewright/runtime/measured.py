@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placewright.importers.torch.graph import fold
-from placewright.runtime.code import Call, Post, Send, Step, Wait
-from placewright.runtime.job import Event, Own
+from placewright.runtime.ranks.job import Event, Own
 from placewright.runtime.results import RunReport, StepTime
+from placewright.runtime.stages.code import Call, Post, Send, Step, Wait
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
-    from placewright.runtime.calls import Calls
+    from placewright.runtime.ranks.calls import Calls
     from placewright.runtime.reference import Reference
-    from placewright.runtime.stages import Stage
+    from placewright.runtime.stages.cutting import Stage
 
 
 class Measured:

@@ -12,7 +12,7 @@ from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.runtime.execution import execute
-from placewright.runtime.launch import cores
+from placewright.runtime.ranks.launch import cores
 from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
 from placewright.system.pinning import pinned, refuse_elsewhere

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from placewright.errors import ExecutionError
-from placewright.runtime.stages import Stage
-from placewright.runtime.state import Optimizer, State
+from placewright.runtime.ranks.state import Optimizer, State
+from placewright.runtime.stages.cutting import Stage
 from placewright.runtime.values import Values
 from placewright.system.allocator import keep_freed_memory
 

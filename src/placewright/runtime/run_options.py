@@ -11,9 +11,9 @@ from placewright.errors import ExecutionError, OptionError
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
-    from placewright.runtime.calls import Calls
     from placewright.runtime.decoding import Decoding
-    from placewright.runtime.state import Optimizer
+    from placewright.runtime.ranks.calls import Calls
+    from placewright.runtime.ranks.state import Optimizer
 
 LAUNCHERS = ("processes", "local", "torchrun")
 _LONGEST_TIMEOUT = 7 * 24 * 3600.0
@@ -74,7 +74,7 @@ class RunOptions:
 
     def calls(self, program: Executable) -> Calls:
         """How a program is called: all results are kept where calls build on each other."""
-        from placewright.runtime.calls import Calls
+        from placewright.runtime.ranks.calls import Calls
 
         if self.optimizer is not None and not program.gradients:
             raise OptionError(

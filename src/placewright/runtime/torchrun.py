@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from placewright.errors import FormatError, OptionError
-from placewright.runtime.calls import Caller, run_calls
-from placewright.runtime.failures import failure_of
-from placewright.runtime.job import Hear, Job, Results
-from placewright.runtime.launch import loopback_interface
 from placewright.runtime.links.stores import join
-from placewright.runtime.worker import (
+from placewright.runtime.ranks.calls import Caller, run_calls
+from placewright.runtime.ranks.failures import failure_of
+from placewright.runtime.ranks.job import Hear, Job, Results
+from placewright.runtime.ranks.launch import loopback_interface
+from placewright.runtime.ranks.worker import (
     GlooConnection,
     barrier,
     channel_errors,

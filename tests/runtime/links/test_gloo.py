@@ -11,10 +11,10 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("psutil")
 
 from placewright.errors import ExecutionError  # noqa: E402
-from placewright.runtime import launch  # noqa: E402
 from placewright.runtime.links.copies import copy_times  # noqa: E402
 from placewright.runtime.links.ranks import gloo_times  # noqa: E402
 from placewright.runtime.links.threads import thread_times  # noqa: E402
+from placewright.runtime.ranks import launch  # noqa: E402
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
 SIZES = (2**10, 2**16, 2**22)

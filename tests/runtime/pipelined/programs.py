@@ -13,12 +13,12 @@ import torch
 from placewright.importers.torch.export import export_inference, graph_from_program
 from placewright.importers.torch.programs import Executable, from_program, from_training
 from placewright.importers.torch.training import export_training, graph_from_training
-from placewright.runtime.constants import without_constants
 from placewright.runtime.pipelined.boundaries import crossings
 from placewright.runtime.pipelined.cutting import Chain
 from placewright.runtime.pipelined.executing import Own
 from placewright.runtime.pipelined.module import StageModule, state_of
 from placewright.runtime.pipelined.samples import sample
+from placewright.runtime.stages.constants import without_constants
 from tests.runtime.pipelined import models
 
 Placement = dict[str, int]

@@ -21,7 +21,7 @@ from placewright.runtime import RunOptions  # noqa: E402
 from placewright.runtime.pipelined import PipelineReport, run_pipeline  # noqa: E402
 from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
 from placewright.runtime.pipelined.executing import Request, execute_chain  # noqa: E402
-from placewright.runtime.state import Optimizer  # noqa: E402
+from placewright.runtime.ranks.state import Optimizer  # noqa: E402
 from tests.runtime import models as plain  # noqa: E402
 from tests.runtime.pipelined import models  # noqa: E402
 from tests.runtime.pipelined.programs import (  # noqa: E402

@@ -21,11 +21,11 @@ from placewright.cluster import Cluster, Device, Link
 from placewright.costs.detect import HOST_MEMORY, detect
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.torch.tracing import import_torch
-from placewright.runtime.launch import loopback_interface
 from placewright.runtime.links.measured import cores_of, measurable, with_links
 from placewright.runtime.links.pace import Times
 from placewright.runtime.links.ranks import Meeting, Pair, Progress, gloo_times
 from placewright.runtime.links.stores import hold, join
+from placewright.runtime.ranks.launch import loopback_interface
 from placewright.units import listed
 
 TORCHRUN = "torchrun"

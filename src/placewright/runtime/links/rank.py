@@ -10,7 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from placewright.runtime.worker import Reporter, barrier, connect, file_store, serve
+from placewright.runtime.ranks.worker import Reporter, barrier, connect, file_store, serve
 from placewright.system.pinning import pinned
 
 

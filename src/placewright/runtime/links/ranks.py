@@ -11,8 +11,8 @@ from itertools import combinations
 from pathlib import Path
 
 from placewright.errors import ExecutionError
-from placewright.runtime.launch import Ranks, ending_on_signals
 from placewright.runtime.links.pace import SIZES, Times
+from placewright.runtime.ranks.launch import Ranks, ending_on_signals
 
 Pair = tuple[int, int]
 Progress = Callable[[str, float], None]

@@ -19,11 +19,11 @@ import torch
 from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.errors import ExecutionError
-from placewright.runtime.channels import ChannelError
-from placewright.runtime.code import Transfer
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.ranks import Pair, Progress
-from placewright.runtime.local import Meeting
+from placewright.runtime.ranks.channels import ChannelError
+from placewright.runtime.ranks.local import Meeting
+from placewright.runtime.stages.code import Transfer
 from placewright.system.allocator import keep_freed_memory
 from placewright.system.pinning import pinned
 

@@ -13,8 +13,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from placewright.errors import InputError, PlacewrightError, reason
 from placewright.importers.torch.programs import Executable
-from placewright.runtime.compiled import Compiled
 from placewright.runtime.pipelined.cutting import VirtualStage
+from placewright.runtime.stages.compiled import Compiled
 
 
 @dataclass(frozen=True)

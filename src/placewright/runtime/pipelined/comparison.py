@@ -12,8 +12,8 @@ from placewright.errors import ExecutionError
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.jobs import Answer
 from placewright.runtime.pipelined.reference import SingleProcess
+from placewright.runtime.ranks.state import Optimizer
 from placewright.runtime.reference import max_abs_difference
-from placewright.runtime.state import Optimizer
 
 
 @dataclass(frozen=True)

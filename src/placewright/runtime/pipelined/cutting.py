@@ -18,9 +18,9 @@ from torch.fx import Node
 from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
-from placewright.runtime.code import Call, Code, Ref, references
 from placewright.runtime.pipelined.chain import Run, chain_of
-from placewright.runtime.targets import argument, call_of
+from placewright.runtime.stages.code import Call, Code, Ref, references
+from placewright.runtime.stages.targets import argument, call_of
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from placewright.importers.torch.programs import Executable
-from placewright.runtime.code import calls
-from placewright.runtime.job import Own
-from placewright.runtime.launch import Ranks, ending_on_signals
 from placewright.runtime.pipelined.boundaries import Crossings, crossings
 from placewright.runtime.pipelined.comparison import Differences, Expected
 from placewright.runtime.pipelined.cutting import Chain
@@ -23,8 +20,11 @@ from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule, longer, method_of, write_table
 from placewright.runtime.pipelined.timing import Times
 from placewright.runtime.pipelined.training import STEEPEST
-from placewright.runtime.state import Optimizer
-from placewright.runtime.targets import defining_modules, is_custom
+from placewright.runtime.ranks.job import Own
+from placewright.runtime.ranks.launch import Ranks, ending_on_signals
+from placewright.runtime.ranks.state import Optimizer
+from placewright.runtime.stages.code import calls
+from placewright.runtime.stages.targets import defining_modules, is_custom
 
 Progress = Callable[[str, float], None]
 

@@ -17,9 +17,9 @@ from torch import Tensor
 
 from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.programs import Executable
-from placewright.runtime.code import Call, Code, Named, Ref
 from placewright.runtime.pipelined.boundaries import Crossing, Crossings
 from placewright.runtime.pipelined.cutting import VirtualStage
+from placewright.runtime.stages.code import Call, Code, Named, Ref
 from placewright.runtime.weights import HeldWeights
 from placewright.runtime.weights import hand_over as weights_to
 

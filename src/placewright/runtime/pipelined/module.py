@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placewright.runtime.channels import OpError
-from placewright.runtime.code import Call
-from placewright.runtime.compiled import Compiled
 from placewright.runtime.pipelined.boundaries import Crossings
 from placewright.runtime.pipelined.cutting import VirtualStage
 from placewright.runtime.pipelined.randomness import Moment, Seeded, drawing
 from placewright.runtime.pipelined.samples import Sample
+from placewright.runtime.ranks.channels import OpError
+from placewright.runtime.stages.code import Call
+from placewright.runtime.stages.compiled import Compiled
 
 
 class StageModule(torch.nn.Module):

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch.distributed.pipelining import PipelineStage
 
-from placewright.runtime.channels import OpError
 from placewright.runtime.pipelined import schedules
 from placewright.runtime.pipelined.module import StageModule
-from placewright.runtime.worker import channel_errors
+from placewright.runtime.ranks.channels import OpError
+from placewright.runtime.ranks.worker import channel_errors
 
 
 class StageError(Exception):

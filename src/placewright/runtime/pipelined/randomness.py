@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from placewright.runtime.code import Call, Code
-from placewright.runtime.targets import function_of
+from placewright.runtime.stages.code import Call, Code
+from placewright.runtime.stages.targets import function_of
 
 
 class Moment(NamedTuple):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.runtime.worker import Reporter, barrier, connect, file_store, serve
+from placewright.runtime.ranks.worker import Reporter, barrier, connect, file_store, serve
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) ->
     torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
     from placewright.runtime.pipelined.jobs import give_back, job_of
-    from placewright.runtime.targets import import_all
+    from placewright.runtime.stages.targets import import_all
 
     report("loading", doing="loading its weights")
     job = job_of(folder, rank)
@@ -148,7 +148,7 @@ class _Part:
 
     def train(self) -> list[float]:
         """The average loss of each training step, from the weights as they came."""
-        from placewright.runtime.state import Optimizer
+        from placewright.runtime.ranks.state import Optimizer
 
         steps, micro_batches = self._settings["steps"], self._settings["batches"][0]
         if not steps:

@@ -16,7 +16,7 @@ from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.randomness import Moment, seed
 from placewright.runtime.pipelined.samples import sample
 from placewright.runtime.pipelined.training import STEEPEST
-from placewright.runtime.state import Optimizer
+from placewright.runtime.ranks.state import Optimizer
 
 
 class SingleProcess:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
-from placewright.runtime.job import Own
 from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule
 from placewright.runtime.plans import cores_of, device_threads
+from placewright.runtime.ranks.job import Own
 from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:

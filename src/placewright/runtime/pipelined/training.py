@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placewright.runtime.state import Optimizer
+from placewright.runtime.ranks.state import Optimizer
 
 STEEPEST = Optimizer("sgd", 0.01)
 """Plain gradient descent: its step needs nothing but the gradients."""

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from placewright.errors import ExecutionError, PlacewrightError, reason
-from placewright.runtime.job import Event
+from placewright.runtime.ranks.job import Event
 from placewright.system.memory import missing_memory
 
 _SOURCE_LINE = re.compile(r"^\[[^]]*\.(?:cc|cpp|h):\d+\]\s*")
@@ -19,7 +19,7 @@ def event_of(error: BaseException) -> dict[str, Any]:
     `kind` is ``channel`` where another rank is to blame, ``memory`` where memory was short, else
     ``own``. `type` is empty where the message is a sentence of this package.
     """
-    from placewright.runtime.channels import ChannelError, OpError
+    from placewright.runtime.ranks.channels import ChannelError, OpError
 
     cause = error.__cause__ if isinstance(error, OpError) and error.__cause__ else error
     missing = missing_memory(cause)

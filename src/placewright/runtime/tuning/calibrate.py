@@ -30,9 +30,9 @@ from placewright.importers import load
 from placewright.importers.costs import Cost
 from placewright.plan import Plan
 from placewright.problem import COST_SPREADS, MEASURED
-from placewright.runtime.comparison import OpTimes, RunComparison, compare_run, rank_devices
-from placewright.runtime.link_correction import LinkCorrection, link_corrections
 from placewright.runtime.results import RunReport
+from placewright.runtime.tuning.comparison import OpTimes, RunComparison, compare_run, rank_devices
+from placewright.runtime.tuning.link_correction import LinkCorrection, link_corrections
 
 FEW = 3  # samples; of fewer the median may be one that was disturbed
 FAR = 4.0  # times as long, or as short, as measured before

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import torch
 
-from placewright.runtime.channels import Channel, ChannelError, OpError
-from placewright.runtime.code import Call, Send
-from placewright.runtime.compiled import Compiled
-from placewright.runtime.stages import Stage
-from placewright.runtime.state import Optimizer, State
+from placewright.runtime.ranks.channels import Channel, ChannelError, OpError
+from placewright.runtime.ranks.state import Optimizer, State
+from placewright.runtime.stages.code import Call, Send
+from placewright.runtime.stages.compiled import Compiled
+from placewright.runtime.stages.cutting import Stage
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from placewright.errors import ExecutionError
-from placewright.runtime.code import Call, Code, Named, Post, Ref, Send, Transfer, Wait
-from placewright.runtime.stages import Stage
+from placewright.runtime.stages.code import Call, Code, Named, Post, Ref, Send, Transfer, Wait
+from placewright.runtime.stages.cutting import Stage
 from placewright.units import format_bytes
 
 _READABLE: list[Any] = [Stage, Code, Call, Post, Ref, Named, Send, Transfer, Wait]

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from torch.utils._pytree import tree_leaves
 
 from placewright.importers.torch.costs import is_view
-from placewright.runtime.code import Call
-from placewright.runtime.targets import name_of
+from placewright.runtime.stages.code import Call
+from placewright.runtime.stages.targets import name_of
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -13,13 +13,13 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-from placewright.runtime.job import Hear, Job, Results
-from placewright.runtime.launch import Ranks, ending_on_signals
+from placewright.runtime.ranks.job import Hear, Job, Results
+from placewright.runtime.ranks.launch import Ranks, ending_on_signals
 
 
 def launch_processes(job: Job, hear: Hear) -> Results:
     """Run a job on processes; ExecutionError, all being ended, if one fails or none is heard."""
-    from placewright.runtime.job_files import load_outputs
+    from placewright.runtime.ranks.job_files import load_outputs
 
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
@@ -36,7 +36,7 @@ def launch_processes(job: Job, hear: Hear) -> Results:
 
 def _hand_out(folder: Path, job: Job, stack: ExitStack) -> list[tuple[int, ...]]:
     """Write each rank's file; what it must inherit is open until `stack` ends."""
-    from placewright.runtime.job_files import save_rank
+    from placewright.runtime.ranks.job_files import save_rank
     from placewright.runtime.weights import hand_over
 
     descriptors = []

@@ -21,9 +21,9 @@ from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
-    from placewright.runtime.calls import Caller
-    from placewright.runtime.channels import GlooChannel
-    from placewright.runtime.state import Optimizer
+    from placewright.runtime.ranks.calls import Caller
+    from placewright.runtime.ranks.channels import GlooChannel
+    from placewright.runtime.ranks.state import Optimizer
 
 
 def main() -> None:
@@ -57,7 +57,7 @@ class Reporter:
                 line = line[os.write(self._pipe, line) :]
 
     def failure(self, error: BaseException) -> None:
-        from placewright.runtime.failures import event_of
+        from placewright.runtime.ranks.failures import event_of
 
         self("error", **event_of(error))
 
@@ -96,9 +96,9 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
 
     torch.set_num_threads(settings["threads"][rank])
     torch.set_num_interop_threads(1)
-    from placewright.runtime.calls import Calls, run_calls
-    from placewright.runtime.job_files import save_outputs
-    from placewright.runtime.targets import import_all
+    from placewright.runtime.ranks.calls import Calls, run_calls
+    from placewright.runtime.ranks.job_files import save_outputs
+    from placewright.runtime.stages.targets import import_all
 
     report("connecting", doing="connecting to the other ranks")
     sys.path[:] = settings["path"]
@@ -140,8 +140,8 @@ def own_memory(limits: Sequence[float], rank: int) -> Peak:
 
 def _callers(folder: Path, rank: int, optimizer: Optimizer | None) -> list[Caller]:
     """The rank's stages, with no other weights than their own."""
-    from placewright.runtime.calls import Caller
-    from placewright.runtime.job_files import load_rank
+    from placewright.runtime.ranks.calls import Caller
+    from placewright.runtime.ranks.job_files import load_rank
     from placewright.runtime.weights import from_document
 
     job = load_rank(folder, rank)
@@ -157,7 +157,7 @@ class GlooConnection:
         self._timeout = timeout
 
     def channel(self) -> GlooChannel:
-        from placewright.runtime.channels import GlooChannel
+        from placewright.runtime.ranks.channels import GlooChannel
 
         return GlooChannel(self._timeout)
 
@@ -206,7 +206,7 @@ def barrier() -> None:
 @contextmanager
 def channel_errors() -> Iterator[None]:
     """What torch raises when another rank is gone, told apart from errors of this one."""
-    from placewright.runtime.channels import ChannelError
+    from placewright.runtime.ranks.channels import ChannelError
 
     try:
         yield

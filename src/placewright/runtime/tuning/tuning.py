@@ -26,10 +26,10 @@ from placewright.importers import Imported, load
 from placewright.plan import Plan
 from placewright.planning import AUTO
 from placewright.planning import plan as make_plan
-from placewright.runtime.calibrate import CalibrationReport, calibrate
-from placewright.runtime.link_correction import corrected
 from placewright.runtime.plans import run_plan
 from placewright.runtime.results import RunReport
+from placewright.runtime.tuning.calibrate import CalibrationReport, calibrate
+from placewright.runtime.tuning.link_correction import corrected
 
 if TYPE_CHECKING:
     from placewright.budget import Progress

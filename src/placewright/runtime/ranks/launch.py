@@ -23,7 +23,7 @@ from types import FrameType, TracebackType
 from typing import Any
 
 from placewright.errors import ExecutionError
-from placewright.runtime.failures import sentence_of
+from placewright.runtime.ranks.failures import sentence_of
 from placewright.system.memory import is_shortage
 
 # -P: what lies in the working directory must not shadow the standard library. The parent's own
@@ -53,7 +53,7 @@ class Ranks:
         count: int,
         threads: int | Sequence[int],
         *,
-        worker: str = "placewright.runtime.worker",
+        worker: str = "placewright.runtime.ranks.worker",
         interface: str | None = None,
         descriptors: Sequence[Sequence[int]] = (),
     ) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from placewright.runtime.calls import Calls
-    from placewright.runtime.stages import Stage
+    from placewright.runtime.ranks.calls import Calls
+    from placewright.runtime.stages.cutting import Stage
     from placewright.runtime.values import Values
 
 Event = Mapping[str, Any]

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
-from placewright.runtime.channels import transfer_of
-from placewright.runtime.code import Call, Code, Post, Send, Step, Transfer, Wait, references
-from placewright.runtime.inplace import appending, in_place
-from placewright.runtime.targets import argument, call_of
+from placewright.runtime.stages.code import Call, Code, Post, Send, Step, Transfer, Wait, references
+from placewright.runtime.stages.inplace import appending, in_place
+from placewright.runtime.stages.layout import transfer_of
+from placewright.runtime.stages.targets import argument, call_of
 
 if TYPE_CHECKING:
     from torch.fx import Node

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from placewright.errors import ExecutionError, OptionError
-from placewright.runtime.calls import Caller, Calls, run_calls
-from placewright.runtime.channels import ChannelError
-from placewright.runtime.code import Transfer
-from placewright.runtime.failures import failure_of
-from placewright.runtime.job import Hear, Job, Results
+from placewright.runtime.ranks.calls import Caller, Calls, run_calls
+from placewright.runtime.ranks.channels import ChannelError
+from placewright.runtime.ranks.failures import failure_of
+from placewright.runtime.ranks.job import Hear, Job, Results
+from placewright.runtime.stages.code import Transfer
 from placewright.system.allocator import keep_freed_memory
 
 _GRACE_SECONDS = 5.0

@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from placewright.errors import InputError
-from placewright.runtime.code import Call, Code, Named, Ref, calls
+from placewright.runtime.stages.code import Call, Code, Named, Ref, calls
 
 _OPS = "torch.ops."
 _MODULES = {"operator": operator, "math": math}

@@ -11,8 +11,18 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from placewright.runtime.code import Call, Code, Named, Post, Ref, Send, Step, Wait, references
-from placewright.runtime.targets import constant_of, function_of
+from placewright.runtime.stages.code import (
+    Call,
+    Code,
+    Named,
+    Post,
+    Ref,
+    Send,
+    Step,
+    Wait,
+    references,
+)
+from placewright.runtime.stages.targets import constant_of, function_of
 
 
 class Compiled:
@@ -21,7 +31,7 @@ class Compiled:
     With a `clock` it is read before the first step and after each, into `ticks`, which a call
     begins anew.
 
-    >>> from placewright.runtime.code import Call, Code, Ref
+    >>> from placewright.runtime.stages.code import Call, Code, Ref
     >>> add = Call("sum", "torch.ops.aten.add.Tensor", (Ref("x"), 1), {})
     >>> function = Compiled(Code(("x",), (add,), Ref("sum")))
     >>> print(function.source)

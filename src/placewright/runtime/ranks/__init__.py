@@ -1,0 +1,6 @@
+"""What every rank does, and how ranks are started, heard and ended.
+
+A `Job` (`job.py`) goes to a launcher: `distributed.py` starts processes (`launch.py`) that run
+`worker.py`, `local.py` threads. Each calls its stages (`calls.py`), keeps their state (`state.py`)
+and talks through a channel (`channels.py`); `failures.py` says what went wrong.
+"""
