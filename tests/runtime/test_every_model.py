@@ -30,6 +30,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("temporary")]
 HERE = "tests.runtime.models"
 MODELS = sorted(models.FAMILIES | models.OTHERS)
 TRAINED = ("resnet", "lstm", "unet", "diffusion", "gpt2", "bert")
+QUICK = ("resnet", "lstm")
 LOCAL = RunOptions(launcher="local", repeats=1, clocked=0, threads=1)
 PROCESSES = RunOptions(repeats=1, clocked=0, threads=1)
 
@@ -161,7 +162,9 @@ def trained(name: str) -> Case:
     return case_of_program(from_training(program, name, (args, kwargs)))
 
 
-@pytest.mark.parametrize("name", TRAINED)
+@pytest.mark.parametrize(
+    "name", [*QUICK, *(pytest.param(each, marks=pytest.mark.slow) for each in TRAINED[2:])]
+)
 def test_training_on_random_placements_loses_as_one_process_does(name: str) -> None:
     options = RunOptions(
         launcher="local", repeats=19, clocked=0, threads=1, optimizer=Optimizer("sgd", 0.01)
