@@ -98,7 +98,7 @@ def torchrun(
     among: Sequence[Host], folder: Path, *command: object
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """torchrun with a rank on each host; each command's exit code goes to ``code-RANK``."""
-    note = f'"$@"; echo $? > {folder}/code-$RANK'
+    note = f'"$@"; code=$?; echo $code > {folder}/code-$RANK; exit $code'
     placewright = [sys.executable, "-m", "placewright", *map(str, command)]
     with ExitStack() as stack:
         yield [

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -260,3 +261,42 @@ def test_a_killed_rank_ends_the_command_with_exit_code_5(plan_file: Path, tempor
         thread.join()
     assert result.code == 5
     assert re.match(r"placewright: rank 0 was ended by SIGKILL while", result.err.splitlines()[-1])
+
+
+def as_rank_of_torchrun(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
+    """This process is the only rank of a run that meets at a port of this host."""
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+
+
+def test_an_interface_that_is_not_there_is_bad_input(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    as_rank_of_torchrun(monkeypatch, 1)
+    result = run_command("run", plan_file, "--launcher", "torchrun", "--interface", "nowhere0")
+    assert result.code == 2
+    assert "this host has no network interface 'nowhere0', only lo" in result.err
+
+
+def test_a_port_where_nobody_answers_is_told(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+    as_rank_of_torchrun(monkeypatch, port)
+    result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
+    assert result.code == 5
+    assert f"placewright: nobody answered at 127.0.0.1:{port} for 1 s; " in result.err
+
+
+def test_a_port_that_something_else_has_taken_is_told(
+    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        as_rank_of_torchrun(monkeypatch, port)
+        result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
+    assert result.code == 5
+    assert f"placewright: what listens at 127.0.0.1:{port} is neither torchrun nor" in result.err

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from placewright.runtime.ranks.worker import (
     own_memory,
 )
 from placewright.system.allocator import keep_freed_memory
+from placewright.system.memory import lift_limit
 from placewright.system.pinning import pinned
 
 _ADVICE = "start this with torchrun --nproc-per-node N --no-python placewright run …"
@@ -85,7 +87,7 @@ def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
     doing("connecting to the other ranks")
     keep_freed_memory()
     torch.set_num_threads(job.own.threads[here.rank])
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", job.interface or loopback_interface())
+    _use(job.interface)
     store = join(here.address, here.port, job.timeout, prefix="placewright/run")
     connect(store, here.rank, here.ranks, job.timeout, under_parent=False)
     peak = own_memory(job.memory_limits, here.rank)
@@ -101,11 +103,26 @@ def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
 
         kept.append(run_calls(caller, job.calls, GlooConnection(job.timeout), heard))
     events.append({"event": "saving", "peak_memory": peak.bytes})
+    lift_limit()  # rank 0 has all outputs, and runs the whole program
     doing("gathering outputs on rank 0")
     results = _gather(here, store, (kept, events), hear)
     barrier()  # nobody leaves while another still talks to it
     torch.distributed.destroy_process_group()
     return results
+
+
+def _use(interface: str) -> None:
+    """Let gloo talk over it; OptionError where this host has none of that name."""
+    if not interface:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback_interface())
+        return
+    names = [name for _, name in socket.if_nameindex()]
+    if interface not in names:
+        raise OptionError(
+            f"this host has no network interface '{interface}', only {', '.join(names)}; "
+            "give one of them as --interface"
+        )
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
 
 
 def _from_barrier(fields: dict[str, Any]) -> dict[str, Any]:
@@ -124,8 +141,8 @@ def _gather(
     kept, events = told
     if here.rank:
         content = _bytes(kept)
-        store.set(f"{here.rank}", json.dumps({"events": events, "bytes": len(content)}))
         with channel_errors():
+            store.set(f"{here.rank}", json.dumps({"events": events, "bytes": len(content)}))
             torch.distributed.send(content, 0, tag=here.rank)
         return None
     results = []

@@ -61,6 +61,12 @@ def limit_memory(amount: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (limit, hard))
 
 
+def lift_limit() -> None:
+    """Let this process take as much as it may again."""
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
+
+
 def missing_memory(error: BaseException | None) -> str | None:
     """If memory that is not there made `error`, how much is missing, in words; else None."""
     while error is not None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import datetime
 import socket
+import threading
 from typing import Any
 
 from placewright.errors import ExecutionError, OptionError, reason
+
+_GRACE_SECONDS = 2.0  # for torch to say itself that nobody listens
 
 
 def hold(address: str, port: int, timeout: float) -> Any:
@@ -38,19 +41,46 @@ def join(address: str, port: int, timeout: float, prefix: str = "") -> Any:
     """The store that another process holds; ExecutionError if none does within the time."""
     import torch.distributed as dist
 
-    try:
-        store = dist.TCPStore(  # type: ignore[attr-defined]
-            address,
-            port,
-            is_master=False,
-            wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=timeout),
+    store = _answered(address, port, timeout)
+    if store is None:
+        raise ExecutionError(
+            f"what listens at {address}:{port} is neither torchrun nor node 0, for it has not "
+            f"answered for {timeout:g} s; give another port"
         )
-    except RuntimeError as error:
+    if isinstance(store, RuntimeError):
         raise ExecutionError(
             f"nobody answered at {address}:{port} for {timeout:g} s; start node 0 there, and see "
             "that the port can be reached"
-        ) from error
+        ) from store
     if not prefix:
         return store
     return dist.PrefixStore(prefix, store)  # type: ignore[attr-defined]
+
+
+def _answered(address: str, port: int, timeout: float) -> Any:
+    """The store there, or the RuntimeError of joining it, or None where something else listens.
+
+    In a thread of its own: once connected, torch waits for the first answer without end.
+    """
+    import torch.distributed as dist
+
+    found: list[Any] = []
+
+    def join() -> None:
+        try:
+            found.append(
+                dist.TCPStore(  # type: ignore[attr-defined]
+                    address,
+                    port,
+                    is_master=False,
+                    wait_for_workers=False,
+                    timeout=datetime.timedelta(seconds=timeout),
+                )
+            )
+        except RuntimeError as error:
+            found.append(error)
+
+    thread = threading.Thread(target=join, daemon=True)
+    thread.start()
+    thread.join(timeout + _GRACE_SECONDS)
+    return found[0] if found else None
