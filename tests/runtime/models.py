@@ -69,7 +69,123 @@ def resnet() -> Made:
     return module, (), {"pixel_values": images}
 
 
+def bert() -> Made:
+    """Its embedding of tokens is its last layer too."""
+    settings = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "vocab_size": 96,
+    }
+    return _transformer("BertConfig", "MaskedLM", **settings), (), {"input_ids": _tokens()}
+
+
+def vit() -> Made:
+    settings = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+        "image_size": 32,
+        "patch_size": 8,
+    }
+    module = _transformer("ViTConfig", "ImageClassification", **settings)
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    return module, (), {"pixel_values": images}
+
+
+class UNet(torch.nn.Module):
+    """Down and up again, with skips between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.down = torch.nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.middle = torch.nn.Conv2d(16, 16, 3, padding=1)
+        self.up = torch.nn.ConvTranspose2d(16, 8, 2, 2)
+        self.last = torch.nn.Conv2d(16, 3, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(self.first(x))
+        middle = torch.relu(self.middle(torch.relu(self.down(first))))
+        return self.last(torch.cat([first, self.up(middle)], dim=1))
+
+
+def unet() -> Made:
+    return (
+        UNet().eval(),
+        (torch.rand(2, 3, 16, 16, generator=torch.Generator().manual_seed(1)),),
+        {},
+    )
+
+
+class Words(torch.nn.Module):
+    """An LSTM over tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embedding = torch.nn.Embedding(96, 16)
+        self.layers = torch.nn.LSTM(16, 16, num_layers=2, batch_first=True)
+        self.head = torch.nn.Linear(16, 96)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.head(self.layers(self.embedding(tokens))[0])
+
+
+def lstm() -> Made:
+    return Words().eval(), (_tokens(),), {}
+
+
+class DiffusionBlock(torch.nn.Module):
+    """A block of a diffusion transformer: the time modulates its norms and gates its branches."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.modulation = torch.nn.Linear(width, 6 * width)
+        self.attention = torch.nn.MultiheadAttention(width, 4, batch_first=True)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        shift, scale, gate, shift2, scale2, gate2 = self.modulation(time)[:, None].chunk(6, -1)
+        norm = torch.nn.functional.layer_norm
+        y = norm(x, x.shape[-1:]) * (1 + scale) + shift
+        x = x + gate * self.attention(y, y, y, need_weights=False)[0]
+        y = norm(x, x.shape[-1:]) * (1 + scale2) + shift2
+        return x + gate2 * self.down(torch.nn.functional.gelu(self.up(y)))
+
+
+class DiffusionTransformer(torch.nn.Module):
+    """Peebles and Xie 2023 in the small."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches = torch.nn.Conv2d(4, width, 2, 2)
+        self.time = torch.nn.Sequential(torch.nn.Linear(1, width), torch.nn.SiLU())
+        self.blocks = torch.nn.ModuleList(DiffusionBlock(width) for _ in range(2))
+        self.last = torch.nn.Linear(width, 16)
+
+    def forward(self, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        moment = self.time(time)
+        y = self.patches(x).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            y = block(y, moment)
+        return torch.nn.functional.pixel_shuffle(
+            self.last(y).transpose(1, 2).unflatten(2, (4, 4)), 2
+        )
+
+
+def diffusion() -> Made:
+    source = torch.Generator().manual_seed(1)
+    inputs = torch.rand(2, 4, 8, 8, generator=source), torch.rand(2, 1, generator=source)
+    return DiffusionTransformer().eval(), inputs, {}
+
+
 FAMILIES = {"gpt2": gpt2, "llama": llama, "t5": t5, "resnet": resnet, "mixtral": mixtral}
+OTHERS = {"bert": bert, "vit": vit, "unet": unet, "lstm": lstm, "diffusion": diffusion}
 
 
 # -- models that misbehave, but only on a rank -------------------------------------------------

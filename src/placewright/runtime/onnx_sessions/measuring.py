@@ -13,6 +13,7 @@ from placewright.importers.onnx.reading import OnnxModel
 from placewright.importers.onnx.shapes import real_inputs
 from placewright.runtime.onnx_sessions.cutting import SubModel
 from placewright.runtime.onnx_sessions.models import Parts
+from placewright.runtime.onnx_sessions.outputs import Array, array_of
 from placewright.runtime.onnx_sessions.passes import Done, Pass, Program
 from placewright.runtime.onnx_sessions.sessions import Session
 from placewright.runtime.onnx_sessions.team import Device, Team
@@ -34,12 +35,13 @@ class Measured:
     """What passes gave: `timed[repeat][rank]` after a warm-up, `clocked` after these.
 
     Passes that are clocked are as the others, and come with the one of the median makespan first.
-    `outputs[sample]` are those of the last pass, `sizes` the bytes of what sub-models gave.
+    `outputs[sample]` are those of the last pass: copies, for a tensor of ONNX Runtime's keeps all
+    memory of its session. `sizes` are the bytes of what sub-models gave.
     """
 
     timed: Sequence[Ranks]
     clocked: Sequence[Ranks]
-    outputs: Sequence[Sequence[OrtValue]]
+    outputs: Sequence[Sequence[Array]]
     sizes: Mapping[str, int]
 
     @property
@@ -147,6 +149,6 @@ def measure(
     return Measured(
         passes[1 : 1 + options.repeats],
         [middle, *clocked] if middle else [],
-        run.outputs,
+        [[array_of(value) for value in values] for values in run.outputs],
         run.sizes,
     )

@@ -13,7 +13,7 @@ from placewright.runtime.onnx_sessions.measuring import (
     measure_whole,
     open_parts,
 )
-from placewright.runtime.onnx_sessions.outputs import array_of, max_abs_difference
+from placewright.runtime.onnx_sessions.outputs import max_abs_difference
 from placewright.runtime.onnx_sessions.passes import Done, Program
 from placewright.runtime.onnx_sessions.preparing import (
     check_options,
@@ -102,7 +102,7 @@ def _report(
         rank_threads=tuple(device.threads for device in devices),
         rank_cores=tuple(d.cores for d in devices) if any(d.cores for d in devices) else (),
         passes=tuple(tuple(_steps(program, measured, ranks)) for ranks in measured.clocked),
-        results=tuple(tuple(map(array_of, each)) for each in measured.outputs),
+        results=tuple(map(tuple, measured.outputs)),
     )
 
 

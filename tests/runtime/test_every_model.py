@@ -1,0 +1,125 @@
+"""Every model, on any launcher, with planned and random placements: outputs of one process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from placewright.cluster import Cluster, Device, Link  # noqa: E402
+from placewright.importers.torch.programs import from_training  # noqa: E402
+from placewright.importers.torch.training import export_training  # noqa: E402
+from placewright.planning import plan  # noqa: E402
+from placewright.runtime import RunOptions, RunReport, run_plan  # noqa: E402
+from placewright.runtime.execution import run_assignments  # noqa: E402
+from placewright.runtime.state import Optimizer  # noqa: E402
+from tests.runtime import models  # noqa: E402
+from tests.runtime.programs import (  # noqa: E402
+    Case,
+    case_of,
+    case_of_program,
+    random_assignment,
+)
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.usefixtures("temporary")]
+HERE = "tests.runtime.models"
+MODELS = sorted(models.FAMILIES | models.OTHERS)
+TRAINED = ("resnet", "lstm", "unet", "diffusion", "gpt2", "bert")
+LOCAL = RunOptions(launcher="local", repeats=1, clocked=0, threads=1)
+PROCESSES = RunOptions(repeats=1, clocked=0, threads=1)
+
+
+def made(name: str) -> models.Made:
+    return (models.FAMILIES | models.OTHERS)[name]()
+
+
+def run_random(case: Case, ranks: int, count: int, options: RunOptions) -> list[RunReport]:
+    assignments = [random_assignment(case, ranks, seed) for seed in range(count)]
+    reports = run_assignments(
+        case.program, case.values, assignments, ranks, options=options, modules=[HERE]
+    )
+    assert len(reports) == count
+    return reports
+
+
+def devices(count: int) -> Cluster:
+    names = [f"d{number}" for number in range(count)]
+    made = tuple(Device(name, "EPYC 7763", "host", memory=1e9) for name in names)
+    pairs = [(a, b) for a in names for b in names if a < b]
+    return Cluster("some", made, tuple(Link(a, b, 1e9) for a, b in pairs))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_threads_give_the_outputs_of_one_process_on_random_placements(name: str) -> None:
+    reports = run_random(case_of(*made(name)), 3, 4, LOCAL)
+    assert max(report.max_abs_difference for report in reports) <= 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("name", MODELS)
+def test_processes_give_the_outputs_of_one_process_on_random_placements(
+    name: str, ranks: int
+) -> None:
+    reports = run_random(case_of(*made(name)), ranks, 10, PROCESSES)
+    assert max(report.max_abs_difference for report in reports) <= 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [LOCAL, PROCESSES], ids=["local", "processes"])
+@pytest.mark.parametrize(("planner", "count"), [("getf", 2), ("m-topo", 4), ("celeritas", 3)])
+@pytest.mark.parametrize("name", MODELS)
+def test_plans_give_the_outputs_of_one_process(
+    name: str, planner: str, count: int, options: RunOptions
+) -> None:
+    found = plan(f"torch:{HERE}:{name}", devices(count), planner=planner)
+    report = run_plan(found, options)
+    assert report.max_abs_difference <= 1e-6
+    assert report.ranks == len(set(found.placement.device.tolist()))
+
+
+class Loss(torch.nn.Module):
+    """The mean square of whatever the model gives."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        for each in module.modules():
+            if isinstance(each, torch.nn.Dropout):
+                each.p = 0.0
+            elif isinstance(each, torch.nn.Module) and hasattr(each, "attention_dropout"):
+                each.attention_dropout = 0.0  # type: ignore[assignment]
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        found = self.module(*args, **kwargs)
+        found = found if isinstance(found, torch.Tensor) else found.logits
+        return found.float().square().mean()
+
+
+def trained(name: str) -> Case:
+    module, args, kwargs = made(name)
+    program = export_training(Loss(module), args, kwargs)
+    return case_of_program(from_training(program, name, (args, kwargs)))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_on_random_placements_loses_as_one_process_does(name: str) -> None:
+    options = RunOptions(
+        launcher="local", repeats=19, clocked=0, threads=1, optimizer=Optimizer("sgd", 0.01)
+    )
+    for report in run_random(trained(name), 3, 2, options):
+        assert report.max_abs_difference <= 1e-6
+        assert len(report.losses) == 20
+        assert report.losses[-1] < report.losses[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("name", TRAINED)
+def test_training_on_processes_loses_as_one_process_does(name: str, ranks: int) -> None:
+    options = RunOptions(repeats=19, clocked=0, threads=1, optimizer=Optimizer("adamw", 0.001))
+    for report in run_random(trained(name), ranks, 3, options):
+        assert report.max_abs_difference <= 1e-6
