@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import placewright as pw
-from placewright.runtime import run_plan
+from placewright.runtime import RunOptions, run_plan
 
 
 class TwoTowers(nn.Module):
@@ -51,7 +51,7 @@ def two_ranks() -> pw.Cluster:
 def main() -> None:
     plan = pw.plan("torch:run_on_ranks:factory", two_ranks(), planner="heft")
     print(f"{plan.problem.op_count} ops, {len(plan.schedule.transfers)} transfers")
-    report = run_plan(plan, repeats=3)
+    report = run_plan(plan, options=RunOptions(repeats=3))
     print(f"predicted {report.predicted * 1e3:.2f} ms, measured {report.measured * 1e3:.2f} ms")
     print(f"in one process {report.single_process_seconds * 1e3:.2f} ms")
     print(f"largest difference of an output {report.max_abs_difference:.3g}")

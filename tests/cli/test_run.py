@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from placewright.cluster import Cluster, Device, Link  # noqa: E402
-from placewright.planning import plan  # noqa: E402
-from tests.cli.running import run  # noqa: E402
+from placewright.cluster import Cluster, Device, Link
+from placewright.planning import plan
+from tests.cli.running import run
 
 pytestmark = pytest.mark.timeout(120)
 HERE = "torch:tests.runtime.models"

@@ -14,4 +14,4 @@ def left_in(folder: Path) -> list[Path]:
 def workers_of(process: Any) -> list[Any]:
     """The ranks that a process (of psutil) has started."""
     children = process.children(recursive=True)
-    return [each for each in children if "placewright.runtime." in " ".join(each.cmdline())]
+    return [each for each in children if '"worker": "' in " ".join(each.cmdline())]

@@ -37,7 +37,7 @@ def once_running(action: Callable[[Any], None]) -> Callable[[str, float], None]:
     said: list[float] = []
 
     def progress(_what: str, done: float) -> None:
-        said.extend([done] if done >= 0.3 else [])
+        said.extend([done] if done >= 0.2 else [])
         if len(said) == 6:
             time.sleep(1)
             first, _ = workers_of(psutil.Process())
@@ -95,7 +95,7 @@ STARTER = textwrap.dedent(
     case = case_of(*dawdling())
     assignment = Assignment({"linear": 0, "dawdle": 0, "linear_1": 1, "relu": 1})
     def progress(what, done):
-        if done >= 0.3:
+        if done >= 0.2:
             print("running", flush=True)
     for line in sys.stdin:
         if process := os.fork():

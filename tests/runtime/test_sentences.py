@@ -7,8 +7,8 @@ import pytest
 pytest.importorskip("torch")
 
 from placewright.errors import ExecutionError, FormatError
-from placewright.runtime.channels import ChannelError, ChannelTimeoutError, OpError
-from placewright.runtime.failures import event_of, failure_of, sentence_of
+from placewright.runtime.ranks.channels import ChannelError, ChannelTimeoutError, OpError
+from placewright.runtime.ranks.failures import event_of, failure_of, sentence_of
 from placewright.system.memory import ShortageError
 
 MIB = 1 << 20

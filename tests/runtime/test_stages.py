@@ -12,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from placewright.errors import ExecutionError, InputError  # noqa: E402
+from placewright.runtime.ranks.channels import ChannelError  # noqa: E402
 from placewright.runtime.ranks.job_files import load_rank, save_rank  # noqa: E402
 from placewright.runtime.reference import max_abs_difference  # noqa: E402
 from placewright.runtime.stages import layout, targets  # noqa: E402
@@ -366,7 +367,7 @@ def test_a_rank_that_never_receives_says_what_it_waited_for() -> None:
     case = case_of(*models.chain())
     _, second = cut(case.program, {**CHAIN, "relu": 1})
     idle = cut(case.program, dict.fromkeys(case.ops, 1))[0]
-    with pytest.raises(ExecutionError, match=r"rank 1 waited 0.2 s for 'linear_1' from rank 0"):
+    with pytest.raises(ChannelError, match=r"rank 1 waited 0.2 s for 'linear_1' from rank 0"):
         run_stages([idle, second], case.values, timeout=0.2)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from torch import Tensor
 
-from placewright.errors import ExecutionError
 from placewright.runtime.ranks.calls import Caller
 from placewright.runtime.ranks.channels import Channel, ChannelError
 from placewright.runtime.reference import gather
@@ -74,7 +73,7 @@ class Exchange:
             if self._broken:
                 raise ChannelError("another rank failed")
             if not there:
-                raise ExecutionError(
+                raise ChannelError(
                     f"rank {transfer.target} waited {self.timeout:g} s for '{transfer.tensor}' "
                     f"from rank {transfer.source}; give a longer timeout if the model is slow"
                 )
