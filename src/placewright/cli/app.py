@@ -10,6 +10,7 @@ from placewright.cli import (
     cluster,
     compare,
     demo,
+    imports,
     improve,
     info,
     plan,
@@ -49,6 +50,7 @@ app.command("profile")(profile.command)
 app.add_typer(profiles.app, name="profiles")
 app.command("schema")(schema.command)
 app.command("demo")(demo.command)
+app.command("imports")(imports.command)
 app.command("warm-up")(warm_up.command)
 
 

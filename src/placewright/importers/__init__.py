@@ -36,6 +36,8 @@ class Imported:
 def load(source: str | Path, *, training: bool = False) -> Imported:
     """Import `source`; `training` asks for forward and backward.
 
+    What takes long to import is kept in the user's cache (see `cache.store`).
+
     >>> load("zoo:gpt2").graph.name
     'gpt2'
     """
@@ -46,13 +48,13 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
         return Imported(zoo.build(rest, training=training), source=text)
     if separator and scheme == "torch":
-        from placewright.importers.torch.sources import from_factory
+        from placewright.importers.cache.imports import factory_graph
 
-        return Imported(from_factory(rest, training=training), source=text)
+        return Imported(factory_graph(rest, training), source=text)
     if separator and scheme == "hf":
-        from placewright.importers.torch.sources import from_hf
+        from placewright.importers.cache.imports import hf_graph
 
-        return Imported(from_hf(rest, training=training), source=text)
+        return Imported(hf_graph(rest, training), source=text)
     if training:
         raise OptionError(
             f"--training makes forward and backward from zoo:, torch: and hf: sources; "
@@ -66,14 +68,13 @@ def _load_file(file: SourceFile) -> Imported:
     if file.kind == "json":
         return _from_json(files.parse_json(files.decode_text(file.content, path), path), path)
     if file.kind == "pt2":
-        from placewright.importers.torch.sources import read_pt2
+        from placewright.importers.cache.imports import pt2_graph
 
-        return Imported(read_pt2(path, content=file.content), source=str(path))
+        return Imported(pt2_graph(path, file.content), source=str(path))
+    from placewright.importers.cache.imports import onnx_graph
     from placewright.importers.onnx.dimensions import read_sizes
-    from placewright.importers.onnx.model import read_onnx
 
-    sizes = read_sizes(file.query, path)
-    graph = read_onnx(path, dimensions=sizes, content=file.content)
+    graph = onnx_graph(path, read_sizes(file.query, path), file.content)
     return Imported(graph, source=f"{path}?{file.query}" if file.query else str(path))
 
 

@@ -41,12 +41,12 @@ def load_phases(source: str, prompt: int, output: int) -> Phases:
         prefill, decode = _zoo(rest, prompt, output, average)
         return Phases(prefill, decode, _same_names(prefill, decode), source)
     if separator and scheme == "hf":
-        from placewright.importers.torch.sources import from_hf
+        from placewright.importers.cache.imports import hf_graph
 
         given = _refuse_given(source, rest, ("phase", "context", "sequence"))
-        prefill = from_hf(f"{given}phase=prefill&context={prompt}")
+        prefill = hf_graph(f"{given}phase=prefill&context={prompt}")
         cache_tokens = prompt + output
-        decode = from_hf(
+        decode = hf_graph(
             f"{given}phase=decode&context={prompt + average}", cache_tokens=cache_tokens
         )
         return Phases(prefill, decode, _same_modules(prefill, decode), source)

@@ -196,7 +196,7 @@ def hf_graph(
     model: Any = getattr(module, "model", module) if phase else module
     name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
-    weights = None if training else _stored(model, _weights_folder(config))
+    weights = None if training else _stored(model, weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if phase == GENERATE:
@@ -211,7 +211,7 @@ def hf_graph(
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
 
-def _weights_folder(config: str) -> Path | None:
+def weights_folder(config: str) -> Path | None:
     """Where the weights of a run will be, if that is a directory."""
     weights = hf_weights(config)
     folder = Path(weights or config.partition("?")[0]).expanduser()
