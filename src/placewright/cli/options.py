@@ -28,7 +28,7 @@ def chosen(help: str, values: Sequence[str]) -> Any:
 Source = Annotated[
     str,
     typer.Argument(
-        help="A file (ONNX[?dimension=size&...], .pt2, graph or workload JSON), "
+        help="A file (ONNX[?dimension=size&...], GGUF[?phase=...], .pt2, graph or workload JSON), "
         "zoo:NAME[?key=value&...], torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
         metavar="SOURCE",
         autocompletion=completion.sources,

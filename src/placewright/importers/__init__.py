@@ -1,8 +1,8 @@
 """From a source to a graph: one file per kind of source, told apart here.
 
-A source is a file (its kind is told by its content; an ONNX file may give sizes to its dynamic
-dimensions, ``FILE[?NAME=SIZE&…]``), ``zoo:NAME[?key=value&…]``, ``torch:PACKAGE.MODULE:FACTORY``
-or ``hf:CONFIG``.
+A source is a file (its kind is told by its content; an ONNX file takes sizes of its dynamic
+dimensions, a GGUF file a phase, ``FILE[?NAME=VALUE&…]``), ``zoo:NAME[?key=value&…]``,
+``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
 """
 
 from __future__ import annotations
@@ -65,17 +65,22 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
 def _load_file(file: SourceFile) -> Imported:
     path = file.path
+    source = f"{path}?{file.query}" if file.query else str(path)
     if file.kind == "json":
         return _from_json(files.parse_json(files.decode_text(file.content, path), path), path)
     if file.kind == "pt2":
         from placewright.importers.cache.imports import pt2_graph
 
         return Imported(pt2_graph(path, file.content), source=str(path))
+    if file.kind == "gguf":
+        from placewright.importers.gguf.model import read_gguf
+
+        return Imported(read_gguf(path, file.query), source=source)
     from placewright.importers.cache.imports import onnx_graph
     from placewright.importers.onnx.dimensions import read_sizes
 
     graph = onnx_graph(path, read_sizes(file.query, path), file.content)
-    return Imported(graph, source=f"{path}?{file.query}" if file.query else str(path))
+    return Imported(graph, source=source)
 
 
 def _from_json(document: object, path: Path) -> Imported:
