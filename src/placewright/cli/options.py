@@ -48,7 +48,8 @@ Planner = Annotated[
     typer.Option(
         "--planner",
         "-p",
-        help="A planner (see 'planners'), or auto: the quick ones, then searches and proofs.",
+        help="A planner (see 'planners'), one of your own (MODULE:CLASS), or auto: the quick ones, "
+        "then searches and proofs.",
         autocompletion=completion.planners,
     ),
 ]
