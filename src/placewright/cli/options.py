@@ -11,6 +11,7 @@ import typer
 
 from placewright.cli import completion
 from placewright.coarsen import COARSENINGS
+from placewright.coarsen.granularity import GRANULARITIES
 from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
@@ -144,6 +145,13 @@ Coarsening = Annotated[
         help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
         "of another (repeats+fusion).",
         autocompletion=completion.several_of(COARSENINGS, "+", alone="none"),
+    ),
+]
+Granularity = Annotated[
+    str,
+    chosen(
+        "What is never split: an op, a module, or a block (the model's repeated unit).",
+        tuple(GRANULARITIES),
     ),
 ]
 TimeLimit = Annotated[
