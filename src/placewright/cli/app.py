@@ -13,6 +13,7 @@ from placewright.cli import (
     imports,
     improve,
     info,
+    judge,
     plan,
     planners,
     profile,
@@ -40,6 +41,7 @@ app.command("compare")(compare.command)
 app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)
 app.command("verify")(verify.command)
+app.command("judge")(judge.command)
 app.command("run")(run.command)
 app.command("tune")(tune.command)
 app.command("info")(info.command)
