@@ -21,6 +21,7 @@ settings.register_profile(
 settings.load_profile("default")
 
 os.environ["PLACEWRIGHT_PROFILES"] = os.devnull + ".none"  # nobody's measurements change a test
+os.environ["PLACEWRIGHT_IMPORTS"] = "off"  # nor does what was imported before
 
 # A shell that starts the suite in the background has it ignore Ctrl-C, and what it starts too.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

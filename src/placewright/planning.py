@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright import planners
 from placewright.cluster import Cluster
+from placewright.coarsen.granularity import check_granularity, with_granularity
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
@@ -41,6 +42,7 @@ def plan(
     pinned: Mapping[str, str] | None = None,
     planner_options: Mapping[str, str] | None = None,
     coarsening: str = "none",
+    granularity: str = "op",
     time_limit: float = float("inf"),
     seed: int = 0,
     warm_start: Plan | str | Path | None = None,
@@ -55,6 +57,9 @@ def plan(
     or a ready `Problem`. `cluster` is a preset's name, a file or a `Cluster`; a published
     workload brings its own. `options` are fields of `Options`, such as ``contention="port"``;
     those left out are the source's own, else the defaults.
+
+    With `granularity` ``module`` or ``block`` no module, or repeated unit of the model, is split
+    (see `coarsen.granularity`); value and bound are then of such plans.
 
     `planner` ``auto`` asks its members (see `portfolio`) in turns until the time limit (10 s if
     there is none) or until a plan is proved optimal. Without `coarsening` it tells `on_event` of
@@ -77,6 +82,7 @@ def plan(
         costs=costs,
         pinned=pinned,
         coarsening=coarsening,
+        granularity=granularity,
     )
     return plan_problem(
         problem,
@@ -165,15 +171,18 @@ def make_problem(
     costs: CostOptions = DEFAULT_COSTS,
     pinned: Mapping[str, str] | None = None,
     coarsening: str = "none",
+    granularity: str = "op",
 ) -> tuple[Problem, str]:
     """The problem of a source on a cluster, and the source's name for the plan's provenance.
 
-    With `coarsening` ``fusion`` groups of ops take what they were measured to take as one.
+    With `coarsening` ``fusion`` groups of ops take what they were measured to take as one; with
+    another `granularity` than ``op`` what may not be split is colocated.
     """
+    check_granularity(granularity)
     if isinstance(source, Problem):
         if cluster is not None or pinned or any((options or {}).values()):
             raise OptionError("a Problem has its devices and options already; give a graph instead")
-        return source, source.name
+        return with_granularity(source, granularity), source.name
     if isinstance(source, Graph):
         source = Imported(source, source=source.name)
     if not isinstance(source, Imported):
@@ -188,6 +197,7 @@ def make_problem(
         )
     chosen = chosen_options(source.options, options or {})
     problem = build_problem(source.graph, cluster, chosen, costs, pinned)
+    problem = with_granularity(problem, granularity)
     if "fusion" in coarsening.split("+"):
         problem = _fused(problem, source.graph, cluster, costs)
     return problem, source.source

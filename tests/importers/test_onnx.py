@@ -409,7 +409,7 @@ def test_a_file_that_is_not_there_is_named_without_the_sizes(tmp_path: Path, tai
 
 def test_only_onnx_takes_sizes(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text('{"format": "placewright.graph/1"}')
-    with pytest.raises(OptionError, match=r"graph\.json: only an ONNX .* leave out '\?n=2'"):
+    with pytest.raises(OptionError, match=r"graph\.json: only ONNX .* leave out '\?n=2'"):
         load(f"{tmp_path / 'graph.json'}?n=2")
 
 

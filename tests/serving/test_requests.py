@@ -11,7 +11,7 @@ import pytest
 from placewright.cluster import Cluster, Device, Link
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
-from placewright.errors import OptionError, ProvedInfeasibleError
+from placewright.errors import InputError, OptionError, ProvedInfeasibleError
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers.phases import Phases, load_phases
 from placewright.options import Options
@@ -233,9 +233,8 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic():
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("model.onnx", "--mix is for sources with phases, zoo: and hf:; model.onnx"),
+        ("model.onnx", "model.onnx: no such file"),
         ("torch:models:make", "--mix is for sources with phases"),
-        ("program.pt2", "--mix is for sources with phases"),
         ("zoo:resnet50", "'resnet50' has no phases, which --mix needs"),
         ("zoo:gpt2?phase=decode", "--mix says what 'phase=decode' would"),
         ("zoo:gpt2?layers=2&context=9", "--mix says what 'context=9' would"),
@@ -244,8 +243,15 @@ def test_a_model_that_does_not_fit_is_refused_with_the_arithmetic():
     ],
 )
 def test_a_source_without_phases_is_refused(source, sentence):
-    with pytest.raises(OptionError, match=sentence):
+    with pytest.raises(InputError, match=sentence):
         plan_request(source, "2x3090", "prompt=8,output=8")
+
+
+def test_a_file_without_phases_is_refused(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\x08\x07")
+    with pytest.raises(OptionError, match=r"--mix is for sources with phases, .* one program"):
+        plan_request(str(path), "2x3090", "prompt=8,output=8")
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,10 @@ from placewright.cli import (
     cluster,
     compare,
     demo,
+    imports,
     improve,
     info,
+    judge,
     plan,
     planners,
     profile,
@@ -39,6 +41,7 @@ app.command("compare")(compare.command)
 app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)
 app.command("verify")(verify.command)
+app.command("judge")(judge.command)
 app.command("run")(run.command)
 app.command("tune")(tune.command)
 app.command("info")(info.command)
@@ -49,6 +52,7 @@ app.command("profile")(profile.command)
 app.add_typer(profiles.app, name="profiles")
 app.command("schema")(schema.command)
 app.command("demo")(demo.command)
+app.command("imports")(imports.command)
 app.command("warm-up")(warm_up.command)
 
 

@@ -25,6 +25,7 @@ def command(
     ] = None,
     problem: o.Problem,
     coarsen: o.Coarsening = "none",
+    granularity: o.Granularity = "op",
     time_limit: o.TimeLimit = float("inf"),
     seed: o.Seed = 0,
     output: o.Output = None,
@@ -57,6 +58,7 @@ def command(
             costs=problem.costs,
             pinned=problem.pinned,
             coarsening=coarsen,
+            granularity=granularity,
         )
         lines = compare(
             made,

@@ -11,6 +11,7 @@ import typer
 
 from placewright.cli import completion
 from placewright.coarsen import COARSENINGS
+from placewright.coarsen.granularity import GRANULARITIES
 from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
@@ -28,7 +29,7 @@ def chosen(help: str, values: Sequence[str]) -> Any:
 Source = Annotated[
     str,
     typer.Argument(
-        help="A file (ONNX[?dimension=size&...], .pt2, graph or workload JSON), "
+        help="A file (ONNX[?dimension=size&...], GGUF[?phase=...], .pt2, graph or workload JSON), "
         "zoo:NAME[?key=value&...], torch:PACKAGE.MODULE:FACTORY or hf:CONFIG.",
         metavar="SOURCE",
         autocompletion=completion.sources,
@@ -48,7 +49,8 @@ Planner = Annotated[
     typer.Option(
         "--planner",
         "-p",
-        help="A planner (see 'planners'), or auto: the quick ones, then searches and proofs.",
+        help="A planner (see 'planners'), one of your own (MODULE:CLASS), or auto: the quick ones, "
+        "then searches and proofs.",
         autocompletion=completion.planners,
     ),
 ]
@@ -143,6 +145,13 @@ Coarsening = Annotated[
         help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
         "of another (repeats+fusion).",
         autocompletion=completion.several_of(COARSENINGS, "+", alone="none"),
+    ),
+]
+Granularity = Annotated[
+    str,
+    chosen(
+        "What is never split: an op, a module, or a block (the model's repeated unit).",
+        tuple(GRANULARITIES),
     ),
 ]
 TimeLimit = Annotated[

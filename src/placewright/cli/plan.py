@@ -21,6 +21,7 @@ def command(
     planner: o.Planner = "auto",
     problem: o.Problem,
     coarsen: o.Coarsening = "none",
+    granularity: o.Granularity = "op",
     time_limit: o.TimeLimit = float("inf"),
     search: o.Search,
     seed: o.Seed = 0,
@@ -60,6 +61,8 @@ def command(
     if mix is not None:
         if cost_noise is not None:
             raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
+        if granularity != "op":
+            raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
         _plan_mix(source, cluster, mix, problem, asked, events, json)
         return
     with progress(quiet=json) as on_progress, observed(events, planner, coarsen) as on_event:
@@ -69,6 +72,7 @@ def command(
             training=problem.training,
             costs=problem.costs,
             pinned=problem.pinned,
+            granularity=granularity,
             on_event=on_event,
             on_progress=on_progress,
             **asked,

@@ -1,8 +1,8 @@
 """From a source to a graph: one file per kind of source, told apart here.
 
-A source is a file (its kind is told by its content; an ONNX file may give sizes to its dynamic
-dimensions, ``FILE[?NAME=SIZE&…]``), ``zoo:NAME[?key=value&…]``, ``torch:PACKAGE.MODULE:FACTORY``
-or ``hf:CONFIG``.
+A source is a file (its kind is told by its content; an ONNX file takes sizes of its dynamic
+dimensions, a GGUF file a phase, ``FILE[?NAME=VALUE&…]``), ``zoo:NAME[?key=value&…]``,
+``torch:PACKAGE.MODULE:FACTORY`` or ``hf:CONFIG``.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Imported:
 def load(source: str | Path, *, training: bool = False) -> Imported:
     """Import `source`; `training` asks for forward and backward.
 
+    What takes long to import is kept in the user's cache (see `cache.store`).
+
     >>> load("zoo:gpt2").graph.name
     'gpt2'
     """
@@ -46,13 +48,13 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
         return Imported(zoo.build(rest, training=training), source=text)
     if separator and scheme == "torch":
-        from placewright.importers.torch.sources import from_factory
+        from placewright.importers.cache.imports import factory_graph
 
-        return Imported(from_factory(rest, training=training), source=text)
+        return Imported(factory_graph(rest, training), source=text)
     if separator and scheme == "hf":
-        from placewright.importers.torch.sources import from_hf
+        from placewright.importers.cache.imports import hf_graph
 
-        return Imported(from_hf(rest, training=training), source=text)
+        return Imported(hf_graph(rest, training), source=text)
     if training:
         raise OptionError(
             f"--training makes forward and backward from zoo:, torch: and hf: sources; "
@@ -63,18 +65,22 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
 def _load_file(file: SourceFile) -> Imported:
     path = file.path
+    source = f"{path}?{file.query}" if file.query else str(path)
     if file.kind == "json":
         return _from_json(files.parse_json(files.decode_text(file.content, path), path), path)
     if file.kind == "pt2":
-        from placewright.importers.torch.sources import read_pt2
+        from placewright.importers.cache.imports import pt2_graph
 
-        return Imported(read_pt2(path, content=file.content), source=str(path))
+        return Imported(pt2_graph(path, file.content), source=str(path))
+    if file.kind == "gguf":
+        from placewright.importers.gguf.model import read_gguf
+
+        return Imported(read_gguf(path, file.query), source=source)
+    from placewright.importers.cache.imports import onnx_graph
     from placewright.importers.onnx.dimensions import read_sizes
-    from placewright.importers.onnx.model import read_onnx
 
-    sizes = read_sizes(file.query, path)
-    graph = read_onnx(path, dimensions=sizes, content=file.content)
-    return Imported(graph, source=f"{path}?{file.query}" if file.query else str(path))
+    graph = onnx_graph(path, read_sizes(file.query, path), file.content)
+    return Imported(graph, source=source)
 
 
 def _from_json(document: object, path: Path) -> Imported:

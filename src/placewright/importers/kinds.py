@@ -9,12 +9,18 @@ from typing import Literal
 from placewright.errors import FormatError, OptionError
 from placewright.formats import files
 
-Kind = Literal["json", "pt2", "onnx"]
+Kind = Literal["json", "pt2", "onnx", "gguf"]
+
+TAKES_QUERY = ("onnx", "gguf")
+_GGUF = b"GGUF"
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file as it was read, its kind, and the sizes of dimensions given behind its ``?``."""
+    """A file as it was read, its kind, and what is given behind its ``?``.
+
+    Of GGUF, whose headers alone matter, no `content` is read.
+    """
 
     path: Path
     query: str
@@ -23,18 +29,22 @@ class SourceFile:
 
 
 def open_source(text: str) -> SourceFile:
-    """The file of ``FILE[?NAME=SIZE&…]``; FormatError for one of no kind, OptionError for sizes
+    """The file of ``FILE[?NAME=VALUE&…]``; FormatError for one of no kind, OptionError for values
     that its kind does not take."""
     path, query = _split(text)
+    if _begins(path) == _GGUF:
+        return SourceFile(path, query, b"", "gguf")
     content = files.read_bytes(path)
     kind = _kind(content, path)
-    if query and kind != "onnx":
-        raise OptionError(f"{path}: only an ONNX file takes sizes; leave out '?{query}'")
+    if query and kind not in TAKES_QUERY:
+        raise OptionError(
+            f"{path}: only ONNX and GGUF files take values behind '?'; leave out '?{query}'"
+        )
     return SourceFile(path, query, content, kind)
 
 
 def _split(text: str) -> tuple[Path, str]:
-    """A file, and the sizes of dimensions behind its ``?``; a file's own name may hold ``?``."""
+    """A file, and what is behind its ``?``; a file's own name may hold ``?``."""
     cuts = [place for place, character in enumerate(text) if character == "?"]
     for cut in (len(text), *reversed(cuts)):
         if _is_file(text[:cut]):
@@ -50,6 +60,17 @@ def _is_file(text: str) -> bool:
         return False
 
 
+def _begins(path: Path) -> bytes:
+    """The first bytes of a file; none of what is no file."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as file:
+            return file.read(len(_GGUF))
+    except (OSError, ValueError):
+        return b""
+
+
 def _kind(content: bytes, path: Path) -> Kind:
     start = content[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith((b"{", b"[")):
@@ -61,6 +82,6 @@ def _kind(content: bytes, path: Path) -> Kind:
     if path.suffix.lower() == ".onnx" or b"\x00" in content[:4096] or content[0] == 0x08:
         return "onnx"
     raise FormatError(
-        f"{path}: not a model placewright reads; give ONNX, an exported .pt2, "
+        f"{path}: not a model placewright reads; give ONNX, GGUF, an exported .pt2, "
         "a placewright graph (JSON) or a published workload (JSON)"
     )

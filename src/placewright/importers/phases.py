@@ -14,6 +14,7 @@ from typing import Any
 
 from placewright.errors import OptionError
 from placewright.graph import Graph
+from placewright.importers.kinds import open_source
 
 
 @dataclass(frozen=True)
@@ -41,17 +42,25 @@ def load_phases(source: str, prompt: int, output: int) -> Phases:
         prefill, decode = _zoo(rest, prompt, output, average)
         return Phases(prefill, decode, _same_names(prefill, decode), source)
     if separator and scheme == "hf":
-        from placewright.importers.torch.sources import from_hf
+        from placewright.importers.cache.imports import hf_graph
 
         given = _refuse_given(source, rest, ("phase", "context", "sequence"))
-        prefill = from_hf(f"{given}phase=prefill&context={prompt}")
+        prefill = hf_graph(f"{given}phase=prefill&context={prompt}")
         cache_tokens = prompt + output
-        decode = from_hf(
+        decode = hf_graph(
             f"{given}phase=decode&context={prompt + average}", cache_tokens=cache_tokens
         )
         return Phases(prefill, decode, _same_modules(prefill, decode), source)
-    raise OptionError(
-        f"--mix is for sources with phases, zoo: and hf:; {source} is one program as it stands"
+    if not separator or scheme not in ("torch", "zoo", "hf"):
+        prefill, decode = _gguf(source, prompt, output, average)
+        return Phases(prefill, decode, _same_names(prefill, decode), source)
+    raise _no_phases(source)
+
+
+def _no_phases(source: str) -> OptionError:
+    return OptionError(
+        f"--mix is for sources with phases, zoo:, hf: and GGUF files; {source} is one program as "
+        "it stands"
     )
 
 
@@ -82,6 +91,22 @@ def _zoo(spec: str, prompt: int, output: int, average: int) -> tuple[Graph, Grap
     return graph("prefill", 0), replace(
         decode, op_state_bytes=graph("decode", output).op_state_bytes
     )
+
+
+def _gguf(source: str, prompt: int, output: int, average: int) -> tuple[Graph, Graph]:
+    from placewright.importers.gguf.model import read_gguf
+
+    file = open_source(source)
+    if file.kind != "gguf":
+        raise _no_phases(source)
+    given = _refuse_given(source, f"?{file.query}", ("phase", "context"))[1:]
+
+    def graph(phase: str, tokens: int) -> Graph:
+        return read_gguf(file.path, f"{given}phase={phase}&context={tokens}")
+
+    room = graph("decode", prompt + output).op_state_bytes
+    decode = replace(graph("decode", prompt + average), op_state_bytes=room)
+    return graph("prefill", prompt), decode
 
 
 def _refuse_given(source: str, spec: str, names: Sequence[str]) -> str:

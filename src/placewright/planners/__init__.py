@@ -27,6 +27,10 @@ def planners_for(objective: str) -> list[PlannerEntry]:
 
 def entry(name: str, objective: str = "latency") -> PlannerEntry:
     """The row of the planner `name` for an objective; OptionError with the nearest if none."""
+    if _is_own(name):
+        from placewright.planners.own import own_entry
+
+        return own_entry(name, objective)
     rows = [row for row in TABLE if name and name in (row.name, row.formerly)]
     for row in rows:
         if row.objective == objective:
@@ -45,7 +49,14 @@ def entry(name: str, objective: str = "latency") -> PlannerEntry:
 def create(
     name: str, options: Mapping[str, str] | None = None, objective: str = "latency"
 ) -> Planner:
-    """The planner `name` with its options (``-O key=value`` on the command line)."""
+    """The planner `name` with its options (``-O key=value`` on the command line).
+
+    A name with a colon is of a class of the user's own, which is imported.
+    """
+    if _is_own(name):
+        from placewright.planners.own import create_own
+
+        return create_own(name, options or {})
     row = entry(name, objective)
     for option in options or {}:
         if option not in row.options:
@@ -53,3 +64,8 @@ def create(
             raise OptionError(f"planner '{name}' has no option '{option}'; it has: {known}")
     planner: Planner = referred(row.home)(**row.fixed, **(options or {}))
     return planner
+
+
+def _is_own(name: str) -> bool:
+    """Whether a planner is named by its module and class."""
+    return ":" in name

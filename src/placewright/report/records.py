@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.plan import Plan
+from placewright.report.blocks import block_record
 from placewright.report.cache import cache_record
 from placewright.report.costs import cost_shares
 from placewright.report.remarks import remarks
@@ -49,6 +50,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
                 strict=True,
             )
         ],
+        **block_record(plan),
         **({"serving": capacity} if (capacity := cache_record(plan)) else {}),
         "costs": cost_shares(plan),
         "value_range": _range(plan),

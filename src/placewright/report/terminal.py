@@ -13,6 +13,7 @@ from rich.table import Table
 
 from placewright.options import Options
 from placewright.plan import Plan
+from placewright.report.blocks import block_words, device_blocks
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
 from placewright.report.memory import memory_rows
@@ -34,12 +35,12 @@ UNBOUNDED = 1 << 20  # characters: a terminal in which every table fits
 
 
 def summary(plan: Plan) -> str:
-    """The answer in two lines, and a third where a KV cache is kept."""
+    """The answer in two lines, and others on a KV cache and on blocks where there are such."""
     value = (
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}"
     )
-    return "\n".join(filter(None, (value, cache_words(plan), provenance(plan))))
+    return "\n".join(filter(None, (value, cache_words(plan), block_words(plan), provenance(plan))))
 
 
 def provenance(plan: Plan) -> str:
@@ -72,7 +73,7 @@ def _chosen(options: Options) -> str:
 
 
 def device_table(plan: Plan) -> Table:
-    """A line per device: how long it computes, what it keeps, what it sends."""
+    """A line per device: how long it computes, what it keeps and sends, which blocks it has."""
     problem = plan.problem
     table = Table(title=escape(problem.name), title_justify="left")
     table.add_column("device")
@@ -81,6 +82,9 @@ def device_table(plan: Plan) -> Table:
     columns = ("ops", "load", "busy", "memory", "capacity", *sent)
     for column in columns:
         table.add_column(column, justify="right")
+    blocks = device_blocks(plan)
+    if blocks is not None:
+        table.add_column("blocks")
     for d, name in enumerate(problem.device_names):
         load = float(plan.device_load[d])
         table.add_row(
@@ -92,6 +96,7 @@ def device_table(plan: Plan) -> Table:
             format_bytes(float(plan.device_memory[d])),
             format_bytes(float(problem.device_memory[d])),
             *(column[d] for column in sent.values()),
+            *([escape(blocks[d])] if blocks is not None else []),
         )
     return table
 

@@ -60,14 +60,20 @@ def configuration(source: str, parameters: Mapping[str, str], config: str) -> An
         raise OptionError(f"hf:{config}: {reason}") from error
 
 
+def configuration_file(source: str) -> Path | None:
+    """The file that is read for ``hf:CONFIG``; None where it is a model type."""
+    path = Path(source)
+    if path.is_dir():
+        path = path / "config.json"
+    return path if path.suffix == ".json" or path.is_file() else None
+
+
 def _document(source: str) -> tuple[str, dict[str, Any]]:
     """The model type, and the fields that are given."""
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    path = Path(source)
-    if path.is_dir():
-        path = path / "config.json"
-    if path.suffix == ".json" or path.is_file():
+    path = configuration_file(source)
+    if path is not None:
         document = files.read_document(path)
         if not isinstance(document, dict) or not isinstance(document.get("model_type"), str):
             raise FormatError(f"{path}: not a Transformers configuration: it has no model_type")

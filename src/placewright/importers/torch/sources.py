@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-import importlib
 import inspect
 import math
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +25,7 @@ from placewright.importers.torch.generation import (
 )
 from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
 from placewright.importers.torch.tracing import import_torch
+from placewright.system.users_code import named
 
 if TYPE_CHECKING:
     import torch
@@ -88,59 +86,10 @@ def _factory(spec: str) -> Any:
     place, separator, name = spec.partition(":")
     if not (separator and place and name):
         raise OptionError(f"torch:{spec} names no factory; write torch:PACKAGE.MODULE:FACTORY")
-    _refuse_file(place, name, spec)
-    factory: Any = _import(place, spec)
-    for part in name.split("."):
-        if not hasattr(factory, part):
-            known = [each for each in vars(factory) if not each.startswith("_")]
-            hint = difflib.get_close_matches(part, known, 1)
-            raise OptionError(
-                f"torch:{spec}: '{place}' has no '{part}'"
-                + (f"; did you mean '{hint[0]}'?" if hint else "; name a function in it")
-            )
-        factory = getattr(factory, part)
+    factory: Any = named(place, name, "torch:")
     if not callable(factory):
         raise OptionError(f"torch:{spec}: '{name}' is a {type(factory).__name__}, not a function")
     return factory
-
-
-def _refuse_file(place: str, name: str, spec: str) -> None:
-    """Refuse the path of a file where a module belongs, and say how the module is written."""
-    path = Path(place)
-    if path.suffix != ".py" and "/" not in place:
-        return
-    module, folder = path.name.removesuffix(".py"), path.parent
-    here = f"torch:{module}:{name}"
-    if folder == Path():
-        advice = f"write {here}"
-    elif folder.is_absolute() or any("." in part for part in folder.parts):
-        advice = f"run from {folder} and write {here}"
-    else:
-        dotted = ".".join((*folder.parts, module))
-        advice = f"write torch:{dotted}:{name}, or run from {folder} and write {here}"
-    raise OptionError(f"torch:{spec}: '{place}' is a file, not a module; {advice}")
-
-
-def _import(place: str, spec: str) -> Any:
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        return importlib.import_module(place)
-    except ModuleNotFoundError as error:
-        missing = error.name or place
-        if place == missing or place.startswith(f"{missing}."):
-            raise OptionError(
-                f"torch:{spec}: there is no module '{missing}'; run from the directory that "
-                "holds it, or install it"
-            ) from None
-        raise OptionError(
-            f"torch:{spec}: '{place}' imports '{missing}', which is not installed"
-        ) from error
-    except Exception as error:
-        raise OptionError(
-            f"torch:{spec}: importing '{place}' raised {type(error).__name__}: {error}"
-        ) from error
 
 
 def _checked(made: Any, spec: str) -> Loaded:
@@ -196,7 +145,7 @@ def hf_graph(
     model: Any = getattr(module, "model", module) if phase else module
     name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
-    weights = None if training else _stored(model, _weights_folder(config))
+    weights = None if training else _stored(model, weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if phase == GENERATE:
@@ -211,7 +160,7 @@ def hf_graph(
     return replace(graph, input_samples=samples, attributes={**graph.attributes, **facts})
 
 
-def _weights_folder(config: str) -> Path | None:
+def weights_folder(config: str) -> Path | None:
     """Where the weights of a run will be, if that is a directory."""
     weights = hf_weights(config)
     folder = Path(weights or config.partition("?")[0]).expanduser()

@@ -48,7 +48,7 @@ def build(spec: str, training: bool = False) -> Graph:
     """
     name, texts = read_spec(spec)
     model = _find(name)
-    shape = override(name, model.shape, texts)
+    shape = override(_where(name), model.shape, texts)
     _check_training(name, shape, training)
     writer = Writer(spec.removesuffix("?"), shape.dtype)
     model.write(writer, shape)
@@ -73,6 +73,10 @@ def entries() -> tuple[ZooEntry, ...]:
         )
         for model in TABLE
     )
+
+
+def _where(name: str) -> str:
+    return f"zoo model '{name}'"
 
 
 def _find(name: str) -> Model:
@@ -102,7 +106,7 @@ def _count_parameters(model: Model) -> int:
     """Parameters of a model as the table has it; attention whole, which is quicker to write."""
     values = defaults(model.shape)
     coarse = {"granularity": "op"} if values.get("granularity") == "head" else {}
-    shape = override(model.name, model.shape, coarse)
+    shape = override(_where(model.name), model.shape, coarse)
     counter = ParameterCounter(model.name, shape.dtype)
     model.write(counter, shape)
     return round(counter.parameters)

@@ -79,17 +79,20 @@ def read_spec(spec: str) -> tuple[str, dict[str, str]]:
     return name, texts
 
 
-def override(model: str, hyper: AnyHyper, texts: Mapping[str, str]) -> AnyHyper:
-    """`hyper` with the values that `texts` name; OptionError for an unknown key or bad value."""
+def override(where: str, hyper: AnyHyper, texts: Mapping[str, str]) -> AnyHyper:
+    """`hyper` with the values that `texts` name; OptionError for an unknown key or bad value.
+
+    It begins with `where`, such as ``zoo model 'gpt2'``.
+    """
     known = {each.name: each.metadata for each in fields(hyper)}
     values = {}
     for key, text in texts.items():
         if key not in known:
             raise OptionError(
-                f"zoo model '{model}' has no parameter '{key}'; {did_you_mean(key, known)}"
+                f"{where} has no parameter '{key}'; {did_you_mean(key, known)}"
                 f"it has {', '.join(defaults(hyper))}"
             )
-        values[key] = _parse(f"zoo model '{model}': {key}={text}", text, known[key])
+        values[key] = _parse(f"{where}: {key}={text}", text, known[key])
     return replace(hyper, **values)
 
 

@@ -36,19 +36,24 @@ class Expert(LatencyPlanner):
     A published expert placement names ops by number. They are found by the names the importer
     gives unnamed ops, ``node<number>``; where ops have names of their own, option `workload` is
     the workload file that has the numbers, in the problem's order of ops.
+
+    `content` is what the file says, where that is known already.
     """
 
     name: ClassVar[str] = "expert"
     counts_peak: ClassVar[bool] = True
 
-    def __init__(self, file: str = "", workload: str = "") -> None:
+    def __init__(
+        self, file: str = "", workload: str = "", *, content: PlacementFile | None = None
+    ) -> None:
         if not file:
             raise OptionError("planner 'expert' needs a placement file: -O file=PATH")
         self.file = file
         self.workload = workload
+        self._content = content
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        content = read_placement(self.file)
+        content = self._content or read_placement(self.file)
         names = _with_views(problem, self._names(problem, content), content.placement.get(""))
         device = self._devices(problem, names)
         self._check(problem, device)

@@ -1,0 +1,133 @@
+"""Units of a model by the paths of its modules: the numbered ones, and what stands beside these.
+
+``model.layers.3.mlp.down_proj`` is of unit ``model.layers.3``; ``model.norm`` and ``lm_head`` are
+units of their own. The outermost numbers count: ``layers.3.mlp.experts.5`` is of ``layers.3``.
+Where the units so found differ and each is a row of like units itself, as stages of a ResNet are,
+the inner ones count: ``stages.1.layers.0``.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from placewright.problem import Problem
+
+FEWEST = 2  # numbered modules side by side that make a row
+MOST_OF = 0.8  # of a stage's ops: what its inner row holds, where that counts
+
+Path = tuple[str, ...]
+Signature = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Units:
+    """`of[path]`: the unit of a module, "" for what holds units or has no path; `numbered` ones."""
+
+    of: Mapping[str, str]
+    numbered: frozenset[str]
+
+
+def units_of_modules(problem: Problem) -> Units | None:
+    """The units that the problem's module paths name; None where they name no row."""
+    paths = {module: tuple(module.split(".")) for module in set(problem.op_modules) if module}
+    rows = _rows(paths.values())
+    if not rows:
+        return None
+    stages = _stages(problem, rows)
+    numbered: dict[str, Path] = {}
+    for module, path in paths.items():
+        unit = _numbered_unit(path, rows, stages)
+        if unit:
+            numbered[module] = unit
+    above = {unit[:k] for unit in numbered.values() for k in range(len(unit))}
+    of = {
+        module: ".".join(numbered.get(module) or _unit_beside(path, above))
+        for module, path in paths.items()
+    }
+    found = frozenset(".".join(unit) for unit in numbered.values())
+    return Units({**of, "": ""}, found)
+
+
+def _rows(paths: Iterable[Path]) -> set[Path]:
+    """Modules with several numbered children."""
+    children: dict[Path, set[str]] = defaultdict(set)
+    for path in paths:
+        for k, part in enumerate(path):
+            if part.isdigit():
+                children[path[:k]].add(part)
+    return {row for row, numbers in children.items() if len(numbers) >= FEWEST}
+
+
+def _numbered_unit(path: Path, rows: set[Path], stages: set[Path]) -> Path:
+    """The outermost unit of a row, or the next within where that row is one of stages."""
+    found: Path = ()
+    for k, part in enumerate(path):
+        if part.isdigit() and path[:k] in rows:
+            found = path[: k + 1]
+            if path[:k] not in stages:
+                break
+    return found
+
+
+def _unit_beside(path: Path, above: set[Path]) -> Path:
+    """The first module on the way to `path` that holds no unit; () if all do."""
+    for k in range(1, len(path) + 1):
+        if path[:k] not in above:
+            return path[:k]
+    return ()
+
+
+def _stages(problem: Problem, rows: set[Path]) -> set[Path]:
+    """The outermost rows of which most units are unlike, and are rows of like units."""
+    outer: dict[Path, list[tuple[Path, str, float]]] = defaultdict(list)
+    ops = zip(problem.op_modules, problem.op_types, problem.op_memory.tolist(), strict=True)
+    for module, type_, memory in ops:
+        path = tuple(module.split("."))
+        unit = _numbered_unit(path, rows, set())
+        if unit:
+            outer[unit[:-1]].append((path, type_, memory))
+    return {
+        row
+        for row, members in outer.items()
+        if _alike(members, len(row) + 1) <= 0.5 and _has_inner_rows(members, len(row) + 1, rows)
+    }
+
+
+def _has_inner_rows(members: list[tuple[Path, str, float]], length: int, rows: set[Path]) -> bool:
+    """Whether one row inside each unit (of paths of that `length`) has most ops, of like units."""
+    inner: dict[Path, list[tuple[Path, str, float]]] = defaultdict(list)
+    for member in members:
+        path = member[0]
+        depth = next(
+            (k for k in range(length, len(path)) if path[k].isdigit() and path[:k] in rows), None
+        )
+        if depth is not None:
+            inner[path[length:depth]].append(member)
+    if not inner:
+        return False
+    name, held = max(inner.items(), key=lambda pair: len(pair[1]))
+    if len(held) < MOST_OF * len(members):
+        return False
+    return _alike(held, length + len(name) + 1, within=length) > 0.5
+
+
+def _alike(members: list[tuple[Path, str, float]], length: int, within: int | None = None) -> float:
+    """The share of units (the first `length` parts of paths) that are like another.
+
+    Of all units those of the kind there is most of; `within` the first so many parts, if given,
+    those with a like one beside them.
+    """
+    kinds: dict[Path, Counter[str]] = defaultdict(Counter)
+    memory: dict[Path, float] = defaultdict(float)
+    for path, type_, bytes_ in members:
+        kinds[path[:length]][type_] += 1
+        memory[path[:length]] += bytes_
+    marks: dict[Path, tuple[Signature, float]] = {
+        unit: (tuple(sorted(types.items())), memory[unit]) for unit, types in kinds.items()
+    }
+    if within is None:
+        return max(Counter(marks.values()).values()) / len(marks)
+    beside = Counter((unit[:within], mark) for unit, mark in marks.items())
+    return sum(beside[unit[:within], mark] > 1 for unit, mark in marks.items()) / len(marks)

@@ -1,0 +1,1 @@
+"""GGUF files (llama.cpp) as graphs, from their headers alone: no tensor's data is read."""

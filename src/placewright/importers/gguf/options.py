@@ -1,0 +1,40 @@
+"""What may stand behind a GGUF file: ``FILE.gguf?phase=decode&context=8192&batch=4``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from placewright.errors import OptionError
+from placewright.importers.zoo.options import Hyper, choice, number, override
+
+DEFAULT_CONTEXT = 4096
+"""Tokens, or fewer for a model made for fewer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GgufOptions(Hyper):
+    """As the zoo has them; `dtype` is that of activations."""
+
+    phase: str = choice("forward", "forward", "prefill", "decode")
+    context: int = number(DEFAULT_CONTEXT)
+
+
+def read_options(query: str, path: Path, longest: int | None) -> GgufOptions:
+    """Read ``key=value&…`` of a model made for `longest` tokens; OptionError names the fault.
+
+    >>> read_options("phase=decode&batch=4", Path("model.gguf"), 2048).context
+    2048
+    """
+    texts: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        key, equals, text = part.partition("=")
+        if not (key and equals and text):
+            raise OptionError(f"{path}: '{part}' is no option; write key=value")
+        if key in texts:
+            raise OptionError(f"{path}: '{key}' is given twice; give it once")
+        texts[key] = text
+    if "optimizer" in texts:
+        raise OptionError(f"{path}: a GGUF file is for inference; leave out 'optimizer'")
+    context = min(DEFAULT_CONTEXT, longest or DEFAULT_CONTEXT)
+    return override(str(path), GgufOptions(context=context), texts)

@@ -1,0 +1,101 @@
+"""Device maps as Accelerate and Transformers have them: a device for each prefix of module paths.
+
+``{"model.embed_tokens": 0, "model.layers.0": 0, "model.layers.1": "cpu", "lm_head": 1}``. A number
+is that accelerator of the cluster, in its order; ``"cpu"`` its first CPU; any other text a device's
+name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from placewright.errors import FormatError
+from placewright.graph import Ints
+from placewright.problem import Problem
+from placewright.units import listed, printable
+from placewright.whatif.judging.filling import UNSAID, filled
+
+_LEAVES = ("weight", "bias")  # a map may name a parameter; it is where its module is
+_ACCELERATOR = re.compile(r"(?:cuda|xpu|npu|mlu|musa|hpu|mps)(?::(\d+))?")
+
+
+def is_device_map(document: object) -> bool:
+    """Whether the content of a JSON file is one: an object of devices, and no file of ours."""
+    return (
+        isinstance(document, dict)
+        and bool(document)
+        and not {"format", "fpgas"} & document.keys()
+        and all(isinstance(value, (int, str)) for value in document.values())
+    )
+
+
+def ops_of_map(
+    problem: Problem, document: Mapping[str, object], path: Path
+) -> tuple[Ints, list[str]]:
+    """`[op]` its device, by the longest prefix of its module's path; and what is worth saying.
+
+    FormatError names a device that there is not, or an op that no entry covers.
+    """
+    devices = {
+        _module(key): device_number(problem, value, f"{path}: '{printable(key)}'")
+        for key, value in document.items()
+    }
+    used: set[str] = set()
+    by_module = {module: _longest(module, devices, used) for module in set(problem.op_modules)}
+    said = np.array([by_module[module] for module in problem.op_modules], dtype=np.int32)
+    above = {key[:k] for key in devices for k, letter in enumerate(key) if letter == "."}
+    follows = np.array([module in above or module == "" for module in problem.op_modules])
+    device, remarks = filled(problem, said, follows, str(path))
+    unused = [key for key in devices if key and key not in used]
+    if unused:
+        remarks.append(f"no op is of {listed([repr(printable(key)) for key in unused])}")
+    if (problem.is_cpu[device]).any():
+        remarks.append(
+            "ops placed on a CPU are computed there; Accelerate copies the weights of such modules "
+            "to a GPU at every call instead"
+        )
+    return device, remarks
+
+
+def device_number(problem: Problem, value: object, where: str) -> int:
+    """The device that a number or a text means; FormatError, beginning with `where`, if none."""
+    names = problem.device_names
+    if isinstance(value, str) and value in names:
+        return names.index(value)
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    match = _ACCELERATOR.fullmatch(str(value)) if isinstance(value, str) else None
+    if is_number or match or (isinstance(value, str) and value.isdecimal()):
+        number = int(match[1] or 0) if match else int(str(value))
+        accelerators = np.flatnonzero(~problem.is_cpu).tolist()
+        if 0 <= number < len(accelerators):
+            return int(accelerators[number])
+        there = f"{len(accelerators)} ({', '.join(names[each] for each in accelerators)})"
+        raise FormatError(f"{where} is on accelerator {number}; the cluster has {there}")
+    if value == "cpu":
+        if problem.is_cpu.any():
+            return int(np.flatnonzero(problem.is_cpu)[0])
+        raise FormatError(f"{where} is on 'cpu'; the cluster has no CPU, add one to its file")
+    hint = "; what lies on disk is copied at every call, which is not priced" * (value == "disk")
+    raise FormatError(
+        f"{where} is on {printable(repr(value))}, which is no device of {', '.join(names)}{hint}"
+    )
+
+
+def _module(key: str) -> str:
+    head, _, last = key.rpartition(".")
+    return head if last in _LEAVES else key
+
+
+def _longest(module: str, devices: Mapping[str, int], used: set[str]) -> int:
+    """The device of the longest prefix of a path, whole parts; `UNSAID` if there is none."""
+    parts = module.split(".") if module else []
+    for count in range(len(parts), -1, -1):
+        key = ".".join(parts[:count])
+        if key in devices and (key or module or len(devices) == 1):
+            used.add(key)
+            return devices[key]
+    return UNSAID

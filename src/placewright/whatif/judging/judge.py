@@ -1,0 +1,106 @@
+"""`judge`: what a placement comes to that another tool, or a person, has made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from placewright import planners
+from placewright.errors import OptionError
+from placewright.formats import files
+from placewright.formats.placements import PlacementFile, parse_placement
+from placewright.graph import Ints
+from placewright.plan import Plan
+from placewright.planning import Source, make_problem
+from placewright.problem import Problem
+from placewright.solving import solve
+from placewright.system.references import referred
+from placewright.whatif.judging.device_maps import is_device_map, ops_of_map
+from placewright.whatif.judging.layers import ops_of_partition, ops_of_tensor_split
+
+PLANNER = "expert"
+
+
+@dataclass(frozen=True)
+class Given:
+    """A placement as a person gives it: one of a file, shares of llama.cpp, layers per stage."""
+
+    placement: str | Path | None = None
+    tensor_split: str | None = None
+    gpu_layers: int | None = None
+    layer_partition: str | None = None
+
+    def check(self) -> None:
+        """OptionError unless it is just one."""
+        ways = {
+            "--placement": self.placement,
+            "--tensor-split": self.tensor_split,
+            "--layer-partition": self.layer_partition,
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) != 1:
+            raise OptionError(
+                f"give a placement in one way: {' or '.join(given if given else ways)}"
+            )
+        if self.gpu_layers is not None and self.tensor_split is None:
+            raise OptionError("-ngl goes with -ts, the shares of the devices")
+
+    @property
+    def told(self) -> dict[str, str]:
+        """What a plan file says of it."""
+        facts = {
+            "file": self.placement,
+            "tensor_split": self.tensor_split,
+            "gpu_layers": self.gpu_layers,
+            "layer_partition": self.layer_partition,
+        }
+        return {name: str(value) for name, value in facts.items() if value is not None}
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """`plan` has the placement, its value and the bound; `remarks` what had to be read into it."""
+
+    plan: Plan
+    remarks: tuple[str, ...]
+
+
+def judge(source: Source, cluster: Any, given: Given, **asked: Any) -> Judgement:
+    """Value a placement as if it were a plan: timed, bounded and verified.
+
+    `asked` goes to `planning.make_problem`. Raises InputError for what cannot be read,
+    InfeasibleError where the placement does not fit, with the arithmetic.
+
+    >>> judge("zoo:gpt2", "2x3090", Given(layer_partition="6,6")).plan.status   # doctest: +SKIP
+    'feasible'
+    """
+    given.check()
+    problem, name = make_problem(source, cluster, **asked)
+    content, where, remarks = _content(problem, given)
+    row = planners.entry(PLANNER, problem.options.objective)
+    planner = referred(row.home)(file=where, content=content)
+    plan = solve(problem, planner, planner_options=given.told, source=name)
+    return Judgement(plan, tuple(remarks))
+
+
+def _content(problem: Problem, given: Given) -> tuple[PlacementFile, str, list[str]]:
+    """What is placed where, by what name errors call it, and remarks."""
+    if given.tensor_split is not None:
+        device, remarks = ops_of_tensor_split(problem, given.tensor_split, given.gpu_layers)
+        return _by_op(problem, device), f"-ts {given.tensor_split}", remarks
+    if given.layer_partition is not None:
+        device, remarks = ops_of_partition(problem, given.layer_partition)
+        return _by_op(problem, device), f"--layer-partition {given.layer_partition}", remarks
+    assert given.placement is not None
+    path = Path(given.placement)
+    document = files.read_document(path)
+    if is_device_map(document):
+        device, remarks = ops_of_map(problem, document, path)
+        return _by_op(problem, device), str(path), remarks
+    return parse_placement(document, path), str(path), []
+
+
+def _by_op(problem: Problem, device: Ints) -> PlacementFile:
+    names = [problem.device_names[each] for each in device.tolist()]
+    return PlacementFile(dict(zip(problem.op_names, names, strict=True)), exact=True)
