@@ -44,10 +44,7 @@ def command(
     from placewright.whatif.robust import robust_plan
     from placewright.whatif.robustness import makespan_percentiles
 
-    if cost_noise is not None and problem.objective not in (None, "latency"):
-        raise OptionError(f"--cost-noise is for objective latency, not {problem.objective}")
-    if robust and cost_noise is None:
-        raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
+    _check_noise(problem.objective, cost_noise, robust)
     announce_compilation()
     if engine is not None:
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
@@ -84,11 +81,7 @@ def command(
             **problem.options,
         )
         if robust and cost_noise is not None:
-            limit = (
-                ROBUST_SECONDS
-                if math.isinf(time_limit) and not search.iterations
-                else time_limit / 2
-            )
+            limit = _robust_seconds(time_limit, search.iterations)
             found = robust_plan(
                 plan, cost_noise, seed=seed, time_limit=limit, on_progress=on_progress
             )
@@ -100,6 +93,20 @@ def command(
     else:
         noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
         print_plan(plan, output, json, cost_noise, noise)
+
+
+def _check_noise(objective: str | None, cost_noise: float | None, robust: bool) -> None:
+    """OptionError for varying costs of another objective, or a robust plan without any."""
+    if cost_noise is not None and objective not in (None, "latency"):
+        raise OptionError(f"--cost-noise is for objective latency, not {objective}")
+    if robust and cost_noise is None:
+        raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
+
+
+def _robust_seconds(time_limit: float, iterations: int | None) -> float:
+    """How long to look for a robust plan."""
+    endless = math.isinf(time_limit) and not iterations
+    return ROBUST_SECONDS if endless else time_limit / 2
 
 
 def _refuse_beside_engine(
