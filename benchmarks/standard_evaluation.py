@@ -5,10 +5,11 @@
 
 The deviation of an op is |estimated - actual| / actual (Celeritas §6.3), and what the table gives
 is its mean over all ops of the program, each counted once and none by its length. Actual is the
-median of the op's own runs (`--repeats` passes of the large batch in context), estimated what the
-store says of its signature: `regressed` is from the small batches alone, `corrected` after the
-steps of the large batch, and `noise` puts an actual measurement from before in the place of the
-estimate: what is below it says nothing.
+median of the op's own runs (`--repeats` passes of the large batch in context), the mean of what is
+measured before estimating and after: the machine's speed drifts. Estimated is what the store says
+of its signature: `regressed` is from the small batches alone, `corrected` after the steps of the
+large batch, and `noise` puts the measurement before in the place of the estimate and the one after
+in that of the actual time: what is below it says nothing.
 
 Memory is bytes beyond the inputs, outputs and temporaries, without weights. An op that has none,
 such as a view, is not counted; one that is estimated to have some and has none counts as a
@@ -80,6 +81,12 @@ class Actual:
     seconds: dict[str, float]
     bytes: dict[str, float]
 
+    def mean(self, other: Actual) -> Actual:
+        return Actual(
+            {op: (self.seconds[op] + other.seconds[op]) / 2 for op in self.seconds},
+            {op: (self.bytes[op] + other.bytes[op]) / 2 for op in self.bytes},
+        )
+
 
 def main() -> None:
     arguments = _arguments()
@@ -129,11 +136,15 @@ def _rows(name: str, arguments: argparse.Namespace) -> list[Row]:
         "corrected": _estimated(executable, kept),
         "noise": before,
     }
+    both = before.mean(after)
     return [
-        _row(name, done, what, label, getattr(found, field), getattr(after, field), load, started)
+        _row(
+            name, done, what, label, getattr(found, field),
+            getattr(after if label == "noise" else both, field), load, started,
+        )
         for what, field in (("memory", "bytes"), ("time", "seconds"))
         for label, found in estimates.items()
-    ]
+    ]  # fmt: skip
 
 
 def _device(cores: int) -> Device:

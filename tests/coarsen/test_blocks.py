@@ -77,6 +77,22 @@ def test_what_keeps_no_weights_follows_its_first_reader():
     assert blocks.names[blocks.op_block[0]] == "model.layers.0"
 
 
+def test_stages_of_a_unet_are_blocks_though_resnets_and_attentions_in_them_are_numbered():
+    stage = ("resnets.0.conv", "attentions.0.proj", "resnets.1.conv", "attentions.1.proj", "down")
+    modules = [f"down_blocks.{n}.{each}" for n in range(3) for each in stage[: 5 - n]]
+    blocks = find_blocks(line("conv_in", *modules, "mid_block.resnets.0", "mid_block.resnets.1"))
+    assert blocks.names[:4] == ("conv_in", *(f"down_blocks.{n}" for n in range(3)))
+
+
+def test_residual_blocks_as_torchvision_and_onnx_files_name_them_are_blocks():
+    paths = [f"layer{stage}.{n}.{each}" for stage in (1, 2) for n in (0, 1)
+             for each in ("conv1", "bn1", "relu")]  # fmt: skip
+    blocks = find_blocks(line("conv1", "bn1", *paths, "fc"))
+    assert blocks.names == (
+        "conv1", "bn1", "layer1.0", "layer1.1", "layer2.0", "layer2.1", "fc",
+    )  # fmt: skip
+
+
 def test_blocks_in_a_circle_are_one_block():
     blocks = find_blocks(line("a.0", "a.1", "a.0", "a.2"))
     assert blocks.names == ("a.0", "a.2")

@@ -10,6 +10,7 @@ from placewright.cli import (
     cluster,
     compare,
     demo,
+    export,
     imports,
     improve,
     info,
@@ -42,6 +43,7 @@ app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)
 app.command("verify")(verify.command)
 app.command("judge")(judge.command)
+app.command("export")(export.command)
 app.command("run")(run.command)
 app.command("tune")(tune.command)
 app.command("info")(info.command)

@@ -16,6 +16,7 @@ from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
+from placewright.exporters.engines import ENGINES
 from placewright.formats import files
 from placewright.objectives import OBJECTIVES
 from placewright.options import CHOICES, Options
@@ -152,6 +153,16 @@ Granularity = Annotated[
     chosen(
         "What is never split: an op, a module, or a block (the model's repeated unit).",
         tuple(GRANULARITIES),
+    ),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(
+        "--for",
+        help="Plan what this engine can run, proved, beside the best plan without its limits.",
+        autocompletion=completion.one_of(
+            [name for name, row in ENGINES.items() if row.limits is not None]
+        ),
     ),
 ]
 TimeLimit = Annotated[

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from placewright.budget import Progress
     from placewright.costs.profiles.profiling import DeviceProfile
+    from placewright.exporters.planning import EnginePlan
     from placewright.measuring.standard_evaluation import Evaluation
     from placewright.plan import Plan
     from placewright.serving.planning import ServingPlan
@@ -117,6 +118,23 @@ def print_serving(served: ServingPlan, output: Path | None, json: bool) -> None:
     if output is not None:
         out.print(f"written to {output}", markup=False)
     print_remarks([served.plan])
+
+
+def print_engine_plan(found: EnginePlan, output: Path | None, json: bool) -> None:
+    """A plan for an engine as tables, or as one JSON object."""
+    from placewright.report.engines import engine_record, engine_words
+    from placewright.report.terminal import device_table, summary
+
+    if json:
+        print_json(engine_record(found, output))
+        return
+    out = console()
+    out.print(device_table(found.plan))
+    out.print(summary(found.plan), markup=False)
+    for line in engine_words(found):
+        out.print(line, markup=False)
+    if output is not None:
+        out.print(f"written to {output}", markup=False)
 
 
 def announce_compilation() -> None:

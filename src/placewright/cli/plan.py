@@ -22,6 +22,7 @@ def command(
     problem: o.Problem,
     coarsen: o.Coarsening = "none",
     granularity: o.Granularity = "op",
+    engine: o.Engine = None,
     time_limit: o.TimeLimit = float("inf"),
     search: o.Search,
     seed: o.Seed = 0,
@@ -43,11 +44,12 @@ def command(
     from placewright.whatif.robust import robust_plan
     from placewright.whatif.robustness import makespan_percentiles
 
-    if cost_noise is not None and problem.objective not in (None, "latency"):
-        raise OptionError(f"--cost-noise is for objective latency, not {problem.objective}")
-    if robust and cost_noise is None:
-        raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
+    _check_noise(problem.objective, cost_noise, robust)
     announce_compilation()
+    if engine is not None:
+        _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
+        _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json)
+        return
     found = None
     asked: dict[str, Any] = {
         "planner": planner,
@@ -79,11 +81,7 @@ def command(
             **problem.options,
         )
         if robust and cost_noise is not None:
-            limit = (
-                ROBUST_SECONDS
-                if math.isinf(time_limit) and not search.iterations
-                else time_limit / 2
-            )
+            limit = _robust_seconds(time_limit, search.iterations)
             found = robust_plan(
                 plan, cost_noise, seed=seed, time_limit=limit, on_progress=on_progress
             )
@@ -95,6 +93,68 @@ def command(
     else:
         noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
         print_plan(plan, output, json, cost_noise, noise)
+
+
+def _check_noise(objective: str | None, cost_noise: float | None, robust: bool) -> None:
+    """OptionError for varying costs of another objective, or a robust plan without any."""
+    if cost_noise is not None and objective not in (None, "latency"):
+        raise OptionError(f"--cost-noise is for objective latency, not {objective}")
+    if robust and cost_noise is None:
+        raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
+
+
+def _robust_seconds(time_limit: float, iterations: int | None) -> float:
+    """How long to look for a robust plan."""
+    endless = math.isinf(time_limit) and not iterations
+    return ROBUST_SECONDS if endless else time_limit / 2
+
+
+def _refuse_beside_engine(
+    planner: str,
+    coarsen: str,
+    granularity: str,
+    *others: object,
+) -> None:
+    """OptionError for options that say how to plan, which the engine's limits do."""
+    if (planner, coarsen, granularity) != ("auto", "none", "op") or any(
+        each is not None for each in others
+    ):
+        raise OptionError(
+            "--for plans whole blocks in a way of its own; leave out --planner, --coarsen, "
+            "--granularity, --mix, --cost-noise, --warm-start and --events"
+        )
+
+
+def _plan_for_engine(
+    source: str,
+    cluster: str | None,
+    engine: str,
+    problem: o.Problem,
+    time_limit: float,
+    seed: int,
+    output: Path | None,
+    json: bool,
+) -> None:
+    """The best plan that an engine can run; `time_limit` is for looking beyond its limits."""
+    from placewright.cli.output import print_engine_plan
+    from placewright.exporters.planning import FREE_SECONDS, plan_for
+
+    options = problem.options
+    found = plan_for(
+        source,
+        cluster,
+        engine,
+        objective=options.pop("objective"),
+        training=problem.training,
+        costs=problem.costs,
+        pinned=problem.pinned,
+        free_seconds=FREE_SECONDS if math.isinf(time_limit) else time_limit,
+        seed=seed,
+        **options,
+    )
+    if output is not None:
+        found.plan.save(output)
+    print_engine_plan(found, output, json)
 
 
 def _plan_mix(

@@ -155,7 +155,8 @@ def _readers(problem: Problem, op: int) -> Iterator[int]:
 def _tail(problem: Problem, by_op: list[str], numbered: frozenset[str]) -> list[int]:
     """The forward ops of no unit that no unit reads, nor through others.
 
-    None if all are free, or one reads a unit that is not numbered: then they go on with that one.
+    None if all are free, or if they take less than a unit they read that is not numbered: then they
+    go on with that one.
     """
     leads = [bool(name) for name in by_op]
     for op in reversed(problem.topological_order.tolist()):
@@ -164,8 +165,10 @@ def _tail(problem: Problem, by_op: list[str], numbered: frozenset[str]) -> list[
     if not (problem.op_time[tail] > 0).any():
         return []
     last = np.isin(problem.consumers, tail)
-    read = {by_op[op] for op in problem.edge_producer[last].tolist()}
-    return tail.tolist() if read <= {"", *numbered} else []
+    read = {by_op[op] for op in problem.edge_producer[last].tolist()} - {"", *numbered}
+    seconds = problem.op_time.min(axis=1)
+    beside = [op for op, name in enumerate(by_op) if name in read]
+    return tail.tolist() if seconds[tail].sum() >= seconds[beside].sum() else []
 
 
 def _without_weights(problem: Problem, unit: Ints, beside: Flags) -> Ints:

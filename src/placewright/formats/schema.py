@@ -413,7 +413,7 @@ class ProfileGroupEntry(Strict):
     `seconds` is the median, `low` and `high` are the 5th and 95th percentile; `memory` is in bytes,
     0 where it is not known; `measured_at` is ISO 8601 in UTC, such as 2026-07-01T12:00:00Z. What
     the op does: `flops`, `bytes_read` and `bytes_written`, computed in `dtype` (empty: not known),
-    after a call that read and wrote `bytes_before`.
+    where calls since the last one of the same op read and wrote `bytes_before`.
     """
 
     device: str

@@ -310,7 +310,7 @@ def _outputs(executable: Executable) -> dict[str, float]:
 
 
 def _facts(executable: Executable) -> Callable[[str], tuple[Cost, float]]:
-    """By signature: what a call has to do, and the bytes that the one before it moved."""
+    """By signature: what a call has to do, and what was moved before it."""
     program = TorchProgram(executable)
     before = program.bytes_before
     return lambda text: (program.work(text), before[text])

@@ -49,8 +49,8 @@ def device_blocks(plan: Plan) -> list[str] | None:
 
 
 def _holding(names: Sequence[str], held: Flags, split: Flags) -> str:
-    whole = _stretches([names[block] for block in np.flatnonzero(held & ~split)])
-    parts = _stretches([names[block] for block in np.flatnonzero(held & split)])
+    whole = _stretches([names[block] for block in np.flatnonzero(held & ~split).tolist()])
+    parts = _stretches([names[block] for block in np.flatnonzero(held & split).tolist()])
     found = whole + [f"parts of {each}" for each in parts]
     more = len(found) - SHOWN
     return ", ".join(found[:SHOWN]) + (f", {more} more" if more > 0 else "")

@@ -5,12 +5,12 @@ device's bandwidth takes
 
     t = o (1 + d w / (w + v)) + ((a x)⁴ + m(y)⁴)^¼,    m(y) = b min(y, z) + c max(y - z, 0)
 
-seconds: `o` for being called, up to 1 + d times as much after a call that moved so many bytes (in
-w seconds) that little of what calling needs is left in the caches; then the longer of computing, at
-1/a of the peak, and moving, at 1/b of the bandwidth from caches and 1/c of it beyond what they
-hold. For large ops it becomes a line, so it extrapolates to sizes nobody measured. Since x, y and w
-are seconds at the device's own peaks, what is fitted on one device says something about others of
-its class.
+seconds: `o` for being called, up to 1 + d times as much where calls since the last one of the same
+op moved so many bytes (in w seconds) that little of what calling it needs is left in the caches;
+then the longer of computing, at 1/a of the peak, and moving, at 1/b of the bandwidth from caches
+and 1/c of it beyond what they hold. For large ops it becomes a line, so it extrapolates to sizes
+nobody measured. Since x, y and w are seconds at the peaks of the device, what is fitted on one
+device says something about others of its class.
 
 Few ops are measured at many sizes, so the figures of an op are drawn to those of its family,
 and the family's to those of all ops, as much as there is too little to tell them apart (a maximum
@@ -44,8 +44,8 @@ POWER = 4.0
 
 
 class Work(NamedTuple):
-    """`[op]` seconds of computing at the peak, of moving at the bandwidth, and of what the call
-    before moved."""
+    """`[op]` seconds of computing at the peak, of moving at the bandwidth, and of moving what calls
+    moved since the last one of the same op."""
 
     computing: Floats
     moving: Floats

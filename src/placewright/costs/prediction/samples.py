@@ -15,6 +15,7 @@ from placewright.costs.catalog import peak_flops
 from placewright.costs.prediction.families import VIEW, family_of
 from placewright.costs.prediction.fit import Work
 from placewright.costs.profiles.entry import DeviceFigures, Measured, ProfileKey, op_name
+from placewright.costs.profiles.reuse import bytes_before
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError
 from placewright.graph import Flags, Floats, Graph
@@ -112,7 +113,8 @@ def work_of(graph: Graph, figures: DeviceFigures) -> Work | None:
     if np.isnan(peak).any():
         return None
     moving = (graph.op_bytes_read + graph.op_bytes_written) / figures.memory_bandwidth
-    before = np.concatenate([[0.0], moving[:-1]])  # ops are in the order of their program
+    # Ops are in the order of their program.
+    before = np.array(bytes_before(names_of(graph)[0], moving.tolist()))
     return Work(graph.op_flops / peak, moving, before)
 
 

@@ -70,7 +70,8 @@ class Measured:
     `measured_at` is UTC, ISO 8601 to the second; the store fills it in where it is empty. What
     the op has to do, of which prediction makes times for other ops and devices: FLOPs, bytes read
     and written, and the `dtype` it computes in (empty: that is not known). `bytes_before` are those
-    that the call before it read and wrote, which leaves less of the caches the more it is.
+    that calls read and wrote since the last of the same op: the more, the less is left of it in the
+    caches.
     """
 
     seconds: float

@@ -299,11 +299,9 @@ class _Work:
         self._keep((text, each, "context") for text, each in seen if len(each) >= fewest)
 
     def _work(self, text: str, method: Method) -> tuple[Cost, float]:
-        """What the call has to do, and what the one before it moved; by itself, the same again."""
+        """What the call has to do, and what was moved before it; nothing where it is repeated."""
         work = self.program.work(text)
-        if method == "context":
-            return work, self.program.bytes_before[text]
-        return work, work.bytes_read + work.bytes_written
+        return work, self.program.bytes_before[text] if method == "context" else 0.0
 
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
         self.measured += self.store.put(
@@ -324,7 +322,7 @@ def summary(
     """The entry of some samples: the median, and what nine tenths of them lie between.
 
     `work` is what the call has to do, where predictions may be made from it, `before` the bytes
-    that the one before it moved, and `memory` those beyond its inputs and outputs.
+    that calls moved since the last of its op, and `memory` those beyond its inputs and outputs.
     """
     low, high = np.percentile(samples, (5, 95))
     middle = statistics.median(samples)

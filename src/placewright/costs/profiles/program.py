@@ -66,7 +66,7 @@ class Program(Protocol):
 
     @property
     def bytes_before(self) -> Mapping[str, float]:
-        """By call, the bytes that the one before it reads and writes; the median of all."""
+        """By call, what `reuse.median_before` says of the whole program."""
 
     def in_context(self, threads: int, heard: Heard) -> Context:
         """Every call, as the whole program runs.

@@ -34,6 +34,6 @@ def torch_reference() -> Reference:
     )
 
 
-@cache  # so that the best is that of the whole process
+@cache  # so that it knows all readings of the process
 def _watch(cores: frozenset[int], threads: int) -> Watch:
     return Watch(torch_reference(), (COMPUTING, COPYING))

@@ -2,10 +2,12 @@
 
 The speed of a machine swings, by up to a factor of two and for seconds at a time: clocks are raised
 and lowered, neighbours take cores and caches. So work that is always the same, a reference, is
-timed before and after some passes; where it took longer than its best by more than a tolerance, the
-passes between are not steady, and others are run in their place, for a limited time.
+timed before and after some passes; where it took longer than it usually does at best, by more than
+a tolerance, the passes between are not steady, and others are run in their place, for a limited
+time. What a part takes at best is its 20th percentile, not its shortest time: on two cores, clocks
+that are a fifth faster now and then are the exception, and nearly no pass would be as fast.
 
-The reference has parts. Computing tells much and swings little by itself: its best of a few runs
+The reference has parts. Computing tells much and swings little by itself: the best of a few runs
 lies within 3 % half of the time. Copying tells when others use the memory, and varies by 20 % with
 no one else there; so its tolerance is wide.
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -29,9 +32,10 @@ Readings = tuple[float, ...]
 """Seconds of each part of a reference."""
 Clock = Callable[[], float]
 
-COMPUTING, COPYING = 0.08, 0.5  # by how much a part may take longer than its best
-BURST = 25  # readings from which the best is known at first
+COMPUTING, COPYING = 0.08, 0.5  # by how much a part may take longer than at best
+BURST = 25  # readings from which it is known at first what a part takes
 PART_SECONDS = 2e-4  # a part is repeated until it takes so long
+USUAL = 0.2  # of all readings of a part, those that are shorter than what it takes at best
 REPEATS = 4  # runs of a part for a reading, which is the shortest of them
 LONG_SECONDS = 5e-3  # after so long no more are made: the machine is busy
 PASSES_TO_READING = 15.0  # passes between two readings take so many times as long as one
@@ -68,9 +72,9 @@ class Reference:
 
 
 class Watch:
-    """Knows the best readings of a reference so far, and so which are slow.
+    """Knows what a reference has taken so far, and so which readings of it are slow.
 
-    `read` times the reference; a part may take longer than its best by its share of `tolerances`.
+    `read` times the reference; a part may take longer than at best by its share of `tolerances`.
     """
 
     def __init__(
@@ -82,24 +86,28 @@ class Watch:
         clock: Clock = time.perf_counter,
     ) -> None:
         self._read, self._tolerances, self.clock = read, tuple(tolerances), clock
-        self._best: Readings = (math.inf,) * len(self._tolerances)
+        self._sorted: list[list[float]] = [[] for _ in self._tolerances]  # by part
         self.seconds = math.inf  # that a reading takes at least
         for _ in range(burst):
             self.look()
 
-    def look(self) -> Readings:
-        """Read the reference now."""
+    def look(self, *, waiting: bool = False) -> Readings:
+        """Read the reference now. What is read while `waiting` does not make slowness usual."""
         started = self.clock()
         found = self._read()
         self.seconds = min(self.seconds, self.clock() - started)
-        self._best = tuple(map(min, self._best, found))
+        if not waiting:
+            for known, seconds in zip(self._sorted, found, strict=True):
+                insort(known, seconds)
         return found
 
     def is_steady(self, readings: Readings) -> bool:
-        """Whether the machine was about as fast then as it has ever been since."""
+        """Whether the machine was about as fast then as it is at best, as far as is known now."""
         return all(
-            seconds <= best * (1 + tolerance)
-            for seconds, best, tolerance in zip(readings, self._best, self._tolerances, strict=True)
+            seconds <= known[int(USUAL * len(known))] * (1 + tolerance)
+            for seconds, known, tolerance in zip(
+                readings, self._sorted, self._tolerances, strict=True
+            )
         )
 
 
@@ -154,7 +162,7 @@ class Passes:
 
     @property
     def steady(self) -> list[int]:
-        """The numbers of those that were steady, as far as the best reading is known by now."""
+        """The numbers of those that were steady, as far as is known by now."""
         found: list[int] = []
         first = 0
         for block in self._blocks:
@@ -189,7 +197,7 @@ class Passes:
     def _wait(self) -> None:
         """Once there are as many passes as there would be without, until another can be steady."""
         while not self._watch.is_steady(self._last) and 0.0 < self._waited() < 1.0:
-            self._last = self._watch.look()
+            self._last = self._watch.look(waiting=True)
         self.share = max(self.share, self._waited())
 
     def _waited(self) -> float:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from placewright.costs.profiles import measure
 from placewright.costs.profiles.program import Context, Heard
+from placewright.costs.profiles.reuse import median_before
 from placewright.importers.costs import Cost
 from placewright.importers.torch.programs import Executable
 from placewright.importers.torch.signature import signature
@@ -44,9 +45,10 @@ class TorchProgram:
     def work(self, call: str) -> Cost:
         return self._executable.work(self._nodes[call][0])
 
-    @property
+    @cached_property
     def bytes_before(self) -> Mapping[str, float]:
-        return self._executable.bytes_before
+        calls = self._executable.calls
+        return median_before(map(signature, calls), map(self._executable.work, calls))
 
     def in_context(self, threads: int, heard: Heard) -> Context:
         return measure.measure_in_context(self._executable, heard)

@@ -5,7 +5,6 @@ Importing (`sources`) makes a `Graph` of a source and forgets the program; measu
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
 from placewright.importers.kinds import open_source
-from placewright.importers.torch.signature import signature
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -70,19 +68,6 @@ class Executable:
     def work(self, call: Node) -> Cost:
         """What a call has to do, as `Graph` has it."""
         return self._counter.cost(call)
-
-    @cached_property
-    def bytes_before(self) -> dict[str, float]:
-        """By signature, the bytes that the call before it reads and writes; the median of all."""
-        found: dict[str, list[float]] = {}
-        calls = set(self.calls)
-        moved = 0.0
-        for node in self.module.graph.nodes:
-            if node in calls:
-                found.setdefault(signature(node), []).append(moved)
-                cost = self.work(node)
-                moved = cost.bytes_read + cost.bytes_written
-        return {text: statistics.median(each) for text, each in found.items()}
 
     @cached_property
     def _counter(self) -> Counter:

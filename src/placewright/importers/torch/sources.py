@@ -227,6 +227,14 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
         return with_phase(module, phase, source=config, **chosen)
 
 
+def hf_kind(config: str) -> str:
+    """Which of the AutoModelFor… classes of Transformers builds ``hf:CONFIG``."""
+    source, _, query = config.partition("?")
+    fields = {key: value for key, value in parse_qsl(query) if key not in ("batch", "sequence")}
+    with _offline():
+        return _kind(configuration(source, fields, config), config)
+
+
 def _phase(parameters: dict[str, str], config: str, training: bool) -> str:
     """The phase asked for; ``context``, which is another name of ``sequence``, becomes that."""
     phase = parameters.pop("phase", "forward")

@@ -159,12 +159,12 @@ def test_the_work_of_a_call_is_that_of_its_op(tmp_path: Path):
         )
 
 
-def test_what_moves_before_a_call_is_the_median_of_all(tmp_path: Path):
+def test_what_moves_between_two_calls_of_an_op_is_told(tmp_path: Path):
     product, add, relu = load_program(two_layers(tmp_path)).bytes_before.values()
     activation, weights, bias = 4 * 3 * 128, 4 * 128 * 128, 4 * 128
-    assert product == activation  # nothing before the first, a Relu before the second
-    assert add == 2 * activation + weights
-    assert relu == 2 * activation + bias
+    assert product == 4 * activation + bias
+    assert add == 4 * activation + weights
+    assert relu == 4 * activation + weights + bias
 
 
 def test_passes_while_the_machine_is_slow_do_not_count(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import warnings
 from collections import Counter
@@ -36,6 +35,7 @@ from placewright.costs.profiles.program import (
     samples_of,
     share_done,
 )
+from placewright.costs.profiles.reuse import median_before
 from placewright.costs.profiles.steady import Passes
 from placewright.errors import ExecutionError, PlacewrightError, PlacewrightWarning, reason
 from placewright.graph import Floats, Wide
@@ -103,13 +103,10 @@ class OnnxProgram:
 
     @cached_property
     def bytes_before(self) -> Mapping[str, float]:
-        before: dict[str, list[float]] = {}
-        moved = 0.0
-        for op, call in self._found.signatures.items():
-            before.setdefault(call, []).append(moved)
-            cost = self._found.ops[op].cost
-            moved = cost.bytes_read + cost.bytes_written
-        return {call: statistics.median(each) for call, each in before.items()}
+        found = self._found
+        return median_before(
+            found.signatures.values(), (found.ops[op].cost for op in found.signatures)
+        )
 
     def in_context(self, threads: int, heard: Heard) -> Context:
         watch = runtime_watch(threads)

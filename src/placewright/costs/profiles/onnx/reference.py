@@ -21,7 +21,7 @@ def runtime_watch(threads: int) -> Watch:
     return _watch(cores_now(), threads)
 
 
-@cache  # so that the best is that of the whole process
+@cache  # so that it knows all readings of the process
 def _watch(cores: frozenset[int], threads: int) -> Watch:
     from onnx import helper
 

@@ -1,0 +1,39 @@
+"""``placewright export``: a plan as what an engine reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as o
+from placewright.exporters.engines import ENGINES
+
+
+def command(
+    plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
+    *,
+    to: Annotated[str, o.chosen("The engine or format.", tuple(ENGINES))],
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", callback=o.writable, help="Write to this file.", metavar="PATH"
+        ),
+    ],
+    json: o.Json = False,
+) -> None:
+    """Write PLAN as what an engine reads, and say how to use it.
+
+    Exit code 2, with the reason, for a plan that the engine cannot express.
+    """
+    from placewright.cli.output import console, print_json
+    from placewright.exporters.exporting import export
+
+    lines = export(plan, to, output)
+    if json:
+        print_json({"plan": str(plan), "engine": to, "path": str(output), "use": lines})
+        return
+    for line in lines:
+        console().print(line, markup=False, soft_wrap=True)
+    console().print(f"written to {output}", markup=False)

@@ -1,0 +1,194 @@
+"""Hugging Face Accelerate and Transformers: a ``device_map``, module → device.
+
+Whole blocks by the paths of their modules. What the map must cover besides (modules without ops of
+their own, other names of tied weights) is looked up in the model, which is built without weights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode
+
+import numpy as np
+
+from placewright.errors import OptionError
+from placewright.exporters.devices import check_one_host, gpu_index
+from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.formats import files
+from placewright.plan import Plan
+
+Device = int | str
+OF_PHASES = ("phase", "context", "weights")
+
+SCRIPT = '''"""Loads {model} on the devices of a plan (python {name} DIRECTORY)."""
+
+import sys
+
+from transformers import {factory}
+
+DEVICE_MAP = {device_map}
+
+if __name__ == "__main__":
+    model = {factory}.from_pretrained(
+        sys.argv[1], device_map=DEVICE_MAP, dtype="auto", local_files_only=True
+    )
+    print(model.hf_device_map)
+'''
+
+
+def write_device_map(path: str | Path, plan: Plan) -> list[str]:
+    """Write the device_map as a JSON object; what to do with it."""
+    files.write_json(path, device_map(plan))
+    return [f"dispatch_model(model, device_map=json.load(open({str(path)!r})))"]
+
+
+def write_load_script(path: str | Path, plan: Plan) -> list[str]:
+    """Write a script that loads the model's weights with the device_map; how to start it."""
+    if not plan.source.startswith("hf:"):
+        raise OptionError(
+            f"transformers: the plan is of {plan.source or 'no source'}, which Transformers does "
+            "not load; export to accelerate, or plan hf:CONFIG"
+        )
+    found = device_map(plan, "transformers")
+    text = SCRIPT.format(
+        model=json.dumps(plan.source)[1:-1].replace('"', "'"),
+        name=Path(path).name,
+        factory=f"AutoModelFor{_kind(plan.source)}",
+        device_map=json.dumps(found, indent=4),
+    )
+    files.write_text(path, text)
+    return [f"python {path} DIRECTORY_OF_THE_MODEL"]
+
+
+def device_map(plan: Plan, engine: str = "accelerate") -> dict[str, Device]:
+    """Module → GPU number or ``cpu``; OptionError for a plan that Accelerate would not run so."""
+    found = block_plan(plan, engine)
+    if copied := plan.planner_options.get("copied"):
+        raise OptionError(
+            f"{engine} keeps tied weights together, and the plan holds those of {copied} twice; "
+            f"plan with --for {engine}"
+        )
+    _check_devices(found, engine)
+    mapped = {
+        name: _device(found, int(device))
+        for name, device in zip(found.blocks.names, found.device, strict=True)
+    }
+    mapped |= _modules_beside(found, mapped)
+    if plan.source.startswith(("hf:", "torch:")):
+        _complete(mapped, _model(plan.source), engine)
+    return mapped
+
+
+def _check_devices(found: BlockPlan, engine: str) -> None:
+    problem = found.plan.problem
+    used = sorted({int(each) for each in found.device})
+    check_one_host(problem, used, engine, f"{engine} runs on one; plan for one host")
+    cpus = [each for each in used if problem.is_cpu[each]]
+    if cpus and len(cpus) < len(used):
+        raise OptionError(
+            f"{engine} brings what is on a CPU to a GPU to compute it, and the plan computes it on "
+            f"{problem.device_names[cpus[0]]}; plan with --for {engine}"
+        )
+    if len(cpus) > 1:
+        raise OptionError(
+            f"{engine} knows one CPU, and the plan uses {len(cpus)} "
+            f"({', '.join(problem.device_names[each] for each in cpus)}); plan for one"
+        )
+
+
+def _device(found: BlockPlan, device: int) -> Device:
+    problem = found.plan.problem
+    return "cpu" if problem.is_cpu[device] else gpu_index(problem, device)
+
+
+def _modules_beside(found: BlockPlan, mapped: Mapping[str, Device]) -> dict[str, Device]:
+    """Modules that are in no block but have ops of their own, such as rotary positions."""
+    problem = found.plan.problem
+    beside: dict[str, Device] = {}
+    for module in dict.fromkeys(problem.op_modules):
+        inside = any(_covers(name, module) for name in [*mapped, *beside])
+        holds = any(_covers(module, name) for name in mapped)
+        if module and not inside and not holds:
+            ops = np.flatnonzero([each == module for each in problem.op_modules])
+            beside[module] = _device(found, int(found.plan.placement.device[ops[0]]))
+    return beside
+
+
+def _covers(name: str, module: str) -> bool:
+    return module == name or module.startswith(f"{name}.")
+
+
+def _complete(mapped: dict[str, Device], model: Any, engine: str) -> None:
+    """Add what else keeps parameters or buffers: with what it shares, else on the first device.
+
+    A tensor of a module that holds blocks is named itself, as Accelerate's own maps do.
+    """
+    first = next(iter(mapped.values()))
+    modules = dict(model.named_modules())
+    for name in [each for each in mapped if each not in modules]:
+        del mapped[name]  # a block that is an op of the root, or of a module that is cut
+    kept = [
+        (name, tensor_name, tensor)
+        for name, module in modules.items()
+        for tensor_name, tensor in _own_tensors(module)
+    ]
+    home = _homes(mapped, kept, engine)
+    for name, tensor_name, tensor in kept:
+        if _mapped(mapped, name) is None:
+            holds = not name or any(_covers(name, each) for each in mapped)
+            key = ".".join(filter(None, (name, tensor_name))) if holds else name
+            mapped[key] = home.get(id(tensor), (first, ""))[0]
+
+
+def _homes(
+    mapped: Mapping[str, Device], kept: list[tuple[str, str, Any]], engine: str
+) -> dict[int, tuple[Device, str]]:
+    """Tensor → device and module that have it; OptionError where one is on two devices."""
+    home: dict[int, tuple[Device, str]] = {}
+    for name, _, tensor in kept:
+        device = _mapped(mapped, name)
+        if device is None:
+            continue
+        known, owner = home.setdefault(id(tensor), (device, name))
+        if known != device:
+            raise OptionError(
+                f"{engine} keeps tied weights together, and the plan has '{owner}' on {known} "
+                f"and '{name}' on {device}; plan with --for {engine}"
+            )
+    return home
+
+
+def _own_tensors(module: Any) -> list[tuple[str, Any]]:
+    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+
+
+def _mapped(mapped: Mapping[str, Device], module: str) -> Device | None:
+    return next((device for name, device in mapped.items() if _covers(name, module)), None)
+
+
+def _model(source: str) -> Any:
+    """The model of a source, without weights for ``hf:``."""
+    scheme, _, rest = source.partition(":")
+    if scheme == "torch":
+        from placewright.importers.torch.sources import load_factory
+
+        return load_factory(rest)[0]
+    from placewright.importers.torch.sources import load_hf
+
+    return load_hf(_without_phase(rest))[0]
+
+
+def _without_phase(config: str) -> str:
+    """The configuration of the model itself, not of a phase of serving it."""
+    path, mark, query = config.partition("?")
+    left = [(key, value) for key, value in parse_qsl(query) if key not in OF_PHASES]
+    return f"{path}?{urlencode(left)}" if mark and left else path
+
+
+def _kind(source: str) -> str:
+    from placewright.importers.torch.sources import hf_kind
+
+    return hf_kind(_without_phase(source.partition(":")[2]))

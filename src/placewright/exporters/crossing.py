@@ -1,0 +1,106 @@
+"""What leaves, and what enters, a stretch of consecutive pieces, for every stretch at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from placewright.exporters.pieces import Pieces
+from placewright.graph import Floats, Wide
+
+Amounts = tuple[Floats, Floats]
+"""`[i, j]` how many tensors, and how many bytes."""
+
+
+def within(first: Wide, last: Wide, values: Floats, count: int) -> Floats:
+    """`[i, j]` the sum of values whose `first` ≥ i and `last` ≤ j."""
+    table = np.zeros((count, count))
+    np.add.at(table, (first, last), values)
+    total: Floats = np.cumsum(np.cumsum(table[::-1], axis=0)[::-1], axis=1)
+    return total
+
+
+class Crossing:
+    """Counts and bytes of the tensors that leave, and that enter, the pieces i … j."""
+
+    def __init__(self, pieces: Pieces) -> None:
+        problem, place = pieces.problem, pieces.op_piece.astype(np.int64)
+        self.count = pieces.count
+        self.home = place[problem.tensor_producer].tolist()
+        self.bytes = problem.tensor_bytes
+        offsets = problem.consumer_offsets.tolist()
+        readers = place[problem.consumers].tolist()
+        self.readers = [
+            sorted(set(readers[offsets[t] : offsets[t + 1]])) for t in range(problem.tensor_count)
+        ]
+
+    def tables(self) -> tuple[Amounts, Amounts]:
+        """`(sent, received)`, to and from any others."""
+        return self._summed(self._sent()), self._summed(self._received())
+
+    def sent_to_neighbours(self) -> tuple[Amounts, Amounts]:
+        """What piece j + 1 reads of pieces i … j, and what piece i − 1 does."""
+        after, before = self._zeros(), self._zeros()
+        for tensor, home, reader in self._pairs():
+            if reader > home:  # a stage i … reader − 1 with i ≤ home
+                self._add(after, slice(None, home + 1), slice(reader - 1, reader), tensor)
+            else:  # a stage reader + 1 … j with j ≥ home
+                self._add(before, slice(reader + 1, reader + 2), slice(home, None), tensor)
+        return after, before
+
+    def received_from_neighbours(self) -> tuple[Amounts, Amounts]:
+        """What pieces i … j read of piece i − 1, and of piece j + 1."""
+        before, after = self._zeros(), self._zeros()
+        for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
+            later = [reader for reader in readers if reader > home]
+            if later:
+                self._add(before, slice(home + 1, home + 2), slice(later[0], None), tensor)
+            earlier = [reader for reader in readers if reader < home]
+            if earlier:
+                self._add(after, slice(None, earlier[-1] + 1), slice(home - 1, home), tensor)
+        return before, after
+
+    def _pairs(self) -> Iterator[tuple[int, int, int]]:
+        for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
+            yield from ((tensor, home, reader) for reader in readers if reader != home)
+
+    def _zeros(self) -> Amounts:
+        return np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
+
+    def _add(self, amounts: Amounts, first: slice, last: slice, tensor: int) -> None:
+        amounts[0][first, last] += 1.0
+        amounts[1][first, last] += self.bytes[tensor]
+
+    def _sent(self) -> list[tuple[int, int, int, int]]:
+        """Tensors of pieces i … j, less those that are read there only: (first, last, t, sign)."""
+        rows = []
+        for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
+            if readers:
+                rows.append((home, home, tensor, 1))
+                rows.append((min(home, readers[0]), max(home, readers[-1]), tensor, -1))
+        return rows
+
+    def _received(self) -> list[tuple[int, int, int, int]]:
+        """Tensors with a reader among pieces i … j, less those with their producer there too.
+
+        A tensor has a reader there where readers there outnumber neighbouring pairs of them.
+        """
+        rows = []
+        for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
+            spans = [(one, one, 1) for one in readers]
+            spans += [(one, two, -1) for one, two in pairwise(readers)]
+            for first, last, sign in spans:
+                rows.append((first, last, tensor, sign))
+                rows.append((min(first, home), max(last, home), tensor, -sign))
+        return rows
+
+    def _summed(self, rows: list[tuple[int, int, int, int]]) -> Amounts:
+        if not rows:
+            return self._zeros()
+        first, last, tensor, sign = np.array(rows, dtype=np.int64).T
+        signs = sign.astype(np.float64)
+        amounts = (signs, signs * self.bytes[tensor])
+        counts, nbytes = (within(first, last, each, self.count) for each in amounts)
+        return np.maximum(counts, 0.0), np.maximum(nbytes, 0.0)

@@ -1,0 +1,167 @@
+"""The table of engines and formats that plans are exported to; a row each.
+
+An engine's `Limits` say which plans it can run; `exporters.planning` plans inside them. Formats
+have none: they take any plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from placewright.errors import OptionError
+
+Cuts = Literal["blocks", "layers", "slots"]
+Tied = Literal["together", "copied"]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What an engine can express, and how it executes and counts.
+
+    - `objectives`: what a plan for it may minimise, its own first: ``latency`` where one request
+      goes through all devices, ``throughput`` where stages work on several at once;
+    - `cuts`: where stages may begin: at any ``blocks``; before ``layers`` only (what precedes the
+      first stays with it, what follows the last with that one); or in ``slots`` of llama.cpp:
+      before layers and before the output, with the input embedding in host memory;
+    - `tied`: layers that share weights are on one device (the last stage returns to the first for
+      them), or each has a `copied` tensor;
+    - `cpu_computes`: CPUs are stages too, before all others; else they are used only where a
+      cluster has nothing else;
+    - `memory_share`: of a device's memory, what the engine takes.
+
+    Stages are in a row, a device each, of unequal lengths; the devices' order is free.
+    """
+
+    objectives: tuple[str, ...]
+    cuts: Cuts
+    tied: Tied
+    cpu_computes: bool = False
+    memory_share: float = 1.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One row: `write` is the function of the module that exports to it, `checked` against what.
+
+    `missing` says why there is no exporter, where there is none.
+    """
+
+    name: str
+    summary: str
+    checked: str
+    limits: Limits | None = None
+    write: str = ""
+    missing: str = ""
+
+
+ENGINES: dict[str, Engine] = {
+    row.name: row
+    for row in (
+        Engine(
+            "accelerate",
+            "Hugging Face Accelerate: a device_map, as JSON",
+            "accelerate 1.15.0, utils/modeling.py (check_device_map) and big_modeling.py "
+            "(dispatch_model)",
+            Limits(("latency",), "blocks", "together"),
+            write="exporters.accelerate:write_device_map",
+        ),
+        Engine(
+            "transformers",
+            "Transformers: a script that loads a model with the device_map",
+            "transformers 5.23, modeling_utils.py (from_pretrained, device_map)",
+            Limits(("latency",), "blocks", "together"),
+            write="exporters.accelerate:write_load_script",
+        ),
+        Engine(
+            "vllm",
+            "vLLM: the layers of each pipeline stage, by environment and arguments",
+            "vLLM at 5a6541d, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION)",
+            Limits(("throughput", "latency"), "layers", "copied", memory_share=0.9),
+            write="exporters.serving_engines:write_vllm",
+        ),
+        Engine(
+            "sglang",
+            "SGLang: the layers of each pipeline stage, by environment and arguments",
+            "SGLang at 1107be1, python/sglang/srt/distributed/utils.py (get_pp_indices: "
+            "SGLANG_PP_LAYER_PARTITION)",
+            Limits(("throughput", "latency"), "layers", "copied", memory_share=0.9),
+            write="exporters.serving_engines:write_sglang",
+        ),
+        Engine(
+            "llama-cpp",
+            "llama.cpp: -ts, -ngl and the order of devices",
+            "llama.cpp as in llama-cpp-python 0.3.36, src/llama-model.cpp (load_tensors: "
+            "i_gpu_start, act_gpu_layers, splits)",
+            Limits(("latency",), "slots", "copied", cpu_computes=True),
+            write="exporters.llama_cpp:write_arguments",
+        ),
+        Engine(
+            "megatron",
+            "Megatron-LM: --pipeline-model-parallel-layout",
+            "Megatron-Core 0.20.0, megatron/core/transformer/pipeline_parallel_layer_layout.py "
+            "(parse_str_to_list, validate_layer_layout)",
+            Limits(("throughput",), "layers", "copied"),
+            write="exporters.training_engines:write_megatron",
+        ),
+        Engine(
+            "deepspeed",
+            "DeepSpeed: the parts of a PipelineModule",
+            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts)",
+            Limits(("throughput",), "blocks", "copied"),
+            write="exporters.training_engines:write_deepspeed",
+        ),
+        Engine(
+            "torch-pipelining",
+            "torch.distributed.pipelining: the modules of each stage",
+            "torch 2.13, torch/distributed/pipelining",
+            Limits(("throughput",), "blocks", "copied"),
+            missing="'placewright run PLAN' runs throughput plans on torch.distributed.pipelining",
+        ),
+        Engine(
+            "onnxruntime",
+            "ONNX Runtime: sub-models and a session script",
+            "onnxruntime 1.20",
+            missing="'placewright run PLAN' runs plans of ONNX files on ONNX Runtime",
+        ),
+        Engine(
+            "onnx",
+            "ONNX: device configurations of the IR",
+            "onnx 1.18",
+            missing="export --to csv or dot lists the device of every op",
+        ),
+        Engine(
+            "csv",
+            "a line per op: its module, type, device, seconds and bytes",
+            "RFC 4180",
+            write="exporters.tables:write_csv",
+        ),
+        Engine(
+            "dot",
+            "a Graphviz graph, an op a node, in the colour of its device",
+            "Graphviz 12, the DOT language",
+            write="exporters.tables:write_dot",
+        ),
+        Engine(
+            "perfetto",
+            "a trace of the schedule for ui.perfetto.dev (plans for latency)",
+            "the trace-event format of Chrome",
+            write="exporters.perfetto:write_trace",
+        ),
+    )
+}
+
+
+def find_engine(name: str) -> Engine:
+    """The row of that name; OptionError that lists all."""
+    if name not in ENGINES:
+        raise OptionError(f"no engine '{name}'; there are {', '.join(ENGINES)}")
+    return ENGINES[name]
+
+
+def limits_of(engine: Engine) -> Limits:
+    """What it can express; OptionError for a format, which nothing is planned for."""
+    if engine.limits is None:
+        able = ", ".join(name for name, row in ENGINES.items() if row.limits)
+        raise OptionError(f"--for {engine.name}: nothing plans for a format; choose {able}")
+    return engine.limits

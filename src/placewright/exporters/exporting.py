@@ -1,0 +1,31 @@
+"""A plan handed to an engine: the file it reads, or a refusal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from placewright.errors import OptionError
+from placewright.exporters.engines import find_engine
+from placewright.formats import files
+from placewright.plan import Plan
+from placewright.system.references import referred
+from placewright.verify import verify
+
+
+def export(plan: Plan | str | Path, engine: str, path: str | Path) -> list[str]:
+    """Write `plan`, or the plan of a file, for `engine` to `path`; lines on how to use it.
+
+    OptionError for what the engine cannot express: it is never bent. VerificationError for a plan
+    that does not hold.
+
+    >>> export("plan.json", "vllm", "vllm.json")             # doctest: +SKIP
+    ['VLLM_PP_LAYER_PARTITION=5,27 … vllm serve MODEL --pipeline-parallel-size 2 …']
+    """
+    row = find_engine(engine)
+    if row.missing:
+        raise OptionError(f"there is no export to {engine} yet; {row.missing}")
+    found = plan if isinstance(plan, Plan) else Plan.load(plan)
+    verify(found).raise_if_failed()
+    files.check_writable(Path(path))
+    lines: list[str] | None = referred(row.write)(path, found)
+    return lines or []

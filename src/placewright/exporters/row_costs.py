@@ -1,0 +1,131 @@
+"""What stages of consecutive pieces take on each class of devices, as tables.
+
+For objective ``throughput`` that is a stage's load: its ops, and each tensor that leaves or enters
+it, sent at least once. For ``latency`` it is the part of a stage that nothing else can overlap. Let
+c(j) be an op of piece j that only later pieces read, with c(j − 1) among its ancestors. The ops of
+a stage i … j that come after c(i − 1) and before c(j) run one by one on the stage's device, after
+the tensor of c(i − 1) has come there, and before that of c(j) leaves; so a plan takes at least the
+sum of these and of these transfers. Where one op at the end of each block leads to all that
+follows, as in any stack of layers, the sum is what the plan takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.analysis.devices import Classes, device_classes
+from placewright.errors import OptionError
+from placewright.exporters.crossing import Crossing, within
+from placewright.exporters.pieces import Pieces
+from placewright.exporters.spine import ancestors_of_spine, handovers, leads_to, spine_of
+from placewright.graph import Floats
+from placewright.problem import Problem
+from placewright.simulate.throughput import combined
+
+
+@dataclass(frozen=True, eq=False)
+class RowCosts:
+    """`seconds[class, first, last]` of a stage, `inf` where the class takes none of its ops.
+
+    `handover[class, class, piece]` seconds from a stage that ends with the piece to the next
+    (``latency``; zero for ``throughput``, whose stages count their transfers themselves);
+    `memory[first, last]` bytes. `is_bound`: no plan of such stages takes less than they say.
+    """
+
+    classes: Classes
+    seconds: Floats
+    handover: Floats
+    memory: Floats
+    is_bound: bool = True
+
+
+def row_costs(pieces: Pieces) -> RowCosts:
+    """The tables of a problem; OptionError for an objective that rows are not planned for."""
+    problem, options = pieces.problem, pieces.problem.options
+    classes = device_classes(problem)
+    first = [members[0] for members in classes[1]]
+    memory = np.bincount(pieces.op_piece, problem.op_memory, pieces.count)
+    total = np.concatenate([[0.0], np.cumsum(memory)])
+    held = np.subtract.outer(-total[:-1], -total[1:])
+    if options.objective == "throughput":
+        if options.schedule != "pipedream" or options.replicate:
+            raise OptionError("--for plans stages without replicas, under schedule pipedream")
+        seconds = _loads(pieces, first)
+        handover = np.zeros((len(first), len(first), pieces.count))
+        is_bound = True
+    else:
+        options.require_latency("--for is", " nor throughput")
+        spine, is_bound = spine_of(problem, pieces.op_piece, pieces.count)
+        seconds = _serial(pieces, first, spine, is_bound)
+        handover = handovers(problem, spine, classes)
+    return RowCosts(classes, _where_supported(pieces, first, seconds), handover, held, is_bound)
+
+
+def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
+    """`inf` for stages of which an op is not supported."""
+    problem, count = pieces.problem, pieces.count
+    pinned = problem.op_pinned
+    for row, device in enumerate(devices):
+        barred = ~np.isfinite(problem.op_time[:, device]) | ((pinned >= 0) & (pinned != device))
+        total = np.concatenate([[0], np.cumsum(np.bincount(pieces.op_piece, barred, count))])
+        seconds[row][np.subtract.outer(-total[:-1], -total[1:]) > 0] = np.inf
+    return seconds
+
+
+def _finite(problem: Problem, device: int) -> Floats:
+    time = problem.op_time[:, device]
+    return np.where(np.isfinite(time), time, 0.0)
+
+
+def _loads(pieces: Pieces, devices: list[int]) -> Floats:
+    """`[class, i, j]` the load of a stage, each transfer over the quickest way there is."""
+    problem, count = pieces.problem, pieces.count
+    sent, received = Crossing(pieces).tables()
+    seconds = np.empty((len(devices), count, count))
+    for row, device in enumerate(devices):
+        out, into = ways(problem, device)
+        outgoing = out[0] * sent[0] + out[1] * sent[1]
+        incoming = into[0] * received[0] + into[1] * received[1]
+        compute = compute_seconds(pieces, device)
+        seconds[row] = combined(problem.options, compute, incoming, outgoing)
+    return seconds
+
+
+def compute_seconds(pieces: Pieces, device: int) -> Floats:
+    """`[i, j]` seconds of the ops of pieces i … j that the device supports."""
+    place = pieces.op_piece.astype(np.int64)
+    return within(place, place, _finite(pieces.problem, device), pieces.count)
+
+
+def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[float, float]]:
+    """`(latency, seconds per byte)` of the quickest way out of a device, and into it."""
+    if problem.staging == "host":
+        latency, rate = problem.host_latency[:, device], problem.host_seconds_per_byte[:, device]
+        return (float(latency[0]), float(rate[0])), (float(latency[1]), float(rate[1]))
+    others = np.arange(problem.device_count) != device
+    if not others.any():
+        return (0.0, 0.0), (0.0, 0.0)
+
+    def least(row: Floats) -> float:
+        return float(row[others].min())
+
+    latency, rate = problem.link_latency, problem.link_seconds_per_byte
+    return (
+        (least(latency[device]), least(rate[device])),
+        (least(latency[:, device]), least(rate[:, device])),
+    )
+
+
+def _serial(pieces: Pieces, devices: list[int], spine: list[int], is_bound: bool) -> Floats:
+    """`[class, i, j]` seconds of a stage that nothing overlaps; all it computes without a spine."""
+    problem, count, place = pieces.problem, pieces.count, pieces.op_piece.astype(np.int64)
+    first, last = place, place
+    if is_bound:
+        after = np.array(
+            [each.bit_length() for each in ancestors_of_spine(problem, spine, pieces.op_piece)]
+        )
+        first = np.minimum(after, place)
+        last = np.maximum(leads_to(problem, spine, pieces.op_piece, count), place)
+    return np.stack([within(first, last, _finite(problem, each), count) for each in devices])

@@ -1,0 +1,106 @@
+"""vLLM and SGLang: how many layers each pipeline stage has.
+
+Both read a row of counts, as many as stages, that add up to the model's layers (`get_pp_indices`);
+the embedding is on the first stage, norm and head on the last, and weights that these share are
+held by both. Stage k is the k-th visible GPU.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+from placewright.errors import OptionError
+from placewright.exporters.devices import check_one_host, visible_devices
+from placewright.exporters.engines import find_engine, limits_of
+from placewright.exporters.pieces import check_one_row
+from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.formats import files
+from placewright.plan import Plan
+
+
+def write_vllm(path: str | Path, plan: Plan) -> list[str]:
+    """Write `environment` and `arguments` of ``vllm serve``; the command."""
+    document = vllm_settings(plan)
+    files.write_json(path, document)
+    return [command(document, "vllm serve MODEL")]
+
+
+def write_sglang(path: str | Path, plan: Plan) -> list[str]:
+    """Write `environment` and `arguments` of ``sglang.launch_server``; the command."""
+    document = sglang_settings(plan)
+    files.write_json(path, document)
+    return [command(document, "python -m sglang.launch_server --model-path MODEL")]
+
+
+def vllm_settings(plan: Plan) -> dict[str, Any]:
+    """`environment` and `arguments`; OptionError for what vLLM cannot express."""
+    found = layer_stages(plan, "vllm")
+    share = limits_of(find_engine("vllm")).memory_share
+    return {
+        "environment": {
+            "VLLM_PP_LAYER_PARTITION": _counts(found),
+            **visible_devices(plan.problem, (stage.device for stage in found.stages)),
+        },
+        "arguments": [
+            *("--pipeline-parallel-size", str(len(found.stages))),
+            *("--gpu-memory-utilization", f"{share:g}"),
+        ],
+    }
+
+
+def sglang_settings(plan: Plan) -> dict[str, Any]:
+    """`environment` and `arguments`; OptionError for what SGLang cannot express."""
+    found = layer_stages(plan, "sglang")
+    share = limits_of(find_engine("sglang")).memory_share
+    return {
+        "environment": {
+            "SGLANG_PP_LAYER_PARTITION": _counts(found),
+            **visible_devices(plan.problem, (stage.device for stage in found.stages)),
+        },
+        "arguments": [
+            *("--pp-size", str(len(found.stages))),
+            *("--mem-fraction-static", f"{share:g}"),
+        ],
+    }
+
+
+def _counts(found: BlockPlan) -> str:
+    return ",".join(map(str, found.layers))
+
+
+def command(document: dict[str, Any], program: str) -> str:
+    """A line for the shell."""
+    variables = [f"{name}={value}" for name, value in document["environment"].items()]
+    return shlex.join([*variables, *program.split(), *document["arguments"]])
+
+
+def layer_stages(plan: Plan, engine: str) -> BlockPlan:
+    """The stages of a plan, each of whole layers on a GPU of its own; OptionError if not.
+
+    What precedes the layers must be on the first stage, what follows on the last.
+    """
+    found = block_plan(plan, engine)
+    check_one_row(found.blocks, engine)
+    found.check_in_a_row(engine)
+    problem = plan.problem
+    check_one_host(
+        problem,
+        [stage.device for stage in found.stages],
+        engine,
+        "their GPUs have no common numbers; plan for the GPUs of one host",
+    )
+    for stage, layers in zip(found.stages, found.layers, strict=True):
+        if problem.is_cpu[stage.device]:
+            raise OptionError(
+                f"{engine} runs on GPUs, and the plan has {found.names(stage)[0]} on "
+                f"{found.device_name(stage)}; plan with --for {engine}"
+            )
+        if not layers:
+            raise OptionError(
+                f"{engine} keeps what precedes the layers with the first and what follows with the "
+                f"last, and the plan has {', '.join(found.names(stage))} on a stage without layers "
+                f"({found.device_name(stage)}); plan with --for {engine}"
+            )
+    return found

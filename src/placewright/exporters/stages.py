@@ -1,0 +1,105 @@
+"""The stages of a plan: which device has which blocks, in the order of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from placewright.coarsen.blocks import Blocks, find_blocks
+from placewright.errors import OptionError
+from placewright.graph import Ints
+from placewright.plan import Plan
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Blocks `first` … `last` on a device, and the bytes that they keep there."""
+
+    device: int
+    first: int
+    last: int
+    memory: float
+
+
+@dataclass(frozen=True, eq=False)
+class BlockPlan:
+    """A plan that splits no block: `device[block]`, and its stages."""
+
+    plan: Plan
+    blocks: Blocks
+    device: Ints
+    stages: tuple[Stage, ...]
+
+    @property
+    def layers(self) -> list[int]:
+        """How many repeated blocks each stage has."""
+        repeated = self.blocks.repeated
+        return [int(repeated[each.first : each.last + 1].sum()) for each in self.stages]
+
+    def names(self, stage: Stage) -> Sequence[str]:
+        return self.blocks.names[stage.first : stage.last + 1]
+
+    def device_name(self, stage: Stage) -> str:
+        return self.plan.problem.device_names[stage.device]
+
+    def check_in_a_row(self, engine: str) -> None:
+        """OptionError where a device has two stages with others between."""
+        seen: set[int] = set()
+        for stage in self.stages:
+            if stage.device in seen:
+                raise OptionError(
+                    f"{engine} takes one stage per device, and the plan comes back to "
+                    f"{self.device_name(stage)} for {self.blocks.names[stage.first]}; "
+                    f"plan with --for {engine}"
+                )
+            seen.add(stage.device)
+
+
+def block_plan(plan: Plan, engine: str) -> BlockPlan:
+    """The plan by blocks; OptionError where it splits one, has replicas or is for batches."""
+    problem = plan.problem
+    if problem.options.row.by_input:
+        raise OptionError(f"{engine} takes one device per block, not one per input of a batch")
+    if plan.placement.replicas:
+        raise OptionError(f"{engine}: the plan has stages with replicas; plan without --replicate")
+    blocks = find_blocks(problem)
+    costs = (problem.op_time > 0).any(axis=1) | (problem.op_memory > 0)
+    device = np.zeros(blocks.count, dtype=np.int32)
+    for block, name in enumerate(blocks.names):
+        ops = np.flatnonzero(blocks.op_block == block)
+        there = np.unique(plan.placement.device[ops[costs[ops]] if costs[ops].any() else ops])
+        if len(there) > 1:
+            raise OptionError(
+                f"{engine} takes whole blocks, and the plan splits {name} over "
+                f"{', '.join(problem.device_names[each] for each in there)}; "
+                f"plan with --for {engine}"
+            )
+        device[block] = there[0]
+    return BlockPlan(plan, blocks, device, _stages(plan, blocks, device))
+
+
+def _stages(plan: Plan, blocks: Blocks, device: Ints) -> tuple[Stage, ...]:
+    memory = np.bincount(blocks.op_block, plan.problem.op_memory, blocks.count)
+    cuts = [0, *(np.flatnonzero(np.diff(device)) + 1).tolist(), blocks.count]
+    return tuple(
+        Stage(int(device[first]), first, end - 1, float(memory[first:end].sum()))
+        for first, end in pairwise(cuts)
+    )
+
+
+def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
+    """Per stage its device, first and last block, how many layers, and bytes."""
+    return [
+        {
+            "device": found.device_name(stage),
+            "first": found.blocks.names[stage.first],
+            "last": found.blocks.names[stage.last],
+            "layers": layers,
+            "memory": stage.memory,
+        }
+        for stage, layers in zip(found.stages, found.layers, strict=True)
+    ]

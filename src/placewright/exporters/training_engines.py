@@ -1,0 +1,87 @@
+"""Megatron-LM and DeepSpeed: the stages of a pipeline that trains.
+
+Megatron-LM takes a layout: a letter per layer (``E`` embedding, ``t`` transformer layer, ``L``
+loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` keeps the first
+layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
+sets them.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from placewright.errors import OptionError
+from placewright.exporters.devices import visible_devices
+from placewright.exporters.serving_engines import command, layer_stages
+from placewright.exporters.stages import block_plan
+from placewright.formats import files
+from placewright.plan import Plan
+
+CLASS = '''"""The stages of a plan for DeepSpeed; PlannedPipelineModule takes LAYERS."""
+
+from deepspeed.pipe import PipelineModule
+
+LAYERS = {layers}
+DEVICES = {devices}
+PARTS = {parts}
+
+
+class PlannedPipelineModule(PipelineModule):
+    """Stage k has layers PARTS[k] up to PARTS[k + 1], on DEVICES[k]."""
+
+    def _partition_layers(self, method="uniform"):
+        if len(self._layer_specs) != len(LAYERS):
+            given = len(self._layer_specs)
+            raise ValueError(f"the plan has {{len(LAYERS)}} layers, not {{given}}")
+        stages = self._topo.get_dim("pipe")
+        if stages != len(DEVICES):
+            raise ValueError(f"the plan has {{len(DEVICES)}} stages, not {{stages}}")
+        stage = self._topo.get_coord(self.global_rank).pipe
+        self.parts = PARTS
+        self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
+'''
+
+
+def write_megatron(path: str | Path, plan: Plan) -> list[str]:
+    """Write `environment` and `arguments` of a training script; the command."""
+    document = megatron_settings(plan)
+    files.write_json(path, document)
+    return [command(document, "torchrun --nproc-per-node N pretrain_gpt.py")]
+
+
+def megatron_settings(plan: Plan) -> dict[str, Any]:
+    """`environment` and `arguments`; OptionError for what the layout cannot express."""
+    found = layer_stages(plan, "megatron")
+    stages = [f"t*{layers}" for layers in found.layers]
+    stages[0] = f"E{stages[0]}"
+    return {
+        "environment": visible_devices(plan.problem, (stage.device for stage in found.stages)),
+        "arguments": [
+            *("--pipeline-model-parallel-size", str(len(stages))),
+            *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
+        ],
+    }
+
+
+def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
+    """Write a module with a class that has the stages of the plan; how to use it."""
+    found = block_plan(plan, "deepspeed")
+    found.check_in_a_row("deepspeed")
+    for stage in found.stages:
+        if plan.problem.is_cpu[stage.device]:
+            raise OptionError(
+                f"deepspeed runs on GPUs, and the plan has {found.names(stage)[0]} on "
+                f"{found.device_name(stage)}; plan with --for deepspeed"
+            )
+    parts = [stage.first for stage in found.stages] + [found.blocks.count]
+    text = CLASS.format(
+        layers=json.dumps(list(found.blocks.names), indent=4),
+        devices=json.dumps([found.device_name(stage) for stage in found.stages]),
+        parts=json.dumps(parts),
+    )
+    files.write_text(path, text)
+    environment = visible_devices(plan.problem, (stage.device for stage in found.stages))
+    order = " ".join(f"{name}={value}" for name, value in environment.items())
+    return [f"{order} deepspeed SCRIPT.py  # with PlannedPipelineModule(layers, num_stages=…)"]

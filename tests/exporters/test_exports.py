@@ -1,0 +1,237 @@
+"""Exports say to each engine what the plan says, by the engine's own rule, or are refused.
+
+The rules are restated from the file and version that the engine's row names.
+"""
+
+import csv
+import json
+import runpy
+import sys
+import types
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import placewright as pw
+from placewright.cluster import Cluster, CudaRun, Device, Link
+from placewright.errors import OptionError
+from placewright.exporters.engines import ENGINES
+from placewright.exporters.exporting import export
+from placewright.exporters.llama_cpp import arguments
+from placewright.exporters.planning import plan_for
+from placewright.exporters.serving_engines import sglang_settings, vllm_settings
+from placewright.exporters.training_engines import megatron_settings
+from placewright.simulate import evaluate
+from tests.cli.running import run
+
+LLAMA = "zoo:llama-13b?phase=decode&context=512"
+
+
+def planned(engine, source=LLAMA, cluster="4090+3060", **options):
+    return plan_for(source, cluster, engine, free_seconds=0, **options).by_blocks
+
+
+def layer_devices(found):
+    """The device of each layer."""
+    return found.device[found.blocks.repeated].tolist()
+
+
+def pipeline_layers(partition, layers):
+    """`get_pp_indices` of vLLM and SGLang: each rank's layers."""
+    counts = [int(each) for each in partition.split(",")]
+    assert sum(counts) == layers
+    starts = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    return [range(starts[rank], starts[rank + 1]) for rank in range(len(counts))]
+
+
+@pytest.mark.parametrize(
+    ("engine", "settings", "variable", "size"),
+    [
+        ("vllm", vllm_settings, "VLLM_PP_LAYER_PARTITION", "--pipeline-parallel-size"),
+        ("sglang", sglang_settings, "SGLANG_PP_LAYER_PARTITION", "--pp-size"),
+    ],
+)
+def test_a_pipeline_server_gets_each_layer_on_the_gpu_of_the_plan(engine, settings, variable, size):
+    found = planned(engine)
+    document = settings(found.plan)
+    ranks = pipeline_layers(document["environment"][variable], 40)
+    visible = [int(each) for each in document["environment"]["CUDA_VISIBLE_DEVICES"].split(",")]
+    named = document["arguments"]
+    assert int(named[named.index(size) + 1]) == len(ranks) == len(visible)
+    of_layer = [gpu for gpu, layers in zip(visible, ranks, strict=True) for _ in layers]
+    assert of_layer == layer_devices(found)  # the two GPUs are numbered as in the cluster
+
+
+def test_gpus_have_the_numbers_that_the_cluster_says():
+    devices = [Device(f"gpu{k}", "RTX 3090", run=CudaRun(index)) for k, index in enumerate((5, 2))]
+    cluster = Cluster("box", tuple(devices), (Link("gpu0", "gpu1", 1e10, 1e-5),))
+    found = planned("vllm", cluster=cluster)
+    visible = vllm_settings(found.plan)["environment"]["CUDA_VISIBLE_DEVICES"]
+    order = [{0: "5", 1: "2"}[stage.device] for stage in found.stages]
+    assert visible == ",".join(order)
+
+
+def llama_layer_devices(given, layers):
+    """`load_tensors` of llama.cpp: the device of each layer and of the output."""
+    named = dict(zip(given[::2], given[1::2], strict=True))
+    on_gpus = int(named["-ngl"])
+    splits = np.array([float(each) for each in named.get("-ts", "").split(",") if each])
+    splits = (np.cumsum(splits, dtype=np.float32) / np.float32(splits.sum())).astype(np.float32)
+    names = named.get("-dev", "").split(",")
+    first, active = max(layers + 1 - on_gpus, 0), min(on_gpus, layers + 1)
+
+    def device(layer):
+        if layer < first or layer - first >= active:
+            return "CPU"
+        share = np.float32(layer - first) / np.float32(active)
+        return names[int(np.searchsorted(splits, share, side="right"))]
+
+    return [device(layer) for layer in range(layers + 1)]
+
+
+@pytest.mark.parametrize("cluster", ["4090+3060", "2x3090", "a100+2xt4+cpu"])
+@pytest.mark.parametrize("source", [LLAMA, "zoo:gpt2-xl", "zoo:llama3-8b?context=256"])
+def test_llama_cpp_puts_each_layer_where_the_plan_does(cluster, source):
+    found = planned("llama-cpp", source, cluster)
+    cpu = found.plan.problem.is_cpu
+    gpus = [device for device in range(len(cpu)) if not cpu[device]]
+    wanted = [*layer_devices(found), int(found.device[-1])]
+    names = ["CPU" if cpu[each] else f"CUDA{gpus.index(each)}" for each in wanted]
+    assert llama_layer_devices(arguments(found.plan), len(wanted) - 1) == names
+
+
+def test_a_model_larger_than_its_gpus_begins_on_the_cpu_in_llama_cpp():
+    found = planned("llama-cpp", "zoo:llama-70b?phase=decode&context=64", "a100+2xt4+cpu")
+    given = arguments(found.plan)
+    assert found.plan.problem.is_cpu[layer_devices(found)[0]]
+    assert 0 < int(given[given.index("-ngl") + 1]) < 81
+
+
+@pytest.mark.parametrize("counts", [(1, 1), (7, 4), (3, 1, 29), (13, 17, 50, 1)])
+def test_whole_numbers_share_llama_cpp_slots_out_exactly(counts):
+    names = [f"CUDA{k}" for k in range(len(counts))]
+    given = ["-ngl", str(sum(counts)), "-dev", ",".join(names), "-ts", ",".join(map(str, counts))]
+    found = llama_layer_devices(given, sum(counts) - 1)
+    assert found == [name for name, count in zip(names, counts, strict=True) for _ in range(count)]
+
+
+def megatron_stages(layout):
+    """`parse_str_to_list` of Megatron-Core for the letters that are used here."""
+    stages = []
+    for stage in layout.split("|"):
+        letters = ""
+        while stage:
+            count, letter, stage = "1", stage[0], stage[1:]
+            if stage.startswith("*"):
+                digits = len(stage[1:]) - len(stage[1:].lstrip("0123456789"))
+                count, stage = stage[1 : 1 + digits], stage[1 + digits :]
+            letters += letter * int(count)
+        stages.append(letters)
+    return stages
+
+
+def test_megatron_gets_a_layout_with_the_layers_of_each_stage():
+    found = planned("megatron")
+    named = megatron_settings(found.plan)["arguments"]
+    stages = megatron_stages(named[named.index("--pipeline-model-parallel-layout") + 1])
+    assert [stage.count("t") for stage in stages] == found.layers
+    letters = "".join(stages)
+    assert letters == "E" + 40 * "t" + "L"
+    assert named[1] == str(len(stages))
+
+
+def test_deepspeed_builds_the_layers_of_its_stage(tmp_path, monkeypatch):
+    found = planned("deepspeed")
+    path = tmp_path / "stages.py"
+    export(found.plan, "deepspeed", path)
+    package = types.ModuleType("deepspeed.pipe")
+    package.PipelineModule = object
+    monkeypatch.setitem(sys.modules, "deepspeed", types.ModuleType("deepspeed"))
+    monkeypatch.setitem(sys.modules, "deepspeed.pipe", package)
+    made = runpy.run_path(str(path))
+    built = []
+    for rank, stage in enumerate(found.stages):
+        module = made["PlannedPipelineModule"]()
+        module._layer_specs, module.global_rank = made["LAYERS"], rank
+        module._topo = types.SimpleNamespace(
+            get_dim=lambda name: len(found.stages),
+            get_coord=lambda rank: types.SimpleNamespace(pipe=rank),
+        )
+        module._set_bounds = lambda start, stop: built.append(made["LAYERS"][start:stop])
+        module._partition_layers()
+        assert built[-1] == list(found.names(stage))
+        assert made["DEVICES"][rank] == found.device_name(stage)
+
+
+def test_a_table_has_a_line_per_op(tmp_path):
+    plan = pw.plan("zoo:gpt2?layers=2", "2x3090", planner="heft")
+    path = tmp_path / "plan.csv"
+    export(plan, "csv", path)
+    rows = list(csv.DictReader(path.open()))
+    assert {row["op"]: row["device"] for row in rows} == plan.device_of()
+    assert sum(float(row["memory_bytes"]) for row in rows) == plan.problem.op_memory.sum()
+
+
+def test_a_graph_has_a_node_per_op_and_names_are_quoted(tmp_path):
+    builder = pw.GraphBuilder('a"b\\c')
+    op = builder.add_op('first "op"\n', "op", flops=1.0)
+    builder.add_op("second", "op", [builder.add_tensor(op, 8.0)], flops=1.0)
+    plan = pw.plan(builder.build(), "2x3090", planner="single-device")
+    path = tmp_path / "plan.dot"
+    export(plan, "dot", path)
+    text = path.read_text()
+    assert '0 [label="first \\"op\\"\\n"' in text and "0 -> 1;" in text
+    assert text.startswith('digraph "a\\"b\\\\c on 2x3090" {')
+
+
+def test_a_plan_that_splits_blocks_is_refused_by_every_engine():
+    plan = pw.plan("zoo:llama-7b?layers=4&context=64", "2x3090", planner="m-topo")
+    for name, row in ENGINES.items():
+        if row.limits and not row.missing:
+            with pytest.raises(OptionError, match=f"(takes whole blocks|{name})"):
+                export(plan, name, "never-written.json")
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"),
+    [
+        ("onnx", "there is no export to onnx yet"),
+        ("torch-pipelining", "there is no export to torch-pipelining yet; 'placewright run PLAN'"),
+        ("nonsense", "no engine 'nonsense'; there are accelerate"),
+        ("llama-cpp", "keeps the input embedding in host memory"),
+        ("transformers", "which Transformers does not load"),
+        ("perfetto", "a trace shows when each op runs"),
+    ],
+)
+def test_what_an_engine_cannot_express_is_refused_with_the_reason(engine, why, tmp_path):
+    plan = planned("vllm").plan
+    path = tmp_path / "out"
+    with pytest.raises(OptionError, match=why):
+        export(plan, engine, path)
+    assert not path.exists()
+
+
+def test_an_embedding_on_a_stage_of_its_own_is_refused_by_servers():
+    plan = pw.plan("zoo:llama-7b?layers=2", "2x3090", granularity="block", planner="single-device")
+    device = np.ones(plan.problem.op_count, dtype=np.int32)
+    device[0] = 0
+    placement = pw.Placement(device)
+    outcome = evaluate(plan.problem, placement)
+    parted = replace(plan, placement=placement, outcome=outcome, value=outcome.value)
+    with pytest.raises(OptionError, match=r"has embedding on a stage without layers \(gpu0\)"):
+        vllm_settings(parted)
+
+
+def test_the_command_writes_the_file_and_prints_how_to_use_it(tmp_path):
+    plan, out = tmp_path / "plan.json", tmp_path / "vllm.json"
+    planned("vllm").plan.save(plan)
+    found = run("export", plan, "--to", "vllm", "-o", out)
+    assert found.code == 0 and "vllm serve MODEL --pipeline-parallel-size 2" in found.out
+    assert set(json.loads(out.read_text())) == {"environment", "arguments"}
+    refused = run("export", plan, "--to", "onnx", "-o", tmp_path / "x")
+    assert refused.code == 2 and "there is no export to onnx yet" in refused.err
+    trace = tmp_path / "trace.json"
+    pw.plan("zoo:gpt2?layers=1", "2x3090", planner="heft").save(plan)
+    assert run("export", plan, "--to", "perfetto", "-o", trace).code == 0
+    assert json.loads(trace.read_text())["traceEvents"]

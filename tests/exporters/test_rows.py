@@ -1,0 +1,98 @@
+"""Rows of stages are the best there are: beside every row, looked at one by one."""
+
+from itertools import combinations, pairwise, permutations
+
+import numpy as np
+import pytest
+
+from placewright.errors import ProvedInfeasibleError
+from placewright.exporters.engines import find_engine
+from placewright.exporters.pieces import NO_RETURN, pieces_for
+from placewright.exporters.planning import plan_row
+from placewright.graph import GraphBuilder
+from placewright.plan import Placement
+from placewright.planning import make_problem
+from placewright.simulate import evaluate
+from placewright.verify import verify
+
+MODELS = ["zoo:gpt2?layers=5", "zoo:llama-7b?layers=4&context=64", "zoo:bert-base?layers=5"]
+GIB = 2**30
+
+
+def problem_of(source, cluster, objective, memory=None):
+    problem = make_problem(source, cluster, {"objective": objective})[0]
+    if memory is not None:
+        problem = problem.with_device_memory(np.full(problem.device_count, float(memory)))
+    return problem
+
+
+def every_value(problem, engine):
+    """The value of each row of whole pieces within memory, by trying all."""
+    pieces = pieces_for(problem, find_engine(engine))
+    inner, op_piece = pieces.problem, pieces.op_piece
+    free = pieces.count if pieces.returns == NO_RETURN else pieces.returns
+    for number in range(1, min(inner.device_count, free) + 1):
+        for cuts in combinations(range(1, free), number - 1):
+            for devices in permutations(range(inner.device_count), number):
+                device = np.zeros(pieces.count, dtype=np.int32)
+                for each, (first, end) in zip(devices, pairwise([0, *cuts, free]), strict=True):
+                    device[first:end] = each
+                device[free:] = devices[0]
+                if cuts and cuts[0] <= pieces.held and pieces.returns != NO_RETURN:
+                    continue
+                placed = device[op_piece]
+                kept = np.bincount(placed, inner.op_memory, inner.device_count)
+                times = inner.op_time[np.arange(inner.op_count), placed]
+                if (kept <= inner.device_memory).all() and np.isfinite(times).all():
+                    yield evaluate(inner, Placement(placed)).value
+
+
+@pytest.mark.parametrize("source", MODELS)
+@pytest.mark.parametrize("engine", ["accelerate", "llama-cpp", "vllm"])
+@pytest.mark.parametrize("cluster", ["4090+3060", "a100+2xt4+cpu"])
+@pytest.mark.parametrize("room", [None, 0.95])
+def test_the_plan_of_one_request_is_the_best_row_there_is(source, engine, cluster, room):
+    whole = problem_of(source, cluster, "latency")
+    memory = None if room is None else room * float(whole.op_memory.sum())
+    problem = problem_of(source, cluster, "latency", memory)
+    plan = plan_row(problem, find_engine(engine))
+    assert plan.value == pytest.approx(min(every_value(problem, engine)), rel=1e-9)
+    assert plan.status == "optimal" and verify(plan).ok
+
+
+@pytest.mark.parametrize("source", MODELS)
+@pytest.mark.parametrize("engine", ["vllm", "deepspeed"])
+@pytest.mark.parametrize("load", ["sum", "overlap", "duplex"])
+def test_the_plan_of_a_pipeline_on_two_devices_is_the_best_row_there_is(source, engine, load):
+    problem = make_problem(source, "4090+3060", {"objective": "throughput", "load": load})[0]
+    plan = plan_row(problem, find_engine(engine))
+    assert plan.value == pytest.approx(min(every_value(problem, engine)), rel=1e-9)
+    assert plan.status == "optimal" and verify(plan).ok
+
+
+@pytest.mark.parametrize("source", MODELS)
+@pytest.mark.parametrize("load", ["sum", "overlap"])
+def test_the_plan_of_a_pipeline_over_unequal_ways_is_the_best_row_there_is(source, load):
+    given = {"objective": "throughput", "load": load}
+    problem = make_problem(source, "a100+2xt4+cpu", given)[0]
+    plan = plan_row(problem, find_engine("deepspeed"))
+    best = min(every_value(problem, "deepspeed"))
+    assert plan.lower_bound <= best == pytest.approx(plan.value, rel=1e-9)
+    assert plan.status == "optimal" and verify(plan).ok
+
+
+def test_a_pipeline_on_many_equal_devices_is_planned_by_counts():
+    plan = plan_row(problem_of("zoo:gpt2-xl", "8xH100", "throughput"), find_engine("vllm"))
+    assert plan.status == "optimal"
+    assert len(set(plan.placement.device.tolist())) == 8
+
+
+def test_a_model_that_no_row_holds_says_so_with_the_arithmetic():
+    builder, tensor = GraphBuilder("three"), []
+    for layer in range(3):
+        op = builder.add_op(f"op{layer}", "op", tensor, module=f"layers.{layer}", flops=1e9,
+                            parameter_bytes=float(8 * GIB))  # fmt: skip
+        tensor = [builder.add_tensor(op, 8.0)]
+    problem = problem_of(builder.build(), "2x3090", "latency", 15 * GIB)
+    with pytest.raises(ProvedInfeasibleError, match=r"24\.0 GiB in 3 pieces, the largest 8\.0 GiB"):
+        plan_row(problem, find_engine("accelerate"))
