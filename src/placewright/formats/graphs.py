@@ -110,7 +110,9 @@ def read_graph(document: Any, path: str | Path = "graph") -> Graph:
             op_signatures=tuple(column("signature", "")),
             op_copy_bytes=numbers("copy_bytes", 0.0),
             copy_colocation=(
-                np.zeros(0) if ops.copy_colocation is None else numbers("copy_colocation", -1)
+                np.zeros(0, dtype=np.int32)
+                if ops.copy_colocation is None
+                else numbers("copy_colocation", -1)
             ),
         )
     except GraphError as error:
