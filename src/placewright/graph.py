@@ -16,7 +16,7 @@ are not tensors here: they are taken to be on every device when the run starts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -99,7 +99,10 @@ class Graph(Stored):
     - `op_signatures`: the exact call it stands for, ``""`` where nobody knows (see
       `importers.torch.signature`, `importers.onnx.signature`); measured times are found by it;
     - `is_backward`; `forward_twin[op]` the forward op that a backward op belongs to, or -1;
-    - `colocation[op]` a group number, or -1: ops of one group must be on one device.
+    - `colocation[op]` a group number, or -1: ops of one group must be on one device;
+    - `op_copy_bytes`, `copy_colocation`: what the two come to where each op that reads a shared
+      weight has a copy of its own (see `with_copies`): the bytes it then holds besides, and the
+      groups that are left. Nothing and the same, unless an importer says otherwise.
 
     Per tensor: `tensor_names`, `tensor_producer`, `tensor_bytes`, and its consumers
     ``consumers[consumer_offsets[t]:consumer_offsets[t + 1]]`` (each op once).
@@ -134,13 +137,19 @@ class Graph(Stored):
     attributes: Mapping[str, Any] = field(default_factory=dict)
     input_samples: int | None = None
     op_signatures: tuple[str, ...] = ()
+    op_copy_bytes: Floats = field(default_factory=lambda: np.zeros(0))
+    copy_colocation: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
 
     def __post_init__(self) -> None:
+        if not np.size(self.op_copy_bytes):
+            object.__setattr__(self, "op_copy_bytes", np.zeros(len(self.op_names)))
+        if not np.size(self.copy_colocation):
+            object.__setattr__(self, "copy_colocation", self.colocation)
         if not self.op_signatures:
             object.__setattr__(self, "op_signatures", ("",) * len(self.op_names))
         for name in _FLOAT_COLUMNS:
             self._freeze(name, np.float64)
-        for name in ("forward_twin", "colocation", "tensor_producer", "consumers"):
+        for name in (*_INT_COLUMNS, "tensor_producer", "consumers"):
             self._freeze(name, np.int32)
         self._freeze("is_backward", np.bool_)
         self._freeze("consumer_offsets", np.int64)
@@ -198,7 +207,15 @@ class Graph(Stored):
                 level[following] = np.maximum(level[following], level[op] + 1)
         return int(level.max())
 
-    # -- files ---------------------------------------------------------------------------------
+    def with_copies(self) -> Graph:
+        """The graph where ops that share weights have a copy each, and so need not be together."""
+        return replace(
+            self,
+            op_parameter_bytes=self.op_parameter_bytes + self.op_copy_bytes,
+            colocation=self.copy_colocation,
+            op_copy_bytes=np.zeros(0),
+            copy_colocation=np.zeros(0, dtype=np.int32),
+        )
 
 
 class GraphBuilder:
@@ -219,6 +236,8 @@ class GraphBuilder:
         self._bytes: list[float] = []
         self._consumers: list[dict[int, None]] = []  # a dict keeps order and finds fast
         self._groups: dict[str, int] = {}
+        self._copies: Mapping[int, float] = {}
+        self._copy_groups: Mapping[int, str] = {}
 
     @property
     def op_count(self) -> int:
@@ -287,6 +306,25 @@ class GraphBuilder:
         """Keep `op` on one device with all others of `group`."""
         self._columns["colocation"][op] = self._groups.setdefault(group, len(self._groups))
 
+    def say_copies(self, bytes: Mapping[int, float], groups: Mapping[int, str]) -> None:
+        """Say what ops hold besides where each has copies of the weights it shares, and which ops
+        must be together then; see `Graph.with_copies`.
+        """
+        self._copies, self._copy_groups = bytes, groups
+
+    def _copy_columns(self) -> dict[str, Any]:
+        if not self._copies:
+            return {}
+        held = [self._copies.get(op, 0.0) for op in range(self.op_count)]
+        numbers: dict[str, int] = {}
+        groups = [
+            numbers.setdefault(self._copy_groups[op], len(numbers))
+            if op in self._copy_groups
+            else -1
+            for op in range(self.op_count)
+        ]
+        return {"op_copy_bytes": np.array(held), "copy_colocation": np.array(groups)}
+
     def build(self) -> Graph:
         """The graph; GraphError if it has a cycle or an impossible figure."""
         offsets = np.zeros(len(self._consumers) + 1, dtype=np.int64)
@@ -306,6 +344,7 @@ class GraphBuilder:
             times={kind: np.asarray(times) for kind, times in self.times.items()},
             attributes=self.attributes,
             input_samples=self.input_samples,
+            **self._copy_columns(),
         )
 
 
@@ -317,7 +356,8 @@ _OP_FLOATS = (
     "op_parameter_bytes",
     "op_state_bytes",
 )
-_FLOAT_COLUMNS = (*_OP_FLOATS, "tensor_bytes")
+_FLOAT_COLUMNS = (*_OP_FLOATS, "op_copy_bytes", "tensor_bytes")
+_INT_COLUMNS = ("forward_twin", "colocation", "copy_colocation")
 _OP_COLUMNS = (*_NAME_COLUMNS, *_OP_FLOATS, "is_backward", "forward_twin", "colocation")
 
 
@@ -404,7 +444,8 @@ def _check(graph: Graph) -> None:
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:
         raise GraphError(f"{where} has no ops")
-    for column in (*_OP_COLUMNS, *(f"times[{kind!r}]" for kind in graph.times)):
+    columns = (*_OP_COLUMNS, "op_copy_bytes", "copy_colocation")
+    for column in (*columns, *(f"times[{kind!r}]" for kind in graph.times)):
         values = (
             graph.times[column[7:-2]] if column.startswith("times[") else getattr(graph, column)
         )

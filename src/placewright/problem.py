@@ -73,6 +73,8 @@ class Problem(ReadOnly):
       with row 1 of both (objectives ``throughput`` and ``invocation-latency``);
     - `op_cache[op]` bytes of `op_memory` that are a KV cache, of all `input_samples` sequences;
       empty where there is none;
+    - `op_copied[op]` bytes of `op_memory` that are copies of weights which other ops hold too;
+      empty where there are none;
     - `op_sync_bytes[op]` weights that replicas of the op keep equal, per input (training);
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
       device takes no such batch (objective ``batch-throughput``);
@@ -81,7 +83,7 @@ class Problem(ReadOnly):
       where nobody says; `op_cost_spread[op, device]`: how far it may be off, the standard deviation
       of log(true / said); empty where that follows from the source (`COST_SPREADS`);
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
-      device says. No planner looks at these three, nor at `op_cache`.
+      device says. No planner looks at these three, nor at `op_cache` and `op_copied`.
     """
 
     name: str
@@ -119,6 +121,7 @@ class Problem(ReadOnly):
     op_cost_spread: Floats = field(default_factory=_nothing)
     device_runs: tuple[Run | None, ...] = ()
     op_cache: Floats = field(default_factory=_nothing)
+    op_copied: Floats = field(default_factory=_nothing)
 
     def __post_init__(self) -> None:
         missing = self._optional_shapes()
@@ -145,6 +148,7 @@ class Problem(ReadOnly):
             "host_seconds_per_byte": (2, d),
             "op_sync_bytes": (n,),
             "op_cache": (n,) if np.size(self.op_cache) else (0,),
+            "op_copied": (n,) if np.size(self.op_copied) else (0,),
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
             "op_cost_source": (n, d) if np.size(self.op_cost_source) else (0,),
@@ -359,6 +363,7 @@ _ARRAYS: Mapping[str, Any] = {
     "host_seconds_per_byte": np.float64,
     "op_sync_bytes": np.float64,
     "op_cache": np.float64,
+    "op_copied": np.float64,
     "batch_sizes": np.int32,
     "batch_time": np.float64,
     "op_cost_source": np.int8,
@@ -407,7 +412,7 @@ def _check(problem: Problem) -> None:
             raise GraphError(f"{where}: {column} has an entry that is negative or not a number")
     for column in (
         "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
-        "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache",
+        "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache", "op_copied",
     ):  # fmt: skip
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():

@@ -261,7 +261,7 @@ def test_plan_overwrites_a_plan_and_leaves_nothing_else(here):
 Change = Callable[[Any], Any]
 
 
-TIED = ("zoo:gpt2?layers=1", "-c", "2x3090", "--objective", "throughput")
+TIED = ("zoo:gpt2?layers=1", "-c", "2x3090", "--training", "--objective", "throughput")
 
 
 @pytest.mark.parametrize(

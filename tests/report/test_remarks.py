@@ -12,9 +12,9 @@ from placewright.report.records import plan_record
 from placewright.simulate import evaluate
 from tests.builders import tied_row as row
 
-TIED = (
-    "'embedding.tokens' and 'lm_head' are on one device (colocated, as tied weights are), and "
-    "contiguous stages keep 278 other ops there too; --no-contiguous lets these run elsewhere"
+COPIED = (
+    "'lm_head' has a copy of weights that other ops hold too (73.6 MiB), so that these need not be "
+    "on one device: without training that costs memory only"
 )
 
 
@@ -22,13 +22,22 @@ def throughput(source: str, cluster: str = "8xA100", **options: object) -> pw.Pl
     return pw.plan(source, cluster, planner="row-cuts", objective="throughput", **options)
 
 
-def test_a_plan_that_tied_weights_limit_has_a_remark_that_names_them_and_the_way_out():
-    plan = throughput("zoo:gpt2")
-    assert pw.remarks(plan) == [TIED]
-    assert plan_record(plan)["remarks"] == [TIED]
-    free = throughput("zoo:gpt2", contiguous=False)
+def test_training_that_tied_weights_limit_has_a_remark_that_names_them_and_the_way_out():
+    plan = throughput("zoo:gpt2", training=True)
+    (remark,) = pw.remarks(plan)
+    assert remark.startswith("'embedding.tokens' and 'lm_head' are on one device (colocated, as ")
+    assert remark.endswith("other ops there too; --no-contiguous lets these run elsewhere")
+    assert plan_record(plan)["remarks"] == [remark]
+    free = throughput("zoo:gpt2", contiguous=False, training=True)
     assert free.value < plan.value / 4  # the way out is one
     assert pw.remarks(free) == []
+
+
+def test_a_pipeline_with_copies_of_tied_weights_says_so():
+    plan = throughput("zoo:gpt2")
+    assert pw.remarks(plan) == [COPIED]
+    alone = pw.plan("zoo:gpt2", "8xA100", planner="single-device", objective="throughput")
+    assert pw.remarks(alone) == []
 
 
 @pytest.mark.parametrize("source", ["zoo:bert-base", "zoo:llama-7b?layers=4", "zoo:resnet50"])
@@ -51,7 +60,7 @@ def test_a_plan_that_a_tie_does_not_limit_has_no_remark():
 
 
 def test_a_tie_that_other_devices_could_not_help_with_has_no_remark():
-    plan = throughput("zoo:gpt2", "2x3090")
+    plan = throughput("zoo:gpt2", "2x3090", training=True)
     assert len(pw.remarks(plan)) == 1
     slow = replace(plan.problem, op_time=plan.problem.op_time * [1.0, 1e6])
     assert pw.remarks(pw.solve(slow, "row-cuts")) == []

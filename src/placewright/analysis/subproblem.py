@@ -110,4 +110,5 @@ def op_columns(problem: Problem, ops: Ints) -> dict[str, Any]:
         "op_cost_source": problem.op_cost_source[ops] if problem.op_cost_source.size else (),
         "op_cost_spread": problem.op_cost_spread[ops] if problem.op_cost_spread.size else (),
         "op_cache": problem.op_cache[ops] if problem.op_cache.size else (),
+        "op_copied": problem.op_copied[ops] if problem.op_copied.size else (),
     }

@@ -121,7 +121,8 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         op_pinned=pinned,
         op_cost_source=np.empty(0, dtype=np.int8),  # a group's time has many
         op_cost_spread=np.empty(0),
-        op_cache=np.empty(0),  # for reports, which are of the whole problem
+        op_cache=np.empty(0),  # these two are for reports, which are of the whole problem
+        op_copied=np.empty(0),
         op_sync_bytes=np.bincount(group, problem.op_sync_bytes, count).astype(np.float64),
         batch_time=_summed(problem.batch_time, group, count),
         tensor_producer=np.array(producer, dtype=np.int32),

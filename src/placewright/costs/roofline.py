@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,7 +15,7 @@ from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
 from placewright.costs.profiles.lookup import USERS, Found, is_there, measured_seconds
-from placewright.errors import ClusterError, OptionError
+from placewright.errors import ClusterError, OptionError, ProvedInfeasibleError
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
 from placewright.problem import (
@@ -62,13 +62,42 @@ def build_problem(
     options: Options,
     costs: CostOptions,
     pinned: Mapping[str, str] | None = None,
+    *,
+    together: bool = False,
 ) -> Problem:
     """The problem of running `graph` on `cluster`; `pinned` fixes ops (by name) to devices.
+
+    Ops of a pipeline that infers have a copy each of the weights they share, where that can fit;
+    else, and with `together`, such ops are on one device.
 
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
     cluster = complete(cluster)
+    problem = _problem(graph, cluster, options, costs, pinned or {})
+    may_copy = options.objective == "throughput" and not graph.is_training and not together
+    if not (may_copy and graph.op_copy_bytes.any()):
+        return problem
+    copying = replace(
+        problem,
+        op_memory=op_memory(graph.with_copies(), options, costs),
+        colocation=graph.copy_colocation,
+        op_copied=graph.op_copy_bytes,
+    )
+    try:
+        copying.check_feasible()
+    except ProvedInfeasibleError:
+        return problem
+    return copying
+
+
+def _problem(
+    graph: Graph,
+    cluster: Cluster,
+    options: Options,
+    costs: CostOptions,
+    pinned: Mapping[str, str],
+) -> Problem:
     paths = routes(cluster)
     times, sources, spreads = _op_times(graph, cluster, costs.profiles)
     return Problem(
@@ -83,7 +112,7 @@ def build_problem(
         is_backward=graph.is_backward,
         forward_twin=graph.forward_twin,
         colocation=graph.colocation,
-        op_pinned=_pins(graph, cluster, pinned or {}),
+        op_pinned=_pins(graph, cluster, pinned),
         tensor_producer=graph.tensor_producer,
         tensor_bytes=graph.tensor_bytes,
         consumer_offsets=graph.consumer_offsets,

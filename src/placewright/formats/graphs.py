@@ -30,6 +30,9 @@ def graph_document(graph: Graph) -> dict[str, Any]:
             ops[column] = values.tolist()
     if graph.is_training:
         ops["backward"] = graph.is_backward.tolist()
+    if graph.op_copy_bytes.any():
+        ops["copy_bytes"] = graph.op_copy_bytes.tolist()
+        ops["copy_colocation"] = graph.copy_colocation.tolist()
     for column, values in (("twin", graph.forward_twin), ("colocation", graph.colocation)):
         if (values >= 0).any():
             ops[column] = values.tolist()
@@ -105,6 +108,12 @@ def read_graph(document: Any, path: str | Path = "graph") -> Graph:
             attributes=content.attributes or {},
             input_samples=content.input_samples,
             op_signatures=tuple(column("signature", "")),
+            op_copy_bytes=numbers("copy_bytes", 0.0),
+            copy_colocation=(
+                np.zeros(0, dtype=np.int32)
+                if ops.copy_colocation is None
+                else numbers("copy_colocation", -1)
+            ),
         )
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None

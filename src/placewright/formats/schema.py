@@ -85,6 +85,8 @@ class GraphOps(Strict):
     backward: list[bool] | None = None
     twin: list[Index] | None = None
     colocation: list[Index] | None = None
+    copy_bytes: list[Amount] | None = None
+    copy_colocation: list[Index] | None = None
 
 
 class Tensors(Strict):
@@ -188,6 +190,7 @@ class ProblemOps(Strict):
     pinned: list[Index] | None = None
     sync_bytes: list[Amount] | None = None
     cache: list[Amount] | None = None
+    copied: list[Amount] | None = None
     cost_source: list[list[Index]] | None = None
     cost_spread: list[list[Amount]] | None = None
 

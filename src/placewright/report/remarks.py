@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from placewright.plan import Plan
 from placewright.problem import Problem
+from placewright.units import format_bytes, listed
 
 NEARLY = 0.9  # of a plan's value: what a tie takes that limits it
 
@@ -16,8 +19,23 @@ def remarks(plan: Plan) -> list[str]:
     A pipeline of contiguous stages may be limited by ops that must be on one device, such as those
     with tied weights: all between them is there too, whatever other devices there are.
     """
-    found = [_tie(plan.problem, plan.value)]
+    found = [_tie(plan.problem, plan.value), _copies(plan)]
     return [each for each in found if each]
+
+
+def _copies(plan: Plan) -> str:
+    """Of ops that have copies of weights they share, where the plan uses several devices."""
+    problem = plan.problem
+    copied = problem.op_copied
+    if not copied.any() or len(set(plan.placement.device.ravel().tolist())) < 2:
+        return ""
+    names = [f"'{problem.op_names[op]}'" for op in np.flatnonzero(copied)]
+    have = "has a copy" if len(names) == 1 else "have copies"
+    return (
+        f"{listed(names)} {have} of weights that other ops hold too "
+        f"({format_bytes(float(copied.sum()))}), so that these need not be on one device: without "
+        "training that costs memory only"
+    )
 
 
 def _tie(problem: Problem, value: float) -> str:

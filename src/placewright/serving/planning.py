@@ -124,7 +124,7 @@ def plan_request(
     phases = load_phases(source, mix.prompt, mix.output)
     pins = _pins(phases, pinned or {})
     prefill, decode = (
-        build_problem(graph, cluster, chosen, costs, own)
+        build_problem(graph, cluster, chosen, costs, own, together=True)
         for graph, own in zip((phases.prefill, phases.decode), pins, strict=True)
     )
     request = request_of(phases, prefill, decode, mix)

@@ -90,6 +90,7 @@ def on_cluster(old: Plan, cluster: Cluster | str | Path) -> Problem:
     return replace(
         made,
         op_memory=mine.op_memory,
+        op_copied=mine.op_copied,
         colocation=mine.colocation,
         op_pinned=_pins(mine, made.device_names),
     )

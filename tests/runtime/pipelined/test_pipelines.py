@@ -153,6 +153,19 @@ def test_a_plan_is_run_on_its_devices_in_the_order_of_the_chain(chain_plan: Plan
     assert set(document) >= {"predicted", "measured", "max_abs_difference"}
 
 
+def test_tied_weights_run_on_two_devices_with_a_copy_each() -> None:
+    made = make_plan(source(plain.gpt2), pair(), planner="single-device", objective="throughput")
+    problem = made.problem
+    readers = np.flatnonzero(problem.op_copied)
+    device = np.zeros(problem.op_count, dtype=np.int32)
+    device[problem.topological_rank >= problem.topological_rank[readers].min()] = 1
+    assert readers.size
+    report = run_pipeline(
+        replace(made, placement=Placement(device)), RunOptions(repeats=1), micro_batches=2
+    )
+    assert (report.ranks, report.max_abs_difference) == (2, 0)
+
+
 def test_a_training_plan_on_one_device_is_trained(training_plan: Plan) -> None:
     report = run_pipeline(
         training_plan, RunOptions(repeats=1), schedule="1f1b", micro_batches=3, steps=3

@@ -95,6 +95,7 @@ def _build(found: OnnxModel) -> Graph:
             signature=found.signatures[name],
         )
     _connect(builder, found)
+    builder.say_copies(_copies(ops, parameters), {})
     builder.attributes.update(_facts(found))
     try:
         return builder.build()
@@ -134,6 +135,16 @@ def _parameters(ops: Mapping[str, Op]) -> dict[str, float]:
                 parameters[name] += constant.bytes
                 counted.add(key)
     return parameters
+
+
+def _copies(ops: Mapping[str, Op], counted: Mapping[str, float]) -> dict[int, float]:
+    """Bytes of the constants of ops that are counted at others."""
+    needed = (sum(each.bytes for each in op.constants.values()) for op in ops.values())
+    more = {
+        number: bytes - counted[name]
+        for number, (name, bytes) in enumerate(zip(ops, needed, strict=True))
+    }
+    return {number: bytes for number, bytes in more.items() if bytes > 0}
 
 
 def _colocation(ops: Mapping[str, Op]) -> dict[str, str]:

@@ -104,6 +104,8 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
         raise GraphError(f"{program.name}: the program computes nothing; export a model with ops")
     for op, group in _groups(program, uses, shared).items():
         builder.colocate(ops[op], group)
+    if shared == "colocate" and not program.twins:
+        _say_copies(program, builder, uses, ops)
     for backward, forward in program.twins.items():
         if forward is not None:
             builder.set_twin(ops[backward], ops[forward])
@@ -280,6 +282,19 @@ def _resident(uses: Mapping[Any, _Use], shared: Shared) -> dict[str, float]:
         for holder in list(use.holders)[: None if shared == "copy" else 1]:
             resident[holder] = resident.get(holder, 0.0) + use.bytes
     return resident
+
+
+def _say_copies(
+    program: Program, builder: GraphBuilder, uses: Mapping[Any, _Use], ops: Mapping[str, int]
+) -> None:
+    """What ops hold besides where each has a copy of the weights it shares."""
+    held, alone = _resident(uses, "copy"), _resident(uses, "colocate")
+    more = {ops[op]: count - alone.get(op, 0.0) for op, count in held.items()}
+    groups = _groups(program, uses, "copy")
+    builder.say_copies(
+        {op: count for op, count in more.items() if count > 0},
+        {ops[op]: group for op, group in groups.items()},
+    )
 
 
 def _groups(program: Program, uses: Mapping[Any, _Use], shared: Shared) -> dict[str, str]:

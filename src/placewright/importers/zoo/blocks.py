@@ -81,6 +81,7 @@ class Writer:
         self._module = ""
         self._prefix = ""
         self._tied: set[str] = set()
+        self._copies: dict[int, float] = {}
         self._whole: _Whole | None = None
 
     @contextmanager
@@ -132,6 +133,8 @@ class Writer:
         if tied is not None:
             self._tied.add(tied)
         item = self.item_bytes
+        if held < parameters:
+            self._copies[self.builder.op_count] = (parameters - held) * item
         return self._emit(
             name,
             type,
@@ -334,6 +337,7 @@ class Writer:
     def finish(self) -> Graph:
         """The graph, with its count of parameters among the attributes."""
         self.builder.attributes["parameters"] = round(self.parameters)
+        self.builder.say_copies(self._copies, {})
         return self.builder.build()
 
 
