@@ -88,5 +88,7 @@ def test_what_a_mix_cannot_have_is_refused(more, sentence):
 
 
 def test_a_mix_of_a_file_is_refused(tmp_path):
-    found = run("plan", tmp_path / "model.onnx", "-c", "2x3090", *MIX)
+    path = tmp_path / "model.json"
+    path.write_text("{}", "utf-8")
+    found = run("plan", path, "-c", "2x3090", *MIX)
     assert (found.code, "sources with phases" in found.err) == (2, True)

@@ -186,7 +186,8 @@ def test_ctrl_c_at_any_moment_ends_all(count: int, temporary: Path) -> None:
 @pytest.mark.parametrize(
     ("launcher", "count"),
     [
-        ("local", SLOW_COUNT),
+        ("local", 3),
+        pytest.param("local", SLOW_COUNT, marks=pytest.mark.slow),
         ("processes", 1),
         pytest.param("processes", SLOW_COUNT, marks=pytest.mark.slow),
     ],
@@ -208,7 +209,7 @@ def test_nan_in_the_inputs_is_passed_on(launcher: str, count: int, temporary: Pa
     repeated(count, once)
 
 
-@pytest.mark.parametrize("count", [SLOW_COUNT])
+@pytest.mark.parametrize("count", [3, MANY])
 def test_threads_end_together_when_one_fails(
     count: int, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
