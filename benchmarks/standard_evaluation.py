@@ -6,7 +6,8 @@
 The deviation of an op is |estimated - actual| / actual (Celeritas §6.3), and what the table gives
 is its mean over all ops of the program, each counted once and none by its length. Actual is the
 median of the op's own runs (`--repeats` passes of the large batch in context), the mean of what is
-measured before estimating and after: the machine's speed drifts. Estimated is what the store says
+measured right before the steps of the large batch and right after: the machine's speed drifts by
+a tenth within minutes. Estimated is what the store says
 of its signature: `regressed` is from the small batches alone, `corrected` after the steps of the
 large batch, and `noise` puts the measurement before in the place of the estimate and the one after
 in that of the actual time: what is below it says nothing.
@@ -120,14 +121,20 @@ def _rows(name: str, arguments: argparse.Namespace) -> list[Row]:
     source += f"{'&' if '?' in source else '?'}batch={arguments.batch}"
     executable, device = load_executable(source), _device(arguments.cores)
     started, load = time.perf_counter(), os.getloadavg()[0]
-    before = _actual(executable, device, arguments.repeats)
+    around: list[Actual] = []
+
+    def measure() -> None:
+        around.append(_actual(executable, device, arguments.repeats))
+
     with tempfile.TemporaryDirectory() as folder, ProfileStore(f"{folder}/profiles") as store:
         cluster = Cluster(device.name, (device,))
         [done] = standard_evaluation(
-            source, cluster, store, batches=arguments.batches, steps=arguments.steps
-        )
+            source, cluster, store, batches=arguments.batches, steps=arguments.steps,
+            before_large=measure,
+        )  # fmt: skip
         kept = {key.signature: each for key, each in store.entries()}
-    after = _actual(executable, device, arguments.repeats)
+    measure()
+    before, after = around
     if done.left_out:
         print(f"{name}: the large batch was not run: {done.left_out}", file=sys.stderr)
     load = max(load, os.getloadavg()[0])

@@ -87,12 +87,14 @@ def standard_evaluation(
     devices: Sequence[str] = (),
     training: bool = False,
     on_progress: Progress | None = None,
+    before_large: Callable[[], object] | None = None,
 ) -> list[Evaluation]:
     """Costs of `source`, whose batch is the large one, on `devices` of `cluster` (all at hand).
 
     Small are `batches`; where none are given, the three largest halvings of the large one that
     fit each device. The large batch runs so many `steps` after two that do not count; with 0 all
     stays regressed, as it does where its memory is not there. What is measured is kept at once.
+    `before_large` is called between the small batches and those steps.
 
     OptionError for a source or for batches that this cannot be done with, ClusterError for a device
     that is not this machine's, ExecutionError for a call that fails.
@@ -118,6 +120,8 @@ def standard_evaluation(
                 work.measure(each, executable, _telling(report, work.devices[0], each, done))
         for work in new:
             work.regress(batch)
+        if before_large:
+            before_large()
         if steps:
             left_out = _correct(works, exported, steps, cluster, report)
     seconds = time.perf_counter() - started
