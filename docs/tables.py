@@ -1,6 +1,6 @@
-"""Writes the tables of planners into README.md and docs/planners.md: `python docs/tables.py`.
+"""Writes the tables of planners into docs/planners.md: `python docs/tables.py`.
 
-They stand between two comments on each page and come from `placewright.planners.TABLE`, whose rows
+They stand between two comments and come from `placewright.planners.TABLE`, whose rows
 are the one place where a planner is described in a sentence.
 """
 
@@ -11,8 +11,7 @@ from pathlib import Path
 
 from placewright.planners import PlannerEntry, planners_for
 
-ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "planners.md")
+PAGE = Path(__file__).parent / "planners.md"
 TABLE = re.compile(r"(<!-- planners for ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -36,5 +35,4 @@ def _name(row: PlannerEntry, page: str) -> str:
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
+    PAGE.write_text(with_tables(PAGE.read_text("utf-8")), "utf-8")
