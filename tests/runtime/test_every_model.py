@@ -86,6 +86,7 @@ def test_plans_give_the_outputs_of_one_process(
 
 # -- ONNX Runtime --------------------------------------------------------------------------------
 
+
 class Logits(torch.nn.Module):
     """A model by the order of its tensors, without anything else in or out."""
 
