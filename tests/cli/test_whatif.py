@@ -109,6 +109,20 @@ def test_sweep_shows_prices_and_throughput_where_there_are_any(here):
         assert word in out
 
 
+def test_sweep_of_a_mix_says_what_tokens_cost(here):
+    model = "zoo:llama-7b?layers=2&hidden=64&feedforward=96&heads=4&kv_heads=4&vocabulary=50"
+    options = ("-p", "greedy", "--mix", "prompt=8,output=4", "--price", "RTX 3090=0.2")
+    count = ("-c", "2x3090", "--count", "RTX 3090=1,2")
+    out = succeeded(run("sweep", model, *count, *options)).out
+    assert "USD/1M tokens" in out
+    assert "better in tokens per second and the price" in out
+
+
+def test_sweep_of_a_mix_without_devices_is_refused(here):
+    mix = ("--mix", "prompt=8,output=4")
+    refused(run("sweep", "zoo:gpt2", *mix, "--bandwidth", "x2"), "--mix needs devices")
+
+
 def test_the_sweep_in_the_docs_prints_what_the_docs_say():
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
     example, *_ = re.findall(r"^placewright (sweep .*)$", page, re.MULTILINE)

@@ -25,6 +25,8 @@ from placewright.importers import load
 from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planning import plan
 from placewright.report import whatif as report
+from placewright.serving.mix import Mix
+from placewright.serving.planning import plan_request
 from placewright.verify import verify
 from placewright.whatif import sweep as module
 from placewright.whatif.sweep import SweepLine, require_plan, sweep, with_front
@@ -47,6 +49,11 @@ def box(count: int) -> Cluster:
 
 
 BOXES = [Variant(f"box{count}", box(count)) for count in (1, 2, 3)]
+
+
+TINY = "zoo:llama-7b?layers=2&hidden=64&feedforward=96&heads=4&kv_heads=2&vocabulary=50"
+MIX = Mix(8, 4)
+PRICES = {"RTX 3090": 0.2, "RTX 4090": 0.4, "RTX 3060": 0.1}
 
 
 # -- lines ---------------------------------------------------------------------------------------
@@ -269,3 +276,50 @@ def test_imported_sources_are_taken_as_they_are():
     imported = load("zoo:gpt2?layers=1")
     line = sweep(imported, [Variant("it", load_cluster("2x3090"))], planner="met")[0]
     assert line.plan.source == "zoo:gpt2?layers=1"
+
+
+# -- requests of a mix -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_requests_are_planned_as_plan_request_plans_them(objective):
+    clusters = [load_cluster(name) for name in ("2x3090", "4090+3060")]
+    lines = sweep(
+        TINY, variants(clusters), mix=MIX, prices=PRICES, planner="greedy", objective=objective
+    )
+    for line, cluster in zip(lines, clusters, strict=True):
+        alone = plan_request(TINY, cluster, MIX, planner="greedy", objective=objective)
+        assert line.served is not None
+        assert line.plan is line.served.plan
+        assert verify(line.plan).ok
+        assert line.served.tokens_per_second == alone.tokens_per_second
+        hours = 1e6 / alone.tokens_per_second / 3600
+        assert line.price_of_tokens == pytest.approx(line.price * hours)
+    first, second = lines
+    assert first.score == first.served.tokens_per_second
+    records = report.sweep_records(lines)
+    assert [each["price_of_tokens"] for each in records] == [
+        first.price_of_tokens,
+        second.price_of_tokens,
+    ]
+    assert records[0]["serving"]["tokens_per_second"] == first.served.tokens_per_second
+
+
+def test_requests_on_too_little_memory_are_a_line_with_the_reason():
+    lines = sweep("zoo:llama-13b", [Variant("box1", box(1))], mix=MIX, planner="greedy")
+    assert lines[0].served is None
+    assert lines[0].price_of_tokens is None
+    assert "GiB" in lines[0].error
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"training": True}, "--mix is for inference"),
+        ({"objective": "batch-throughput"}, "--mix is for objectives latency and throughput"),
+        ({"replicate": True, "objective": "throughput"}, "leave out --replicate"),
+    ],
+)
+def test_what_a_mix_cannot_have_is_refused(options, message):
+    with pytest.raises(OptionError, match=message):
+        sweep(TINY, BOXES, mix=MIX, **options)

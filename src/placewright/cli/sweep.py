@@ -59,7 +59,7 @@ class Varied:
         str | None, typer.Option(help="1,4,16: sizes of the batch (batch throughput).")
     ] = None
 
-    def variants(self, imported: Imported) -> list[Variant]:
+    def variants(self, imported: Imported | None) -> list[Variant]:
         """Every combination, of clusters by name and of what is changed in them."""
         from placewright.whatif import variants as v
 
@@ -72,14 +72,17 @@ class Varied:
             () if self.batches is None else v.parse_batches(self.batches),
         )
 
-    def _bases(self, imported: Imported) -> list[Cluster]:
+    def _bases(self, imported: Imported | None) -> list[Cluster]:
         from placewright.costs.catalog import complete
         from placewright.costs.clusters import load_cluster
         from placewright.whatif.sweep import own_cluster
 
         if self.clusters is None:
-            own = self.cluster is None
-            return [complete(own_cluster(imported)) if own else load_cluster(str(self.cluster))]
+            if self.cluster is not None:
+                return [load_cluster(str(self.cluster))]
+            if imported is None:
+                raise OptionError("--mix needs devices; name them with --cluster or --clusters")
+            return [complete(own_cluster(imported))]
         if self.cluster is not None:
             raise OptionError("--cluster and --clusters are both given; give one of them")
         names = [name.strip() for name in self.clusters.split(",")]
@@ -114,6 +117,7 @@ def command(
     problem: o.Problem,
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
+    mix: o.Mix = None,
     time_limit: Annotated[
         float,
         typer.Option(help="Seconds for each variant (planner auto: 2, if none).", min=0.0),
@@ -131,16 +135,19 @@ def command(
     """
     from placewright.cli.output import announce_compilation, progress
     from placewright.importers import load as load_source
+    from placewright.serving.mix import read_mix
     from placewright.whatif.sweep import require_plan, sweep
 
     announce_compilation()
     options = problem.options | {"objective": varied.objective(problem)}
     prices = _prices(price)
     with progress(quiet=json) as on_progress:
-        imported = load_source(source, training=problem.training)
+        imported = None if mix else load_source(source, training=problem.training)
         lines = sweep(
-            imported,
+            imported or source,
             varied.variants(imported),
+            training=problem.training,
+            mix=read_mix(mix) if mix else None,
             planner=planner,
             costs=problem.costs,
             pinned=problem.pinned,

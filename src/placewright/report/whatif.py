@@ -19,10 +19,12 @@ from placewright.errors import MissingExtraError, OptionError
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.report.records import plan_record
+from placewright.report.serving import serving_record
 from placewright.report.words import rate_words, value_title
 from placewright.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
+    from placewright.serving.planning import ServingPlan
     from placewright.whatif.replan import Point, Replan
     from placewright.whatif.robustness import Percentiles
     from placewright.whatif.sweep import SweepLine
@@ -38,6 +40,8 @@ _FRONT, _OTHER = "#1f77b4", "#999999"
 
 def sweep_table(lines: Sequence[SweepLine], title: str) -> Table:
     """A line per variant, those on the front marked; one without a plan has the reason."""
+    if any(line.served for line in lines):
+        return _served_table(lines, title)
     priced = any(line.price is not None for line in lines)
     plans = [line.plan for line in lines if line.plan is not None]
     many = any(plan.throughput is not None for plan in plans)
@@ -61,6 +65,43 @@ def sweep_table(lines: Sequence[SweepLine], title: str) -> Table:
     return table
 
 
+def _served_table(lines: Sequence[SweepLine], title: str) -> Table:
+    """What requests take on each variant, and what their tokens cost."""
+    priced = any(line.price is not None for line in lines)
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("variant")
+    columns = ("devices", "first token", "per token", "tokens/s", "gap", "sequences")
+    for column in (*columns, *(("USD/hour", "USD/1M tokens") if priced else ())):
+        table.add_column(column, justify="right")
+    table.add_column("planner")
+    for line in lines:
+        prices = [_dollars(each) for each in (line.price, line.price_of_tokens)] if priced else []
+        table.add_row(
+            escape(line.name) + (" *" if line.front else ""),
+            str(line.devices),
+            *(["-"] * 5 if line.served is None else _served_figures(line.served)),
+            *prices,
+            escape(line.error) if line.plan is None else escape(line.plan.planner),
+            style="bold" if line.front else "dim" if line.plan is None else "",
+        )
+    return table
+
+
+def _served_figures(served: ServingPlan) -> list[str]:
+    fit = served.capacity.fit
+    return [
+        format_seconds(served.seconds_to_first_token),
+        format_seconds(served.seconds_per_token),
+        f"{served.tokens_per_second:.4g}",
+        f"{served.gap:.1%}",
+        "-" if fit is None else str(fit),
+    ]
+
+
+def _dollars(amount: float | None) -> str:
+    return "-" if amount is None else f"{amount:.2f}"
+
+
 def _value_title(plans: Sequence[Plan]) -> str:
     """What the values are, where they are of one kind: batches of many sizes are not."""
     titles = {value_title(plan.problem) for plan in plans}
@@ -75,14 +116,16 @@ def _figures(plan: Plan, many: bool) -> list[str]:
 
 def sweep_legend(lines: Sequence[SweepLine]) -> str:
     """What the mark means."""
+    what = "tokens per second" if any(line.served for line in lines) else "the objective"
     cost = "price" if any(line.price is not None for line in lines) else "number of devices"
-    return f"* no other variant is better in the objective and the {cost}"
+    return f"* no other variant is better in {what} and the {cost}"
 
 
 def sweep_records(lines: Sequence[SweepLine]) -> list[dict[str, Any]]:
     """A record per variant: that of its plan, or ``value`` null and ``error``, with its name.
 
-    `device_count`, `price` (USD per hour or null) and `front` (on the Pareto front) besides.
+    `device_count`, `price` (USD per hour or null) and `front` (on the Pareto front) besides; for a
+    mix also `price_of_tokens` (USD per million of the output, or null).
     """
     return [
         {
@@ -90,14 +133,18 @@ def sweep_records(lines: Sequence[SweepLine]) -> list[dict[str, Any]]:
             "device_count": line.devices,
             "price": line.price,
             "front": line.front,
-            **(
-                {"value": None, "status": "unknown", "error": line.error}
-                if line.plan is None
-                else plan_record(line.plan)
-            ),
+            **_line_record(line),
         }
         for line in lines
     ]
+
+
+def _line_record(line: SweepLine) -> dict[str, Any]:
+    if line.plan is None:
+        return {"value": None, "status": "unknown", "error": line.error}
+    if line.served is None:
+        return plan_record(line.plan)
+    return {"price_of_tokens": line.price_of_tokens, **serving_record(line.served)}
 
 
 # -- replan ----------------------------------------------------------------------------------

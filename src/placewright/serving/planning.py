@@ -113,7 +113,8 @@ def plan_request(
     True
     """
     mix = read_mix(mix) if isinstance(mix, str) else mix
-    chosen = _options(objective, options or {})
+    given = {**(options or {}), "objective": objective or (options or {}).get("objective")}
+    check_options(given)
     if isinstance(cluster, (str, Path)):
         cluster = load_cluster(str(cluster))
     if cluster is None:
@@ -122,14 +123,28 @@ def plan_request(
             "this-machine or a file"
         )
     phases = load_phases(source, mix.prompt, mix.output)
+    request = make_request(phases, cluster, mix, given, costs=costs, pinned=pinned)
+    plan = plan_problem(request.problem, source=f"{source} --mix {mix}", **search)
+    return judged(request, plan)
+
+
+def make_request(
+    phases: Phases,
+    cluster: Cluster,
+    mix: Mix,
+    options: Mapping[str, Any],
+    *,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+) -> Request:
+    """Both phases on a cluster as one problem; `options` are fields of `Options`."""
+    chosen = check_options(options)
     pins = _pins(phases, pinned or {})
     prefill, decode = (
         build_problem(graph, cluster, chosen, costs, own, together=True)
         for graph, own in zip((phases.prefill, phases.decode), pins, strict=True)
     )
-    request = request_of(phases, prefill, decode, mix)
-    plan = plan_problem(request.problem, source=f"{source} --mix {mix}", **search)
-    return judged(request, plan)
+    return request_of(phases, prefill, decode, mix)
 
 
 def judged(request: Request, plan: Plan) -> ServingPlan:
@@ -149,8 +164,9 @@ def judged(request: Request, plan: Plan) -> ServingPlan:
     return ServingPlan(plan, prefill, decode, request.mix, value)
 
 
-def _options(objective: str | None, given: Mapping[str, Any]) -> Options:
-    chosen = chosen_options({}, {**given, "objective": objective or given.get("objective")})
+def check_options(given: Mapping[str, Any]) -> Options:
+    """The options of a request, from fields of `Options`; OptionError for what it cannot have."""
+    chosen = chosen_options({}, dict(given))
     if chosen.objective not in SERVED:
         raise OptionError(
             f"--mix is for objectives {' and '.join(SERVED)}, not for {chosen.objective}"

@@ -21,10 +21,14 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
+from placewright.importers.phases import load_phases
 from placewright.plan import Plan
 from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
+from placewright.serving.mix import Mix
+from placewright.serving.planning import ServingPlan, check_options, judged, make_request
+from placewright.serving.request import Request
 from placewright.solving import in_common
 from placewright.system.interrupts import noticed_interrupts
 from placewright.whatif.variants import Variant, same_kind
@@ -44,6 +48,7 @@ class SweepLine:
 
     `devices` are those of its cluster, used or not; `price` is what they cost, USD per hour, if
     prices were given. `front`: no other variant is as good for less, or better for as much.
+    `served` is what requests come to, where the sweep is for a mix of them.
     """
 
     name: str
@@ -52,6 +57,14 @@ class SweepLine:
     plan: Plan | None
     error: str = ""
     front: bool = False
+    served: ServingPlan | None = None
+
+    @property
+    def price_of_tokens(self) -> float | None:
+        """USD per million tokens of the output, if prices were given and tokens are made."""
+        if self.served is None or self.price is None:
+            return None
+        return self.price / 3600.0 / self.served.tokens_per_second * 1e6
 
     @property
     def cost(self) -> float:
@@ -60,9 +73,11 @@ class SweepLine:
 
     @property
     def score(self) -> float:
-        """What the front wants large: samples per second, or the negative of a latency."""
+        """What the front wants large: tokens or samples per second, or minus a latency."""
         if self.plan is None:
             return -float("inf")
+        if self.served is not None:
+            return self.served.tokens_per_second
         throughput = self.plan.throughput
         return -self.plan.value if throughput is None else throughput
 
@@ -89,6 +104,7 @@ def sweep(
     planner_options: Mapping[str, str] | None = None,
     coarsening: str = "none",
     prices: Mapping[str, float] | None = None,
+    mix: Mix | None = None,
     time_limit: float = float("inf"),
     seed: int = 0,
     on_progress: Progress | None = None,
@@ -96,30 +112,30 @@ def sweep(
 ) -> list[SweepLine]:
     """Plan `source` for each of the `variants`, as `plan` does; a line each, in their order.
 
-    `prices`: kind of device → USD per hour; every kind then needs one. The time limit is for each
-    variant (`AUTO_SECONDS` for planner ``auto`` if there is none). What cannot be used (an option,
-    a pin, a cluster without routes) raises before anything is planned; a variant for which no plan
-    is found is a line with the reason. Ctrl-C ends the sweep: the variants left are lines too,
-    unless there is no plan yet.
+    `prices`: kind of device → USD per hour; every kind then needs one. With a `mix` prefill and
+    decode of `source` (its text) are planned together, as `serving.planning.plan_request` does.
+
+    The time limit is for each variant (`AUTO_SECONDS` for planner ``auto`` if there is none). What
+    cannot be used (an option, a pin, a cluster without routes) raises before anything is planned; a
+    variant for which no plan is found is a line with the reason. Ctrl-C ends the sweep: the
+    variants left are lines too, unless there is no plan yet.
     """
     prices = prices or {}
     check_prices([variant.cluster for variant in variants], prices)
     check_name(coarsening)
-    if isinstance(source, Graph):
-        source = Imported(source, source=source.name)
-    imported = source if isinstance(source, Imported) else load(source, training=training)
     given = {**options, "objective": objective}
-    problems = [
-        _problem(imported, variant, given, costs, pinned, coarsening) for variant in variants
-    ]
-    for problem in problems[:1]:
-        _check_planner(planner, planner_options, problem.options.objective)
+    if mix is None:
+        asked = _runs(source, training, variants, given, costs, pinned, coarsening)
+    else:
+        asked = _requests(source, training, mix, variants, given, costs, pinned)
+    for each in asked[:1]:
+        _check_planner(planner, planner_options, each.problem.options.objective)
 
     unlimited = planner == AUTO and math.isinf(time_limit)
     seconds = AUTO_SECONDS if unlimited else time_limit
     lines: list[SweepLine] = []
     with noticed_interrupts() as interrupts:
-        for number, (variant, problem) in enumerate(zip(variants, problems, strict=True)):
+        for number, (variant, each) in enumerate(zip(variants, asked, strict=True)):
             line = SweepLine(
                 variant.name,
                 variant.cluster.device_count,
@@ -131,7 +147,7 @@ def sweep(
                 continue
             try:
                 found = make_plan(
-                    problem,
+                    each.problem,
                     planner=planner,
                     planner_options=planner_options,
                     coarsening=coarsening,
@@ -139,11 +155,11 @@ def sweep(
                     seed=seed,
                     on_progress=_within(on_progress, variant.name, number, len(variants)),
                 )
-                lines.append(replace(line, plan=replace(found, source=imported.source)))
+                lines.append(each.answered(line, found))
             except (InfeasibleError, OptionError) as error:
                 lines.append(replace(line, error=str(error)))
             except KeyboardInterrupt:
-                if not any(each.plan for each in lines):
+                if not any(other.plan for other in lines):
                     raise
                 interrupts.came = True
                 lines.append(replace(line, error=INTERRUPTED))
@@ -204,19 +220,68 @@ def _price(kind: str, prices: Mapping[str, float]) -> float | None:
 # -- steps -----------------------------------------------------------------------------------
 
 
-def _problem(
-    imported: Imported,
-    variant: Variant,
+@dataclass(frozen=True)
+class _Asked:
+    """What a variant asks of the planner; of a mix, the request behind the problem."""
+
+    problem: Problem
+    source: str
+    request: Request | None = None
+
+    def answered(self, line: SweepLine, plan: Plan) -> SweepLine:
+        plan = replace(plan, source=self.source)
+        if self.request is None:
+            return replace(line, plan=plan)
+        served = judged(self.request, plan)
+        return replace(line, plan=served.plan, served=served)
+
+
+def _runs(
+    source: str | Path | Graph | Imported,
+    training: bool,
+    variants: Sequence[Variant],
     given: Mapping[str, Any],
     costs: CostOptions,
     pinned: Mapping[str, str] | None,
     coarsening: str,
-) -> Problem:
-    chosen = {**given, **variant.options}
-    problem, _ = make_problem(
-        imported, variant.cluster, chosen, costs=costs, pinned=pinned, coarsening=coarsening
-    )
-    return problem
+) -> list[_Asked]:
+    """One run of the model, for each variant."""
+    if isinstance(source, Graph):
+        source = Imported(source, source=source.name)
+    imported = source if isinstance(source, Imported) else load(source, training=training)
+    asked = []
+    for variant in variants:
+        chosen = {**given, **variant.options}
+        problem, _ = make_problem(
+            imported, variant.cluster, chosen, costs=costs, pinned=pinned, coarsening=coarsening
+        )
+        asked.append(_Asked(problem, imported.source))
+    return asked
+
+
+def _requests(
+    source: str | Path | Graph | Imported,
+    training: bool,
+    mix: Mix,
+    variants: Sequence[Variant],
+    given: Mapping[str, Any],
+    costs: CostOptions,
+    pinned: Mapping[str, str] | None,
+) -> list[_Asked]:
+    """A request of the mix, for each variant."""
+    if training:
+        raise OptionError("--mix is for inference; leave out --training")
+    if not isinstance(source, str):
+        raise OptionError("a mix is planned from a source's text, such as zoo:llama-7b")
+    options = [{**given, **variant.options} for variant in variants]
+    for each in options:
+        check_options(each)
+    phases = load_phases(source, mix.prompt, mix.output)
+    requests = [
+        make_request(phases, variant.cluster, mix, each, costs=costs, pinned=pinned)
+        for variant, each in zip(variants, options, strict=True)
+    ]
+    return [_Asked(each.problem, f"{source} --mix {mix}", each) for each in requests]
 
 
 def _check_planner(planner: str, options: Mapping[str, str] | None, objective: str) -> None:
