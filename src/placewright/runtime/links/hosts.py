@@ -23,7 +23,8 @@ from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.measured import cores_of, measurable, with_links
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.ranks import Meeting, Pair, Progress, gloo_times
+from placewright.runtime.links.pairs import Pair, Progress
+from placewright.runtime.links.ranks import Meeting, gloo_times
 from placewright.runtime.links.stores import hold, join
 from placewright.runtime.ranks.launch import loopback_interface
 from placewright.units import listed

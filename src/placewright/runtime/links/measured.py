@@ -12,7 +12,8 @@ from placewright.costs.link_fit import LinkFit, fit
 from placewright.errors import ClusterError, ExecutionError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.ranks import Pair, Progress, gloo_times
+from placewright.runtime.links.pairs import Pair, Progress
+from placewright.runtime.links.ranks import gloo_times
 
 WORDS = {
     "gloo": "over gloo, a process each, as 'placewright run' has them",

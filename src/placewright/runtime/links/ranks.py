@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
+from placewright.runtime.links.pairs import Cores, Pair, Progress
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-
-Pair = tuple[int, int]
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Meeting:
 
 
 def gloo_times(
-    cores: Sequence[Sequence[int]],
+    cores: Sequence[Cores],
     *,
     meeting: Meeting | None = None,
     sizes: Sequence[int] = SIZES,
