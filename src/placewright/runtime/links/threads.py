@@ -21,7 +21,7 @@ from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.pairs import Cores, Pair, Progress, times_of_pairs
 from placewright.runtime.ranks.channels import ChannelError
-from placewright.runtime.ranks.local import Meeting
+from placewright.runtime.ranks.local import ThreadConnection
 from placewright.runtime.stages.code import Transfer
 from placewright.system.pinning import pinned
 
@@ -50,7 +50,7 @@ class _Receiver:
 
     def __init__(self, cores: Cores) -> None:
         self._cores = cores
-        self._meeting = Meeting(2, _PATIENCE_SECONDS)
+        self._connection = ThreadConnection(2, _PATIENCE_SECONDS)
         self._asked: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._told: SimpleQueue[tuple[float, float]] = SimpleQueue()
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -61,7 +61,7 @@ class _Receiver:
 
     def __exit__(self, *_: object) -> None:
         self._asked.put((0, 0))
-        self._meeting.abandon()
+        self._connection.abandon()
         self._thread.join()
 
     def transfers(self, size: int, count: int) -> list[float]:
@@ -70,9 +70,9 @@ class _Receiver:
         seconds = []
         for _ in range(count):
             value = torch.ones(size, dtype=torch.uint8)
-            self._meeting.barrier()
+            self._connection.barrier()
             left = time.perf_counter()
-            self._meeting.put(_transfer(size), value)
+            self._connection.put(_transfer(size), value)
             try:
                 taken, reading = self._told.get(timeout=_PATIENCE_SECONDS)
             except Exception as error:
@@ -91,8 +91,8 @@ class _Receiver:
             for _ in range(count):
                 own = torch.ones(size, dtype=torch.uint8)
                 try:
-                    self._meeting.barrier()
-                    value = self._meeting.take(_transfer(size))
+                    self._connection.barrier()
+                    value = self._connection.take(_transfer(size))
                 except ChannelError:
                     return
                 taken = time.perf_counter()
