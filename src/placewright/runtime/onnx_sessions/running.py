@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
+from placewright.costs.profiles.onnx.options import import_runtime
 from placewright.plan import Plan
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
 from placewright.runtime.onnx_sessions.measuring import (
@@ -22,7 +23,6 @@ from placewright.runtime.onnx_sessions.preparing import (
     model_of,
     program_of,
 )
-from placewright.runtime.onnx_sessions.sessions import import_runtime
 from placewright.runtime.onnx_sessions.team import Device, Team
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
@@ -52,7 +52,7 @@ def run_onnx_plan(
     OptionError for another plan, InputError for inputs or a model that do not fit it,
     ExecutionError for what ONNX Runtime cannot run.
     """
-    import_runtime()
+    import_runtime("running")
     options = options or RunOptions()
     check_plan(plan)
     used = sorted(set(plan.placement.device.tolist()))
