@@ -44,8 +44,10 @@ def gloo_times(
         raise ExecutionError("measuring transfers between processes needs Linux or macOS")
     progress = on_progress or (lambda what, done: None)
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
+    threads = [len(each) for each in cores]
     settings = {
         "cores": [list(each) for each in cores],
+        "threads": threads,
         "first": first,
         "ranks": ranks,
         "sizes": list(sizes),
@@ -60,7 +62,7 @@ def gloo_times(
         started = Ranks(
             folder,
             len(cores),
-            [len(each) for each in cores],
+            threads,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
         )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import resource
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.runtime.ranks.worker import Reporter, barrier, connect, file_store, serve
-from placewright.system.pinning import pinned
+from placewright.runtime.ranks.worker import (
+    Reporter,
+    Settings,
+    barrier,
+    connect,
+    file_store,
+    leave,
+    serve,
+)
 
 if TYPE_CHECKING:
     from placewright.runtime.pipelined.jobs import Answer, Job
@@ -22,21 +27,10 @@ _ALIVE_SECONDS = 1.0
 
 
 def main() -> None:
-    serve(_work)
+    serve(_run)
 
 
-def _work(folder: Path, rank: int, report: Reporter) -> None:
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    cores = settings["cores"][rank]
-    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
-        _run(folder, rank, settings, report)
-
-
-def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
-    import torch
-
-    torch.set_num_threads(settings["threads"][rank])
-    torch.set_num_interop_threads(1)
+def _run(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
     from placewright.runtime.pipelined.jobs import give_back, job_of
     from placewright.runtime.stages.targets import import_all
 
@@ -52,14 +46,13 @@ def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) ->
     answer = replace(checked, losses=part.train())
     report("saving", doing="saving its outputs", peak=peak_memory())
     give_back(folder, rank, answer)
-    barrier()  # nobody leaves while another still talks to it
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 class _Part:
     """The rank's stages, under the schedule of the batch and of a longer one."""
 
-    def __init__(self, folder: Path, job: Job, settings: dict[str, Any], report: Reporter) -> None:
+    def __init__(self, folder: Path, job: Job, settings: Settings, report: Reporter) -> None:
         self._folder = folder
         self._job = job
         self._settings = settings
