@@ -94,10 +94,9 @@ def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> No
 
 def _outputs(executable: Executable) -> list[tuple[int, Any]]:
     """The flat outputs that are computed: all but the gradients."""
-    values = executable.module.graph.output_node().args[0]
-    assert isinstance(values, (list, tuple))
     wanted = {*executable.results, *executable.updates.values()}
-    return [(position, value) for position, value in enumerate(values) if position in wanted]
+    outputs = enumerate(executable.outputs)
+    return [(position, value) for position, value in outputs if position in wanted]
 
 
 def _live(executable: Executable) -> dict[str, Node]:

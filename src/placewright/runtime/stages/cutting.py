@@ -113,17 +113,12 @@ def cut(
 
 def _refuse_written_inputs(program: Executable) -> None:
     known = {*program.results, *program.updates.values(), *program.gradients.values()}
-    for position, value in enumerate(_flat_outputs(program)):
+    for position, value in enumerate(program.outputs):
         if position not in known and value is not None:
             raise InputError(
                 f"{program.name}: the program writes into its inputs ('{value}' is the new value "
                 "of one), which cannot be run on several devices; return the value instead"
             )
-
-
-def _flat_outputs(program: Executable) -> Sequence[Any]:
-    values: Any = program.module.graph.output_node().args[0]
-    return values if isinstance(values, (list, tuple)) else (values,)
 
 
 def _ops(owner: Mapping[str, str | None]) -> list[str]:
@@ -249,7 +244,7 @@ def _results(
 ) -> list[_Result]:
     """The caller's results in their order, then updates, then gradients."""
     node = program.module.graph.output_node()
-    values = [argument(value, node) for value in _flat_outputs(program)]
+    values = [argument(value, node) for value in program.outputs]
     readers = _readers(program, where)
     found = []
     for position, place in enumerate(program.results):
