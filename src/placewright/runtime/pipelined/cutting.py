@@ -19,7 +19,8 @@ from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.chain import Run, chain_of
-from placewright.runtime.stages.code import Call, Code, Ref, references
+from placewright.runtime.stages.code import Code, Ref, used
+from placewright.runtime.stages.cutting import split_inputs
 from placewright.runtime.stages.targets import argument, call_of
 
 
@@ -210,14 +211,14 @@ class _Cutter:
         kept = [argument(outputs[position], node) for position in (*results, *updates)]
         result = [*map(Ref, sent), *kept]
         steps = tuple(map(call_of, nodes))
-        weights, inputs = self._split_inputs(_used(steps, result))
+        weights, inputs = split_inputs(self.executable, used(steps, result))
         return VirtualStage(
             index,
             rank,
             Code((*received, *weights, *inputs), steps, result),
             tuple(received),
             weights,
-            tuple(inputs),
+            inputs,
             tuple(sent),
             tuple(results),
             tuple(updated[position] for position in updates),
@@ -247,13 +248,6 @@ class _Cutter:
             if self.made_in.get(name, 0) == index:
                 yield position, value
 
-    def _split_inputs(self, used: set[str]) -> tuple[dict[str, str], list[str]]:
-        weights = self.executable.weights
-        placeholders = self.executable.module.graph.find_nodes(op="placeholder")
-        names = [node.name for node in placeholders if node.name in used]
-        own = {name: weights[name] for name in names if name in weights}
-        return own, [name for name in names if name not in weights]
-
     def _check_weights(self, stages: Sequence[VirtualStage]) -> None:
         """A weight that training or a run changes must have one place."""
         for name in self.executable.updates:
@@ -271,10 +265,3 @@ class _Cutter:
                     f"'{name}' is trained and read on several devices; place the ops that read "
                     "it on one device"
                 )
-
-
-def _used(steps: Sequence[Call], result: Sequence[Any]) -> set[str]:
-    used = set(references(result))
-    for step in steps:
-        used.update(references(step.args), references(step.kwargs))
-    return used

@@ -17,13 +17,23 @@ can be, a new value is written into the memory of the old one (see `inplace`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
-from placewright.runtime.stages.code import Call, Code, Post, Send, Step, Transfer, Wait, references
+from placewright.runtime.stages.code import (
+    Call,
+    Code,
+    Post,
+    Send,
+    Step,
+    Transfer,
+    Wait,
+    references,
+    used,
+)
 from placewright.runtime.stages.inplace import appending, in_place
 from placewright.runtime.stages.layout import transfer_of
 from placewright.runtime.stages.targets import argument, call_of
@@ -295,6 +305,14 @@ def _transfers(
     return transfers
 
 
+def split_inputs(
+    program: Executable, names: Collection[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Of the program's placeholders those in `names`: weights (with what they are), and inputs."""
+    weights = {name: weight for name, weight in program.weights.items() if name in names}
+    return weights, tuple(name for name in program.inputs if name in names)
+
+
 # -- one rank --------------------------------------------------------------------------------
 
 
@@ -325,12 +343,12 @@ class _Cutter:
         mine = [result for result in results if self.rank in result.ranks]
         values = [result.value for result in mine]
         self._await(references(values))
-        weights, inputs = _split_inputs(program, self._used(values))
+        weights, inputs = split_inputs(program, used(self.steps, values))
         return Stage(
             self.rank,
             Code((*weights, *inputs), tuple(self.steps), values),
             weights,
-            tuple(inputs),
+            inputs,
             outputs=tuple(each.position for each in mine if not each.weight),
             updates=tuple(each.weight for each in mine if each.weight and not each.is_gradient),
             gradients=tuple(each.weight for each in mine if each.is_gradient),
@@ -357,16 +375,3 @@ class _Cutter:
             if transfer.target == self.rank:
                 self.awaited[node.name] = transfer
                 self.steps.append(Post(transfer))
-
-    def _used(self, result: Sequence[Any]) -> set[str]:
-        used = set(references(result))
-        for step in self.steps:
-            if isinstance(step, Call):
-                used.update(references(step.args), references(step.kwargs))
-        return used
-
-
-def _split_inputs(program: Executable, used: set[str]) -> tuple[dict[str, str], list[str]]:
-    """Of the program's placeholders those in `used`: weights (with their names), and inputs."""
-    weights = {name: weight for name, weight in program.weights.items() if name in used}
-    return weights, [name for name in program.inputs if name in used]
