@@ -140,6 +140,8 @@ def _job(
     options: RunOptions,
     modules: Sequence[str],
 ) -> Job:
+    from placewright.runtime.stages.targets import modules_to_import
+
     ranks = len(cuts[0])
     return Job(
         cuts,
@@ -147,7 +149,7 @@ def _job(
         Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores),
         options.calls(program),
         options.timeout,
-        _modules(cuts, modules),
+        modules_to_import([stage.code for stages in cuts for stage in stages], modules),
         options.memory_limits,
         options.interface,
     )
@@ -188,16 +190,6 @@ def _in_order(cuts: Sequence[Sequence[Stage]], results: Results) -> list[list[li
         [gather(stages, call) for call in zip(*(each[number] for each in results), strict=True)]
         for number, stages in enumerate(cuts)
     ]
-
-
-def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]:
-    """What ranks must import: nothing, unless there are operators of others than torch."""
-    from placewright.runtime.stages.code import calls
-    from placewright.runtime.stages.targets import defining_modules, is_custom
-
-    codes = [stage.code for stages in cuts for stage in stages]
-    custom = any(is_custom(call.target) for code in codes for call in calls(code))
-    return [*defining_modules(codes), *given] if custom else []
 
 
 def modules_of(source: str) -> list[str]:

@@ -23,8 +23,7 @@ from placewright.runtime.pipelined.training import STEEPEST
 from placewright.runtime.ranks.job import Own
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
 from placewright.runtime.ranks.state import Optimizer
-from placewright.runtime.stages.code import calls
-from placewright.runtime.stages.targets import defining_modules, is_custom
+from placewright.runtime.stages.targets import modules_to_import
 
 Progress = Callable[[str, float], None]
 
@@ -81,7 +80,7 @@ def execute_chain(
             "training": bool(executable.gradients),
             "timeout": request.timeout,
             "path": sys.path,
-            "modules": _modules(chain, modules),
+            "modules": modules_to_import([stage.code for stage in chain.stages], modules),
         }
         (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         with ExitStack() as stack:
@@ -107,13 +106,6 @@ def _listen(
             times.add(rank, event)
             progress(f"running on {ranks} ranks", 0.3 + 0.7 * times.share)
     return times
-
-
-def _modules(chain: Chain, given: Sequence[str]) -> list[str]:
-    """What ranks must import: nothing, unless there are operators of others than torch."""
-    codes = [stage.code for stage in chain.stages]
-    custom = any(is_custom(call.target) for code in codes for call in calls(code))
-    return [*defining_modules(codes), *given] if custom else []
 
 
 def _report(
