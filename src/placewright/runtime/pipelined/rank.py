@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import sys
 import time
 from dataclasses import replace
@@ -18,6 +17,7 @@ from placewright.runtime.ranks.worker import (
     leave,
     serve,
 )
+from placewright.system.memory import peak_memory
 
 if TYPE_CHECKING:
     from placewright.runtime.pipelined.jobs import Answer, Job
@@ -171,12 +171,3 @@ class _Part:
     def _forget_gradients(self) -> None:
         for name in self._job.trained:
             self._state[name].grad = None
-
-
-def peak_memory() -> int:
-    """The most bytes this process has had in memory."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent had when it started this process
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-        return int(fields["VmHWM"].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
