@@ -10,7 +10,8 @@ import pytest
 
 from placewright.errors import ExecutionError
 from placewright.runtime.ranks import launch
-from placewright.runtime.ranks.launch import Event, Ranks
+from placewright.runtime.ranks.job import Event
+from placewright.runtime.ranks.launch import Ranks
 
 pytestmark = pytest.mark.timeout(60)
 

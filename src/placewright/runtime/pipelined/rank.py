@@ -122,13 +122,15 @@ class _Part:
 
     def measure(self) -> None:
         """The timed batches, the short and the longer one in turn."""
+        from placewright.runtime.ranks.calls import now
+
         for length, micro_batches in enumerate(self._settings["batches"]):
             pipeline = self._pipeline(micro_batches)
             for repeat in range(self._settings["repeats"] + 1):  # the first is a warm-up
                 barrier()
-                started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
+                started = now()
                 pipeline.run()
-                finished = time.clock_gettime(time.CLOCK_MONOTONIC)
+                finished = now()
                 self._report(
                     "batch",
                     length=length,

@@ -20,10 +20,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
 
 from placewright.errors import ExecutionError
 from placewright.runtime.ranks.failures import sentence_of
+from placewright.runtime.ranks.job import Event
 from placewright.system.memory import is_shortage
 
 # -P: what lies in the working directory must not shadow the standard library. The parent's own
@@ -36,8 +36,6 @@ _BOOT = (
 _LAST_WORDS_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
 _GRACE_SECONDS = 1.0  # for a rank that has waited as long to say for whom
-
-Event = Mapping[str, Any]
 
 
 class Ranks:
