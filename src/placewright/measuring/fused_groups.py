@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster
 from placewright.coarsen.fusion import fusion_groups
 from placewright.costs.catalog import complete
@@ -19,7 +20,6 @@ from placewright.costs.roofline import CostOptions, build_problem
 from placewright.options import Options
 
 if TYPE_CHECKING:
-    from placewright.costs.profiles.profiling import Progress
     from placewright.importers.torch.once import Source
 
 
@@ -51,7 +51,7 @@ def profile_groups(
     groups: dict[str, list[str]] = {}
     for ops, signature in fused_groups(graph, fusion_groups(problem)).items():
         groups.setdefault(signature, [graph.op_names[op] for op in ops])
-    library, report = library_of(graph), on_progress or (lambda what, done: None)
+    library, report = library_of(graph), on_progress or no_progress
 
     def start() -> Callable[[str], list[float]]:
         clock = GroupClock(executable)

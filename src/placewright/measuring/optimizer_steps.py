@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, get_args
 
+from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster
 from placewright.costs.profiles.alone import profile_alone
 from placewright.costs.profiles.lookup import library_of
@@ -16,7 +17,6 @@ from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
-    from placewright.costs.profiles.profiling import Progress
     from placewright.importers.torch.once import Source
 
 
@@ -43,7 +43,7 @@ def profile_steps(
         return []
     chosen = at_hand(cluster, devices)
     parameters = step_signatures(source.executable, optimizer)
-    library, report = library_of(source.graph), on_progress or (lambda what, done: None)
+    library, report = library_of(source.graph), on_progress or no_progress
 
     def seconds(signature: str) -> list[float]:
         return step_seconds(optimizer, parameters[signature], torch_watch())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.budget import Progress, no_progress
 from placewright.costs.machine import available_memory
 from placewright.runtime.decoding import prepared, with_tokens
 from placewright.runtime.measured import Measured, make_report
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from placewright.runtime.reference import Reference
     from placewright.runtime.stages.cutting import Stage
     from placewright.runtime.values import Values
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def execute(
     """
     options = options or RunOptions()
     options.check(ranks)
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     progress("exporting", 0.0)
     program, values = load(source, options, training=training)
     options, values = prepared(program, values, options)
@@ -110,7 +109,7 @@ def run_assignments(
 
     options = options or RunOptions()
     options.check(ranks)
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
     job = _job(program, values, cuts, options, modules)
     measured = Measured(len(cuts), ranks, job.calls)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Sequence
 
+from placewright.budget import Progress
 from placewright.cluster import CpuRun, Device
 from placewright.costs.profiles.entry import Missing, ProfileKey
 from placewright.costs.profiles.lookup import identity
-from placewright.costs.profiles.profiling import DeviceProfile, Progress, summary
+from placewright.costs.profiles.profiling import DeviceProfile, summary
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ExecutionError
 from placewright.system.pinning import pinned

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import torch
 
+from placewright.budget import Progress
 from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
-from placewright.runtime.links.pairs import Cores, Pair, Progress, times_of_pairs
+from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.system.pinning import pinned
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
+from placewright.budget import Progress, no_progress
 from placewright.runtime.links.pace import Times
 from placewright.system.allocator import keep_freed_memory
 
 Pair = tuple[int, int]
-Progress = Callable[[str, float], None]
 Cores = Sequence[int]
 
 
@@ -25,7 +25,7 @@ def times_of_pairs(
     They are measured within this process; `what` is measured, as the progress has it.
     """
     keep_freed_memory()
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     pairs = list(combinations(range(len(cores)), 2))
     found = {}
     for done, (a, b) in enumerate(pairs):

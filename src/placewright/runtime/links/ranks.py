@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from placewright.budget import Progress, no_progress
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
-from placewright.runtime.links.pairs import Cores, Pair, Progress
+from placewright.runtime.links.pairs import Cores, Pair
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
 
 
@@ -42,7 +43,7 @@ def gloo_times(
     """
     if os.name != "posix":
         raise ExecutionError("measuring transfers between processes needs Linux or macOS")
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
     threads = [len(each) for each in cores]
     settings = {

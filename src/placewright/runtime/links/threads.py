@@ -15,11 +15,12 @@ from queue import SimpleQueue
 
 import torch
 
+from placewright.budget import Progress
 from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Watch
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times, measured_times
-from placewright.runtime.links.pairs import Cores, Pair, Progress, times_of_pairs
+from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.local import ThreadConnection
 from placewright.runtime.stages.code import Transfer

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from placewright.budget import Progress, no_progress
 from placewright.costs.profiles.onnx.options import import_runtime
 from placewright.plan import Plan
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
@@ -27,15 +28,13 @@ from placewright.runtime.onnx_sessions.team import Device, Team
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
 
-Heard = Callable[[str, float], None]
-
 
 def run_onnx_plan(
     plan: Plan,
     options: RunOptions | None = None,
     *,
     inputs: Inputs | None = None,
-    on_progress: Heard | None = None,
+    on_progress: Progress | None = None,
 ) -> RunReport:
     """Run a plan for ``FILE.onnx[?NAME=SIZE&…]``, a thread per device it uses, in its order.
 
@@ -57,7 +56,7 @@ def run_onnx_plan(
     check_plan(plan)
     used = sorted(set(plan.placement.device.tolist()))
     check_options(options, len(used))
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     progress("reading the model", 0.0)
     found = model_of(plan)
     devices = devices_of(plan.problem, used, options)

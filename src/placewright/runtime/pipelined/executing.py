@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from placewright.budget import Progress, no_progress
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.boundaries import Crossings, crossings
 from placewright.runtime.pipelined.comparison import Differences, Expected
@@ -24,8 +25,6 @@ from placewright.runtime.ranks.job import Own
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
 from placewright.runtime.ranks.state import Optimizer
 from placewright.runtime.stages.targets import modules_to_import
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def execute_chain(
     own: Own,
     *,
     modules: Sequence[str] = (),
-    progress: Progress = lambda what, done: None,
+    progress: Progress = no_progress,
 ) -> PipelineReport:
     """Run a chain of stages on as many processes as it has ranks, and compare what they give.
 
