@@ -77,15 +77,6 @@ def cut_chain(executable: Executable, device_of: Mapping[str, int]) -> Chain:
     return _Cutter(executable, device_of).chain()
 
 
-def live_runs(executable: Executable, device_of: Mapping[str, int]) -> list[Run]:
-    """The chain of the ops that the program's outputs need; of a training program, forward."""
-    owner = fold(executable.module.graph)
-    live = _live(executable)
-    ops = [node.name for node in executable.calls if node.name in live]
-    needs = {op: _sources(live[op], owner) for op in ops}
-    return chain_of(needs, device_of)
-
-
 def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> None:
     ops = {node.name for node in executable.calls}
     if strange := sorted(ops ^ set(device_of)):
@@ -139,13 +130,15 @@ class _Cutter:
     executable: Executable
     device_of: Mapping[str, int]
     live: dict[str, Node] = field(init=False)
+    owner: Mapping[str, str | None] = field(init=False)
     made_in: dict[str, int] = field(init=False)  # a call → its stage; recomputed ones have none
     read_in: dict[str, set[int]] = field(init=False)  # a value → the stages that read it
 
     def chain(self) -> Chain:
-        runs = live_runs(self.executable, self.device_of) or [Run(0, ())]
-        devices = list(dict.fromkeys(run.device for run in runs))
         self.live = _live(self.executable)
+        self.owner = fold(self.executable.module.graph)
+        runs = self._runs() or [Run(0, ())]
+        devices = list(dict.fromkeys(run.device for run in runs))
         self.made_in = self._made_in(runs)
         calls = self._calls(len(runs))
         self.read_in = self._read_in(calls, len(runs))
@@ -156,12 +149,17 @@ class _Cutter:
         self._check_weights(stages)
         return Chain(tuple(stages), tuple(devices))
 
+    def _runs(self) -> list[Run]:
+        """The chain of the ops that the program's outputs need; of a training program, forward."""
+        ops = [node.name for node in self.executable.calls if node.name in self.live]
+        needs = {op: _sources(self.live[op], self.owner) for op in ops}
+        return chain_of(needs, self.device_of)
+
     def _made_in(self, runs: Sequence[Run]) -> dict[str, int]:
-        owner = fold(self.executable.module.graph)
         stage_of = {op: index for index, run in enumerate(runs) for op in run.ops}
         made = {}
         for name, node in self.live.items():
-            op = owner[name]
+            op = self.owner[name]
             if op is not None and _stays(node, op):
                 made[name] = stage_of[op]
         return made
