@@ -20,10 +20,9 @@ from placewright.runtime.pipelined.jobs import answer_of, hand_over
 from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule, longer, method_of, write_table
 from placewright.runtime.pipelined.timing import Times
-from placewright.runtime.pipelined.training import STEEPEST
 from placewright.runtime.ranks.job import Own
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.state import Optimizer
+from placewright.runtime.ranks.state import STEEPEST, Optimizer
 from placewright.runtime.stages.targets import modules_to_import
 
 

@@ -53,7 +53,7 @@ def run_pipeline(
     program, values = load(plan.source, options, training=training)
     from placewright.runtime.pipelined.cutting import cut_chain
     from placewright.runtime.pipelined.executing import Request, execute_chain
-    from placewright.runtime.pipelined.training import STEEPEST
+    from placewright.runtime.ranks.state import STEEPEST
 
     executable = _with_values(program, values)
     devices = plan.placement.device.tolist()
