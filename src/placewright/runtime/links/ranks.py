@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Sequence
@@ -45,10 +44,9 @@ def gloo_times(
         raise ExecutionError("measuring transfers between processes needs Linux or macOS")
     progress = on_progress or no_progress
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
-    threads = [len(each) for each in cores]
     settings = {
         "cores": [list(each) for each in cores],
-        "threads": threads,
+        "threads": [len(each) for each in cores],
         "first": first,
         "ranks": ranks,
         "sizes": list(sizes),
@@ -58,12 +56,9 @@ def gloo_times(
     found: dict[Pair, Times] = {}
     order = {pair: at for at, pair in enumerate(combinations(range(ranks), 2))}
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
-        folder = Path(name)
-        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         started = Ranks(
-            folder,
-            len(cores),
-            threads,
+            Path(name),
+            settings,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
         )

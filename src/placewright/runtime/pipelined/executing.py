@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -80,17 +79,15 @@ def execute_chain(
             "path": sys.path,
             "modules": modules_to_import([stage.code for stage in chain.stages], modules),
         }
-        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         with ExitStack() as stack:
             descriptors = hand_over(folder, executable, chain.stages, sent, stack)
-            times = _listen(folder, own, settings, descriptors, progress)
+            times = _listen(folder, settings, descriptors, progress)
         answers = [answer_of(folder, rank) for rank in range(ranks)]
     return _report(chain, request, own, sent, times, expected.differences(answers))
 
 
 def _listen(
     folder: Path,
-    own: Own,
     settings: Mapping[str, Any],
     descriptors: Sequence[Sequence[int]],
     progress: Progress,
@@ -98,7 +95,7 @@ def _listen(
     ranks, worker = settings["ranks"], "placewright.runtime.pipelined.rank"
     progress(f"starting {ranks} ranks", 0.2)
     times = Times(ranks, settings["repeats"], settings["batches"])
-    started = Ranks(folder, ranks, own.threads, worker=worker, descriptors=descriptors)
+    started = Ranks(folder, settings, worker=worker, descriptors=descriptors)
     with started as processes:
         for rank, event in processes.events(settings["timeout"]):
             times.add(rank, event)
