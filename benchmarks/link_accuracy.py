@@ -26,7 +26,8 @@ from placewright.costs.link_fit import by_decade, fit
 from placewright.runtime.links.copies import copy_times
 from placewright.runtime.links.measured import cores_of, measurable
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.ranks import Pair, gloo_times
+from placewright.runtime.links.pairs import Pair
+from placewright.runtime.links.ranks import gloo_times
 from placewright.units import format_bytes, format_seconds
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from placewright.errors import ExecutionError
 from placewright.runtime.ranks import launch
-from placewright.runtime.ranks.launch import Event, Ranks
+from placewright.runtime.ranks.job import Event
+from placewright.runtime.ranks.launch import Ranks
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -28,7 +29,7 @@ def hear(
 ) -> list[tuple[int, Event]]:
     """All that two ranks running `script` report."""
     monkeypatch.setattr(launch, "_BOOT", PREFACE + textwrap.dedent(script))
-    with Ranks(folder, 2, threads=1) as ranks:
+    with Ranks(folder, {"threads": [1, 1]}) as ranks:
         return list(ranks.events(timeout))
 
 
@@ -108,7 +109,7 @@ def test_a_rank_ends_when_the_block_is_left(
 ) -> None:
     monkeypatch.setattr(launch, "_BOOT", PREFACE + "time.sleep(30)")
     started = time.monotonic()
-    with pytest.raises(KeyboardInterrupt), Ranks(tmp_path, 2, threads=1) as ranks:
+    with pytest.raises(KeyboardInterrupt), Ranks(tmp_path, {"threads": [1, 1]}) as ranks:
         raise KeyboardInterrupt
     assert all(process.returncode == -9 for process in ranks._processes)
     assert time.monotonic() - started < 10

@@ -36,38 +36,40 @@ def write_sglang(path: str | Path, plan: Plan) -> list[str]:
 
 def vllm_settings(plan: Plan) -> dict[str, Any]:
     """`environment` and `arguments`; OptionError for what vLLM cannot express."""
-    found = layer_stages(plan, "vllm")
-    share = limits_of(find_engine("vllm")).memory_share
-    return {
-        "environment": {
-            "VLLM_PP_LAYER_PARTITION": _counts(found),
-            **visible_devices(plan.problem, (stage.device for stage in found.stages)),
-        },
-        "arguments": [
-            *("--pipeline-parallel-size", str(len(found.stages))),
-            *("--gpu-memory-utilization", f"{share:g}"),
-        ],
-    }
+    return _settings(
+        plan,
+        "vllm",
+        variable="VLLM_PP_LAYER_PARTITION",
+        stages="--pipeline-parallel-size",
+        memory="--gpu-memory-utilization",
+    )
 
 
 def sglang_settings(plan: Plan) -> dict[str, Any]:
     """`environment` and `arguments`; OptionError for what SGLang cannot express."""
-    found = layer_stages(plan, "sglang")
-    share = limits_of(find_engine("sglang")).memory_share
+    return _settings(
+        plan,
+        "sglang",
+        variable="SGLANG_PP_LAYER_PARTITION",
+        stages="--pp-size",
+        memory="--mem-fraction-static",
+    )
+
+
+def _settings(
+    plan: Plan, engine: str, *, variable: str, stages: str, memory: str
+) -> dict[str, Any]:
+    """`variable` has the layers of each stage; the options `stages` and `memory` their number,
+    and the share of a device's memory."""
+    found = layer_stages(plan, engine)
+    share = limits_of(find_engine(engine)).memory_share
     return {
         "environment": {
-            "SGLANG_PP_LAYER_PARTITION": _counts(found),
+            variable: ",".join(map(str, found.layers)),
             **visible_devices(plan.problem, (stage.device for stage in found.stages)),
         },
-        "arguments": [
-            *("--pp-size", str(len(found.stages))),
-            *("--mem-fraction-static", f"{share:g}"),
-        ],
+        "arguments": [stages, str(len(found.stages)), memory, f"{share:g}"],
     }
-
-
-def _counts(found: BlockPlan) -> str:
-    return ",".join(map(str, found.layers))
 
 
 def command(document: dict[str, Any], program: str) -> str:

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placewright.cluster import Cluster, CpuRun, Device
+from placewright.budget import Progress, no_progress
+from placewright.cluster import Cluster
 from placewright.coarsen.fusion import fusion_groups
 from placewright.costs.catalog import complete
-from placewright.costs.profiles.entry import Missing, ProfileKey
+from placewright.costs.profiles.alone import profile_alone
+from placewright.costs.profiles.entry import Missing
 from placewright.costs.profiles.fused import fused_groups
-from placewright.costs.profiles.lookup import identity, library_of
-from placewright.costs.profiles.profiling import DeviceProfile, at_hand, summary
+from placewright.costs.profiles.lookup import library_of
+from placewright.costs.profiles.profiling import DeviceProfile, at_hand
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions, build_problem
-from placewright.errors import ExecutionError
 from placewright.options import Options
-from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
-    from placewright.costs.profiles.profiling import Progress
     from placewright.importers.torch.once import Source
-    from placewright.importers.torch.programs import Executable
 
 
 def profile_groups(
@@ -42,7 +40,7 @@ def profile_groups(
     once. OptionError where there is no C++ compiler; ExecutionError for a group that fails, unless
     `missing` is ``predict``.
     """
-    from placewright.costs.profiles.compiling import check_compiler
+    from placewright.costs.profiles.compiling import GroupClock, check_compiler
     from placewright.importers.torch.once import Source
 
     check_compiler()
@@ -53,49 +51,14 @@ def profile_groups(
     groups: dict[str, list[str]] = {}
     for ops, signature in fused_groups(graph, fusion_groups(problem)).items():
         groups.setdefault(signature, [graph.op_names[op] for op in ops])
-    library, report = library_of(graph), on_progress or (lambda what, done: None)
-    return [_profile(executable, groups, same, library, store, missing, report) for same in chosen]
+    library, report = library_of(graph), on_progress or no_progress
 
+    def start() -> Callable[[str], list[float]]:
+        clock = GroupClock(executable)
+        return lambda signature: clock.samples(groups[signature])
 
-def _profile(
-    executable: Executable,
-    groups: dict[str, list[str]],
-    devices: Sequence[Device],
-    library: str,
-    store: ProfileStore,
-    missing: Missing,
-    report: Progress,
-) -> DeviceProfile:
-    from placewright.costs.profiles.compiling import GroupClock
-
-    device, started = devices[0], time.perf_counter()
-    named = str(identity(device))
-    keys = {signature: ProfileKey(signature, named, library) for signature in groups}
-    known = store.get(keys.values())
-    new = [signature for signature in groups if keys[signature] not in known]
-    failed: dict[str, str] = {}
-    assert isinstance(device.run, CpuRun)
-    with pinned(device.run.cores):
-        clock = GroupClock(executable) if new else None
-        for count, signature in enumerate(new):
-            report(f"{device.name}: group {count + 1} of {len(new)}", count / len(new))
-            assert clock is not None
-            try:
-                samples = clock.samples(groups[signature])
-            except ExecutionError as error:
-                if missing == "refuse":
-                    raise
-                failed[signature] = str(error)
-            else:
-                store.put({keys[signature]: summary(samples, "isolated")})
-    return DeviceProfile(
-        tuple(each.name for each in devices),
-        named,
-        library,
-        "isolated" if new else None,
-        len(new) - len(failed),
-        len(known),
-        time.perf_counter() - started,
-        failed=failed,
-        compiled=True,
+    found = (
+        profile_alone("group", groups, start, same, library, store, missing=missing, report=report)
+        for same in chosen
     )
+    return [replace(each, compiled=True) for each in found]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.machine import available_memory
 from placewright.costs.profiles.entry import Measured, ProfileKey
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from placewright.importers.torch.once import Source
     from placewright.importers.torch.programs import Executable
 
-    Progress = Callable[[str, float], None]
 
 STEPS = 5  # of the large batch
 SMALL = 3  # small batches where none are named
@@ -102,7 +102,7 @@ def standard_evaluation(
     from placewright.importers.torch.once import Source
     from placewright.importers.torch.programs import batch_of
 
-    report = on_progress or (lambda what, done: None)
+    report = on_progress or no_progress
     started = time.perf_counter()
     batch = batch_of(source)
     _check(source, batch, batches, steps)

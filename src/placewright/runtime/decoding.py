@@ -101,8 +101,8 @@ def _prompts(
             f"{program.name}: {len(given)} prompts are given for {batch} sequences; give one for "
             "all, or one for each"
         )
-    logits: Any = program.module.graph.output_node().args[0]
-    words = int(logits[program.results[LOGITS]].meta["val"].shape[-1])
+    logits = program.outputs[program.results[LOGITS]]
+    words = int(logits.meta["val"].shape[-1])
     for prompt in given:
         if not prompt:
             raise OptionError(f"{program.name}: a prompt is empty; give token ids, as in 1,2,3")

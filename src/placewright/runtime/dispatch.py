@@ -14,7 +14,7 @@ from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
-    from placewright.runtime.execution import Progress
+    from placewright.budget import Progress
 
 
 def run_plan(

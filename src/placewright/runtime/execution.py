@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.budget import Progress, no_progress
 from placewright.costs.machine import available_memory
 from placewright.runtime.decoding import prepared, with_tokens
 from placewright.runtime.measured import Measured, make_report
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from placewright.runtime.reference import Reference
     from placewright.runtime.stages.cutting import Stage
     from placewright.runtime.values import Values
-
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ def execute(
     """
     options = options or RunOptions()
     options.check(ranks)
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     progress("exporting", 0.0)
     program, values = load(source, options, training=training)
     options, values = prepared(program, values, options)
@@ -110,7 +109,7 @@ def run_assignments(
 
     options = options or RunOptions()
     options.check(ranks)
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
     job = _job(program, values, cuts, options, modules)
     measured = Measured(len(cuts), ranks, job.calls)
@@ -140,6 +139,8 @@ def _job(
     options: RunOptions,
     modules: Sequence[str],
 ) -> Job:
+    from placewright.runtime.stages.targets import modules_to_import
+
     ranks = len(cuts[0])
     return Job(
         cuts,
@@ -147,7 +148,7 @@ def _job(
         Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores),
         options.calls(program),
         options.timeout,
-        _modules(cuts, modules),
+        modules_to_import([stage.code for stages in cuts for stage in stages], modules),
         options.memory_limits,
         options.interface,
     )
@@ -188,16 +189,6 @@ def _in_order(cuts: Sequence[Sequence[Stage]], results: Results) -> list[list[li
         [gather(stages, call) for call in zip(*(each[number] for each in results), strict=True)]
         for number, stages in enumerate(cuts)
     ]
-
-
-def _modules(cuts: Sequence[Sequence[Stage]], given: Sequence[str]) -> list[str]:
-    """What ranks must import: nothing, unless there are operators of others than torch."""
-    from placewright.runtime.stages.code import calls
-    from placewright.runtime.stages.targets import defining_modules, is_custom
-
-    codes = [stage.code for stages in cuts for stage in stages]
-    custom = any(is_custom(call.target) for code in codes for call in calls(code))
-    return [*defining_modules(codes), *given] if custom else []
 
 
 def modules_of(source: str) -> list[str]:

@@ -18,7 +18,7 @@ from placewright.runtime.run_options import RunOptions
 from placewright.system.pinning import pinned, refuse_elsewhere
 
 if TYPE_CHECKING:
-    from placewright.runtime.execution import Progress
+    from placewright.budget import Progress
 
 
 def run_plan(

@@ -83,8 +83,7 @@ def run_streamed(program: Executable, values: Values) -> Reference:
             environment[node] = node.target(*args, **kwargs)
             for source in dying.get(node, ()):
                 environment.pop(source, None)
-    output: Any = program.module.graph.output_node().args[0]
-    flat = torch.fx.map_arg(output, environment.__getitem__)
+    flat = torch.fx.map_arg(program.outputs, environment.__getitem__)
     return Reference([[flat[position] for position in program.results]])
 
 

@@ -27,9 +27,9 @@ from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import loopback_interface
 from placewright.runtime.ranks.worker import (
     GlooConnection,
-    barrier,
     channel_errors,
     connect,
+    leave,
     own_memory,
 )
 from placewright.system.allocator import keep_freed_memory
@@ -106,8 +106,7 @@ def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
     lift_limit()  # rank 0 has all outputs, and runs the whole program
     doing("gathering outputs on rank 0")
     results = _gather(here, store, (kept, events), hear)
-    barrier()  # nobody leaves while another still talks to it
-    torch.distributed.destroy_process_group()
+    leave()
     return results
 
 

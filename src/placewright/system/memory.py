@@ -43,7 +43,15 @@ class Peak:
 
     @property
     def bytes(self) -> float:
-        return max((_status("VmHWM") or _largest()) - self._before, 0.0)
+        return max(peak_memory() - self._before, 0.0)
+
+
+def peak_memory() -> int:
+    """The most bytes of memory that this process has had.
+
+    The kernel's own figure: getrusage counts what the parent had when it started this process.
+    """
+    return int(_status("VmHWM") or _largest())
 
 
 def limit_memory(amount: float) -> None:

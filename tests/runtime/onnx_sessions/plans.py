@@ -12,10 +12,12 @@ from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
 from placewright.errors import PlacewrightWarning
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
+from placewright.runtime import RunOptions
 from placewright.simulate import evaluate
 from placewright.simulate.latency import dispatch_placement
 
 Run = CpuRun | CudaRun | None
+ONCE = RunOptions(repeats=1, clocked=0)
 
 
 def saved(model: Any, folder: Path) -> Path:

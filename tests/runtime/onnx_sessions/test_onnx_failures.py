@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,17 +38,9 @@ from tests.runtime.onnx_sessions.models import (  # noqa: E402
     numbers,
     value,
 )
-from tests.runtime.onnx_sessions.plans import plan_of, saved  # noqa: E402
+from tests.runtime.onnx_sessions.plans import ONCE, plan_of, saved  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
-ONCE = RunOptions(repeats=1, clocked=0)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    before = set(threading.enumerate())
-    yield
-    assert set(threading.enumerate()) <= before
 
 
 def chain() -> Any:

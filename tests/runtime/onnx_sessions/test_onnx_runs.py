@@ -39,10 +39,9 @@ from tests.runtime.onnx_sessions.models import (  # noqa: E402
     tied,
     value,
 )
-from tests.runtime.onnx_sessions.plans import cluster_of, plan_of, saved  # noqa: E402
+from tests.runtime.onnx_sessions.plans import ONCE, cluster_of, plan_of, saved  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
-ONCE = RunOptions(repeats=1, clocked=0)
 
 
 # -- any placement, any order --------------------------------------------------------------------

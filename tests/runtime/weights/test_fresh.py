@@ -17,6 +17,7 @@ from placewright.runtime.weights import (  # noqa: E402
     FreshWeights,
     bytes_of,
     from_document,
+    hand_over,
     weights_of,
 )
 from tests.importers.tiny_models import make  # noqa: E402
@@ -104,10 +105,11 @@ def test_nothing_is_kept_of_what_was_not_asked_for(monkeypatch: pytest.MonkeyPat
     assert held == [bytes_of(fresh, list(found))]
 
 
-def test_a_rank_makes_them_by_a_document_alone() -> None:
+def test_a_rank_is_handed_what_this_process_makes() -> None:
     found, names = weights(f"{PLACE}:on_meta", seed=3)
-    document = json.loads(json.dumps(found.to_document()))
-    loaded, again = found.load(names), from_document(document).load(names)
+    with hand_over(found, names) as handed:
+        again = from_document(json.loads(json.dumps(handed.document))).load(names)
+    loaded = found.load(names)
     assert all(torch.equal(loaded[name], again[name]) for name in names)
     assert float(loaded["0.weight"].std()) > 0
     assert loaded["1.running_var"].tolist() == [1.0] * 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,12 +15,12 @@ pytest.importorskip("transformers")
 MIB = 1 << 20
 LAYERS, WIDTH = 100, 1024  # of 4 MiB each
 CODE = """
-import json, resource, sys
+import resource, sys
 import torch
-from placewright.runtime.weights import from_document
+from tests.runtime.weights.models import weights
 torch.set_num_threads(1)
-weights = from_document(json.loads(open(sys.argv[1]).read()))
-names = json.loads(sys.argv[2])
+weights, names = weights("torch:tests.runtime.weights.test_memory:on_meta", sys.argv[1])
+names = names[: int(sys.argv[2])]
 weights.load(names[:1])  # what is taken once
 with open("/proc/self/status") as status:
     data = next(int(line.split()[1]) for line in status if line.startswith("VmData")) * 1024
@@ -48,8 +47,6 @@ def on_meta() -> tuple[torch.nn.Module, tuple[torch.Tensor]]:
 def test_half_a_model_fits_into_little_more_than_half_its_memory(kind: str, tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    from tests.runtime.weights.models import weights
-
     given = "fresh"
     state = {f"{n}.weight": torch.zeros(WIDTH, WIDTH) for n in range(LAYERS)}
     if kind == "safetensors":
@@ -59,15 +56,11 @@ def test_half_a_model_fits_into_little_more_than_half_its_memory(kind: str, tmp_
         given = str(tmp_path / "a.pt")
         torch.save(state, given)
     del state
-    found, names = weights("torch:tests.runtime.weights.test_memory:on_meta", given)
-    own = names[: LAYERS // 2]
-    (tmp_path / "document.json").write_text(json.dumps(found.to_document(own)))
     half = LAYERS // 2 * WIDTH * WIDTH * 4
     done = subprocess.run(
-        [sys.executable, "-c", CODE, str(tmp_path / "document.json"), json.dumps(own),
-         str(half * 12 // 10), str(half)],
+        [sys.executable, "-c", CODE, given, str(LAYERS // 2), str(half * 12 // 10), str(half)],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )  # fmt: skip
+    )
     assert (done.returncode, done.stdout) == (0, "loaded\n"), done.stderr

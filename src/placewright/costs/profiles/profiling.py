@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
+from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.detect import cpu_kind
 from placewright.costs.machine import available_memory, busy_share, examine
@@ -34,8 +35,6 @@ from placewright.units import format_bytes
 
 if TYPE_CHECKING:
     from placewright.importers.torch.once import Source
-
-Progress = Callable[[str, float], None]
 
 CONTEXT_SHARE = 0.5  # of the free memory that a run in context may take
 NOISY = 0.3  # passes that differ by this share of their median are worth a remark
@@ -110,7 +109,7 @@ def profile(
     for name, value, known in (("method", method, Way), ("missing", missing, Missing)):
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
-    report = on_progress or (lambda what, done: None)
+    report = on_progress or no_progress
     chosen = at_hand(cluster, devices)
     program = load_program(exported or source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]

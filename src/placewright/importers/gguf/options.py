@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from placewright.errors import OptionError
-from placewright.importers.zoo.options import Hyper, choice, number, override
+from placewright.importers.zoo.options import Hyper, choice, number, override, read_query
 
 DEFAULT_CONTEXT = 4096
 """Tokens, or fewer for a model made for fewer."""
@@ -26,14 +26,7 @@ def read_options(query: str, path: Path, longest: int | None) -> GgufOptions:
     >>> read_options("phase=decode&batch=4", Path("model.gguf"), 2048).context
     2048
     """
-    texts: dict[str, str] = {}
-    for part in query.split("&") if query else ():
-        key, equals, text = part.partition("=")
-        if not (key and equals and text):
-            raise OptionError(f"{path}: '{part}' is no option; write key=value")
-        if key in texts:
-            raise OptionError(f"{path}: '{key}' is given twice; give it once")
-        texts[key] = text
+    texts = read_query(str(path), query, "is no option; write key=value")
     if "optimizer" in texts:
         raise OptionError(f"{path}: a GGUF file is for inference; leave out 'optimizer'")
     context = min(DEFAULT_CONTEXT, longest or DEFAULT_CONTEXT)

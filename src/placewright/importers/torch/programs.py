@@ -56,6 +56,12 @@ class Executable:
         nodes = self.module.graph.find_nodes(op="placeholder")
         return tuple(node.name for node in nodes if node.name not in self.weights)
 
+    @property
+    def outputs(self) -> tuple[Any, ...]:
+        """The graph's flat outputs: nodes, or values that no node makes."""
+        values: Any = self.module.graph.output_node().args[0]
+        return tuple(values) if isinstance(values, (list, tuple)) else (values,)
+
     @cached_property
     def calls(self) -> list[Node]:
         """The program's ops, in its own order: every call that makes tensors of its own."""

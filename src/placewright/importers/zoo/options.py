@@ -68,15 +68,23 @@ def defaults(hyper: Hyper) -> dict[str, Any]:
 def read_spec(spec: str) -> tuple[str, dict[str, str]]:
     """Split ``NAME?key=value&key=value``; OptionError if it does not read so."""
     name, _, query = spec.partition("?")
+    return name, read_query(f"zoo model '{spec}'", query, "is no parameter: write key=value")
+
+
+def read_query(where: str, query: str, wrong: str) -> dict[str, str]:
+    """``key=value&…`` as a mapping; OptionError where a key comes twice or a part reads otherwise.
+
+    It begins with `where`, such as ``zoo model 'gpt2?batch=4'``; of such a part it says `wrong`.
+    """
     texts: dict[str, str] = {}
     for part in query.split("&") if query else ():
         key, equals, text = part.partition("=")
         if not (key and equals and text):
-            raise OptionError(f"zoo model '{spec}': '{part}' is no parameter: write key=value")
+            raise OptionError(f"{where}: '{part}' {wrong}")
         if key in texts:
-            raise OptionError(f"zoo model '{spec}': '{key}' is given twice; give it once")
+            raise OptionError(f"{where}: '{key}' is given twice; give it once")
         texts[key] = text
-    return name, texts
+    return texts
 
 
 def override(where: str, hyper: AnyHyper, texts: Mapping[str, str]) -> AnyHyper:

@@ -4,36 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from itertools import combinations
 
 import torch
 
+from placewright.budget import Progress
 from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
-from placewright.runtime.links.ranks import Pair, Progress
-from placewright.system.allocator import keep_freed_memory
+from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.system.pinning import pinned
 
 
 def copy_times(
-    cores: Sequence[Sequence[int]],
+    cores: Sequence[Cores],
     *,
     sizes: Sequence[int] = SIZES,
     on_progress: Progress | None = None,
 ) -> dict[Pair, Times]:
     """Times of copies from each device to each later one, by pairs of places in `cores`."""
-    keep_freed_memory()
-    progress = on_progress or (lambda what, done: None)
-    pairs = list(combinations(range(len(cores)), 2))
-    found = {}
-    for done, (a, b) in enumerate(pairs):
-        progress("measuring copies", done / len(pairs))
-        found[a, b] = _times(cores[a], cores[b], sizes)
-    return found
+    return times_of_pairs("copies", cores, _times, sizes, on_progress)
 
 
-def _times(source: Sequence[int], target: Sequence[int], sizes: Sequence[int]) -> Times:
+def _times(source: Cores, target: Cores, sizes: Sequence[int]) -> Times:
     def copied(size: int, count: int) -> list[float]:
         seconds = []
         for _ in range(count):

@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from placewright.budget import Progress
 from placewright.cluster import Cluster, CpuRun, Device, Link, LinkMeasurement, Transport
 from placewright.costs.detect import HOST_MEMORY, detect
 from placewright.costs.link_fit import LinkFit, fit
 from placewright.errors import ClusterError, ExecutionError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.ranks import Pair, Progress, gloo_times
+from placewright.runtime.links.pairs import Pair
+from placewright.runtime.links.ranks import gloo_times
 
 WORDS = {
     "gloo": "over gloo, a process each, as 'placewright run' has them",

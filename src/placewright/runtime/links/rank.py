@@ -5,33 +5,24 @@ All pairs are measured one after the other, so that they do not disturb each oth
 
 from __future__ import annotations
 
-import json
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from placewright.runtime.ranks.worker import Reporter, barrier, connect, file_store, serve
-from placewright.system.pinning import pinned
+from placewright.runtime.ranks.worker import Reporter, Settings, barrier, connect, file_store, serve
 
 
 def main() -> None:
-    serve(_work)
+    serve(_measure)
 
 
-def _work(folder: Path, index: int, report: Reporter) -> None:
+def _measure(folder: Path, index: int, settings: Settings, report: Reporter) -> None:
     """`index` counts the ranks of this host."""
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    with pinned(settings["cores"][index]):  # before torch starts threads of its own
-        _measure(folder, settings["first"] + index, settings, report)
-
-
-def _measure(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
     import torch
 
     from placewright.runtime.links.exchange import follow, lead
 
-    ranks, timeout = settings["ranks"], settings["timeout"]
-    torch.set_num_interop_threads(1)
+    rank, ranks, timeout = settings["first"] + index, settings["ranks"], settings["timeout"]
     report("connecting", doing="connecting to the other ranks")
     store = _store(settings["meeting"], timeout) if settings["meeting"] else None
     connect(store or file_store(folder, ranks), rank, ranks, timeout)

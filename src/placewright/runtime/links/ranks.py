@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
 
+from placewright.budget import Progress, no_progress
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
+from placewright.runtime.links.pairs import Cores, Pair
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-
-Pair = tuple[int, int]
-Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,7 @@ class Meeting:
 
 
 def gloo_times(
-    cores: Sequence[Sequence[int]],
+    cores: Sequence[Cores],
     *,
     meeting: Meeting | None = None,
     sizes: Sequence[int] = SIZES,
@@ -44,10 +42,11 @@ def gloo_times(
     """
     if os.name != "posix":
         raise ExecutionError("measuring transfers between processes needs Linux or macOS")
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
     settings = {
         "cores": [list(each) for each in cores],
+        "threads": [len(each) for each in cores],
         "first": first,
         "ranks": ranks,
         "sizes": list(sizes),
@@ -57,12 +56,9 @@ def gloo_times(
     found: dict[Pair, Times] = {}
     order = {pair: at for at, pair in enumerate(combinations(range(ranks), 2))}
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
-        folder = Path(name)
-        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         started = Ranks(
-            folder,
-            len(cores),
-            [len(each) for each in cores],
+            Path(name),
+            settings,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
         )

@@ -11,59 +11,47 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from itertools import combinations
 from queue import SimpleQueue
 
 import torch
 
+from placewright.budget import Progress
 from placewright.costs.profiles.reference import torch_reference
-from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
+from placewright.costs.profiles.steady import COMPUTING, COPYING, Watch
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times, measured_times
-from placewright.runtime.links.ranks import Pair, Progress
+from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.runtime.ranks.channels import ChannelError
-from placewright.runtime.ranks.local import Meeting
+from placewright.runtime.ranks.local import ThreadConnection
 from placewright.runtime.stages.code import Transfer
-from placewright.system.allocator import keep_freed_memory
 from placewright.system.pinning import pinned
 
 _PATIENCE_SECONDS = 60.0
 
 
 def thread_times(
-    cores: Sequence[Sequence[int]],
+    cores: Sequence[Cores],
     *,
     sizes: Sequence[int] = SIZES,
     on_progress: Progress | None = None,
 ) -> dict[Pair, Times]:
     """Times between threads on each two of `cores`, by pairs of places in them."""
-    keep_freed_memory()
-    progress = on_progress or (lambda what, done: None)
-    pairs = list(combinations(range(len(cores)), 2))
-    found = {}
-    for done, (a, b) in enumerate(pairs):
-        progress("measuring threads", done / len(pairs))
-        found[a, b] = _times(cores[a], cores[b], sizes)
-    return found
+    return times_of_pairs("threads", cores, _times, sizes, on_progress)
 
 
-def _times(source: Sequence[int], target: Sequence[int], sizes: Sequence[int]) -> Times:
+def _times(source: Cores, target: Cores, sizes: Sequence[int]) -> Times:
     with pinned(source):
         reference = torch_reference()
-
-        def read() -> Readings:
-            return reference()
-
         with _Receiver(target) as receiver:
-            return measured_times(receiver.transfers, Watch(read, (COMPUTING, COPYING)), sizes)
+            return measured_times(receiver.transfers, Watch(reference, (COMPUTING, COPYING)), sizes)
 
 
 class _Receiver:
     """A thread on `cores` that takes what this one leaves, and tells how long it took."""
 
-    def __init__(self, cores: Sequence[int]) -> None:
+    def __init__(self, cores: Cores) -> None:
         self._cores = cores
-        self._meeting = Meeting(2, _PATIENCE_SECONDS)
+        self._connection = ThreadConnection(2, _PATIENCE_SECONDS)
         self._asked: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._told: SimpleQueue[tuple[float, float]] = SimpleQueue()
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -74,7 +62,7 @@ class _Receiver:
 
     def __exit__(self, *_: object) -> None:
         self._asked.put((0, 0))
-        self._meeting.abandon()
+        self._connection.abandon()
         self._thread.join()
 
     def transfers(self, size: int, count: int) -> list[float]:
@@ -83,9 +71,9 @@ class _Receiver:
         seconds = []
         for _ in range(count):
             value = torch.ones(size, dtype=torch.uint8)
-            self._meeting.barrier()
+            self._connection.barrier()
             left = time.perf_counter()
-            self._meeting.put(_transfer(size), value)
+            self._connection.put(_transfer(size), value)
             try:
                 taken, reading = self._told.get(timeout=_PATIENCE_SECONDS)
             except Exception as error:
@@ -104,8 +92,8 @@ class _Receiver:
             for _ in range(count):
                 own = torch.ones(size, dtype=torch.uint8)
                 try:
-                    self._meeting.barrier()
-                    value = self._meeting.take(_transfer(size))
+                    self._connection.barrier()
+                    value = self._connection.take(_transfer(size))
                 except ChannelError:
                     return
                 taken = time.perf_counter()

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from placewright.budget import Progress, no_progress
 from placewright.errors import ExecutionError, reason
 from placewright.importers.onnx.reading import OnnxModel
 from placewright.importers.onnx.shapes import real_inputs
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     Values = Mapping[str, OrtValue]
 
-Heard = Callable[[str, float], None]
 Ranks = Sequence[Sequence[Done]]
 """`[rank]` the tasks of a pass, in the order of each."""
 _BEFORE = 0.5  # the share of a run that is over when passes begin
@@ -134,7 +134,7 @@ def measure(
     sessions: Sequence[Session],
     samples: Sequence[Values],
     options: RunOptions,
-    heard: Heard = lambda what, done: None,
+    progress: Progress = no_progress,
 ) -> Measured:
     """A warm-up, the timed passes, and the clocked ones."""
     passes = []
@@ -143,7 +143,7 @@ def measure(
         run = Pass(team, program, sessions, samples)
         passes.append(team.each(run.rank))
         share = (number + 1) / count
-        heard(f"running on {len(team.devices)} devices", _BEFORE + (1 - _BEFORE) * share)
+        progress(f"running on {len(team.devices)} devices", _BEFORE + (1 - _BEFORE) * share)
     clocked = sorted(passes[1 + options.repeats :], key=makespan)
     middle = clocked.pop((len(clocked) - 1) // 2) if clocked else None
     return Measured(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
+from placewright.budget import Progress, no_progress
+from placewright.costs.profiles.onnx.options import import_runtime
 from placewright.plan import Plan
 from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
 from placewright.runtime.onnx_sessions.measuring import (
@@ -22,12 +24,9 @@ from placewright.runtime.onnx_sessions.preparing import (
     model_of,
     program_of,
 )
-from placewright.runtime.onnx_sessions.sessions import import_runtime
 from placewright.runtime.onnx_sessions.team import Device, Team
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
-
-Heard = Callable[[str, float], None]
 
 
 def run_onnx_plan(
@@ -35,7 +34,7 @@ def run_onnx_plan(
     options: RunOptions | None = None,
     *,
     inputs: Inputs | None = None,
-    on_progress: Heard | None = None,
+    on_progress: Progress | None = None,
 ) -> RunReport:
     """Run a plan for ``FILE.onnx[?NAME=SIZE&…]``, a thread per device it uses, in its order.
 
@@ -52,12 +51,12 @@ def run_onnx_plan(
     OptionError for another plan, InputError for inputs or a model that do not fit it,
     ExecutionError for what ONNX Runtime cannot run.
     """
-    import_runtime()
+    import_runtime("running")
     options = options or RunOptions()
     check_plan(plan)
     used = sorted(set(plan.placement.device.tolist()))
     check_options(options, len(used))
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     progress("reading the model", 0.0)
     found = model_of(plan)
     devices = devices_of(plan.problem, used, options)

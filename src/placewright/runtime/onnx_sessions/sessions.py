@@ -10,20 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright.errors import MissingExtraError
+from placewright.costs.profiles.onnx.options import SILENT, session_options
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue, RunOptions
 
-_SILENT = 4  # only what ends the process is told
 _FOLDER = "session.model_external_initializers_file_folder_path"
-
-
-def import_runtime() -> None:
-    try:
-        import onnxruntime  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("onnx", "running an ONNX model") from None
 
 
 def run_options() -> RunOptions:
@@ -31,7 +23,7 @@ def run_options() -> RunOptions:
     import onnxruntime
 
     options = onnxruntime.RunOptions()
-    options.log_severity_level = _SILENT
+    options.log_severity_level = SILENT
     return options
 
 
@@ -54,18 +46,9 @@ class Session:
     ) -> None:
         import onnxruntime as ort
 
-        settings = ort.SessionOptions()
-        settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-        settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        settings.intra_op_num_threads = threads
-        settings.inter_op_num_threads = 1
-        settings.log_severity_level = _SILENT
-        # Else the threads of one session wait busily while another runs on their cores.
-        settings.add_session_config_entry("session.force_spinning_stop", "1")
+        settings = session_options(threads, weights)
         if folder is not None:
             settings.add_session_config_entry(_FOLDER, str(folder.resolve()))
-        if weights:
-            settings.add_external_initializers(list(weights), list(weights.values()))
         self._weights = weights  # ONNX Runtime does not keep them
         source = str(model) if isinstance(model, Path) else model
         self._session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])

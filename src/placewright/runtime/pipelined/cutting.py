@@ -19,7 +19,8 @@ from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.chain import Run, chain_of
-from placewright.runtime.stages.code import Call, Code, Ref, references
+from placewright.runtime.stages.code import Code, Ref, used
+from placewright.runtime.stages.cutting import split_inputs
 from placewright.runtime.stages.targets import argument, call_of
 
 
@@ -76,15 +77,6 @@ def cut_chain(executable: Executable, device_of: Mapping[str, int]) -> Chain:
     return _Cutter(executable, device_of).chain()
 
 
-def live_runs(executable: Executable, device_of: Mapping[str, int]) -> list[Run]:
-    """The chain of the ops that the program's outputs need; of a training program, forward."""
-    owner = fold(executable.module.graph)
-    live = _live(executable)
-    ops = [node.name for node in executable.calls if node.name in live]
-    needs = {op: _sources(live[op], owner) for op in ops}
-    return chain_of(needs, device_of)
-
-
 def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> None:
     ops = {node.name for node in executable.calls}
     if strange := sorted(ops ^ set(device_of)):
@@ -94,10 +86,9 @@ def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> No
 
 def _outputs(executable: Executable) -> list[tuple[int, Any]]:
     """The flat outputs that are computed: all but the gradients."""
-    values = executable.module.graph.output_node().args[0]
-    assert isinstance(values, (list, tuple))
     wanted = {*executable.results, *executable.updates.values()}
-    return [(position, value) for position, value in enumerate(values) if position in wanted]
+    outputs = enumerate(executable.outputs)
+    return [(position, value) for position, value in outputs if position in wanted]
 
 
 def _live(executable: Executable) -> dict[str, Node]:
@@ -139,13 +130,15 @@ class _Cutter:
     executable: Executable
     device_of: Mapping[str, int]
     live: dict[str, Node] = field(init=False)
+    owner: Mapping[str, str | None] = field(init=False)
     made_in: dict[str, int] = field(init=False)  # a call → its stage; recomputed ones have none
     read_in: dict[str, set[int]] = field(init=False)  # a value → the stages that read it
 
     def chain(self) -> Chain:
-        runs = live_runs(self.executable, self.device_of) or [Run(0, ())]
-        devices = list(dict.fromkeys(run.device for run in runs))
         self.live = _live(self.executable)
+        self.owner = fold(self.executable.module.graph)
+        runs = self._runs() or [Run(0, ())]
+        devices = list(dict.fromkeys(run.device for run in runs))
         self.made_in = self._made_in(runs)
         calls = self._calls(len(runs))
         self.read_in = self._read_in(calls, len(runs))
@@ -156,12 +149,17 @@ class _Cutter:
         self._check_weights(stages)
         return Chain(tuple(stages), tuple(devices))
 
+    def _runs(self) -> list[Run]:
+        """The chain of the ops that the program's outputs need; of a training program, forward."""
+        ops = [node.name for node in self.executable.calls if node.name in self.live]
+        needs = {op: _sources(self.live[op], self.owner) for op in ops}
+        return chain_of(needs, self.device_of)
+
     def _made_in(self, runs: Sequence[Run]) -> dict[str, int]:
-        owner = fold(self.executable.module.graph)
         stage_of = {op: index for index, run in enumerate(runs) for op in run.ops}
         made = {}
         for name, node in self.live.items():
-            op = owner[name]
+            op = self.owner[name]
             if op is not None and _stays(node, op):
                 made[name] = stage_of[op]
         return made
@@ -211,14 +209,14 @@ class _Cutter:
         kept = [argument(outputs[position], node) for position in (*results, *updates)]
         result = [*map(Ref, sent), *kept]
         steps = tuple(map(call_of, nodes))
-        weights, inputs = self._split_inputs(_used(steps, result))
+        weights, inputs = split_inputs(self.executable, used(steps, result))
         return VirtualStage(
             index,
             rank,
             Code((*received, *weights, *inputs), steps, result),
             tuple(received),
             weights,
-            tuple(inputs),
+            inputs,
             tuple(sent),
             tuple(results),
             tuple(updated[position] for position in updates),
@@ -248,13 +246,6 @@ class _Cutter:
             if self.made_in.get(name, 0) == index:
                 yield position, value
 
-    def _split_inputs(self, used: set[str]) -> tuple[dict[str, str], list[str]]:
-        weights = self.executable.weights
-        placeholders = self.executable.module.graph.find_nodes(op="placeholder")
-        names = [node.name for node in placeholders if node.name in used]
-        own = {name: weights[name] for name in names if name in weights}
-        return own, [name for name in names if name not in weights]
-
     def _check_weights(self, stages: Sequence[VirtualStage]) -> None:
         """A weight that training or a run changes must have one place."""
         for name in self.executable.updates:
@@ -272,10 +263,3 @@ class _Cutter:
                     f"'{name}' is trained and read on several devices; place the ops that read "
                     "it on one device"
                 )
-
-
-def _used(steps: Sequence[Call], result: Sequence[Any]) -> set[str]:
-    used = set(references(result))
-    for step in steps:
-        used.update(references(step.args), references(step.kwargs))
-    return used

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from placewright.budget import Progress, no_progress
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.boundaries import Crossings, crossings
 from placewright.runtime.pipelined.comparison import Differences, Expected
@@ -19,14 +19,10 @@ from placewright.runtime.pipelined.jobs import answer_of, hand_over
 from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule, longer, method_of, write_table
 from placewright.runtime.pipelined.timing import Times
-from placewright.runtime.pipelined.training import STEEPEST
 from placewright.runtime.ranks.job import Own
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.state import Optimizer
-from placewright.runtime.stages.code import calls
-from placewright.runtime.stages.targets import defining_modules, is_custom
-
-Progress = Callable[[str, float], None]
+from placewright.runtime.ranks.state import STEEPEST, Optimizer
+from placewright.runtime.stages.targets import modules_to_import
 
 
 @dataclass(frozen=True)
@@ -48,7 +44,7 @@ def execute_chain(
     own: Own,
     *,
     modules: Sequence[str] = (),
-    progress: Progress = lambda what, done: None,
+    progress: Progress = no_progress,
 ) -> PipelineReport:
     """Run a chain of stages on as many processes as it has ranks, and compare what they give.
 
@@ -81,19 +77,17 @@ def execute_chain(
             "training": bool(executable.gradients),
             "timeout": request.timeout,
             "path": sys.path,
-            "modules": _modules(chain, modules),
+            "modules": modules_to_import([stage.code for stage in chain.stages], modules),
         }
-        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
         with ExitStack() as stack:
             descriptors = hand_over(folder, executable, chain.stages, sent, stack)
-            times = _listen(folder, own, settings, descriptors, progress)
+            times = _listen(folder, settings, descriptors, progress)
         answers = [answer_of(folder, rank) for rank in range(ranks)]
     return _report(chain, request, own, sent, times, expected.differences(answers))
 
 
 def _listen(
     folder: Path,
-    own: Own,
     settings: Mapping[str, Any],
     descriptors: Sequence[Sequence[int]],
     progress: Progress,
@@ -101,19 +95,12 @@ def _listen(
     ranks, worker = settings["ranks"], "placewright.runtime.pipelined.rank"
     progress(f"starting {ranks} ranks", 0.2)
     times = Times(ranks, settings["repeats"], settings["batches"])
-    started = Ranks(folder, ranks, own.threads, worker=worker, descriptors=descriptors)
+    started = Ranks(folder, settings, worker=worker, descriptors=descriptors)
     with started as processes:
         for rank, event in processes.events(settings["timeout"]):
             times.add(rank, event)
             progress(f"running on {ranks} ranks", 0.3 + 0.7 * times.share)
     return times
-
-
-def _modules(chain: Chain, given: Sequence[str]) -> list[str]:
-    """What ranks must import: nothing, unless there are operators of others than torch."""
-    codes = [stage.code for stage in chain.stages]
-    custom = any(is_custom(call.target) for code in codes for call in calls(code))
-    return [*defining_modules(codes), *given] if custom else []
 
 
 def _report(

@@ -1,8 +1,4 @@
-"""What a rank is given and gives back, as files in a directory that only this user can read.
-
-Written with `torch.save` and read with ``weights_only=True``: tensors, plain values and frozen
-data, and no pickle that could run code.
-"""
+"""What a rank of a pipeline is given and gives back, as files (see `ranks/files.py`)."""
 
 from __future__ import annotations
 
@@ -12,13 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.boundaries import Crossing, Crossings
 from placewright.runtime.pipelined.cutting import VirtualStage
+from placewright.runtime.ranks.files import compact, job_file, load, outputs_file, save
 from placewright.runtime.stages.code import Call, Code, Named, Ref
 from placewright.runtime.weights import HeldWeights
 from placewright.runtime.weights import hand_over as weights_to
@@ -84,55 +79,23 @@ def hand_over(
             inputs=_inputs(executable, own),
             trained=[name for name in executable.gradients if name in names],
         )
-        _save(vars(job), _job(folder, rank))
+        save(vars(job), job_file(folder, rank))
         descriptors.append(handed.descriptors)
     return descriptors
 
 
 def job_of(folder: Path, rank: int) -> Job:
-    return Job(**_load(_job(folder, rank)))
+    return Job(**load(job_file(folder, rank), _READABLE))
 
 
 def give_back(folder: Path, rank: int, answer: Answer) -> None:
-    _save(vars(answer), _answer(folder, rank))
+    save(vars(answer), outputs_file(folder, rank))
 
 
 def answer_of(folder: Path, rank: int) -> Answer:
-    return Answer(**_load(_answer(folder, rank)))
+    return Answer(**load(outputs_file(folder, rank), _READABLE))
 
 
 def _inputs(executable: Executable, stages: Sequence[VirtualStage]) -> dict[str, Any]:
     names = {name for stage in stages for name in stage.inputs}
-    return {name: _compact(executable.values[name]) for name in sorted(names)}
-
-
-def _compact(value: Any) -> Any:
-    """A tensor without autograd, and without the rest of a larger memory it looks into."""
-    if not isinstance(value, Tensor):
-        return value
-    value = value.detach()
-    whole = value.untyped_storage().nbytes() == value.numel() * value.element_size()
-    return value if whole else value.clone()
-
-
-def _job(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.pt"
-
-
-def _answer(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.outputs.pt"
-
-
-def _save(content: Mapping[str, Any], path: Path) -> None:
-    try:
-        torch.save(dict(content), path)
-    except (OSError, RuntimeError) as error:
-        raise ExecutionError(
-            f"{path}: cannot be written ({reason(error)}); if the disk is full, set TMPDIR to a "
-            "directory with more room"
-        ) from error
-
-
-def _load(path: Path) -> Any:
-    with torch.serialization.safe_globals(_READABLE):
-        return torch.load(path, weights_only=True)
+    return {name: compact(executable.values[name]) for name in sorted(names)}

@@ -1,18 +1,23 @@
-"""A rank of a pipeline: started by `running.py`, it runs its stages and reports what they took."""
+"""A rank of a pipeline: started by `executing.py`, it runs its stages and reports what they took."""
 
 from __future__ import annotations
 
-import json
-import resource
 import sys
 import time
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.runtime.ranks.worker import Reporter, barrier, connect, file_store, serve
-from placewright.system.pinning import pinned
+from placewright.runtime.ranks.worker import (
+    Reporter,
+    Settings,
+    barrier,
+    connect,
+    file_store,
+    leave,
+    serve,
+)
+from placewright.system.memory import peak_memory
 
 if TYPE_CHECKING:
     from placewright.runtime.pipelined.jobs import Answer, Job
@@ -22,21 +27,10 @@ _ALIVE_SECONDS = 1.0
 
 
 def main() -> None:
-    serve(_work)
+    serve(_run)
 
 
-def _work(folder: Path, rank: int, report: Reporter) -> None:
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    cores = settings["cores"][rank]
-    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
-        _run(folder, rank, settings, report)
-
-
-def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
-    import torch
-
-    torch.set_num_threads(settings["threads"][rank])
-    torch.set_num_interop_threads(1)
+def _run(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
     from placewright.runtime.pipelined.jobs import give_back, job_of
     from placewright.runtime.stages.targets import import_all
 
@@ -52,14 +46,13 @@ def _run(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) ->
     answer = replace(checked, losses=part.train())
     report("saving", doing="saving its outputs", peak=peak_memory())
     give_back(folder, rank, answer)
-    barrier()  # nobody leaves while another still talks to it
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 class _Part:
     """The rank's stages, under the schedule of the batch and of a longer one."""
 
-    def __init__(self, folder: Path, job: Job, settings: dict[str, Any], report: Reporter) -> None:
+    def __init__(self, folder: Path, job: Job, settings: Settings, report: Reporter) -> None:
         self._folder = folder
         self._job = job
         self._settings = settings
@@ -129,13 +122,15 @@ class _Part:
 
     def measure(self) -> None:
         """The timed batches, the short and the longer one in turn."""
+        from placewright.runtime.ranks.calls import now
+
         for length, micro_batches in enumerate(self._settings["batches"]):
             pipeline = self._pipeline(micro_batches)
             for repeat in range(self._settings["repeats"] + 1):  # the first is a warm-up
                 barrier()
-                started = time.clock_gettime(time.CLOCK_MONOTONIC)  # one clock for all processes
+                started = now()
                 pipeline.run()
-                finished = time.clock_gettime(time.CLOCK_MONOTONIC)
+                finished = now()
                 self._report(
                     "batch",
                     length=length,
@@ -178,12 +173,3 @@ class _Part:
     def _forget_gradients(self) -> None:
         for name in self._job.trained:
             self._state[name].grad = None
-
-
-def peak_memory() -> int:
-    """The most bytes this process has had in memory."""
-    status = Path("/proc/self/status")
-    if status.exists():  # getrusage would count what the parent had when it started this process
-        fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
-        return int(fields["VmHWM"].split()[0]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -15,8 +15,7 @@ from torch.fx import Interpreter, Node
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.randomness import Moment, seed
 from placewright.runtime.pipelined.samples import sample
-from placewright.runtime.pipelined.training import STEEPEST
-from placewright.runtime.ranks.state import Optimizer
+from placewright.runtime.ranks.state import STEEPEST, Optimizer
 
 
 class SingleProcess:

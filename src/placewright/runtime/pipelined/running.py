@@ -5,10 +5,11 @@ Plan ──run_pipeline──▶ program ──cut_chain──▶ virtual stages
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from placewright.budget import Progress, no_progress
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
@@ -21,8 +22,6 @@ from placewright.runtime.run_options import RunOptions
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
     from placewright.runtime.values import Values
-
-Progress = Callable[[str, float], None]
 
 
 def run_pipeline(
@@ -49,12 +48,12 @@ def run_pipeline(
     _check_plan(plan)
     training = bool(plan.problem.is_backward.any())
     _check_request(options, micro_batches, steps, training=training)
-    progress = on_progress or (lambda what, done: None)
+    progress = on_progress or no_progress
     progress("exporting", 0.0)
     program, values = load(plan.source, options, training=training)
     from placewright.runtime.pipelined.cutting import cut_chain
     from placewright.runtime.pipelined.executing import Request, execute_chain
-    from placewright.runtime.pipelined.training import STEEPEST
+    from placewright.runtime.ranks.state import STEEPEST
 
     executable = _with_values(program, values)
     devices = plan.placement.device.tolist()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from placewright.runtime.ranks.launch import Event
+from placewright.runtime.ranks.job import Event
 
 
 class Times:

@@ -7,11 +7,11 @@ end on the loopback interface.
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
@@ -25,8 +25,7 @@ def launch_processes(job: Job, hear: Hear) -> Results:
         folder = Path(name)
         with ExitStack() as stack:
             descriptors = _hand_out(folder, job, stack)
-            _write_settings(folder, job)
-            started = Ranks(folder, job.ranks, job.own.threads, descriptors=descriptors)
+            started = Ranks(folder, _settings(job), descriptors=descriptors)
             with started as processes:
                 stack.pop_all().close()  # the ranks have inherited their weights
                 for rank, event in processes.events(job.timeout):
@@ -48,8 +47,8 @@ def _hand_out(folder: Path, job: Job, stack: ExitStack) -> list[tuple[int, ...]]
     return descriptors
 
 
-def _write_settings(folder: Path, job: Job) -> None:
-    settings = {
+def _settings(job: Job) -> dict[str, Any]:
+    return {
         "ranks": job.ranks,
         "threads": job.own.threads,
         "cores": job.own.cores,
@@ -59,4 +58,3 @@ def _write_settings(folder: Path, job: Job) -> None:
         "modules": job.modules,
         "memory_limits": job.memory_limits,
     }
-    (folder / "settings.json").write_text(json.dumps(settings), encoding="utf-8")

@@ -24,6 +24,7 @@ from typing import Any
 
 from placewright.errors import ExecutionError
 from placewright.runtime.ranks.failures import sentence_of
+from placewright.runtime.ranks.job import Event
 from placewright.system.memory import is_shortage
 
 # -P: what lies in the working directory must not shadow the standard library. The parent's own
@@ -37,39 +38,39 @@ _LAST_WORDS_SECONDS = 1.0
 _EXIT_SECONDS = 5.0
 _GRACE_SECONDS = 1.0  # for a rank that has waited as long to say for whom
 
-Event = Mapping[str, Any]
-
 
 class Ranks:
-    """`count` worker processes on the jobs in `folder`, `threads` CPU threads each or of each.
+    """Worker processes on the jobs in `folder`, one for each entry of ``settings["threads"]``.
 
-    `worker` is the module whose `main` they run. They talk over the network `interface`, the
-    loopback one if None. Each inherits its `descriptors`.
+    It says how many CPU threads that one has; all find the settings in `folder`, see
+    `worker.serve`. `worker` is the module whose `main` they run. They talk over the network
+    `interface`, the loopback one if None. Each inherits its `descriptors`.
     """
 
     def __init__(
         self,
         folder: Path,
-        count: int,
-        threads: int | Sequence[int],
+        settings: Mapping[str, Any],
         *,
         worker: str = "placewright.runtime.ranks.worker",
         interface: str | None = None,
         descriptors: Sequence[Sequence[int]] = (),
     ) -> None:
         self._folder = folder
-        self._count = count
-        self._threads = [threads] * count if isinstance(threads, int) else threads
+        self._settings = settings
+        self._threads: Sequence[int] = settings["threads"]
         self._worker = worker
         self._interface = interface
         self._descriptors = descriptors
         self._processes: list[subprocess.Popen[bytes]] = []
         self._pipes: dict[int, _Lines] = {}
-        self._doing = dict.fromkeys(range(count), "starting")
+        self._doing = dict.fromkeys(range(len(self._threads)), "starting")
         self._done: set[int] = set()
 
     def __enter__(self) -> Ranks:
         try:
+            text = json.dumps(self._settings)
+            (self._folder / "settings.json").write_text(text, encoding="utf-8")
             environment = self._environment()
             for rank, threads in enumerate(self._threads):
                 self._start(rank, environment | {"OMP_NUM_THREADS": str(threads)})
@@ -94,7 +95,7 @@ class Ranks:
         ExecutionError as soon as one fails, or when none reported anything for `timeout`
         seconds.
         """
-        while len(self._done) < self._count:
+        while len(self._done) < len(self._threads):
             heard = list(self._hear(timeout + _GRACE_SECONDS))
             if not heard:
                 raise ExecutionError(self._silence(timeout))
@@ -218,7 +219,7 @@ class Ranks:
     def _silence(self, timeout: float) -> str:
         if stopped := self._stopped():
             return stopped
-        rank = min(set(range(self._count)) - self._done)
+        rank = min(self._doing.keys() - self._done)
         return (
             f"rank {rank} is stuck {self._doing[rank]}: no rank reported anything for "
             f"{timeout:g} s; give a longer timeout if the model is slow"

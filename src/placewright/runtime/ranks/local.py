@@ -43,15 +43,15 @@ def launch_threads(job: Job, hear: Hear) -> Results:
         callers = [
             Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
         ]
-        meeting = Meeting(job.ranks, job.timeout)
+        connection = ThreadConnection(job.ranks, job.timeout)
 
         def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:
             with lock:
                 hear(rank, {"event": kind, "placement": number, **fields})
 
-        threads = [_Rank(rank, callers[rank], job, meeting, told) for rank in range(job.ranks)]
+        threads = [_Rank(rank, callers[rank], job, connection, told) for rank in range(job.ranks)]
         with _switching(_SWITCH_SECONDS):
-            _run(threads, meeting)
+            _run(threads, connection)
         for rank, thread in enumerate(threads):
             results[rank].append(thread.results)
     return results
@@ -60,7 +60,9 @@ def launch_threads(job: Job, hear: Hear) -> Results:
 class _Rank(threading.Thread):
     """One rank's calls; `error` is what ended it, if anything did."""
 
-    def __init__(self, rank: int, caller: Caller, job: Job, meeting: Meeting, told: Any) -> None:
+    def __init__(
+        self, rank: int, caller: Caller, job: Job, connection: ThreadConnection, told: Any
+    ) -> None:
         super().__init__(name=f"rank {rank}", daemon=True)
         self.rank = rank
         self.results: list[list[Any]] = []
@@ -68,7 +70,7 @@ class _Rank(threading.Thread):
         self._caller = caller
         self._calls: Calls = job.calls
         self._own = (job.own.threads[rank], job.own.cores[rank])
-        self._meeting = meeting
+        self._connection = connection
         self._told = told
 
     def run(self) -> None:
@@ -77,16 +79,16 @@ class _Rank(threading.Thread):
             if cores and hasattr(os, "sched_setaffinity"):
                 os.sched_setaffinity(0, cores)  # of this thread and those it starts
             torch.set_num_threads(threads)  # of this thread's operators
-            self.results = run_calls(self._caller, self._calls, self._meeting, self._hear)
+            self.results = run_calls(self._caller, self._calls, self._connection, self._hear)
         except BaseException as error:
             self.error = error
-            self._meeting.abandon()
+            self._connection.abandon()
 
     def _hear(self, kind: str, **fields: Any) -> None:
         self._told(self.rank, kind, **fields)
 
 
-def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
+def _run(threads: Sequence[_Rank], connection: ThreadConnection) -> None:
     try:
         for thread in threads:
             thread.start()
@@ -94,7 +96,7 @@ def _run(threads: Sequence[_Rank], meeting: Meeting) -> None:
             while thread.is_alive():  # in turns, so that Ctrl-C is heard
                 thread.join(0.2)
     except BaseException:
-        meeting.abandon()
+        connection.abandon()
         for thread in threads:
             thread.join(_GRACE_SECONDS)
         raise
@@ -116,7 +118,7 @@ def _switching(seconds: float) -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-class Meeting:
+class ThreadConnection:
     """See `calls.Connection`: where the threads of one job meet and leave tensors."""
 
     def __init__(self, ranks: int, timeout: float) -> None:
@@ -163,23 +165,23 @@ class Meeting:
 
 
 class ThreadChannel:
-    """One rank's end of a `Meeting`, for one call."""
+    """One rank's end of a `ThreadConnection`, for one call."""
 
-    def __init__(self, meeting: Meeting) -> None:
+    def __init__(self, connection: ThreadConnection) -> None:
         self.waited = 0.0
-        self._meeting = meeting
+        self._connection = connection
 
     def post(self, transfer: Transfer) -> Transfer:
         return transfer
 
     def wait(self, posted: Transfer) -> Tensor:
         started = time.perf_counter()
-        value = self._meeting.take(posted)
+        value = self._connection.take(posted)
         self.waited += time.perf_counter() - started
         return value
 
     def send(self, transfer: Transfer, value: Tensor) -> None:
-        self._meeting.put(transfer, value)
+        self._connection.put(transfer, value)
 
     def finish(self) -> None:
-        self._meeting.barrier()
+        self._connection.barrier()

@@ -43,6 +43,10 @@ class Optimizer:
         return made(parameters, lr=self.learning_rate, foreach=False)  # type: ignore[no-any-return]
 
 
+STEEPEST = Optimizer("sgd", 0.01)
+"""Plain gradient descent: its step needs nothing but the gradients."""
+
+
 class State:
     """The weights of one process, by name, as the next call is to have them."""
 

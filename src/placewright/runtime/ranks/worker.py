@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,22 +26,40 @@ if TYPE_CHECKING:
     from placewright.runtime.ranks.state import Optimizer
 
 
+Settings = Mapping[str, Any]
+Work = Callable[[Path, int, Settings, "Reporter"], None]
+
+
 def main() -> None:
-    serve(_work)
+    serve(_run_stages)
 
 
-def serve(work: Callable[[Path, int, Reporter], None]) -> None:
-    """Do `work(folder, rank, report)` and end as the process that started this one expects."""
+def serve(work: Work) -> None:
+    """Do ``work(folder, rank, settings, report)`` on the rank's cores, with its threads.
+
+    The settings are those in `folder`. It ends as the process that started this one expects.
+    """
     _, _, folder, rank, pipe, parent = sys.argv
     _end_with(int(parent))
     keep_freed_memory()
     report = Reporter(int(pipe))
     try:
-        work(Path(folder), int(rank), report)
+        _do(work, Path(folder), int(rank), report)
     except BaseException as error:
         report.failure(error)
         os._exit(1)  # gloo's threads would try to part in order
     report("done")
+
+
+def _do(work: Work, folder: Path, rank: int, report: Reporter) -> None:
+    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
+    cores = settings["cores"][rank]
+    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
+        import torch
+
+        torch.set_num_threads(settings["threads"][rank])
+        torch.set_num_interop_threads(1)
+        work(folder, rank, settings, report)
 
 
 class Reporter:
@@ -84,18 +102,7 @@ def _wait_for_end_of_stdin() -> None:
     os._exit(1)
 
 
-def _work(folder: Path, rank: int, report: Reporter) -> None:
-    settings = json.loads((folder / "settings.json").read_text(encoding="utf-8"))
-    cores = settings["cores"][rank]
-    with pinned(cores) if cores else nullcontext():  # before torch starts threads of its own
-        _run_stages(folder, rank, settings, report)
-
-
-def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Reporter) -> None:
-    import torch
-
-    torch.set_num_threads(settings["threads"][rank])
-    torch.set_num_interop_threads(1)
+def _run_stages(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
     from placewright.runtime.ranks.calls import Calls, run_calls
     from placewright.runtime.ranks.job_files import save_outputs
     from placewright.runtime.stages.targets import import_all
@@ -119,8 +126,7 @@ def _run_stages(folder: Path, rank: int, settings: dict[str, Any], report: Repor
         outputs.append(run_calls(caller, calls, connection, heard))
     report("saving", doing="saving its outputs", peak_memory=peak.bytes)
     save_outputs(folder, rank, outputs)
-    barrier()  # nobody leaves while another still talks to it
-    torch.distributed.destroy_process_group()
+    leave()
 
 
 def own_memory(limits: Sequence[float], rank: int) -> Peak:
@@ -201,6 +207,14 @@ def barrier() -> None:
 
     with channel_errors():
         dist.barrier()
+
+
+def leave() -> None:
+    """Part from the process group; nobody does while another still talks to it."""
+    import torch.distributed as dist
+
+    barrier()
+    dist.destroy_process_group()
 
 
 @contextmanager

@@ -7,7 +7,7 @@ pickled code. `compiled.py` turns it into a Python function.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -139,6 +139,15 @@ def references(value: Any) -> Iterator[str]:
     elif isinstance(value, Mapping):
         for each in value.values():
             yield from references(each)
+
+
+def used(steps: Iterable[Step], result: Any) -> set[str]:
+    """Names of all `Ref`s in the steps' calls and in the result."""
+    names = set(references(result))
+    for step in steps:
+        if isinstance(step, Call):
+            names.update(references(step.args), references(step.kwargs))
+    return names
 
 
 def calls(code: Code) -> Iterator[Call]:

@@ -17,13 +17,23 @@ can be, a new value is written into the memory of the old one (see `inplace`).
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
-from placewright.runtime.stages.code import Call, Code, Post, Send, Step, Transfer, Wait, references
+from placewright.runtime.stages.code import (
+    Call,
+    Code,
+    Post,
+    Send,
+    Step,
+    Transfer,
+    Wait,
+    references,
+    used,
+)
 from placewright.runtime.stages.inplace import appending, in_place
 from placewright.runtime.stages.layout import transfer_of
 from placewright.runtime.stages.targets import argument, call_of
@@ -113,17 +123,12 @@ def cut(
 
 def _refuse_written_inputs(program: Executable) -> None:
     known = {*program.results, *program.updates.values(), *program.gradients.values()}
-    for position, value in enumerate(_flat_outputs(program)):
+    for position, value in enumerate(program.outputs):
         if position not in known and value is not None:
             raise InputError(
                 f"{program.name}: the program writes into its inputs ('{value}' is the new value "
                 "of one), which cannot be run on several devices; return the value instead"
             )
-
-
-def _flat_outputs(program: Executable) -> Sequence[Any]:
-    values: Any = program.module.graph.output_node().args[0]
-    return values if isinstance(values, (list, tuple)) else (values,)
 
 
 def _ops(owner: Mapping[str, str | None]) -> list[str]:
@@ -249,7 +254,7 @@ def _results(
 ) -> list[_Result]:
     """The caller's results in their order, then updates, then gradients."""
     node = program.module.graph.output_node()
-    values = [argument(value, node) for value in _flat_outputs(program)]
+    values = [argument(value, node) for value in program.outputs]
     readers = _readers(program, where)
     found = []
     for position, place in enumerate(program.results):
@@ -300,6 +305,14 @@ def _transfers(
     return transfers
 
 
+def split_inputs(
+    program: Executable, names: Collection[str]
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Of the program's placeholders those in `names`: weights (with what they are), and inputs."""
+    weights = {name: weight for name, weight in program.weights.items() if name in names}
+    return weights, tuple(name for name in program.inputs if name in names)
+
+
 # -- one rank --------------------------------------------------------------------------------
 
 
@@ -330,12 +343,12 @@ class _Cutter:
         mine = [result for result in results if self.rank in result.ranks]
         values = [result.value for result in mine]
         self._await(references(values))
-        weights, inputs = _split_inputs(program, self._used(values))
+        weights, inputs = split_inputs(program, used(self.steps, values))
         return Stage(
             self.rank,
             Code((*weights, *inputs), tuple(self.steps), values),
             weights,
-            tuple(inputs),
+            inputs,
             outputs=tuple(each.position for each in mine if not each.weight),
             updates=tuple(each.weight for each in mine if each.weight and not each.is_gradient),
             gradients=tuple(each.weight for each in mine if each.is_gradient),
@@ -362,16 +375,3 @@ class _Cutter:
             if transfer.target == self.rank:
                 self.awaited[node.name] = transfer
                 self.steps.append(Post(transfer))
-
-    def _used(self, result: Sequence[Any]) -> set[str]:
-        used = set(references(result))
-        for step in self.steps:
-            if isinstance(step, Call):
-                used.update(references(step.args), references(step.kwargs))
-        return used
-
-
-def _split_inputs(program: Executable, used: set[str]) -> tuple[dict[str, str], list[str]]:
-    """Of the program's placeholders those in `used`: weights (with their names), and inputs."""
-    weights = {name: weight for name, weight in program.weights.items() if name in used}
-    return weights, [name for name in program.inputs if name in used]

@@ -32,9 +32,7 @@ _SOMETIMES_ITS_INPUT = {"aten::dropout", "aten::feature_dropout", "aten::alpha_d
 
 def appending(program: Executable) -> dict[str, str]:
     """Call → the weight whose memory it may write into; for any placement."""
-    output = program.module.graph.output_node()
-    flat: Any = output.args[0]
-    values = flat if isinstance(flat, (list, tuple)) else (flat,)
+    values = program.outputs
     found = {}
     for weight, position in program.updates.items():
         call = values[position]

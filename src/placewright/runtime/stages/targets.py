@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -117,6 +117,15 @@ def defining_modules(codes: Iterable[Code]) -> list[str]:
             if definition is not None:
                 found[definition._init_fn.__module__] = None
     return sorted(found)
+
+
+def modules_to_import(codes: Sequence[Code], given: Sequence[str]) -> list[str]:
+    """For a new process: none, unless there are operators of others than torch.
+
+    Else those that define such operators, and the `given` ones.
+    """
+    custom = any(is_custom(call.target) for code in codes for call in calls(code))
+    return [*defining_modules(codes), *given] if custom else []
 
 
 def is_custom(name: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Container, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
@@ -26,12 +26,6 @@ class Weights(Protocol):
         """These tensors and no others, with the program's dtypes.
 
         InputError names what is not there.
-        """
-
-    def to_document(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        """What another process needs to load these (None: all) itself, as plain JSON values.
-
-        ExecutionError where another process cannot.
         """
 
 

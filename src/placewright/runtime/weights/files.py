@@ -77,10 +77,10 @@ class FileWeights:
             opened = _Opened(stack, self.stamps)
             return {name: _assemble(self.table[name], opened) for name in names}
 
-    def to_document(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        asked = self.table.keys() if names is None else names
-        check_names(asked, self.table, self.origin)
-        table = {name: _assembly_document(self.table[name]) for name in asked}
+    def to_document(self, names: Collection[str]) -> dict[str, Any]:
+        """What another process needs to load these itself, as plain JSON values."""
+        check_names(names, self.table, self.origin)
+        table = {name: _assembly_document(self.table[name]) for name in names}
         files = {piece["file"] for each in table.values() for piece in each["pieces"]}
         return {
             "kind": self.kind,

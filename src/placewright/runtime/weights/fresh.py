@@ -29,8 +29,6 @@ from placewright.runtime.weights.matching import is_transformers
 class FreshWeights:
     """The parameters and buffers of `module`, which is that of `source` and is left as it is."""
 
-    kind = "fresh"
-
     def __init__(self, module: torch.nn.Module, source: str, seed: int = 0) -> None:
         self._module = module
         self._source = source
@@ -83,10 +81,6 @@ class FreshWeights:
                 "by a reset_parameters() of its own; give --weights FILE"
             )
         return {name: tensor.detach() for name, tensor in tensors.items()}
-
-    def to_document(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        check_names(names or (), self._tensors, self.origin)
-        return {"kind": self.kind, "source": self._source, "seed": self._seed}
 
 
 def _around(module: torch.nn.Module, path: str) -> list[torch.nn.Module]:

@@ -8,13 +8,12 @@ from types import TracebackType
 from typing import Any
 
 from placewright.errors import FormatError
-from placewright.importers.torch.programs import load_module
 from placewright.runtime.weights.base import Weights
 from placewright.runtime.weights.files import FileWeights
-from placewright.runtime.weights.fresh import FreshWeights
-from placewright.runtime.weights.held import HeldWeights
-from placewright.runtime.weights.joined import JoinedWeights, joined_document
+from placewright.runtime.weights.joined import JoinedWeights
 from placewright.runtime.weights.shared import SharedWeights, share
+
+_JOINED = "joined"
 
 
 @dataclass
@@ -59,36 +58,29 @@ def hand_over(weights: Weights, names: Collection[str]) -> HandedOver:
     documents = []
     try:
         for asked, part in parts:
-            if isinstance(part, HeldWeights | FreshWeights):
+            if isinstance(part, FileWeights):
+                document = part.to_document(asked)
+            else:
                 shared = share(part, asked)
                 handed.shared.append(shared)
-                documents.append((asked, shared.to_document()))
-            else:
-                documents.append((asked, part.to_document(asked)))
+                document = shared.to_document()
+            documents.append({"names": sorted(asked), "weights": document})
     except BaseException:
         handed.close()
         raise
-    handed.document = joined_document(documents)
+    handed.document = {"kind": _JOINED, "parts": documents}
     return handed
 
 
 def from_document(document: Mapping[str, Any]) -> Weights:
-    """The weights that a document tells of, in the process that is to load them.
-
-    Of random ones the module is built again, without memory.
-    """
+    """The weights that a document tells of, in the process that is to load them."""
     kind = document.get("kind")
-    if kind == JoinedWeights.kind:
+    if kind == _JOINED:
         return JoinedWeights(
             [(part["names"], from_document(part["weights"])) for part in document["parts"]]
         )
-    if kind == FreshWeights.kind:
-        module, _, _ = load_module(document["source"], meta=True)
-        return FreshWeights(module, document["source"], document["seed"])
     if kind == FileWeights.kind:
         return FileWeights.from_document(document)
-    if kind == HeldWeights.kind:
-        return HeldWeights.from_document(document)
     if kind == SharedWeights.kind:
         return SharedWeights.from_document(document)
     raise FormatError(f"weights of kind {kind!r} are none that this version knows")

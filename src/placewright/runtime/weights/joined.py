@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import torch
 
@@ -16,8 +15,6 @@ Part = tuple[Collection[str], Weights]
 
 class JoinedWeights:
     """Each name is asked of its part."""
-
-    kind = "joined"
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = [(frozenset(names), weights) for names, weights in parts if names]
@@ -48,16 +45,3 @@ class JoinedWeights:
         for asked, weights in self.parts(names):
             found |= weights.load(asked)
         return found
-
-    def to_document(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        return joined_document(
-            [(asked, weights.to_document(asked)) for asked, weights in self.parts(names)]
-        )
-
-
-def joined_document(parts: Sequence[tuple[Collection[str], dict[str, Any]]]) -> dict[str, Any]:
-    """The document of joined weights from those of its parts."""
-    return {
-        "kind": JoinedWeights.kind,
-        "parts": [{"names": sorted(names), "weights": document} for names, document in parts],
-    }

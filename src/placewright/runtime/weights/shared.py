@@ -79,16 +79,14 @@ class SharedWeights:
             ) from error
         return torch.frombuffer(mapped, dtype=torch.uint8)
 
-    def to_document(self, names: Collection[str] | None = None) -> dict[str, Any]:
-        asked = self._places.keys() if names is None else names
-        check_names(asked, self._places, self.origin)
+    def to_document(self) -> dict[str, Any]:
+        """What a child that has inherited the descriptor needs, as plain JSON values."""
         return {
             "kind": self.kind,
             "descriptor": self.descriptor,
             "tensors": {
-                name: {"offset": self._places[name].offset}
-                | self._places[name].layout.to_document()
-                for name in asked
+                name: {"offset": place.offset, **place.layout.to_document()}
+                for name, place in self._places.items()
             },
         }
 

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placewright.costs.profiles.onnx.models import MARK, Runnable, known_values, single, whole
+from placewright.costs.profiles.onnx.options import import_runtime
 from placewright.costs.profiles.onnx.reference import runtime_watch
 from placewright.costs.profiles.onnx.sessions import (
     MOST_EVENTS,
     Clock,
     Session,
     evened,
-    import_runtime,
     kernel_times,
     measure_clock,
     profiler_seconds,
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 def load_onnx(file: SourceFile) -> OnnxProgram:
     """The program of an ONNX file; errors of `importers.onnx.model.read_onnx`."""
-    import_runtime()
+    import_runtime("measuring")
     sizes = read_sizes(file.query, file.path)
     found = read_model(file.path, dimensions=sizes, content=file.content)
     if found.assumed:

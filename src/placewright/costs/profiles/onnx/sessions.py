@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placewright.costs.profiles.onnx.models import MARK, Runnable
+from placewright.costs.profiles.onnx.options import session_options
 from placewright.costs.profiles.program import WARM_UPS, at_least, steady_values
 from placewright.costs.profiles.steady import Passes, Watch
-from placewright.errors import MissingExtraError
 from placewright.graph import Floats, Wide
 
 if TYPE_CHECKING:
@@ -35,14 +35,6 @@ MOST_EVENTS = 900_000  # the profiler stops at a million
 _CHAIN = 200  # nodes
 _RUNS = 50
 _KERNEL = "_kernel_time"
-_SILENT = 4  # only what ends the process is told
-
-
-def import_runtime() -> None:
-    try:
-        import onnxruntime  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("onnx", "measuring an ONNX model") from None
 
 
 class Session:
@@ -83,19 +75,10 @@ def _open(
 ) -> InferenceSession:
     import onnxruntime as ort
 
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _SILENT
-    # Else the threads of one session wait busily while another runs on their cores.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
+    options = session_options(threads, weights)
     if profile is not None:
         options.enable_profiling = True
         options.profile_file_prefix = str(profile)
-    if weights:
-        options.add_external_initializers(list(weights), list(weights.values()))
     return ort.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )
