@@ -1,4 +1,4 @@
-"""A rank of a pipeline: started by `executing.py`, it runs its stages and reports what they took."""
+"""A rank of a pipeline: started by `executing.py`, it runs its stages and tells what they took."""
 
 from __future__ import annotations
 
