@@ -7,9 +7,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from placewright.graph import GraphBuilder
+from placewright.graph import GraphBuilder, lent
 from placewright.kernels.common.arrays import arrays_with_memory
-from placewright.kernels.latency.within_memory import OVERFULL, value_within_memory
+from placewright.kernels.latency import within_memory
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
@@ -19,6 +19,13 @@ from placewright.verify import verify
 from tests import naive
 from tests.naive import peak as naive_peak
 from tests.strategies import graph_columns, placements, sequences, short_of_peaks
+
+OVERFULL = within_memory.OVERFULL
+
+
+def value_within_memory(arrays, device, sequence):
+    """Of arrays that the kernel may write: for others it would be compiled once more."""
+    return within_memory.value_within_memory(arrays, lent(device), lent(sequence))
 
 
 @given(st.data())

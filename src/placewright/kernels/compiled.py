@@ -12,11 +12,10 @@ Compiling is what a user waits for on the first run, and most of it is not the k
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from typing import Any
+
+from placewright.kernels.kept import keep
 
 
 def kernel(function: Any = None, /, **options: Any) -> Any:
@@ -50,41 +49,8 @@ def _decorated(function: Any, options: dict[str, Any]) -> Any:
         options["pipeline_class"] = _lent()
     compiled = compiling(**options)(function)
     if hasattr(compiled, "py_func"):  # not where NUMBA_DISABLE_JIT is set
-        compiled._cache = _kept(function)
+        keep(compiled, function)
     return compiled
-
-
-def _kept(function: Any) -> Any:
-    """Numba's cache of a kernel, to which one process at a time adds.
-
-    Numba numbers what it keeps by what the index holds: two processes that compile a kernel for
-    different types at the same time may give theirs the same number, and one is taken for the
-    other afterwards.
-    """
-    from numba.core.caching import FunctionCache
-
-    class Kept(FunctionCache):
-        def save_overload(self, sig: Any, data: Any) -> None:
-            with _one_at_a_time(Path(self.cache_path)):
-                super().save_overload(sig, data)
-
-    return Kept(function)
-
-
-@contextmanager
-def _one_at_a_time(folder: Path) -> Iterator[None]:
-    """Where the system has no such locks, or the folder cannot be written, without."""
-    try:
-        import fcntl
-
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "lock").open("w")
-    except (ImportError, OSError):
-        yield
-        return
-    with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 @cache

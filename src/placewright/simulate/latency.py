@@ -119,7 +119,7 @@ def dispatch_placement(problem: Problem, device: Ints, rank: Wide | None = None)
     if rank is None:
         rank = lent(problem.topological_rank)
     sequence = np.empty(problem.op_count + problem.edge_count, dtype=np.int32)
-    dispatch(arrays, device, rank, floor_of(arrays), sequence)
+    dispatch(arrays, lent(device), rank, floor_of(arrays), sequence)
     return Placement(device, sequence)
 
 

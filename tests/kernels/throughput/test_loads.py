@@ -40,7 +40,7 @@ def test_the_kernel_agrees_with_the_evaluator_after_every_move(data):
     state = unit_graph(problem).loads(start)
     assert kernel.value(state) == pytest.approx(value_of(problem, start))
     for unit in data.draw(st.permutations(range(problem.unit_count))):
-        kernel.move(arrays, state, np.int32(unit), goal[unit])
+        kernel.move(arrays, state, unit, int(goal[unit]))
         kernel.settle(arrays, state)
         there = state.node_device.copy()
         assert kernel.value(state) == pytest.approx(value_of(problem, there), abs=1e-9)

@@ -80,7 +80,7 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
             continue
         for k in range(size):
             origins[k] = state.node_device[block[k]]
-            move(p, state, block[k], target)
+            move(p, state, np.int64(block[k]), np.int64(target))
         changed[:] = powers
         for k in range(state.touched_count[0]):
             device = state.touched[k]
@@ -99,7 +99,7 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
                 state.best[:] = state.node_device
         else:
             for k in range(size - 1, -1, -1):
-                move(p, state, block[k], origins[k])
+                move(p, state, np.int64(block[k]), np.int64(origins[k]))
             restore(state)
 
 

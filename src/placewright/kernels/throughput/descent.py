@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.throughput.loads import move, refill, settle, value
 
@@ -18,12 +20,13 @@ def descend(p, state, movable, most_tried):
     tried = made = 0
     current = value(state)
     while True:
-        best_node, best_device, best = -1, -1, current * HELPS
+        best_node = best_device = np.int64(-1)  # other integers would compile all again
+        best = current * HELPS
         for k in range(len(movable)):
             if tried >= most_tried:
                 return -1 - tried
-            node = movable[k]
-            origin = state.node_device[node]
+            node = np.int64(movable[k])
+            origin = np.int64(state.node_device[node])
             for device in range(len(state.used)):
                 if device == origin or not p.allowed[node, p.device_class[device]]:
                     continue
@@ -33,7 +36,7 @@ def descend(p, state, movable, most_tried):
                 found = value(state)
                 tried += 1
                 if found < best:
-                    best_node, best_device, best = node, device, found
+                    best_node, best_device, best = node, np.int64(device), found
             if state.node_device[node] != origin:
                 _put(p, state, node, origin)
         if best_node < 0:

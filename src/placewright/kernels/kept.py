@@ -1,0 +1,129 @@
+"""Compiled kernels on disk, shared by processes: each is compiled by one of them.
+
+Numba keeps what it compiles. But processes that begin at the same time find nothing there yet, and
+each of them compiles all that it needs: the workers of a first run, say, or those of the tests.
+Here a process that needs a kernel while another compiles it waits, and takes what that one made.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import IO, Any
+
+MOST_SECONDS = 120.0  # to wait for a process: it may have been stopped
+LISTENING = 0.02  # seconds between two looks
+
+
+def keep(compiled: Any, function: Any) -> None:
+    """Give a kernel its cache, and have it compiled by one process at a time."""
+    from numba.core.compiler_lock import global_compiler_lock
+
+    kept, compile_now = _kept(function), compiled.compile
+
+    def compile_alone(signature: Any) -> Any:
+        with global_compiler_lock:  # of the threads of this process
+            outermost = not kept.turn.held  # a kernel may call itself
+            try:
+                return compile_now(signature)
+            finally:
+                if outermost:
+                    kept.turn.release()
+
+    compiled._cache, compiled.compile = kept, compile_alone
+
+
+def _kept(function: Any) -> Any:
+    """Numba's cache of a kernel: who finds nothing in it has its turn to compile.
+
+    Numba numbers what it keeps by what the index holds: two processes that add to it at the same
+    time may give theirs the same number, and one is taken for the other afterwards.
+    """
+    from numba.core.caching import FunctionCache
+
+    class Kept(FunctionCache):
+        def __init__(self, function: Any) -> None:
+            super().__init__(function)
+            folder = Path(self.cache_path)
+            self.turn = Lock(folder / f"{self._impl.filename_base}.lock")
+            self._adding = Lock(folder / "lock")
+
+        def load_overload(self, sig: Any, target_context: Any) -> Any:
+            found = super().load_overload(sig, target_context)
+            if found is not None or self.turn.held:
+                return found
+            self.turn.take()
+            return super().load_overload(sig, target_context)
+
+        def save_overload(self, sig: Any, data: Any) -> None:
+            self._adding.take()
+            try:
+                super().save_overload(sig, data)
+            finally:
+                self._adding.release()
+
+    return Kept(function)
+
+
+class Lock:
+    """A file that one process at a time holds; when that process ends, it is free.
+
+    Where the system has no such locks, or the folder cannot be written, nobody waits.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: IO[str] | None = None
+
+    @property
+    def held(self) -> bool:
+        """Whether this process holds it."""
+        return self._file is not None
+
+    def take(self) -> None:
+        """Hold it once no other process does; if that takes too long, do without."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = self._path.open("w")
+        except OSError:
+            return
+        try:
+            taken = _locked(file) or _locked_in_time(file)
+        except BaseException:
+            file.close()
+            raise
+        if taken:
+            self._file = file
+        else:
+            file.close()
+
+    def release(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def _locked_in_time(file: IO[str]) -> bool:
+    """To wait for a kernel is to compile, for those who measure that or tell of it."""
+    from numba.core import event
+
+    until = time.monotonic() + MOST_SECONDS
+    with event.trigger_event("numba:compile"):
+        while time.monotonic() < until:
+            time.sleep(LISTENING)
+            if _locked(file):
+                return True
+    return False
+
+
+def _locked(file: IO[str]) -> bool:
+    """Whether nobody else holds the file, which this process then does."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):  # no such locks here
+        return True
+    return True
