@@ -200,11 +200,6 @@ def test_a_plan_of_another_model_is_refused(plan: Plan) -> None:
         run_plan(plan, ONCE)
 
 
-def test_inputs_are_for_onnx_models_only(plan: Plan) -> None:
-    with pytest.raises(OptionError, match="inputs are given to ONNX models only"):
-        run_plan(replace(plan, source="torch:some:factory"), ONCE, inputs={})
-
-
 def test_weights_that_are_gone_are_told(tmp_path: Path) -> None:
     made = model([node("MatMul", "x w", "y")], [value("x", FLOAT, [2, 8])], "y", [drawn("w", 8, 8)])
     path = tmp_path / "model.onnx"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -172,6 +174,19 @@ def test_inputs_may_be_given_as_arrays_or_as_a_file(tmp_path: Path) -> None:
         np.testing.assert_allclose(report.results[0][3], expected, rtol=1e-4)
 
 
+def write_bad_archives() -> None:
+    """One with a byte changed, one that claims more than there is, one without arrays."""
+    np.savez_compressed("damaged.npz", ids=np.arange(1000))
+    content = bytearray(Path("damaged.npz").read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    Path("damaged.npz").write_bytes(content)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776000,), }"
+    with zipfile.ZipFile("huge.npz", "w") as file:
+        file.writestr("ids.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    with zipfile.ZipFile("words.npz", "w") as file:
+        file.writestr("ids", b"no array")
+
+
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
@@ -182,6 +197,10 @@ def test_inputs_may_be_given_as_arrays_or_as_a_file(tmp_path: Path) -> None:
         ("text.npz", "text.npz: no .npz file of plain arrays .*save the inputs with numpy.savez"),
         ("objects.npz", "objects.npz: no .npz file of plain arrays"),
         ("one.npy", "one.npy: holds one array; save the inputs with numpy.savez"),
+        ("damaged.npz", "damaged.npz: no .npz file of plain arrays"),
+        ("huge.npz", "huge.npz: its arrays do not fit in memory"),
+        ("words.npz", "words.npz: 'ids' is no array"),
+        (".", r"\.: cannot be read \(Is a directory\)"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(
@@ -192,6 +211,7 @@ def test_inputs_that_do_not_fit_are_refused(
     Path("text.npz").write_text("no zip")
     np.savez("objects.npz", ids=np.array([{}], dtype=object))
     np.save("one.npy", np.zeros(3))
+    write_bad_archives()
     with pytest.raises(InputError, match=sentence):
         run_plan(plan, ONCE, inputs=inputs)
 
