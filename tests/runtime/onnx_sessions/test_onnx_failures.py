@@ -168,10 +168,6 @@ def test_plans_of_other_objectives_are_refused(tmp_path: Path) -> None:
     options = replace(plan.problem.options, objective="invocation-latency")
     with pytest.raises(OptionError, match="the plan is for invocation-latency, and of ONNX"):
         run_plan(replace(plan, problem=replace(plan.problem, options=options)), ONCE)
-    plan = plan_of(path, [0, 1, 1], objective="throughput")
-    replicated = replace(plan.placement, replicas=((0,), (1, 0)))
-    with pytest.raises(OptionError, match=r"on several devices \('cpu1' and 'cpu0'\)"):
-        run_plan(replace(plan, placement=replicated), ONCE)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ import os
 import struct
 import threading
 import zipfile
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,23 @@ def test_a_run_reports_times_transfers_and_steps(tmp_path: Path) -> None:
         if each.kind == "wait":
             assert (each.rank, each.name, each.peer) == (0, "MatMul b", 1)
             assert each.bytes == report.transfer_bytes
+
+
+def test_replicas_take_the_samples_in_turn(tmp_path: Path) -> None:
+    nodes = [node("Exp", "t0", "t1"), node("Sin", "t1", "t2"), node("Cos", "t2", "t3")]
+    path = saved(model(nodes, [value("t0", FLOAT, [2, 8])], "t3"), tmp_path)
+    runs = [None] * 4
+    plan = plan_of(path, [1, 1, 0], *runs, objective="throughput")
+    placement = replace(plan.placement, replicas=((1, 2, 3),))
+    report = run_onnx_plan(replace(plan, placement=placement), RunOptions(repeats=1, clocked=1))
+    assert report.devices == ("cpu0", "cpu1", "cpu2", "cpu3")
+    assert (report.max_abs_difference, len(report.results)) == (0.0, 20)
+    done = [(each.rank, each.name) for each in report.steps if each.kind == "op"]
+    assert Counter(done) == {
+        (0, "Cos t3"): 20,
+        **{(rank, "Exp t1 … Sin t2 (2 ops)"): 20 // 3 + (rank < 3) for rank in (1, 2, 3)},
+    }
+    assert report.transfer_count == 1
 
 
 def test_a_value_is_let_go_after_its_last_use(tmp_path: Path) -> None:
