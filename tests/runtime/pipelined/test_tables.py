@@ -199,7 +199,7 @@ def test_replicas_take_turns() -> None:
 
 
 def test_1f1b_keeps_every_rank_busy_where_stages_have_replicas() -> None:
-    """A stage alone before one of three replicas must be four micro-batches ahead."""
+    """Two micro-batches at once, one a stage, would leave the third replica without any."""
     row = action_table(Groups((1, 3), (0, 1)), 6, "1f1b")[0]
     assert " ".join(map(str, row)).startswith("0F0 0F1 0F2 0B0")
 

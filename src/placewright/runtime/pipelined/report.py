@@ -26,7 +26,7 @@ class PipelineReport:
     the batch's time, as a share; `rank_peak_memory` the most bytes its process had.
     `rank_stages` are the virtual stages of each rank, which replicas share, `stage_bytes` what each
     stage sends for a micro-batch. `sync_seconds` is what replicas take to add up their gradients,
-    once in a batch, and so no part of `measured`.
+    waits for the last of them included: once in a batch, and so no part of `measured`.
     """
 
     schedule: Schedule
