@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch")
@@ -57,6 +58,16 @@ def test_a_plan_for_throughput_is_run_as_a_pipeline(throughput: Path) -> None:
     assert record["max_abs_difference"] == 0
     assert (record["micro_batches"], record["schedule"]) == (3, "1f1b")
     assert "measured per sample" in run("run", throughput, "--repeats", 1).out
+
+
+def test_inputs_of_a_file_are_run_or_refused_in_a_sentence(latency: Path, tmp_path: Path) -> None:
+    file, options = tmp_path / "inputs.npz", ("--launcher", "local", "--repeats", 1)
+    np.savez(file, x=np.zeros((2, 3, 16, 16), np.float32))
+    assert record_of(latency, "--inputs", file, *options)["max_abs_difference"] <= 1e-6
+    np.savez(file, y=np.zeros(1))
+    found = run("run", latency, "--inputs", file, *options)
+    assert (found.code, found.out) == (2, "")
+    assert found.err == f"placewright: {file}: the model has no input 'y'; it has 'x'\n"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,16 +30,23 @@ def command(
     Prints measured beside predicted time, of the whole and of what lost most, and how far the
     outputs are from those of one process.
     """
+    from placewright.runtime.torchrun_summary import errors_told_to_torchrun
+
+    with errors_told_to_torchrun() if how.launcher == "torchrun" else nullcontext():
+        _run_file(plan, how, uses, json=json)
+
+
+def _run_file(path: Path, how: How, uses: Uses, *, json: bool) -> None:
     from placewright.plan import Plan
     from placewright.runtime.dispatch import is_onnx
 
-    loaded = Plan.load(plan)
-    if loaded.problem.options.objective == "throughput" and not is_onnx(loaded.source):
-        _run_pipeline(loaded, plan, how, uses, json=json)
+    plan = Plan.load(path)
+    if plan.problem.options.objective == "throughput" and not is_onnx(plan.source):
+        _run_pipeline(plan, path, how, uses, json=json)
         return
-    report = _run(loaded, how.options(loaded), quiet=json)
+    report = _run(plan, how.options(plan), quiet=json)
     if report is not None:
-        use_results(loaded, report, plan, uses, json=json)
+        use_results(plan, report, path, uses, json=json)
 
 
 def _run(plan: Plan, options: RunOptions, *, quiet: bool) -> RunReport | None:

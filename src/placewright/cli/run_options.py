@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -49,6 +50,14 @@ class How:
             help="A file of weights, a directory with safetensors, or fresh: random ones. "
             "If not given, the source's own.",
             metavar="WHERE",
+        ),
+    ] = None
+    inputs: Annotated[
+        Path | None,
+        typer.Option(
+            help="An .npz file with values for the model's inputs, by their names. Others are the "
+            "source's own, or made up.",
+            metavar="FILE",
         ),
     ] = None
     optimizer: Annotated[
@@ -103,6 +112,7 @@ class How:
             memory_limits=_memory(plan) if self.limit_memory else (),
             interface=self.interface,
             decoding=_decoding(self.tokens, self.prompt or ()),
+            inputs=self.inputs,
         )
 
 

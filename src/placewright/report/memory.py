@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 def planned_memory(plan: Plan) -> list[float]:
     """Bytes that the plan uses of each device it uses, in the order of the ranks."""
-    used = sorted(set(plan.placement.device.tolist()))
-    return [float(plan.device_memory[device]) for device in used]
+    memory = plan.device_memory
+    return [float(memory[device]) for device, ops in enumerate(plan.device_ops) if len(ops)]
 
 
 def memory_rows(plan: Plan, report: RunReport) -> Iterator[tuple[str, str]]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from placewright.errors import OptionError
 from placewright.importers.kinds import open_source
 from placewright.plan import Plan
 from placewright.runtime import plans
@@ -15,26 +13,26 @@ from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from placewright.budget import Progress
+    from placewright.runtime.inputs import Inputs
 
 
 def run_plan(
     plan: Plan,
     options: RunOptions | None = None,
     *,
-    inputs: Mapping[str, Any] | str | Path | None = None,
+    inputs: Inputs | None = None,
     on_progress: Progress | None = None,
 ) -> RunReport:
-    """Run a plan: `onnx_sessions.run_onnx_plan` or `plans.run_plan`; only the former takes
-    `inputs`."""
+    """Run a plan: `onnx_sessions.run_onnx_plan` or `plans.run_plan`.
+
+    `inputs` are those of the options, see `RunOptions`.
+    """
+    if inputs is not None:
+        options = replace(options or RunOptions(), inputs=inputs)
     if is_onnx(plan.source):
         from placewright.runtime.onnx_sessions import run_onnx_plan
 
-        return run_onnx_plan(plan, options, inputs=inputs, on_progress=on_progress)
-    if inputs is not None:
-        raise OptionError(
-            f"the plan's source is '{plan.source}', and inputs are given to ONNX models only; "
-            "leave them out"
-        )
+        return run_onnx_plan(plan, options, on_progress=on_progress)
     return plans.run_plan(plan, options, on_progress=on_progress)
 
 

@@ -87,7 +87,10 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
     else:
         program = programs.load_executable(source, training=training)
     program = without_constants(program)
-    return program, loaded_values(source, program, module, options.weights, options.seed)
+    values = loaded_values(
+        source, program, module, options.weights, options.seed, inputs=options.inputs
+    )
+    return program, values
 
 
 def run_assignments(

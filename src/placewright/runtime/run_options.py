@@ -12,6 +12,7 @@ from placewright.errors import ExecutionError, OptionError
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
     from placewright.runtime.decoding import Decoding
+    from placewright.runtime.inputs import Inputs
     from placewright.runtime.ranks.calls import Calls
     from placewright.runtime.ranks.state import Optimizer
 
@@ -34,8 +35,10 @@ class RunOptions:
 
     With an `optimizer` a training program's parameters take a step after each call. `weights` are
     a file, a directory or ``fresh`` (see `weights.weights_of`); made-up values are drawn from
-    `seed`. With `decoding` a program that makes tokens is called as often as that needs, whatever
-    `repeats` says, and is clocked only as far as there is room for tokens.
+    `seed`. `inputs` are values for inputs of the program, arrays by name or an ``.npz`` file; the
+    source's own, or made-up ones, take the place of others. With `decoding` a program that makes
+    tokens is called as often as that needs, whatever `repeats` says, and is clocked only as far as
+    there is room for tokens.
     """
 
     launcher: str = "processes"
@@ -50,6 +53,7 @@ class RunOptions:
     memory_limits: Sequence[float] = ()
     interface: str = ""
     decoding: Decoding | None = None
+    inputs: Inputs | None = None
 
     def check(self, ranks: int) -> None:
         """OptionError for what cannot be asked, ExecutionError for a system without ranks."""

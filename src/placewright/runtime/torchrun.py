@@ -22,6 +22,7 @@ import torch
 from placewright.errors import FormatError, OptionError
 from placewright.runtime.links.stores import join
 from placewright.runtime.ranks.calls import Caller, run_calls
+from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.failures import failure_of
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import loopback_interface
@@ -32,6 +33,7 @@ from placewright.runtime.ranks.worker import (
     leave,
     own_memory,
 )
+from placewright.runtime.torchrun_summary import tell_torchrun
 from placewright.system.allocator import keep_freed_memory
 from placewright.system.memory import lift_limit
 from placewright.system.pinning import pinned
@@ -185,4 +187,6 @@ def _told(rank: int) -> Iterator[Doing]:
     try:
         yield done.append
     except Exception as error:
-        raise failure_of(rank, error, done[-1]) from error
+        failure = failure_of(rank, error, done[-1])
+        tell_torchrun(str(failure), is_cause=not isinstance(error, ChannelError))
+        raise failure from error

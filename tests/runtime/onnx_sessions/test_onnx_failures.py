@@ -159,10 +159,6 @@ def test_plans_of_other_objectives_are_refused(tmp_path: Path) -> None:
     options = replace(plan.problem.options, objective="invocation-latency")
     with pytest.raises(OptionError, match="the plan is for invocation-latency, and of ONNX"):
         run_plan(replace(plan, problem=replace(plan.problem, options=options)), ONCE)
-    plan = plan_of(path, [0, 1, 1], objective="throughput")
-    replicated = replace(plan.placement, replicas=((0,), (1, 0)))
-    with pytest.raises(OptionError, match=r"on several devices \('cpu1' and 'cpu0'\)"):
-        run_plan(replace(plan, placement=replicated), ONCE)
 
 
 @pytest.mark.parametrize(
@@ -189,11 +185,6 @@ def test_a_plan_of_another_model_is_refused(plan: Plan) -> None:
     path.unlink()
     with pytest.raises(FormatError, match="no such file"):
         run_plan(plan, ONCE)
-
-
-def test_inputs_are_for_onnx_models_only(plan: Plan) -> None:
-    with pytest.raises(OptionError, match="inputs are given to ONNX models only"):
-        run_plan(replace(plan, source="torch:some:factory"), ONCE, inputs={})
 
 
 def test_weights_that_are_gone_are_told(tmp_path: Path) -> None:

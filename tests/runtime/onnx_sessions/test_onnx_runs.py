@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import struct
 import threading
+import zipfile
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +175,19 @@ def test_inputs_may_be_given_as_arrays_or_as_a_file(tmp_path: Path) -> None:
         np.testing.assert_allclose(report.results[0][3], expected, rtol=1e-4)
 
 
+def write_bad_archives() -> None:
+    """One with a byte changed, one that claims more than there is, one without arrays."""
+    np.savez_compressed("damaged.npz", ids=np.arange(1000))
+    content = bytearray(Path("damaged.npz").read_bytes())
+    content[len(content) // 3] ^= 0xFF
+    Path("damaged.npz").write_bytes(content)
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776000,), }"
+    with zipfile.ZipFile("huge.npz", "w") as file:
+        file.writestr("ids.npy", b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
+    with zipfile.ZipFile("words.npz", "w") as file:
+        file.writestr("ids", b"no array")
+
+
 @pytest.mark.parametrize(
     ("inputs", "sentence"),
     [
@@ -181,6 +198,10 @@ def test_inputs_may_be_given_as_arrays_or_as_a_file(tmp_path: Path) -> None:
         ("text.npz", "text.npz: no .npz file of plain arrays .*save the inputs with numpy.savez"),
         ("objects.npz", "objects.npz: no .npz file of plain arrays"),
         ("one.npy", "one.npy: holds one array; save the inputs with numpy.savez"),
+        ("damaged.npz", "damaged.npz: no .npz file of plain arrays"),
+        ("huge.npz", "huge.npz: its arrays do not fit in memory"),
+        ("words.npz", "words.npz: 'ids' is no array"),
+        (".", r"\.: cannot be read \(Is a directory\)"),
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(
@@ -191,6 +212,7 @@ def test_inputs_that_do_not_fit_are_refused(
     Path("text.npz").write_text("no zip")
     np.savez("objects.npz", ids=np.array([{}], dtype=object))
     np.save("one.npy", np.zeros(3))
+    write_bad_archives()
     with pytest.raises(InputError, match=sentence):
         run_plan(plan, ONCE, inputs=inputs)
 
@@ -231,6 +253,23 @@ def test_a_run_reports_times_transfers_and_steps(tmp_path: Path) -> None:
         if each.kind == "wait":
             assert (each.rank, each.name, each.peer) == (0, "MatMul b", 1)
             assert each.bytes == report.transfer_bytes
+
+
+def test_replicas_take_the_samples_in_turn(tmp_path: Path) -> None:
+    nodes = [node("Exp", "t0", "t1"), node("Sin", "t1", "t2"), node("Cos", "t2", "t3")]
+    path = saved(model(nodes, [value("t0", FLOAT, [2, 8])], "t3"), tmp_path)
+    runs = [None] * 4
+    plan = plan_of(path, [1, 1, 0], *runs, objective="throughput")
+    placement = replace(plan.placement, replicas=((1, 2, 3),))
+    report = run_onnx_plan(replace(plan, placement=placement), RunOptions(repeats=1, clocked=1))
+    assert report.devices == ("cpu0", "cpu1", "cpu2", "cpu3")
+    assert (report.max_abs_difference, len(report.results)) == (0.0, 20)
+    done = [(each.rank, each.name) for each in report.steps if each.kind == "op"]
+    assert Counter(done) == {
+        (0, "Cos t3"): 20,
+        **{(rank, "Exp t1 … Sin t2 (2 ops)"): 20 // 3 + (rank < 3) for rank in (1, 2, 3)},
+    }
+    assert report.transfer_count == 1
 
 
 def test_a_value_is_let_go_after_its_last_use(tmp_path: Path) -> None:

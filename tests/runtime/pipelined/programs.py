@@ -104,7 +104,7 @@ def modules_of(made: Case, chain: Chain, micro_batches: int) -> list[StageModule
     sent = crossings(executable, chain.stages)
     received = [(), *sent]
     return [
-        StageModule(stage, received[stage.index], sent[stage.index], states[stage.rank], samples)
+        StageModule(stage, received[stage.index], sent[stage.index], states[stage.group], samples)
         for stage in chain.stages
     ]
 

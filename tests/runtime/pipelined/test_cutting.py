@@ -116,9 +116,9 @@ def test_a_stage_has_the_weights_and_inputs_of_its_own_ops_only() -> None:
 def test_a_device_that_is_come_back_to_has_two_stages() -> None:
     placement = {"linear": 4, "neg": 1, "linear_1": 4, "relu": 4}
     chain = cut_chain(chain_case().executable, placement)
-    assert chain.rank_of == [0, 1, 0]
+    assert chain.groups.group_of == (0, 1, 0)
     assert chain.devices == (4, 1)
-    assert chain.rank_stages(0) == (0, 2)
+    assert chain.groups.stages(0) == (0, 2)
 
 
 def test_what_a_later_stage_needs_passes_through_those_between() -> None:

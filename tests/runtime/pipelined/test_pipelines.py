@@ -195,12 +195,6 @@ def test_a_plan_of_something_without_weights_is_refused(chain_plan: Plan) -> Non
         run_pipeline(replace(chain_plan, source="zoo:gpt2"))
 
 
-def test_a_plan_with_replicas_is_refused(chain_plan: Plan) -> None:
-    placement = Placement(np.zeros(4), replicas=((0, 1),))
-    with pytest.raises(OptionError, match="one stage on several devices"):
-        run_pipeline(replace(chain_plan, placement=placement))
-
-
 def test_a_plan_on_gpus_of_this_machine_is_refused(chain_plan: Plan) -> None:
     problem = replace(chain_plan.problem, device_runs=(None, CudaRun(0)))
     with pytest.raises(OptionError, match="device 'right' runs on cuda 0, and GPUs are not run"):

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 Ranks = Sequence[Sequence[Done]]
 """`[rank]` the tasks of a pass, in the order of each."""
+Sessions = Sequence[Mapping[int, Session]]
+"""`[sub-model]` its session on each rank that runs it."""
 _BEFORE = 0.5  # the share of a run that is over when passes begin
 
 
@@ -65,6 +67,7 @@ def per_sample(ranks: Ranks, samples: int) -> float:
     ends = [0.0] * samples
     for done in (done for line in ranks for done in line):
         ends[done.task[0]] = max(ends[done.task[0]], done.finished)
+    ends.sort()  # replicas need not be done in the order of the samples
     filled = min(len(ranks), samples) - 1
     return (ends[-1] - ends[filled]) / (samples - 1 - filled)
 
@@ -89,49 +92,53 @@ def measure_whole(
     with Team([device], options.timeout) as team:
 
         def opened(rank: int) -> Session:
-            with _opening(team, whole):
+            with _opening(team, rank, whole):
                 return Session(found.path, device.threads, team.options)
 
         program = Program.of([whole], 1, tuple(returned), len(samples))
-        return measure(team, program, team.each(opened), samples, replace(options, clocked=0))
+        sessions = [dict(enumerate(team.each(opened)))]
+        return measure(team, program, sessions, samples, replace(options, clocked=0))
 
 
-def open_parts(found: OnnxModel, parts: Sequence[SubModel], team: Team) -> list[Session]:
-    """A session for each, opened by the thread of its device."""
+def open_parts(found: OnnxModel, program: Program, team: Team) -> Sessions:
+    """A session for each sub-model and rank that runs it, opened by the rank's thread."""
     models = Parts(found)
 
     def opened(rank: int) -> dict[int, Session]:
         sessions = {}
-        for number, part in enumerate(parts):
-            if part.rank == rank:
-                with _opening(team, part):
+        for number, part in enumerate(program.parts):
+            if rank in program.ranks(number):
+                with _opening(team, rank, part):
                     sessions[number] = models.open(part, team.devices[rank].threads, team.options)
         return sessions
 
-    by_number = {number: each for found in team.each(opened) for number, each in found.items()}
-    return [by_number[number] for number in range(len(parts))]
+    by_rank = team.each(opened)
+    return [
+        {rank: by_rank[rank][number] for rank in program.ranks(number)}
+        for number in range(len(program.parts))
+    ]
 
 
 @contextmanager
-def _opening(team: Team, part: SubModel) -> Iterator[None]:
+def _opening(team: Team, rank: int, part: SubModel) -> Iterator[None]:
     """Whatever ONNX Runtime raises, which comes as many types, as one error of ours."""
-    team.begins(part.rank, f"opens {part}")
+    team.begins(rank, f"opens {part}")
     try:
         yield
     except Exception as error:
         team.check()
         raise ExecutionError(
-            f"ONNX Runtime cannot open {part} for device '{team.devices[part.rank].name}' "
+            f"ONNX Runtime cannot open {part} for device '{team.devices[rank].name}' "
             f"({type(error).__name__}: {' '.join(reason(error).split())})"
         ) from None
     with team.lock:
-        team.goes_on(part.rank)
+        team.goes_on(rank)
 
 
 def measure(
     team: Team,
     program: Program,
-    sessions: Sequence[Session],
+    sessions: Sessions,
     samples: Sequence[Values],
     options: RunOptions,
     progress: Progress = no_progress,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -30,20 +30,30 @@ Task = tuple[int, int]
 
 @dataclass(frozen=True)
 class Program:
-    """Sub-models, the tasks of each rank in its order, and the tensors to return."""
+    """Sub-models, the tasks of each rank in its order, and the tensors to return.
+
+    `replicas` has the ranks that take turns at the samples where a sub-model's rank has several.
+    """
 
     parts: Sequence[SubModel]
     tasks: Sequence[Sequence[Task]]
     returned: tuple[str, ...]
+    replicas: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, parts: Sequence[SubModel], ranks: int, returned: tuple[str, ...], samples: int = 1
+        cls,
+        parts: Sequence[SubModel],
+        ranks: int,
+        returned: tuple[str, ...],
+        samples: int = 1,
+        replicas: Mapping[int, Sequence[int]] | None = None,
     ) -> Program:
         """Each sample enters a rank's line a place after the one before it.
 
         Of several samples, the sub-models must be in an order in which they can run.
         """
+        made = cls(parts, [[] for _ in range(ranks)], returned, replicas or {})
         places = sorted(
             (sample + number, number, sample)
             for sample in range(samples)
@@ -51,8 +61,19 @@ class Program:
         )
         tasks: list[list[Task]] = [[] for _ in range(ranks)]
         for _, number, sample in places:
-            tasks[parts[number].rank].append((sample, number))
-        return cls(parts, tasks, returned)
+            tasks[made.rank((sample, number))].append((sample, number))
+        return replace(made, tasks=tasks)
+
+    def ranks(self, number: int) -> Sequence[int]:
+        """Those that run a sub-model."""
+        first = self.parts[number].rank
+        return self.replicas.get(first, (first,))
+
+    def rank(self, task: Task) -> int:
+        """The one that runs it on that sample: replicas take turns."""
+        sample, number = task
+        ranks = self.ranks(number)
+        return ranks[sample % len(ranks)]
 
     @property
     def samples(self) -> int:
@@ -77,7 +98,7 @@ class Program:
 
     @cached_property
     def transfers(self) -> set[tuple[str, int]]:
-        """Tensors and the ranks they go to, from another: once to each."""
+        """Tensors and the ranks they go to, from another: once to each, of replicas to one."""
         return {
             (name, part.rank)
             for part, names in zip(self.parts, self.awaited, strict=True)
@@ -101,13 +122,16 @@ class Done:
 
 
 class Pass:
-    """All tasks of a program on its samples: `rank` is called in the thread of each rank."""
+    """All tasks of a program on its samples: `rank` is called in the thread of each rank.
+
+    `sessions` has those of each sub-model by the ranks that run it.
+    """
 
     def __init__(
         self,
         team: Team,
         program: Program,
-        sessions: Sequence[Session],
+        sessions: Sequence[Mapping[int, Session]],
         samples: Sequence[Mapping[str, OrtValue]],
     ) -> None:
         self._team = team
@@ -135,10 +159,10 @@ class Pass:
         self._team.begins(rank, f"runs {part}")
         started = time.perf_counter()
         try:
-            made = self._sessions[number].run({name: values[name] for name in part.reads})
+            made = self._sessions[number][rank].run({name: values[name] for name in part.reads})
         except Exception as error:  # ONNX Runtime raises many types
             self._team.check()  # whether that is why
-            raise self._failed(part, error) from None
+            raise self._failed(part, rank, error) from None
         finished = time.perf_counter()
         self._hand_over(rank, task, made)
         return Done(task, asked, started, finished, late)
@@ -152,15 +176,16 @@ class Pass:
                 if name not in self._values[sample]:
                     late = name
                     there = partial(self._values[sample].__contains__, name)
-                    self._team.wait(rank, self._lacks(number, name), there)
+                    self._team.wait(rank, self._lacks(task, name), there)
         return late
 
-    def _lacks(self, number: int, name: str) -> str:
-        parts = self._program.parts
-        source = parts[self._program.maker[name]]
+    def _lacks(self, task: Task, name: str) -> str:
+        sample, number = task
+        parts, maker = self._program.parts, self._program.maker[name]
+        device = self._team.devices[self._program.rank((sample, maker))]
         return (
-            f"waits in {parts[number]} for tensor '{name}' of {source} "
-            f"on device '{self._team.devices[source.rank].name}'"
+            f"waits in {parts[number]} for tensor '{name}' of {parts[maker]} "
+            f"on device '{device.name}'"
         )
 
     def _hand_over(self, rank: int, task: Task, made: Mapping[str, OrtValue]) -> None:
@@ -178,8 +203,8 @@ class Pass:
             self._team.goes_on(rank)
             self._team.arrived.notify_all()
 
-    def _failed(self, part: SubModel, error: Exception) -> ExecutionError:
-        device = self._team.devices[part.rank].name
+    def _failed(self, part: SubModel, rank: int, error: Exception) -> ExecutionError:
+        device = self._team.devices[rank].name
         return ExecutionError(
             f"ONNX Runtime cannot run {part} on device '{device}' "
             f"({type(error).__name__}: {' '.join(reason(error).split())})"

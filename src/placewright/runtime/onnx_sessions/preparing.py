@@ -17,7 +17,6 @@ from placewright.runtime.onnx_sessions.stages import in_stages
 from placewright.runtime.onnx_sessions.team import Device
 from placewright.runtime.plans import cores_of, device_threads, schedule_order
 from placewright.runtime.run_options import RunOptions
-from placewright.units import listed
 
 _SAMPLES = 5  # of a pipeline, for each device: one to fill it, the others to measure
 
@@ -30,13 +29,6 @@ def check_plan(plan: Plan) -> None:
             f"the plan is for {objective}, and of ONNX models only plans for latency and "
             "throughput are run so far; plan with --objective latency"
         )
-    for stage in plan.placement.replicas:
-        if len(stage) > 1:
-            names = listed([f"'{plan.problem.device_names[device]}'" for device in stage])
-            raise OptionError(
-                f"the plan runs a stage on several devices ({names}), and replicas are not run "
-                "yet; plan without --replicate"
-            )
 
 
 def check_options(options: RunOptions, ranks: int) -> None:
@@ -61,6 +53,11 @@ def model_of(plan: Plan) -> OnnxModel:
             "planned; plan it again"
         )
     return found
+
+
+def devices_used(plan: Plan) -> list[int]:
+    """Those with ops, replicas included: a rank each, in this order."""
+    return [device for device, ops in enumerate(plan.device_ops) if len(ops)]
 
 
 def devices_of(problem: Problem, used: Sequence[int], options: RunOptions) -> list[Device]:
@@ -97,4 +94,8 @@ def program_of(found: OnnxModel, plan: Plan, used: Sequence[int]) -> Program:
     if constants:  # handed out by a sub-model, of no op if there is none
         first = parts[0] if parts else SubModel(0, (), (), ())
         parts[:1] = [replace(first, gives=(*first.gives, *constants))]
-    return Program.of(parts, len(used), returned, samples)
+    replicas = {
+        used.index(stage[0]): [used.index(device) for device in stage]
+        for stage in plan.placement.replicas
+    }
+    return Program.of(parts, len(used), returned, samples, replicas)

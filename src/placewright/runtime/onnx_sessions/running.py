@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from placewright.budget import Progress, no_progress
 from placewright.costs.profiles.onnx.options import import_runtime
 from placewright.plan import Plan
-from placewright.runtime.onnx_sessions.inputs import Inputs, input_values
+from placewright.runtime.inputs import given_inputs
+from placewright.runtime.onnx_sessions.inputs import input_values
 from placewright.runtime.onnx_sessions.measuring import (
     Measured,
     measure,
@@ -21,6 +22,7 @@ from placewright.runtime.onnx_sessions.preparing import (
     check_options,
     check_plan,
     devices_of,
+    devices_used,
     model_of,
     program_of,
 )
@@ -33,16 +35,15 @@ def run_onnx_plan(
     plan: Plan,
     options: RunOptions | None = None,
     *,
-    inputs: Inputs | None = None,
     on_progress: Progress | None = None,
 ) -> RunReport:
     """Run a plan for ``FILE.onnx[?NAME=SIZE&…]``, a thread per device it uses, in its order.
 
     A thread whose device is cores of this machine is pinned to them, and its sessions have as
-    many threads; ``options.threads`` is another number for all. `inputs` are values for inputs of
-    the model, arrays by name or an ``.npz`` file of these; others are made up. All of it happens
-    in this process, whatever ``options.launcher``, and is stuck where nothing comes to an end for
-    ``options.timeout`` seconds: no sub-model, nor the model in one session.
+    many threads; ``options.threads`` is another number for all. Inputs that ``options.inputs``
+    does not have are made up from ``options.seed``. All of it happens in this process, whatever
+    ``options.launcher``, and is stuck where nothing comes to an end for ``options.timeout``
+    seconds: no sub-model, nor the model in one session.
 
     For a plan for throughput several samples are under way at once; the seconds told are those of
     one more in the steady state, the busy ones those of a sample.
@@ -54,20 +55,23 @@ def run_onnx_plan(
     import_runtime("running")
     options = options or RunOptions()
     check_plan(plan)
-    used = sorted(set(plan.placement.device.tolist()))
+    used = devices_used(plan)
     check_options(options, len(used))
     progress = on_progress or no_progress
     progress("reading the model", 0.0)
     found = model_of(plan)
     devices = devices_of(plan.problem, used, options)
     program = program_of(found, plan, used)
-    samples = [input_values(found, inputs, seed) for seed in range(program.samples)]
+    given = given_inputs(options.inputs)
+    samples = [
+        input_values(found, given, options.seed + number) for number in range(program.samples)
+    ]
     progress("running in one session", 0.1)
     widest = max(devices, key=lambda device: device.threads)
     single = measure_whole(found, program.returned, widest, samples, options)
     progress(f"opening {len(program.parts)} sub-models", 0.3)
     with Team(devices, options.timeout) as team:
-        sessions = open_parts(found, program.parts, team)
+        sessions = open_parts(found, program, team)
         progress(f"running on {len(devices)} devices", 0.5)
         measured = measure(team, program, sessions, samples, options, progress)
     return _report(plan, program, devices, single, measured)
@@ -114,8 +118,9 @@ def _steps(
         for done in line:
             asked, started = done.asked - origin, done.started - origin
             if done.late is not None:
-                source = program.parts[program.maker[done.late]]
-                size = measured.sizes[done.late]
-                yield StepTime(rank, "wait", str(source), asked, started, source.rank, size)
+                maker, size = program.maker[done.late], measured.sizes[done.late]
+                peer = program.rank((done.task[0], maker))
+                source = str(program.parts[maker])
+                yield StepTime(rank, "wait", source, asked, started, peer, size)
             name = str(program.parts[done.task[1]])
             yield StepTime(rank, "op", name, started, done.finished - origin)

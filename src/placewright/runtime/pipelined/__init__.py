@@ -2,7 +2,9 @@
 
 `chain.py` orders a placement's ops into runs, `cutting.py` makes stages of them, `boundaries.py`
 says what travels between; `tables.py` and `schedules.py` decide what each rank does when, and
-`legality.py` judges it. `rank.py` is a process, `reference.py` what it is compared with.
+`legality.py` judges it. Where stages have replicas, `groups.py` says whose turn it is and
+`turns.py` takes the place of torch's schedules. `rank.py` is a process, `reference.py` what it is
+compared with.
 """
 
 from placewright.runtime.pipelined.report import PipelineReport

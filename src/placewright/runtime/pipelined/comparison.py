@@ -61,21 +61,29 @@ class Expected:
     def differences(self, answers: Sequence[Answer]) -> Differences:
         """ExecutionError where the ranks gave other things than a single process."""
         results = {key: each for answer in answers for key, each in answer.results.items()}
-        checked = [loss for answer in answers for loss in answer.checked_losses]
+        checked = {key: loss for answer in answers for key, loss in answer.checked_losses.items()}
         outputs = max(
             _distance("output", self.results, results),
-            max_abs_difference(_tensors(self.checked_losses), _tensors(checked)),
+            _distance("loss", _tensors(dict(enumerate(self.checked_losses))), _tensors(checked)),
         )
-        gradients = None
-        if self.gradients is not None:
-            found = {name: each for answer in answers for name, each in answer.gradients.items()}
-            gradients = _distance("gradient", self.gradients, found)
-        losses = tuple(loss for answer in answers for loss in answer.losses)
-        return Differences(outputs, gradients, losses, tuple(self.losses))
+        shares = [answer.losses for answer in answers if answer.losses]
+        losses = tuple(map(sum, zip(*shares, strict=True)))
+        return Differences(outputs, self._gradients(answers), losses, tuple(self.losses))
+
+    def _gradients(self, answers: Sequence[Answer]) -> float | None:
+        """Of every rank that has them: replicas must agree."""
+        if self.gradients is None:
+            return None
+        found = {name: each for answer in answers for name, each in answer.gradients.items()}
+        distances = [_distance("gradient", self.gradients, found)]
+        for answer in answers:
+            own = {name: self.gradients[name] for name in answer.gradients}
+            distances.append(_distance("gradient", own, answer.gradients))
+        return max(distances)
 
 
-def _tensors(losses: Sequence[float]) -> list[torch.Tensor]:
-    return [torch.tensor(loss, dtype=torch.float64) for loss in losses]
+def _tensors(losses: Mapping[int, float]) -> dict[int, torch.Tensor]:
+    return {key: torch.tensor(loss, dtype=torch.float64) for key, loss in losses.items()}
 
 
 def _distance(what: str, expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> float:

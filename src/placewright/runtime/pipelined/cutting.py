@@ -1,4 +1,4 @@
-"""Cutting a program into virtual stages: a chain of pieces, each on one rank.
+"""Cutting a program into virtual stages: a chain of pieces, each on one rank or its replicas.
 
 What a later stage needs of an earlier one travels through all stages between them, since stages
 talk to their neighbours only. Weights and the program's own inputs do not travel: every stage has
@@ -19,6 +19,8 @@ from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.chain import Run, chain_of
+from placewright.runtime.pipelined.changing import matters
+from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.stages.code import Code, Ref, used
 from placewright.runtime.stages.cutting import split_inputs
 from placewright.runtime.stages.targets import argument, call_of
@@ -26,8 +28,9 @@ from placewright.runtime.stages.targets import argument, call_of
 
 @dataclass(frozen=True)
 class VirtualStage:
-    """What one rank runs between two of its transfers; `print` shows it step by step.
+    """What a rank runs between two of its transfers; `print` shows it step by step.
 
+    `group` are the ranks that do so, see `Groups`: one, or several replicas.
     ``code.inputs`` are `received` (tensors of the stage before), the names in `weights` (each
     with the parameter, buffer or constant it stands for) and `inputs` (the program's own).
     ``code.result`` is a list: first what the next stage gets, named in `sent`, then the program's
@@ -35,7 +38,7 @@ class VirtualStage:
     """
 
     index: int
-    rank: int
+    group: int
     code: Code
     received: tuple[str, ...]
     weights: Mapping[str, str]
@@ -45,36 +48,40 @@ class VirtualStage:
     updates: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"stage {self.index} on rank {self.rank}:\n{self.code}"
+        return f"stage {self.index} of group {self.group}:\n{self.code}"
 
 
 @dataclass(frozen=True)
 class Chain:
-    """The virtual stages in their order, and the device of each rank."""
+    """The virtual stages in their order, and the devices of each group of replicas."""
 
     stages: tuple[VirtualStage, ...]
-    devices: tuple[int, ...]
+    members: tuple[tuple[int, ...], ...]
 
     @property
-    def rank_of(self) -> list[int]:
-        """The rank of each stage."""
-        return [stage.rank for stage in self.stages]
+    def groups(self) -> Groups:
+        return Groups(tuple(map(len, self.members)), tuple(stage.group for stage in self.stages))
 
-    def rank_stages(self, rank: int) -> tuple[int, ...]:
-        """The stages of a rank, by their indices."""
-        return tuple(stage.index for stage in self.stages if stage.rank == rank)
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """The device of each rank."""
+        return tuple(device for members in self.members for device in members)
 
 
-def cut_chain(executable: Executable, device_of: Mapping[str, int]) -> Chain:
+def cut_chain(
+    executable: Executable, device_of: Mapping[str, int], replicas: Sequence[Sequence[int]] = ()
+) -> Chain:
     """The virtual stages of a program under a placement.
 
-    `device_of` gives every op a device. Ranks are numbered in the order in which the chain comes
-    to their devices. The last stage of a training program sends the loss, which is what the
+    `device_of` gives every op a device; ops on the first device of one of the `replicas` run on
+    each of them. Groups of replicas, most of one device, are numbered in the order in which the
+    chain comes to them. The last stage of a training program sends the loss, which is what the
     backward starts from. InputError where the placement is of another program, where an op needs
-    no single tensor of another stage, or where a weight that changes is read by several stages.
+    no single tensor of another stage, or where a weight that changes is read by several stages or
+    by replicas.
     """
     _check_placement(executable, device_of)
-    return _Cutter(executable, device_of).chain()
+    return _Cutter(executable, device_of, {each[0]: tuple(each) for each in replicas}).chain()
 
 
 def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> None:
@@ -129,6 +136,7 @@ class _Cutter:
 
     executable: Executable
     device_of: Mapping[str, int]
+    replicas: Mapping[int, tuple[int, ...]]  # first device → all of them
     live: dict[str, Node] = field(init=False)
     owner: Mapping[str, str | None] = field(init=False)
     made_in: dict[str, int] = field(init=False)  # a call → its stage; recomputed ones have none
@@ -146,8 +154,10 @@ class _Cutter:
             self._stage(index, devices.index(run.device), calls[index])
             for index, run in enumerate(runs)
         ]
+        members = tuple(self.replicas.get(device, (device,)) for device in devices)
         self._check_weights(stages)
-        return Chain(tuple(stages), tuple(devices))
+        self._check_replicas(stages, members)
+        return Chain(tuple(stages), members)
 
     def _runs(self) -> list[Run]:
         """The chain of the ops that the program's outputs need; of a training program, forward."""
@@ -199,7 +209,7 @@ class _Cutter:
             raise InputError(f"{self.executable.name}: no op makes the loss; nothing is trained")
         return (value.name,)
 
-    def _stage(self, index: int, rank: int, nodes: Sequence[Node]) -> VirtualStage:
+    def _stage(self, index: int, group: int, nodes: Sequence[Node]) -> VirtualStage:
         received, sent = self._crossing(index), self._crossing(index + 1)
         outputs = dict(self._own_outputs(index))
         updated = {position: name for name, position in self.executable.updates.items()}
@@ -212,7 +222,7 @@ class _Cutter:
         weights, inputs = split_inputs(self.executable, used(steps, result))
         return VirtualStage(
             index,
-            rank,
+            group,
             Code((*received, *weights, *inputs), steps, result),
             tuple(received),
             weights,
@@ -257,9 +267,24 @@ class _Cutter:
                     "pipeline; place the ops that use it on one device, next to each other"
                 )
         for name in self.executable.gradients:
-            ranks = {stage.rank for stage in stages if name in stage.weights.values()}
-            if len(ranks) > 1:
+            groups = {stage.group for stage in stages if name in stage.weights.values()}
+            if len(groups) > 1:
                 raise InputError(
                     f"'{name}' is trained and read on several devices; place the ops that read "
                     "it on one device"
                 )
+
+    def _check_replicas(
+        self, stages: Sequence[VirtualStage], members: Sequence[Sequence[int]]
+    ) -> None:
+        """What a run leaves for the next one, which another replica makes, must not matter."""
+        for stage in stages:
+            if len(members[stage.group]) == 1:
+                continue
+            for name in stage.updates:
+                if matters(self.executable, name):
+                    raise InputError(
+                        f"'{name}' changes with every run and is read by a stage on "
+                        f"{len(members[stage.group])} devices, each of which runs a part of the "
+                        "micro-batches; plan without --replicate"
+                    )

@@ -52,9 +52,9 @@ def execute_chain(
     OptionError for a number of micro-batches that the schedule cannot run, ExecutionError if a
     rank fails or is silent for too long.
     """
-    ranks = len(chain.devices)
-    batches = [request.micro_batches, longer(request.micro_batches, ranks)]
-    method = method_of(request.schedule, chain.rank_of, request.micro_batches)
+    groups = chain.groups
+    batches = [request.micro_batches, longer(request.micro_batches, groups)]
+    method = method_of(request.schedule, groups, request.micro_batches)
     sent = crossings(executable, chain.stages)
     progress("running in one process", 0.1)
     expected = Expected.of(
@@ -62,11 +62,11 @@ def execute_chain(
     )
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
-        for micro_batches in batches if method == "table" else ():
-            write_table(folder, request.schedule, chain.rank_of, micro_batches)
+        for micro_batches in batches if method in ("table", "turns") else ():
+            write_table(folder, request.schedule, groups, micro_batches)
         settings = {
-            "ranks": ranks,
-            "stages": len(chain.stages),
+            "ranks": groups.count,
+            "groups": asdict(groups),
             "threads": own.threads,
             "cores": own.cores,
             "method": method,
@@ -80,9 +80,9 @@ def execute_chain(
             "modules": modules_to_import([stage.code for stage in chain.stages], modules),
         }
         with ExitStack() as stack:
-            descriptors = hand_over(folder, executable, chain.stages, sent, stack)
+            descriptors = hand_over(folder, executable, chain, sent, stack)
             times = _listen(folder, settings, descriptors, progress)
-        answers = [answer_of(folder, rank) for rank in range(ranks)]
+        answers = [answer_of(folder, rank) for rank in range(groups.count)]
     return _report(chain, request, own, sent, times, expected.differences(answers))
 
 
@@ -111,7 +111,8 @@ def _report(
     times: Times,
     differences: Differences,
 ) -> PipelineReport:
-    ranks, seconds = range(len(chain.devices)), times.batch_seconds(0)
+    groups, seconds = chain.groups, times.batch_seconds(0)
+    ranks = range(groups.count)
     busy = tuple(times.busy(rank) for rank in ranks)
     return PipelineReport(
         schedule=request.schedule,
@@ -124,11 +125,12 @@ def _report(
         rank_busy_seconds=busy,
         rank_bubble_share=tuple(max(0.0, 1 - each / seconds) for each in busy),
         rank_peak_memory=tuple(times.peaks),
-        rank_stages=tuple(chain.rank_stages(rank) for rank in ranks),
+        rank_stages=tuple(map(groups.stages, ranks)),
         stage_bytes=tuple(sum(each.bytes for each in crossing) for crossing in sent),
+        sync_seconds=times.sync(),
         micro_batches=request.micro_batches,
         repeats=request.repeats,
-        ranks=len(ranks),
+        ranks=groups.count,
         rank_threads=own.threads,
         rank_cores=own.cores if any(own.cores) else (),
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.boundaries import Crossing, Crossings
-from placewright.runtime.pipelined.cutting import VirtualStage
+from placewright.runtime.pipelined.cutting import Chain, VirtualStage
 from placewright.runtime.ranks.files import compact, job_file, load, outputs_file, save
 from placewright.runtime.stages.code import Call, Code, Named, Ref
 from placewright.runtime.weights import HeldWeights
@@ -42,20 +42,21 @@ class Answer:
     """What a rank computed.
 
     `results` are the program's outputs by ``(micro-batch, position)``, `gradients` the averages
-    over the micro-batches by weight, `checked_losses` the losses that belong to them, and `losses`
-    one for each training step: rank by rank, only what the rank has.
+    over all micro-batches by weight, `checked_losses` the losses that belong to them by
+    micro-batch, and `losses` its share of the average loss of each training step: rank by rank,
+    only what the rank has.
     """
 
     results: dict[tuple[int, int], Any] = field(default_factory=dict)
     gradients: dict[str, Tensor] = field(default_factory=dict)
-    checked_losses: list[float] = field(default_factory=list)
+    checked_losses: dict[int, float] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
 
 
 def hand_over(
     folder: Path,
     executable: Executable,
-    stages: Sequence[VirtualStage],
+    chain: Chain,
     crossings: Sequence[Crossings],
     stack: ExitStack,
 ) -> list[tuple[int, ...]]:
@@ -63,12 +64,12 @@ def hand_over(
 
     These hold its weights, and those of no other rank.
     """
-    before = [(), *crossings]
+    before, groups = [(), *crossings], chain.groups
     placeholders = executable.weights.items()
     weights = HeldWeights({name: executable.values[where] for where, name in placeholders})
     descriptors = []
-    for rank in range(max(stage.rank for stage in stages) + 1):
-        own = [stage for stage in stages if stage.rank == rank]
+    for rank in range(groups.count):
+        own = [chain.stages[index] for index in groups.stages(rank)]
         names = {name for stage in own for name in stage.weights.values()}
         handed = stack.enter_context(weights_to(weights, names))
         job = Job(

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import get_args
 
 from placewright.errors import ExecutionError
+from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.pipelined.tables import Action, Kind, Table
 
 
-def check_table(table: Table, rank_of: Sequence[int], micro_batches: int) -> None:
+def check_table(table: Table, groups: Groups, micro_batches: int) -> None:
     """ExecutionError unless the ranks can follow their rows to the end.
 
-    Every stage goes forward and backward once on each micro-batch, in their order, on its own
-    rank; forward after the stage before it, backward after its own forward and after the
-    backward of the stage after it.
+    Every stage goes forward and backward once on each micro-batch, in their order, on the rank
+    whose turn it is; forward after the stage before it, backward after its own forward and after
+    the backward of the stage after it.
     """
-    if len(table) != max(rank_of) + 1:
-        raise ExecutionError(f"the table has {len(table)} rows for {max(rank_of) + 1} ranks")
+    if len(table) != groups.count:
+        raise ExecutionError(f"the table has {len(table)} rows for {groups.count} ranks")
     for rank, row in enumerate(table):
-        _check_row(rank, row, rank_of, micro_batches)
-    _follow(table, len(rank_of))
+        _check_row(rank, row, groups, micro_batches)
+    _follow(table, len(groups.group_of))
 
 
-def _check_row(rank: int, row: list[Action], rank_of: Sequence[int], micro_batches: int) -> None:
-    own = {stage for stage, its in enumerate(rank_of) if its == rank}
+def _check_row(rank: int, row: list[Action], groups: Groups, micro_batches: int) -> None:
     kinds: tuple[Kind, ...] = get_args(Kind)
-    expected = Counter((s, k, m) for s in own for k in kinds for m in range(micro_batches))
+    stages = range(len(groups.group_of))
+    expected = Counter(
+        (stage, kind, number)
+        for stage in stages
+        for kind in kinds
+        for number in range(micro_batches)
+        if groups.rank(stage, number) == rank
+    )
     found = Counter((action.stage, action.kind, action.micro_batch) for action in row)
     if wrong := sorted((found - expected) + (expected - found)):
         stage, kind, micro_batch = wrong[0]
@@ -35,7 +41,7 @@ def _check_row(rank: int, row: list[Action], rank_of: Sequence[int], micro_batch
             f"the row of rank {rank} has {stage}{kind}{micro_batch} "
             f"{found[wrong[0]]} times instead of {expected[wrong[0]]}"
         )
-    for stage in own:
+    for stage in stages:
         for kind in kinds:
             order = [a.micro_batch for a in row if (a.stage, a.kind) == (stage, kind)]
             if order != sorted(order):

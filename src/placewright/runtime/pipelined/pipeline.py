@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.distributed.pipelining import PipelineStage
 
 from placewright.runtime.pipelined import schedules
+from placewright.runtime.pipelined.clock import BusyClock
 from placewright.runtime.pipelined.module import StageModule
 from placewright.runtime.ranks.channels import OpError
 from placewright.runtime.ranks.worker import channel_errors
 
 
-class StageError(Exception):
-    """A stage's backward failed, for which no op can be named."""
+class Pipeline(Protocol):
+    """The stages of one rank under a schedule of so many micro-batches."""
+
+    def run(self) -> dict[int, float]:
+        """All micro-batches; the losses where the last stage is, and gradients added up.
+
+        OpError or StageError where this rank is at fault, ChannelError where another is gone.
+        """
 
 
 class ClockedStage(PipelineStage):
-    """Adds up the seconds that its module computes, and tells that it is alive."""
+    """A stage whose module is clocked."""
 
-    def __init__(self, module: StageModule, count: int, alive: Callable[[], None]) -> None:
+    def __init__(self, module: StageModule, count: int, clock: BusyClock) -> None:
         super().__init__(
             module,
             module.stage.index,
@@ -32,30 +38,18 @@ class ClockedStage(PipelineStage):
             input_args=tuple(each.example() for each in module.received),
             output_args=tuple(each.example() for each in module.sent),
         )
-        self.busy = 0.0
-        self._alive = alive
+        self._clock = clock
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        return self._clocked(super().forward_one_chunk, *args, **kwargs)
+        return self._clock.forward(super().forward_one_chunk, *args, **kwargs)
 
     def backward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._clocked(super().backward_one_chunk, *args, **kwargs)
-        except RuntimeError as error:
-            cause = error.__cause__ or error
-            raise StageError(f"backward of stage {self.stage_index}: {cause}") from error
-
-    def _clocked(self, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._alive()
-        started = time.perf_counter()
-        try:
-            return work(*args, **kwargs)
-        finally:
-            self.busy += time.perf_counter() - started
+        work = super().backward_one_chunk
+        return self._clock.backward(self.stage_index, work, *args, **kwargs)
 
 
-class Pipeline:
-    """The stages of one rank under a schedule of so many micro-batches."""
+class TorchPipeline:
+    """One of torch's schedules; see `Pipeline`. Its stages have one rank each."""
 
     def __init__(
         self,
@@ -66,20 +60,16 @@ class Pipeline:
         micro_batches: int,
         training: bool,
         folder: Path,
-        alive: Callable[[], None],
+        clock: BusyClock,
     ) -> None:
-        self._stages = [ClockedStage(module, count, alive) for module in modules]
+        stages = [ClockedStage(module, count, clock) for module in modules]
         self._last = any(module.stage.index == count - 1 for module in modules)
         self._training = training
         self._numbers = torch.arange(micro_batches)
         loss = _loss if training else None
-        self._schedule = schedules.made(method, list(self._stages), micro_batches, loss, folder)
+        self._schedule = schedules.made(method, stages, micro_batches, loss, folder)
 
-    def run(self) -> list[float]:
-        """All micro-batches; the losses where the last stage is, and gradients added up.
-
-        OpError or StageError where this rank is at fault, ChannelError where another is gone.
-        """
+    def run(self) -> dict[int, float]:
         losses: list[torch.Tensor] = []
         asked: dict[str, Any] = {"micro_batch": self._numbers, "return_outputs": False}
         if self._training:
@@ -93,14 +83,7 @@ class Pipeline:
                 if isinstance(error.__cause__, OpError):
                     raise error.__cause__ from error.__cause__.__cause__
                 raise
-        return [float(loss) for loss in losses]
-
-    def busy(self) -> float:
-        """Seconds of computing since the last call."""
-        total = sum(stage.busy for stage in self._stages)
-        for stage in self._stages:
-            stage.busy = 0.0
-        return total
+        return {number: float(loss) for number, loss in enumerate(losses)}
 
 
 def _loss(output: tuple[torch.Tensor, ...], _target: torch.Tensor) -> torch.Tensor:

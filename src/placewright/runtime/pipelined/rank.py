@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright.runtime.pipelined.clock import BusyClock
+from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.ranks.worker import (
     Reporter,
     Settings,
@@ -22,6 +24,7 @@ from placewright.system.memory import peak_memory
 if TYPE_CHECKING:
     from placewright.runtime.pipelined.jobs import Answer, Job
     from placewright.runtime.pipelined.pipeline import Pipeline
+    from placewright.runtime.pipelined.turns import Replicas
 
 _ALIVE_SECONDS = 1.0
 
@@ -40,7 +43,7 @@ def _run(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
     import_all(settings["modules"])
     report("connecting", doing="connecting to the other ranks")
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
-    part = _Part(folder, job, settings, report)
+    part = _Part(folder, rank, job, settings, report)
     checked = part.check()
     part.measure()
     answer = replace(checked, losses=part.train())
@@ -52,13 +55,28 @@ def _run(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
 class _Part:
     """The rank's stages, under the schedule of the batch and of a longer one."""
 
-    def __init__(self, folder: Path, job: Job, settings: Settings, report: Reporter) -> None:
+    def __init__(
+        self, folder: Path, rank: int, job: Job, settings: Settings, report: Reporter
+    ) -> None:
         self._folder = folder
+        self._rank = rank
         self._job = job
         self._settings = settings
         self._report = report
         self._told = time.monotonic()
+        self._clock = BusyClock(self._alive)
+        sizes, group_of = settings["groups"]["sizes"], settings["groups"]["group_of"]
+        self._groups = Groups(tuple(sizes), tuple(group_of))
+        self._replicas = self._joined()
         self._build()
+
+    def _joined(self) -> Replicas | None:
+        """The ranks that this one shares gradients with, or others theirs."""
+        if not (self._groups.has_replicas and self._settings["training"]):
+            return None
+        from placewright.runtime.pipelined.turns import Replicas
+
+        return Replicas(self._groups, self._rank)
 
     def _build(self) -> None:
         """Stages whose weights are as they came."""
@@ -77,19 +95,37 @@ class _Part:
         self._pipelines: dict[int, Pipeline] = {}
 
     def _pipeline(self, micro_batches: int) -> Pipeline:
-        from placewright.runtime.pipelined.pipeline import Pipeline
-
         if micro_batches not in self._pipelines:
-            self._pipelines[micro_batches] = Pipeline(
-                self._modules,
-                self._settings["stages"],
-                method=self._settings["method"],
-                micro_batches=micro_batches,
-                training=self._settings["training"],
-                folder=self._folder,
-                alive=self._alive,
-            )
+            turns = self._settings["method"] == "turns"
+            make = self._in_turns if turns else self._under_torch
+            self._pipelines[micro_batches] = make(micro_batches)
         return self._pipelines[micro_batches]
+
+    def _in_turns(self, micro_batches: int) -> Pipeline:
+        from placewright.runtime.pipelined.schedules import read_row
+        from placewright.runtime.pipelined.turns import TurnsPipeline
+
+        return TurnsPipeline(
+            self._modules,
+            self._groups,
+            read_row(self._folder, micro_batches, self._rank),
+            micro_batches=micro_batches,
+            training=self._settings["training"],
+            clock=self._clock,
+        )
+
+    def _under_torch(self, micro_batches: int) -> Pipeline:
+        from placewright.runtime.pipelined.pipeline import TorchPipeline
+
+        return TorchPipeline(
+            self._modules,
+            len(self._groups.group_of),
+            method=self._settings["method"],
+            micro_batches=micro_batches,
+            training=self._settings["training"],
+            folder=self._folder,
+            clock=self._clock,
+        )
 
     def _alive(self) -> None:
         """A word now and then, for a batch may take longer than the parent's patience."""
@@ -108,6 +144,7 @@ class _Part:
             module.results = {}
             module.step = 0
         losses = self._pipeline(micro_batches).run()
+        self._add_up()
         results = {
             (number, position): value
             for module in self._modules
@@ -130,6 +167,7 @@ class _Part:
                 barrier()
                 started = now()
                 pipeline.run()
+                sync = self._add_up()
                 finished = now()
                 self._report(
                     "batch",
@@ -137,12 +175,13 @@ class _Part:
                     repeat=repeat,
                     started=started,
                     finished=finished,
-                    busy=pipeline.busy(),
+                    busy=self._clock.taken(),
+                    sync=sync,
                 )
                 self._forget_gradients()
 
     def train(self) -> list[float]:
-        """The average loss of each training step, from the weights as they came."""
+        """The rank's share of the average loss of each step, from the weights as they came."""
         from placewright.runtime.ranks.state import Optimizer
 
         steps, micro_batches = self._settings["steps"], self._settings["batches"][0]
@@ -158,13 +197,22 @@ class _Part:
             for module in self._modules:
                 module.step = step
             losses = pipeline.run()
-            averages += [sum(losses) / micro_batches] if losses else []
+            self._add_up()
+            averages += [sum(losses.values()) / micro_batches] if losses else []
             for name, gradient in self._gradients():
                 self._state[name].grad = gradient / micro_batches
             if optimizer is not None:
                 optimizer.step()
             self._forget_gradients()
         return averages
+
+    def _add_up(self) -> float:
+        """Make gradients those of all replicas' micro-batches; the seconds it took."""
+        started = time.perf_counter()
+        if self._replicas is None:
+            return 0.0
+        self._replicas.add_up([self._state[name] for name in self._job.trained])
+        return time.perf_counter() - started
 
     def _gradients(self) -> list[tuple[str, Any]]:
         named = [(name, self._state[name].grad) for name in self._job.trained]

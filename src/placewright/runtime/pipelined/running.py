@@ -35,12 +35,14 @@ def run_pipeline(
 ) -> PipelineReport:
     """Run a throughput plan, a process of this machine per device of its chain.
 
+    Where a stage runs on several devices these take turns at the micro-batches.
+
     The source's example inputs are one micro-batch, and one sample of the plan. A plan for
     training goes forward and backward, and then takes `steps` steps of ``options.optimizer``
     (gradient descent if there is none). Ranks are pinned and have threads as in `run_plan`.
 
-    OptionError for plans of another objective, with replicas or on GPUs of this machine, and for
-    numbers that the schedule cannot run; InputError for a plan of another program;
+    OptionError for plans of another objective or on GPUs of this machine, and for numbers that
+    the schedule cannot run; InputError for a plan of another program;
     ExecutionError, all ranks being ended, if a rank fails, or if none reports anything for
     ``options.timeout`` seconds.
     """
@@ -57,7 +59,8 @@ def run_pipeline(
 
     executable = _with_values(program, values)
     devices = plan.placement.device.tolist()
-    chain = cut_chain(executable, dict(zip(plan.problem.op_names, devices, strict=True)))
+    device_of = dict(zip(plan.problem.op_names, devices, strict=True))
+    chain = cut_chain(executable, device_of, plan.placement.replicas)
     optimizer = options.optimizer or STEEPEST
     report = execute_chain(
         executable,
@@ -96,13 +99,6 @@ def _check_plan(plan: Plan) -> None:
             f"the plan is for objective '{objective}', and a pipeline runs plans for throughput; "
             "plan with --objective throughput"
         )
-    for stage in plan.placement.replicas:
-        if len(stage) > 1:
-            names = " and ".join(f"'{plan.problem.device_names[device]}'" for device in stage)
-            raise OptionError(
-                f"the plan runs one stage on several devices ({names}), and replicas are not run "
-                "yet; plan without --replicate"
-            )
 
 
 def _check_request(options: RunOptions, micro_batches: int, steps: int, *, training: bool) -> None:

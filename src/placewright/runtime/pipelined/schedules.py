@@ -9,22 +9,26 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from placewright.errors import OptionError
+from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.pipelined.legality import check_table
-from placewright.runtime.pipelined.tables import Policy, action_table
+from placewright.runtime.pipelined.tables import Action, Policy, action_table
 
 Schedule = Literal["gpipe", "1f1b", "interleaved"]
-Method = Literal["gpipe", "1f1b", "interleaved", "table"]
+Method = Literal["gpipe", "1f1b", "interleaved", "table", "turns"]
 
 
-def method_of(schedule: Schedule, rank_of: Sequence[int], micro_batches: int) -> Method:
+def method_of(schedule: Schedule, groups: Groups, micro_batches: int) -> Method:
     """Torch's own schedule where it fits the chain, else ``table``: one of `tables`.
 
     `gpipe` and `1f1b` of torch take one stage a rank; `interleaved` the same number on each, in
-    rounds. OptionError for a number of micro-batches that torch's schedule cannot run.
+    rounds. Where stages have replicas a table says their turns, and torch runs no schedule
+    (``turns``). OptionError for a number of micro-batches that torch's schedule cannot run.
     """
     if schedule not in get_args(Schedule):
         raise OptionError(f"schedule is '{schedule}'; choose {', '.join(get_args(Schedule))}")
-    ranks = max(rank_of) + 1
+    if groups.has_replicas:
+        return "turns"
+    ranks, rank_of = groups.count, groups.group_of
     if schedule == "interleaved":
         if not _in_rounds(rank_of):
             return "table"
@@ -45,20 +49,29 @@ def method_of(schedule: Schedule, rank_of: Sequence[int], micro_batches: int) ->
     return schedule
 
 
-def longer(micro_batches: int, ranks: int) -> int:
-    """At least twice as many, and a number that every schedule can run."""
-    return -(-2 * micro_batches // ranks) * ranks
+def longer(micro_batches: int, groups: Groups) -> int:
+    """At least twice as many, and a number that every schedule can run.
+
+    With replicas, so many more that each has the same share of those that are added.
+    """
+    if groups.has_replicas:
+        return micro_batches + -(-micro_batches // groups.round) * groups.round
+    return -(-2 * micro_batches // groups.count) * groups.count
 
 
-def write_table(
-    folder: Path, schedule: Schedule, rank_of: Sequence[int], micro_batches: int
-) -> None:
+def write_table(folder: Path, schedule: Schedule, groups: Groups, micro_batches: int) -> None:
     """A checked table as the file that torch's schedule runtime reads."""
     policy: Policy = "gpipe" if schedule == "gpipe" else "1f1b"
-    table = action_table(rank_of, micro_batches, policy)
-    check_table(table, rank_of, micro_batches)
+    table = action_table(groups, micro_batches, policy)
+    check_table(table, groups, micro_batches)
     with _file(folder, micro_batches).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([[str(action) for action in row] for row in table])
+
+
+def read_row(folder: Path, micro_batches: int, rank: int) -> list[Action]:
+    """What that table says of one rank."""
+    with _file(folder, micro_batches).open(newline="", encoding="utf-8") as file:
+        return [Action.parse(text) for text in list(csv.reader(file))[rank]]
 
 
 def made(method: Method, stages: list[Any], micro_batches: int, loss: Any, folder: Path) -> Any:

@@ -44,6 +44,13 @@ class Times:
         short, long = self._micro_batches
         return (self.batch_seconds(1) - self.batch_seconds(0)) / (long - short)
 
+    def sync(self) -> float:
+        """Seconds of a batch for adding up gradients of replicas, of the rank with most; median."""
+        seconds: list[float] = [
+            max(event["sync"] for event in batch.values()) for batch in self.batches[0][1:]
+        ]
+        return statistics.median(seconds)
+
     def busy(self, rank: int) -> float:
         seconds: list[float] = [batch[rank]["busy"] for batch in self.batches[0][1:]]
         return statistics.median(seconds)
