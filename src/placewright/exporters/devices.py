@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placewright.cluster import CpuRun, CudaRun
+from placewright.cluster import CudaRun
 from placewright.errors import OptionError
 from placewright.problem import Problem
 
 
 def gpu_index(problem: Problem, device: int) -> int:
-    """The number of a GPU: what its ``run`` says, else its place among the cluster's accelerators.
+    """The number of a GPU: what its ``run`` says, else its place among its host's accelerators.
 
-    OptionError where only some GPUs say theirs.
+    OptionError where only some GPUs of the host say theirs.
     """
-    accelerators = [each for each in range(problem.device_count) if not problem.is_cpu[each]]
+    host = problem.device_host(device)
+    accelerators = [
+        each
+        for each in range(problem.device_count)
+        if not problem.is_cpu[each] and problem.device_host(each) == host
+    ]
     said = [isinstance(problem.device_run(each), CudaRun) for each in accelerators]
     if any(said) and not all(said):
         raise OptionError(
@@ -26,13 +31,11 @@ def gpu_index(problem: Problem, device: int) -> int:
 
 
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:
-    """OptionError where devices say that they are of several hosts."""
-    runs = (problem.device_run(each) for each in devices)
-    hosts = {run.host for run in runs if isinstance(run, CudaRun | CpuRun)}
+    """OptionError where devices are of several hosts."""
+    hosts = {problem.device_host(each) for each in devices}
     if len(hosts) > 1:
-        raise OptionError(
-            f"{engine}: the plan is on several hosts ({', '.join(sorted(hosts))}); {otherwise}"
-        )
+        named = ", ".join(sorted(host or "this one" for host in hosts))
+        raise OptionError(f"{engine}: the plan is on several hosts ({named}); {otherwise}")
 
 
 def visible_devices(problem: Problem, devices: Iterable[int]) -> dict[str, str]:
