@@ -119,9 +119,8 @@ def run(model: str, tokens: str, *arguments: str) -> None:
     context = request.context(loaded)
     assert context, "".join(log)
     numbers = [int(each) for each in tokens.split(",")]
-    batch = llama_cpp.llama_batch_get_one(
-        (llama_cpp.llama_token * len(numbers))(*numbers), len(numbers)
-    )
+    words = (llama_cpp.llama_token * len(numbers))(*numbers)  # a batch only points to them
+    batch = llama_cpp.llama_batch_get_one(words, len(numbers))
     assert llama_cpp.llama_decode(context, batch) == 0, "".join(log)
     size = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(loaded))
     logits = list(llama_cpp.llama_get_logits_ith(context, -1)[:size])

@@ -80,10 +80,14 @@ def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run of llama.cpp says of itself, and the logits of its last token."""
+    """What a run of llama.cpp says of itself, and the logits of its last token.
+
+    Buffers are called by the address of their server, of `endpoints` in the order of ``--rpc``.
+    """
 
     log: str
     logits: list[float]
+    endpoints: list[str]
 
     @property
     def devices(self) -> list[str]:
@@ -95,8 +99,12 @@ class Ran:
     def bytes(self, what: str) -> dict[str, float]:
         """Per device those of its buffers: ``model``, ``KV`` or ``compute``; to 5 KiB."""
         found: dict[str, float] = defaultdict(float)
-        pattern = rf"^\S+ +(RPC\d+|CPU)\S* +{what} buffer size = +([0-9.]+) MiB"
-        for device, size in re.findall(pattern, self.log, re.MULTILINE):
+        pattern = (
+            rf"^(?:load_tensors|llama_kv_cache|sched_reserve): +(\S+) +{what} buffer size = +(\S+)"
+        )
+        for buffer, size in re.findall(pattern, self.log, re.MULTILINE):
+            _, remote, endpoint = buffer.rstrip("]").partition("[")
+            device = f"RPC{self.endpoints.index(endpoint)}" if remote else "CPU"
             found[device] += float(size) * MIB
         return dict(found)
 
@@ -108,4 +116,5 @@ def run(model: Path, tokens: list[int], arguments: list[str]) -> Ran:
         [INTERPRETER, PEER, "run", *words], capture_output=True, text=True, timeout=5 * SECONDS
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return Ran(**json.loads(done.stdout.splitlines()[-1]))
+    endpoints = arguments[arguments.index("--rpc") + 1].split(",") if "--rpc" in arguments else []
+    return Ran(**json.loads(done.stdout.splitlines()[-1]), endpoints=endpoints)

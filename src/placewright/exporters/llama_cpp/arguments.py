@@ -184,7 +184,7 @@ def _check_input(found: BlockPlan, cpu: int | None) -> None:
     """The input embedding is in the main host's memory: on its CPU, or of no device."""
     plan = found.plan
     before = found.device[: int(np.flatnonzero(found.blocks.repeated)[0])]
-    outside = plan.planner_options.get("engine") == ENGINE and cpu is None
+    outside = plan.planner_options.get("engine") == ENGINE and not plan.problem.is_cpu.any()
     if before.size and not outside and (before != cpu).any():
         where = plan.problem.device_names[before[before != cpu][0]]
         raise OptionError(

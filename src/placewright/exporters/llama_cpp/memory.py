@@ -12,7 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, compute_buffer
+from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, COPIES, compute_buffer
+from placewright.exporters.llama_cpp.servers import main_cpu, main_host
 from placewright.graph import Floats, Graph, Wide
 from placewright.problem import Problem
 
@@ -33,7 +34,9 @@ def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]
     sequences = graph.input_samples or 1
     cache = problem.op_cache * _growth(graph, context)
     memory = problem.op_memory - problem.op_cache + cache
-    buffer = compute_buffer(graph, int(_padded(context)), sequences)
+    others = problem.device_count - (main_cpu(problem, main_host(problem)) is not None)
+    copies = COPIES if others > 1 else 1
+    buffer = compute_buffer(graph, int(_padded(context)), sequences, copies)
     room = np.maximum(problem.device_memory - buffer, 0.0)
     facts = {"context": str(context), "sequences": str(sequences), "buffer": f"{buffer:.0f}"}
     return replace(problem, op_memory=memory, op_cache=cache, device_memory=room), facts
