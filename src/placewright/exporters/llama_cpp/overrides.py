@@ -15,7 +15,7 @@ import numpy as np
 
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.errors import OptionError
-from placewright.graph import Ints
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.plan import Plan
 from placewright.problem import Problem
 
@@ -44,7 +44,7 @@ def without_parts(plan: Plan, cpu: int | None) -> Parted:
         return Parted(plan)
     parts: dict[str, list[str]] = {}
     for block in np.flatnonzero(blocks.repeated).tolist():
-        ops = np.flatnonzero(blocks.op_block == block)
+        ops = np.flatnonzero(blocks.op_block == block).astype(np.int64)
         other = _beside(problem, device[ops], ops, cpu)
         if other is not None:
             _check_ops(plan, ops, cpu, other)
@@ -56,19 +56,19 @@ def without_parts(plan: Plan, cpu: int | None) -> Parted:
     return Parted(whole, tuple(_rules(parts, blocks)))
 
 
-def _beside(problem: Problem, device: Ints, ops: Ints, cpu: int) -> int | None:
+def _beside(problem: Problem, device: Ints, ops: Wide, cpu: int) -> int | None:
     """The one accelerator that has a block besides the CPU; None where there is none such."""
     there = np.unique(device[_costs(problem)[ops]])
     return int(there[there != cpu][0]) if len(there) == 2 and cpu in there else None
 
 
-def _costs(problem: Problem) -> Ints:
+def _costs(problem: Problem) -> Flags:
     """`[op]` whether it takes time or memory."""
-    found: Ints = (problem.op_time > 0).any(axis=1) | (problem.op_memory > 0)
+    found: Flags = (problem.op_time > 0).any(axis=1) | (problem.op_memory > 0)
     return found
 
 
-def _check_ops(plan: Plan, ops: Ints, cpu: int, other: int) -> None:
+def _check_ops(plan: Plan, ops: Wide, cpu: int, other: int) -> None:
     """OptionError where llama.cpp would compute an op of the block elsewhere than the plan."""
     problem, device = plan.problem, plan.placement.device
     held = problem.op_memory > 0
@@ -92,11 +92,11 @@ def _check_ops(plan: Plan, ops: Ints, cpu: int, other: int) -> None:
             )
 
 
-def _cache(problem: Problem) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _cache(problem: Problem) -> Floats:
     return problem.op_cache if problem.op_cache.size else np.zeros(problem.op_count)
 
 
-def _tensors(plan: Plan, block: str, ops: Ints, cpu: int) -> list[str]:
+def _tensors(plan: Plan, block: str, ops: Wide, cpu: int) -> list[str]:
     """What the file calls the weights that are on the CPU, without their layer."""
     problem, found = plan.problem, []
     for op in ops[(plan.placement.device[ops] == cpu) & (problem.op_memory[ops] > 0)].tolist():
@@ -113,8 +113,8 @@ def _tensors(plan: Plan, block: str, ops: Ints, cpu: int) -> list[str]:
 def _rules(parts: dict[str, list[str]], blocks: Blocks) -> list[str]:
     """A rule for each set of tensors, of the layers that have it on the CPU."""
     layers: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for block, names in parts.items():
-        layers[tuple(names)].append(block.removeprefix("blk."))
+    for block, tensors in parts.items():
+        layers[tuple(tensors)].append(block.removeprefix("blk."))
     rules = []
     for names, numbers in layers.items():
         every = len(numbers) == int(blocks.repeated.sum())
