@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from placewright.cluster import CudaRun
 from placewright.errors import OptionError
 from placewright.problem import Problem
@@ -28,6 +30,24 @@ def gpu_index(problem: Problem, device: int) -> int:
         )
     run = problem.device_run(device)
     return run.index if isinstance(run, CudaRun) else accelerators.index(device)
+
+
+def main_host(problem: Problem, asked: str | None = None) -> str:
+    """Where an engine's program runs: the host `asked` for, or that of the first CPU, or device."""
+    hosts = [problem.device_host(each) for each in range(problem.device_count)]
+    if asked is not None:
+        if asked not in hosts:
+            known = ", ".join(dict.fromkeys(host for host in hosts if host)) or "which has no name"
+            raise OptionError(f"main-host={asked}: no device is there; the plan's hosts: {known}")
+        return asked
+    cpus = np.flatnonzero(problem.is_cpu)
+    return hosts[int(cpus[0]) if cpus.size else 0]
+
+
+def main_cpu(problem: Problem, host: str) -> int | None:
+    """The first CPU of the main host; None where the cluster names none there."""
+    cpus = (each for each in range(problem.device_count) if problem.is_cpu[each])
+    return next((each for each in cpus if problem.device_host(each) == host), None)
 
 
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
+from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.engines import Engine, limits_of
-from placewright.exporters.llama_cpp.servers import main_cpu, main_host
 from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem
 

@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
+from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.llama_cpp.overrides import without_parts
 from placewright.exporters.llama_cpp.servers import (
     DEFAULT_PORT,
     Server,
     device_names,
-    main_cpu,
-    main_host,
     servers_of,
 )
 from placewright.exporters.pieces import check_one_row
@@ -83,7 +82,7 @@ def _port(given: str | None) -> int:
 def command(plan: Plan, *, rpc_port: int = DEFAULT_PORT, main: str | None = None) -> Command:
     """How llama.cpp runs a plan; OptionError for what it cannot express.
 
-    `main` is the host that ``llama-server`` runs on (see `servers.main_host`).
+    `main` is the host that ``llama-server`` runs on (see `devices.main_host`).
     """
     problem = plan.problem
     host = main_host(problem, main)

@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, COPIES, compute_buffer
-from placewright.exporters.llama_cpp.servers import main_cpu, main_host
 from placewright.graph import Floats, Graph, Wide
 from placewright.problem import Problem
 

@@ -12,8 +12,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from placewright.errors import OptionError
 from placewright.exporters.devices import gpu_index
 from placewright.problem import Problem
@@ -41,24 +39,6 @@ class Server:
         """Of ``ggml-rpc-server``, which binds to numbers only: else ADDRESS stands for them."""
         address = self.host if _NUMBERS.fullmatch(self.host) else "ADDRESS"
         return ["-H", address, "-p", str(self.port), "-d", ",".join(self.names)]
-
-
-def main_host(problem: Problem, asked: str | None = None) -> str:
-    """The host `asked` for, else that of the cluster's first CPU, else of its first device."""
-    hosts = [problem.device_host(each) for each in range(problem.device_count)]
-    if asked is not None:
-        if asked not in hosts:
-            known = ", ".join(dict.fromkeys(host for host in hosts if host)) or "which has no name"
-            raise OptionError(f"main-host={asked}: no device is there; the plan's hosts: {known}")
-        return asked
-    cpus = np.flatnonzero(problem.is_cpu)
-    return hosts[int(cpus[0]) if cpus.size else 0]
-
-
-def main_cpu(problem: Problem, host: str) -> int | None:
-    """The device that is llama.cpp's CPU: the first one of the main host."""
-    cpus = (each for each in range(problem.device_count) if problem.is_cpu[each])
-    return next((each for each in cpus if problem.device_host(each) == host), None)
 
 
 def servers_of(
