@@ -261,6 +261,7 @@ IMPOSSIBLE = [
     ({"op_pinned": [2, -1, -1, -1]}, "op_pinned has an entry above 1"),
     ({"forward_twin": [4, -1, -1, -1]}, "forward_twin has an entry above 3"),
     ({"device_runs": (CpuRun((0,)),)}, "device_runs has 1 entries for 2 devices"),
+    ({"device_hosts": ("a", "b", "c")}, "device_hosts has 3 entries for 2 devices"),
     ({"device_runs": (CudaRun(0), CudaRun(0))}, "both run on GPU 0"),
     ({"device_names": (), "device_kinds": ()}, "has no devices"),
     ({"op_names": ()}, "has no ops"),
@@ -344,6 +345,23 @@ def test_what_devices_are_survives_the_file_and_is_left_out_where_none_says():
     none = small(device_runs=(None, None))
     assert (none.device_runs, none.device_run(1)) == ((), None)
     assert "run" not in problem_document(none)["devices"]
+
+
+def test_hosts_survive_the_file_and_are_left_out_where_there_is_one():
+    two = small(device_hosts=("desk", "rack"))
+    assert problem_document(two)["devices"]["host"] == ["desk", "rack"]
+    assert_equal(reread(two), two)
+    assert [two.device_host(0), two.device_host(1)] == ["desk", "rack"]
+
+    one = small(device_hosts=("desk", "desk"))
+    assert (one.device_hosts, one.device_host(1)) == ((), "")
+    assert "host" not in problem_document(one)["devices"]
+
+
+def test_the_host_of_a_run_is_that_of_its_device():
+    runs = (None, CudaRun(0, host="10.0.0.2"))
+    assert small(device_runs=runs).device_host(1) == "10.0.0.2"
+    assert small(device_runs=runs, device_hosts=("desk", "rack")).device_host(1) == "10.0.0.2"
 
 
 def test_what_devices_are_in_a_file_is_one_entry_per_device():

@@ -83,7 +83,9 @@ class Problem(ReadOnly):
       where nobody says; `op_cost_spread[op, device]`: how far it may be off, the standard deviation
       of log(true / said); empty where that follows from the source (`COST_SPREADS`);
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
-      device says. No planner looks at these three, nor at `op_cache` and `op_copied`.
+      device says;
+    - `device_hosts[device]`: the machine it is part of, as its cluster names it; empty where that
+      is one machine. No planner looks at these four, nor at `op_cache` and `op_copied`.
     """
 
     name: str
@@ -122,6 +124,7 @@ class Problem(ReadOnly):
     device_runs: tuple[Run | None, ...] = ()
     op_cache: Floats = field(default_factory=_nothing)
     op_copied: Floats = field(default_factory=_nothing)
+    device_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         missing = self._optional_shapes()
@@ -138,6 +141,8 @@ class Problem(ReadOnly):
                 ) from None
         if not any(self.device_runs):
             object.__setattr__(self, "device_runs", ())
+        if len(set(self.device_hosts)) < 2:
+            object.__setattr__(self, "device_hosts", ())
         _check(self)
 
     def _optional_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -174,6 +179,13 @@ class Problem(ReadOnly):
 
     def device_run(self, device: int) -> Run | None:
         return self.device_runs[device] if self.device_runs else None
+
+    def device_host(self, device: int) -> str:
+        """The machine it is part of, as its `run` or its cluster says; empty if neither does."""
+        run = self.device_run(device)
+        if run is not None and run.host:
+            return run.host
+        return self.device_hosts[device] if self.device_hosts else ""
 
     @property
     def tensor_count(self) -> int:
@@ -442,14 +454,14 @@ def _check(problem: Problem) -> None:
             raise GraphError(f"{where}: {column} do not fit")
     if problem.staging not in get_args(Staging):
         raise GraphError(f"{where}: staging is '{problem.staging}'; choose direct or host")
-    if problem.device_runs:
-        if len(problem.device_runs) != d:
+    for column in ("device_runs", "device_hosts"):
+        if (given := len(getattr(problem, column))) not in (0, d):
             raise GraphError(
-                f"{where}: device_runs has {len(problem.device_runs)} entries for {d} devices; "
-                "give one per device"
+                f"{where}: {column} has {given} entries for {d} devices; give one per device"
             )
-        if shared := used_twice(problem.device_names, problem.device_runs):
-            raise GraphError(f"{where}: {shared}")
+    runs = problem.device_runs
+    if runs and (shared := used_twice(problem.device_names, runs)):
+        raise GraphError(f"{where}: {shared}")
     _check_batch(problem, where)
     sources = problem.op_cost_source
     if sources.size and not (sources.min() >= 0 and sources.max() < len(COST_SOURCES)):

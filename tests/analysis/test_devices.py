@@ -56,8 +56,10 @@ def test_pins_and_channels_keep_their_names(problem, data):
 
 def test_what_devices_are_goes_with_them():
     runs = (CpuRun((0,)), CudaRun(0), None)
-    problem = throughput_chain(device_runs=runs)
+    problem = throughput_chain(device_runs=runs, device_hosts=("a", "b", "b"))
     assert restricted(problem, np.array([0, 2])).problem.device_runs == (runs[0], None)
+    assert restricted(problem, np.array([0, 2])).problem.device_hosts == ("a", "b")
+    assert restricted(problem, np.array([1, 2])).problem.device_hosts == ()
     assert restricted(problem, np.array([2])).problem.device_runs == ()
     for same in (problem.with_pins({0: 1}), subproblem(problem, np.array([1, 2])).problem):
         assert same.device_runs == runs

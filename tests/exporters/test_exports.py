@@ -18,7 +18,7 @@ from placewright.cluster import Cluster, CudaRun, Device, Link
 from placewright.errors import OptionError
 from placewright.exporters.engines import ENGINES
 from placewright.exporters.exporting import export
-from placewright.exporters.llama_cpp import arguments
+from placewright.exporters.llama_cpp.arguments import command
 from placewright.exporters.planning import plan_for
 from placewright.exporters.serving_engines import sglang_settings, vllm_settings
 from placewright.exporters.training_engines import megatron_settings
@@ -98,12 +98,12 @@ def test_llama_cpp_puts_each_layer_where_the_plan_does(cluster, source):
     gpus = [device for device in range(len(cpu)) if not cpu[device]]
     wanted = [*layer_devices(found), int(found.device[-1])]
     names = ["CPU" if cpu[each] else f"CUDA{gpus.index(each)}" for each in wanted]
-    assert llama_layer_devices(arguments(found.plan), len(wanted) - 1) == names
+    assert llama_layer_devices(command(found.plan).arguments, len(wanted) - 1) == names
 
 
 def test_a_model_larger_than_its_gpus_begins_on_the_cpu_in_llama_cpp():
     found = planned("llama-cpp", "zoo:llama-70b?phase=decode&context=64", "a100+2xt4+cpu")
-    given = arguments(found.plan)
+    given = command(found.plan).arguments
     assert found.plan.problem.is_cpu[layer_devices(found)[0]]
     assert 0 < int(given[given.index("-ngl") + 1]) < 81
 

@@ -120,6 +120,9 @@ def device_columns(problem: Problem, devices: list[int]) -> dict[str, Any]:
         "op_cost_source": problem.op_cost_source[:, devices] if problem.op_cost_source.size else (),
         "op_cost_spread": problem.op_cost_spread[:, devices] if problem.op_cost_spread.size else (),
         "device_runs": tuple(problem.device_run(device) for device in devices),
+        "device_hosts": tuple(problem.device_hosts[device] for device in devices)
+        if problem.device_hosts
+        else (),
     }
 
 

@@ -10,6 +10,10 @@ import typer
 from placewright.cli import options as o
 from placewright.exporters.engines import ENGINES
 
+_OPTIONS = "; ".join(
+    f"{row.name}: {', '.join(row.options)}" for row in ENGINES.values() if row.options
+)
+
 
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
@@ -21,6 +25,12 @@ def command(
             "--output", "-o", callback=o.writable, help="Write to this file.", metavar="PATH"
         ),
     ],
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-O", help=f"KEY=VALUE: an option of the engine ({_OPTIONS}). May be repeated."
+        ),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Write PLAN as what an engine reads, and say how to use it.
@@ -30,7 +40,7 @@ def command(
     from placewright.cli.output import console, print_json
     from placewright.exporters.exporting import export
 
-    lines = export(plan, to, output)
+    lines = export(plan, to, output, o.pairs(option, "-O"))
     if json:
         print_json({"plan": str(plan), "engine": to, "path": str(output), "use": lines})
         return

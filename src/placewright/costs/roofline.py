@@ -131,6 +131,7 @@ def _problem(
         input_samples=graph.input_samples,
         op_cache=_caches(graph),
         device_runs=tuple(device.run for device in cluster.devices),
+        device_hosts=tuple(device.host for device in cluster.devices),
         **_staging(cluster),
         **_batches(graph, cluster, options),
     )

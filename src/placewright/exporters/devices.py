@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from placewright.cluster import CpuRun, CudaRun
+import numpy as np
+
+from placewright.cluster import CudaRun
 from placewright.errors import OptionError
 from placewright.problem import Problem
 
 
 def gpu_index(problem: Problem, device: int) -> int:
-    """The number of a GPU: what its ``run`` says, else its place among the cluster's accelerators.
+    """The number of a GPU: what its ``run`` says, else its place among its host's accelerators.
 
-    OptionError where only some GPUs say theirs.
+    OptionError where only some GPUs of the host say theirs.
     """
-    accelerators = [each for each in range(problem.device_count) if not problem.is_cpu[each]]
+    host = problem.device_host(device)
+    accelerators = [
+        each
+        for each in range(problem.device_count)
+        if not problem.is_cpu[each] and problem.device_host(each) == host
+    ]
     said = [isinstance(problem.device_run(each), CudaRun) for each in accelerators]
     if any(said) and not all(said):
         raise OptionError(
@@ -25,14 +32,30 @@ def gpu_index(problem: Problem, device: int) -> int:
     return run.index if isinstance(run, CudaRun) else accelerators.index(device)
 
 
+def main_host(problem: Problem, asked: str | None = None) -> str:
+    """Where an engine's program runs: the host `asked` for, or that of the first CPU, or device."""
+    hosts = [problem.device_host(each) for each in range(problem.device_count)]
+    if asked is not None:
+        if asked not in hosts:
+            known = ", ".join(dict.fromkeys(host for host in hosts if host)) or "which has no name"
+            raise OptionError(f"main-host={asked}: no device is there; the plan's hosts: {known}")
+        return asked
+    cpus = np.flatnonzero(problem.is_cpu)
+    return hosts[int(cpus[0]) if cpus.size else 0]
+
+
+def main_cpu(problem: Problem, host: str) -> int | None:
+    """The first CPU of the main host; None where the cluster names none there."""
+    cpus = (each for each in range(problem.device_count) if problem.is_cpu[each])
+    return next((each for each in cpus if problem.device_host(each) == host), None)
+
+
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:
-    """OptionError where devices say that they are of several hosts."""
-    runs = (problem.device_run(each) for each in devices)
-    hosts = {run.host for run in runs if isinstance(run, CudaRun | CpuRun)}
+    """OptionError where devices are of several hosts."""
+    hosts = {problem.device_host(each) for each in devices}
     if len(hosts) > 1:
-        raise OptionError(
-            f"{engine}: the plan is on several hosts ({', '.join(sorted(hosts))}); {otherwise}"
-        )
+        named = ", ".join(sorted(host or "this one" for host in hosts))
+        raise OptionError(f"{engine}: the plan is on several hosts ({named}); {otherwise}")
 
 
 def visible_devices(problem: Problem, devices: Iterable[int]) -> dict[str, str]:

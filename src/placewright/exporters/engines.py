@@ -44,7 +44,9 @@ class Limits:
 class Engine:
     """One row: `write` is the function of the module that exports to it, `checked` against what.
 
-    `missing` says why there is no exporter, where there is none.
+    `missing` says why there is no exporter, where there is none. `options` are the names of what
+    `write` takes besides. `count` is the function that counts memory as the engine does, for a
+    problem and the graph it was made of; without one memory is weights and KV cache.
     """
 
     name: str
@@ -53,6 +55,8 @@ class Engine:
     limits: Limits | None = None
     write: str = ""
     missing: str = ""
+    options: tuple[str, ...] = ()
+    count: str = ""
 
 
 ENGINES: dict[str, Engine] = {
@@ -90,11 +94,13 @@ ENGINES: dict[str, Engine] = {
         ),
         Engine(
             "llama-cpp",
-            "llama.cpp: -ts, -ngl and the order of devices",
+            "llama.cpp: -ts, -ngl, -ot, RPC servers and the order of devices",
             "llama.cpp as in llama-cpp-python 0.3.36, src/llama-model.cpp (load_tensors: "
-            "i_gpu_start, act_gpu_layers, splits)",
+            "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp",
             Limits(("latency",), "slots", "copied", cpu_computes=True),
-            write="exporters.llama_cpp:write_arguments",
+            write="exporters.llama_cpp.arguments:write_arguments",
+            options=("rpc-port", "main-host"),
+            count="exporters.llama_cpp.memory:counted",
         ),
         Engine(
             "megatron",

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from placewright.errors import OptionError
-from placewright.exporters.engines import find_engine
+from placewright.exporters.engines import Engine, find_engine
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.system.references import referred
 from placewright.verify import verify
 
 
-def export(plan: Plan | str | Path, engine: str, path: str | Path) -> list[str]:
+def export(
+    plan: Plan | str | Path,
+    engine: str,
+    path: str | Path,
+    options: Mapping[str, str] | None = None,
+) -> list[str]:
     """Write `plan`, or the plan of a file, for `engine` to `path`; lines on how to use it.
 
-    OptionError for what the engine cannot express: it is never bent. VerificationError for a plan
-    that does not hold.
+    `options` are those of the engine's row. OptionError for what the engine cannot express: it is
+    never bent. VerificationError for a plan that does not hold.
 
     >>> export("plan.json", "vllm", "vllm.json")             # doctest: +SKIP
     ['VLLM_PP_LAYER_PARTITION=5,27 … vllm serve MODEL --pipeline-parallel-size 2 …']
@@ -24,8 +30,18 @@ def export(plan: Plan | str | Path, engine: str, path: str | Path) -> list[str]:
     row = find_engine(engine)
     if row.missing:
         raise OptionError(f"there is no export to {engine} yet; {row.missing}")
+    given = _arguments(row, options or {})
     found = plan if isinstance(plan, Plan) else Plan.load(plan)
     verify(found).raise_if_failed()
     files.check_writable(Path(path))
-    lines: list[str] | None = referred(row.write)(path, found)
+    lines: list[str] | None = referred(row.write)(path, found, **given)
     return lines or []
+
+
+def _arguments(row: Engine, options: Mapping[str, str]) -> dict[str, str]:
+    """The options by the names that the engine's function has for them; OptionError for others."""
+    for name in options:
+        if name not in row.options:
+            known = f"it takes {', '.join(row.options)}" if row.options else "it takes none"
+            raise OptionError(f"-O {name}: {row.name} has no such option; {known}")
+    return {name.replace("-", "_"): value for name, value in options.items()}

@@ -13,6 +13,7 @@ import numpy as np
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
+from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.engines import Engine, limits_of
 from placewright.graph import Flags, Ints, frozen
 from placewright.problem import Problem
@@ -139,7 +140,10 @@ def _return(problem: Problem, op_piece: Ints) -> tuple[int, int]:
 
 
 def _on_allowed_devices(problem: Problem, engine: Engine, blocks: Blocks) -> Problem:
-    """Devices that the engine does not use support nothing; the input of llama.cpp is on a CPU."""
+    """Devices that the engine does not use support nothing; the input of llama.cpp is on its CPU.
+
+    That is one device; CPUs of other hosts are devices as GPUs are.
+    """
     limits = limits_of(engine)
     cpus: Flags = problem.is_cpu
     time, memory = problem.op_time.copy(), problem.op_memory.copy()
@@ -147,9 +151,13 @@ def _on_allowed_devices(problem: Problem, engine: Engine, blocks: Blocks) -> Pro
         time[:, cpus] = np.inf
     if limits.cuts == "slots":
         before = blocks.op_block < np.flatnonzero(blocks.repeated)[0]
-        if cpus.any():
-            time[:, np.flatnonzero(cpus)[1:]] = np.inf  # its CPU is one device
-            time[np.ix_(before, ~cpus)] = np.inf
-        else:
+        host = main_host(problem)
+        cpu = main_cpu(problem, host)
+        if cpu is None:
             memory[before] = 0.0  # in host memory, which the cluster does not name
+        else:
+            others = np.arange(problem.device_count) != cpu
+            beside = [problem.device_host(each) == host for each in range(problem.device_count)]
+            time[:, cpus & others & np.array(beside)] = np.inf
+            time[np.ix_(before, others)] = np.inf
     return replace(problem, op_time=time, op_memory=memory)

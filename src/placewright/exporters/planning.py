@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,17 +20,20 @@ from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
 from placewright.exporters.rows import Row, Stage, best_row
 from placewright.exporters.stages import BlockPlan, block_plan
-from placewright.graph import Ints
+from placewright.graph import Graph, Ints
+from placewright.importers import Imported, load
 from placewright.outcome import Outcome
 from placewright.plan import OPTIMAL_GAP, Placement, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate import evaluate
 from placewright.solving import check_feasible
+from placewright.system.references import referred
 from placewright.verify import verify
 
 PLANNER = "stages"
 FREE_SECONDS = 1.0  # to look for the best plan without limits, where nothing says how long
+NO_FACTS: Mapping[str, str] = MappingProxyType({})
 MOST_SHIFTS = 200  # rows near the best that are timed, where costs are not exact
 
 
@@ -78,15 +82,34 @@ def plan_for(
     row = find_engine(engine)
     objective = _objective(row, objective, training)
     problem, name = make_problem(
-        source,
+        imported := _imported(source, training),
         cluster,
         {**options, "objective": objective},
         training=training,
         costs=costs,
         pinned=pinned,
     )
-    found = plan_row(problem, row, source=name, seed=seed)
+    counted, facts = _counted(problem, imported, row)
+    found = plan_row(counted, row, source=name, seed=seed, facts=facts)
     return EnginePlan(row, block_plan(found, engine), _free(problem, free_seconds, name, seed))
+
+
+def _imported(source: Source, training: bool) -> Imported | Problem:
+    if isinstance(source, Graph):
+        return Imported(source, source=source.name)
+    if isinstance(source, Imported | Problem):
+        return source
+    return load(source, training=training)
+
+
+def _counted(
+    problem: Problem, source: Imported | Problem, engine: Engine
+) -> tuple[Problem, Mapping[str, str]]:
+    """The problem with the engine's own count of memory, and what this took from the source."""
+    if not engine.count or isinstance(source, Problem):
+        return problem, {}
+    found: tuple[Problem, Mapping[str, str]] = referred(engine.count)(problem, source.graph)
+    return found
 
 
 def _objective(engine: Engine, asked: str | None, training: bool) -> str:
@@ -109,8 +132,18 @@ def _free(problem: Problem, seconds: float, source: str, seed: int) -> Plan | No
         return None
 
 
-def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 0) -> Plan:
-    """The best row of stages inside the engine's limits, bounded by all such rows, and judged."""
+def plan_row(
+    problem: Problem,
+    engine: Engine,
+    *,
+    source: str = "",
+    seed: int = 0,
+    facts: Mapping[str, str] = NO_FACTS,
+) -> Plan:
+    """The best row of stages inside the engine's limits, bounded by all such rows, and judged.
+
+    `facts` are kept among the plan's options.
+    """
     started = time.perf_counter()
     pieces = pieces_for(problem, engine)
     check_feasible(pieces.problem)
@@ -133,7 +166,7 @@ def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 
         bound_source=why,
         planner=PLANNER,
         seed=seed,
-        planner_options={"engine": engine.name, **copied},
+        planner_options={"engine": engine.name, **copied, **facts},
         source=source,
         seconds=time.perf_counter() - started,
     )

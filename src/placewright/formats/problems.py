@@ -113,6 +113,7 @@ def read_problem(entry: ProblemEntry) -> Problem:
         options=Options(**entry.options.model_dump(exclude_none=True)),
         input_samples=entry.input_samples,
         device_runs=_runs(devices, where),
+        device_hosts=tuple(given("devices.host", devices.host, ())),
     )
 
 
@@ -182,6 +183,8 @@ def _devices(problem: Problem, column: Numbers) -> dict[str, Any]:
         devices["time_column"] = column.tolist()
     if problem.device_runs:
         devices["run"] = [None if run is None else run_document(run) for run in problem.device_runs]
+    if problem.device_hosts:
+        devices["host"] = list(problem.device_hosts)
     return devices
 
 

@@ -246,7 +246,8 @@ class ProblemDevices(Strict):
     """Columns: one entry per device; `time_column` its column of `ops.time` and `batches.time`.
 
     Without `time_column` every device has a column of its own. `run` says what a device is on the
-    machine the plan was made for, null where it is not said.
+    machine the plan was made for, null where it is not said; `host` which machine it is part of,
+    where there are several.
     """
 
     name: list[str]
@@ -255,6 +256,7 @@ class ProblemDevices(Strict):
     cpu: list[bool] | None = None
     time_column: list[OpNumber] | None = None
     run: list[RunEntry | None] | None = None
+    host: list[str] | None = None
 
 
 class ProblemOptions(Strict):

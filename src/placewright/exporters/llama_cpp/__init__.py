@@ -1,0 +1,1 @@
+"""llama.cpp: its arguments, its RPC servers on other hosts, and how it counts memory."""
