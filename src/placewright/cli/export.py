@@ -10,6 +10,8 @@ import typer
 from placewright.cli import options as o
 from placewright.exporters.engines import ENGINES
 
+FOLDERS = " and ".join(name for name, row in ENGINES.items() if row.folder)
+
 
 def command(
     plan: Annotated[Path, typer.Argument(help="A plan file.", metavar="PLAN")],
@@ -18,7 +20,10 @@ def command(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", callback=o.writable, help="Write to this file.", metavar="PATH"
+            "--output",
+            "-o",
+            help=f"Write to this file; for {FOLDERS}, to this new folder.",
+            metavar="PATH",
         ),
     ],
     json: o.Json = False,

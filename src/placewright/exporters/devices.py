@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from placewright.cluster import CpuRun, CudaRun
@@ -23,6 +24,16 @@ def gpu_index(problem: Problem, device: int) -> int:
         )
     run = problem.device_run(device)
     return run.index if isinstance(run, CudaRun) else accelerators.index(device)
+
+
+def check_cuda(problem: Problem, device: int, engine: str) -> None:
+    """OptionError for an accelerator that is no NVIDIA GPU, where its kind says so."""
+    kind = problem.device_kinds[device]
+    if re.fullmatch(r"M\d( .*)?", kind):
+        raise OptionError(
+            f"{engine}: device '{problem.device_names[device]}' is an Apple {kind}, and the export "
+            "knows CUDA devices and CPUs; plan for these"
+        )
 
 
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:

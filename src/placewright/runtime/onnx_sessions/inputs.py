@@ -28,7 +28,7 @@ def input_values(found: OnnxModel, given: Inputs | None, seed: int) -> dict[str,
     for one that the model does not have, or not of that type.
     """
     arrays, where = ({}, "inputs") if given is None else _arrays(given)
-    blanks = _blanks(found)
+    blanks = blanks_of(found)
     unknown = sorted(arrays.keys() - blanks.keys())
     if unknown:
         raise InputError(
@@ -65,7 +65,8 @@ def _arrays(given: Inputs) -> tuple[Arrays, str]:
         ) from None
 
 
-def _blanks(found: OnnxModel) -> dict[str, Blank]:
+def blanks_of(found: OnnxModel) -> dict[str, Blank]:
+    """The inputs of a model; InputError for one that is no tensor of a known shape."""
     graph, types = found.model.graph, found.scope.types
     limits = index_limits(graph, types)
     blanks = {}
