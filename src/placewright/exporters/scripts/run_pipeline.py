@@ -163,7 +163,8 @@ def packed_gradients(module: nn.Module, inputs: tuple[Any, ...]) -> None:
     """Have gradients of what was received go back without gaps too."""
     for each in inputs:
         if isinstance(each, Tensor) and each.requires_grad:
-            each.register_hook(lambda gradient: gradient.contiguous())
+            hooked: Any = each.register_hook
+            hooked(lambda gradient: gradient.contiguous())
 
 
 def stepped(
@@ -276,7 +277,16 @@ def cut(whole: Whole, examples: list[Tensor], stages: list[dict[str, Any]]) -> p
                     f"torch puts '{name.removeprefix('model.')}' on stage {number}, the plan does "
                     "not: the model does not call its modules in the order of the plan"
                 )
+        as_packed(pipe.get_stage_module(number).graph)
     return pipe
+
+
+def as_packed(graph: Any) -> None:
+    """Have room made for what travels as it is sent: without gaps in memory."""
+    outputs = graph.find_nodes(op="output")[0].all_input_nodes
+    for node in [*graph.find_nodes(op="placeholder"), *outputs]:
+        if isinstance(node.meta.get("val"), Tensor):
+            node.meta["val"] = node.meta["val"].contiguous()
 
 
 def aliases(whole: Whole) -> dict[str, list[str]]:
