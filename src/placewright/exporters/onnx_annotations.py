@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placewright.exporters.onnx_files import loaded, save_model
-from placewright.exporters.onnx_stages import OnnxStages, onnx_stages
+from placewright.exporters.onnx_stages import OnnxStages, add_types, onnx_stages
 from placewright.importers.onnx.ops import captured
 from placewright.importers.onnx.reading import with_values
 from placewright.plan import Plan
@@ -44,6 +44,7 @@ def configured(stages: OnnxStages) -> ModelProto:
     """
     problem = stages.plan.problem
     model = loaded(with_values(stages.model), stages.model.path)
+    add_types(model, stages.model)
     model.ir_version = max(model.ir_version, _FIRST_VERSION)
     model.configuration.add(
         name=CONFIGURATION, num_devices=problem.device_count, device=problem.device_names

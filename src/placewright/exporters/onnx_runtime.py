@@ -23,7 +23,7 @@ from placewright.errors import OptionError
 from placewright.exporters.devices import check_cuda, check_one_host, gpu_index
 from placewright.exporters.onnx_annotations import annotated, layer_name
 from placewright.exporters.onnx_files import loaded, save_model
-from placewright.exporters.onnx_stages import OnnxStages, onnx_stages
+from placewright.exporters.onnx_stages import OnnxStages, add_types, onnx_stages
 from placewright.formats import files
 from placewright.formats.folders import new_folder
 from placewright.importers.onnx.reading import with_values
@@ -94,7 +94,7 @@ def _write_models(folder: Path, stages: OnnxStages) -> list[dict[str, Any]]:
         name = f"stage{number}.onnx"
         model = loaded(models.build(part), found.path)
         model.graph.name = f"stage{number}"
-        _describe(model, stages)
+        add_types(model, found)
         save_model(model, folder / name)
         records.append(
             {
@@ -107,26 +107,6 @@ def _write_models(folder: Path, stages: OnnxStages) -> list[dict[str, Any]]:
             }
         )
     return records
-
-
-def _describe(model: Any, stages: OnnxStages) -> None:
-    """Give inputs and outputs the types that are known of them, as the checker of ONNX asks.
-
-    Sizes are left open where the source leaves any open.
-    """
-    found = stages.model
-    for value in (*model.graph.input, *model.graph.output):
-        constant = found.scope.constants.get(value.name)
-        type = constant.type if constant else found.scope.types.get(value.name)
-        tensor = value.type.tensor_type
-        if type is None or tensor.HasField("shape"):
-            continue
-        tensor.elem_type = type.element
-        tensor.shape.SetInParent()
-        for size in type.shape:
-            dimension = tensor.shape.dim.add()
-            if not found.dimensions:
-                dimension.dim_value = size
 
 
 def _write_inputs(folder: Path, stages: OnnxStages) -> None:

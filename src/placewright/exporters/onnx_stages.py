@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING
 
 from placewright.errors import MissingExtraError, OptionError
 from placewright.importers.onnx.reading import OnnxModel
 from placewright.plan import Plan
 from placewright.runtime.onnx_sessions.cutting import SubModel
 from placewright.runtime.onnx_sessions.preparing import check_plan, model_of, program_of
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,3 +60,20 @@ def _in_order(parts: Sequence[SubModel]) -> tuple[SubModel, ...]:
         for number, part in enumerate(parts)
     }
     return tuple(parts[number] for number in TopologicalSorter(needs).static_order())
+
+
+def add_types(model: ModelProto, found: OnnxModel) -> None:
+    """Give inputs and outputs that have no type theirs, as the checker of ONNX asks.
+
+    Sizes are left open: they may have been chosen for the plan, or depend on data.
+    """
+    for value in (*model.graph.input, *model.graph.output):
+        constant = found.scope.constants.get(value.name)
+        type = constant.type if constant else found.scope.types.get(value.name)
+        tensor = value.type.tensor_type
+        if type is None or tensor.HasField("shape"):
+            continue
+        tensor.elem_type = type.element
+        tensor.shape.SetInParent()
+        for _ in type.shape:
+            tensor.shape.dim.add()
