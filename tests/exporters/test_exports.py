@@ -188,7 +188,7 @@ def test_a_graph_has_a_node_per_op_and_names_are_quoted(tmp_path):
 def test_a_plan_that_splits_blocks_is_refused_by_every_engine():
     plan = pw.plan("zoo:llama-7b?layers=4&context=64", "2x3090", planner="m-topo")
     for name, row in ENGINES.items():
-        if row.limits and not row.missing:
+        if row.limits:
             with pytest.raises(OptionError, match=f"(takes whole blocks|{name})"):
                 export(plan, name, "never-written.json")
 
@@ -196,8 +196,9 @@ def test_a_plan_that_splits_blocks_is_refused_by_every_engine():
 @pytest.mark.parametrize(
     ("engine", "why"),
     [
-        ("onnx", "there is no export to onnx yet"),
-        ("torch-pipelining", "there is no export to torch-pipelining yet; 'placewright run PLAN'"),
+        ("onnx", "onnx takes plans of ONNX files, and the plan is of zoo:llama-13b"),
+        ("onnxruntime", "onnxruntime takes plans of ONNX files"),
+        ("torch-pipelining", "takes plans of modules, and the plan is of zoo:llama-13b"),
         ("nonsense", "no engine 'nonsense'; there are accelerate"),
         ("llama-cpp", "keeps the input embedding in host memory"),
         ("transformers", "which Transformers does not load"),
@@ -230,7 +231,7 @@ def test_the_command_writes_the_file_and_prints_how_to_use_it(tmp_path):
     assert found.code == 0 and "vllm serve MODEL --pipeline-parallel-size 2" in found.out
     assert set(json.loads(out.read_text())) == {"environment", "arguments"}
     refused = run("export", plan, "--to", "onnx", "-o", tmp_path / "x")
-    assert refused.code == 2 and "there is no export to onnx yet" in refused.err
+    assert refused.code == 2 and "onnx takes plans of ONNX files" in refused.err
     trace = tmp_path / "trace.json"
     pw.plan("zoo:gpt2?layers=1", "2x3090", planner="heft").save(plan)
     assert run("export", plan, "--to", "perfetto", "-o", trace).code == 0

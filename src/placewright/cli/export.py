@@ -13,6 +13,7 @@ from placewright.exporters.engines import ENGINES
 _OPTIONS = "; ".join(
     f"{row.name}: {', '.join(row.options)}" for row in ENGINES.values() if row.options
 )
+FOLDERS = " and ".join(name for name, row in ENGINES.items() if row.folder)
 
 
 def command(
@@ -22,7 +23,10 @@ def command(
     output: Annotated[
         Path,
         typer.Option(
-            "--output", "-o", callback=o.writable, help="Write to this file.", metavar="PATH"
+            "--output",
+            "-o",
+            help=f"Write to this file; for {FOLDERS}, to this new folder.",
+            metavar="PATH",
         ),
     ],
     option: Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import numpy as np
@@ -48,6 +49,16 @@ def main_cpu(problem: Problem, host: str) -> int | None:
     """The first CPU of the main host; None where the cluster names none there."""
     cpus = (each for each in range(problem.device_count) if problem.is_cpu[each])
     return next((each for each in cpus if problem.device_host(each) == host), None)
+
+
+def check_cuda(problem: Problem, device: int, engine: str) -> None:
+    """OptionError for an accelerator that is no NVIDIA GPU, where its kind says so."""
+    kind = problem.device_kinds[device]
+    if re.fullmatch(r"M\d( .*)?", kind):
+        raise OptionError(
+            f"{engine}: device '{problem.device_names[device]}' is an Apple {kind}, and the export "
+            "knows CUDA devices and CPUs; plan for these"
+        )
 
 
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:

@@ -6,7 +6,7 @@ have none: they take any plan.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from placewright.errors import OptionError
@@ -44,17 +44,18 @@ class Limits:
 class Engine:
     """One row: `write` is the function of the module that exports to it, `checked` against what.
 
-    `missing` says why there is no exporter, where there is none. `options` are the names of what
-    `write` takes besides. `count` is the function that counts memory as the engine does, for a
-    problem and the graph it was made of; without one memory is weights and KV cache.
+    What it writes is a file, or a new `folder`. `options` are the names of what `write` takes
+    besides. `count` is the function that counts memory as the engine does, for a problem and the
+    graph it was made of; without one memory is weights and KV cache.
     """
 
     name: str
     summary: str
     checked: str
     limits: Limits | None = None
-    write: str = ""
-    missing: str = ""
+    _: KW_ONLY
+    write: str
+    folder: bool = False
     options: tuple[str, ...] = ()
     count: str = ""
 
@@ -119,22 +120,27 @@ ENGINES: dict[str, Engine] = {
         ),
         Engine(
             "torch-pipelining",
-            "torch.distributed.pipelining: the modules of each stage",
-            "torch 2.13, torch/distributed/pipelining",
+            "torch.distributed.pipelining: the modules of each stage, and a script that runs them",
+            "torch 2.13, torch/distributed/pipelining (_IR.py: pipeline, SplitPoint; stage.py; "
+            "schedules.py)",
             Limits(("throughput",), "blocks", "copied"),
-            missing="'placewright run PLAN' runs throughput plans on torch.distributed.pipelining",
+            write="exporters.torch_pipelining:write_pipeline",
+            folder=True,
         ),
         Engine(
             "onnxruntime",
-            "ONNX Runtime: sub-models and a session script",
-            "onnxruntime 1.20",
-            missing="'placewright run PLAN' runs plans of ONNX files on ONNX Runtime",
+            "ONNX Runtime: a sub-model per stage, a script that runs them, layer annotations",
+            "onnxruntime 1.32, I/O binding and session.layer_assignment_settings "
+            "(core/framework/layering_annotations.cc)",
+            write="exporters.onnx_runtime:write_sessions",
+            folder=True,
         ),
         Engine(
             "onnx",
-            "ONNX: device configurations of the IR",
-            "onnx 1.18",
-            missing="export --to csv or dot lists the device of every op",
+            "ONNX: the model with device configurations of the IR, and pipeline stages",
+            "onnx 1.23, onnx.proto (DeviceConfigurationProto, NodeDeviceConfigurationProto; IR "
+            "version 11)",
+            write="exporters.onnx_annotations:write_device_configurations",
         ),
         Engine(
             "csv",

@@ -1,4 +1,4 @@
-"""A plan handed to an engine: the file it reads, or a refusal."""
+"""A plan handed to an engine: the file or folder it reads, or a refusal."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from placewright.errors import OptionError
 from placewright.exporters.engines import Engine, find_engine
 from placewright.formats import files
+from placewright.formats.folders import check_new_folder
 from placewright.plan import Plan
 from placewright.system.references import referred
 from placewright.verify import verify
@@ -28,12 +29,11 @@ def export(
     ['VLLM_PP_LAYER_PARTITION=5,27 … vllm serve MODEL --pipeline-parallel-size 2 …']
     """
     row = find_engine(engine)
-    if row.missing:
-        raise OptionError(f"there is no export to {engine} yet; {row.missing}")
     given = _arguments(row, options or {})
+    check = check_new_folder if row.folder else files.check_writable
+    check(Path(path))
     found = plan if isinstance(plan, Plan) else Plan.load(plan)
     verify(found).raise_if_failed()
-    files.check_writable(Path(path))
     lines: list[str] | None = referred(row.write)(path, found, **given)
     return lines or []
 

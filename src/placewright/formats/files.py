@@ -227,7 +227,7 @@ def write_bytes(path: str | Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~_umask())
+            Path(temporary).chmod(0o666 & ~umask())
             Path(temporary).replace(target)
     except RuntimeError:  # what `resolve` makes of it
         raise FormatError(f"{path}: is a link that leads back to itself; give a file") from None
@@ -269,7 +269,8 @@ def json_text(document: Any) -> str:
     return json.dumps(document, allow_nan=False, ensure_ascii=False)
 
 
-def _umask() -> int:
+def umask() -> int:
+    """The permissions that new files of this process do not get."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

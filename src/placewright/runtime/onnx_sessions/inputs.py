@@ -24,7 +24,7 @@ def input_values(found: OnnxModel, given: Given, seed: int) -> dict[str, OrtValu
     Those that are not `given` are made up from `seed`. InputError for one that the model does not
     have, or not of that type.
     """
-    blanks = _blanks(found)
+    blanks = blanks_of(found)
     given.check_names(blanks)
     generator = np.random.default_rng(seed)
     values = {}
@@ -36,7 +36,8 @@ def input_values(found: OnnxModel, given: Given, seed: int) -> dict[str, OrtValu
     return values
 
 
-def _blanks(found: OnnxModel) -> dict[str, Blank]:
+def blanks_of(found: OnnxModel) -> dict[str, Blank]:
+    """The inputs of a model; InputError for one that is no tensor of a known shape."""
     graph, types = found.model.graph, found.scope.types
     limits = index_limits(graph, types)
     blanks = {}

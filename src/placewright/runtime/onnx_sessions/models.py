@@ -27,13 +27,13 @@ _LENT = {1: "float32", 2: "uint8", 3: "int8", 10: "float16", 11: "float64"}
 """Element types of weights that are lent, as numpy has them; shapes are computed from others."""
 
 
-class Parts:
-    """What the sub-models of a model are made of."""
+class SubModels:
+    """The models of sub-models, made of `whole`, which has the nodes of the model that was read."""
 
-    def __init__(self, found: OnnxModel) -> None:
+    def __init__(self, found: OnnxModel, whole: ModelProto) -> None:
         self._found = found
-        self._whole, self._lent = _parted(with_values(found))
-        graph = self._whole.graph
+        self._whole = whole
+        graph = whole.graph
         self._dense = {tensor.name: tensor for tensor in graph.initializer}
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._inputs = {value.name: value for value in graph.input}
@@ -43,27 +43,15 @@ class Parts:
             if node.output and node.output[0] in found.scope.constants
         }
 
-    def open(self, part: SubModel, threads: int, options: RunOptions) -> Session:
-        """A session of a sub-model; whatever ONNX Runtime raises."""
-        model, weights = self.build(part)
-        return Session(
-            model.SerializeToString(),
-            threads,
-            options,
-            folder=self._found.path.parent,
-            weights=weights,
-        )
-
-    def build(self, part: SubModel) -> tuple[ModelProto, dict[str, OrtValue]]:
-        """The model of a sub-model, and the weights to lend it by name."""
+    def build(self, part: SubModel) -> ModelProto:
+        """The model of a sub-model."""
         model = _bare(self._whole)
         graph = model.graph
         graph.name = "sub-model"
         nodes = [self._whole.graph.node[self._found.nodes[op]] for op in part.ops]
         made = {name for node in nodes for name in node.output}
-        weights: dict[str, OrtValue] = {}
         for constant in self._constants(nodes, [name for name in part.gives if name not in made]):
-            self._add_constant(graph, constant, weights)
+            self._add_constant(graph, constant)
         graph.node.extend(nodes)
         for name in part.reads:
             if name in self._inputs:
@@ -72,7 +60,7 @@ class Parts:
                 graph.input.add(name=name).type.tensor_type.elem_type = self._element(name)
         for name in part.gives:
             graph.output.add(name=name)
-        return model, weights
+        return model
 
     def _element(self, name: str) -> int:
         """ONNX's number for the type of the elements of a tensor that an op makes."""
@@ -93,15 +81,39 @@ class Parts:
                 each = next(iter(node.input), None) if node is not None else None
             yield from reversed(chain)
 
-    def _add_constant(self, graph: GraphProto, name: str, weights: dict[str, OrtValue]) -> None:
+    def _add_constant(self, graph: GraphProto, name: str) -> None:
         if name in self._constant_nodes:
             graph.node.add().CopyFrom(self._constant_nodes[name])
         elif name in self._sparse:
             graph.sparse_initializer.add().CopyFrom(self._sparse[name])
         else:
             graph.initializer.add().CopyFrom(self._dense[name])
-            if name in self._lent:
-                weights[name] = self._lent[name]
+
+
+class Parts:
+    """Sessions of the sub-models of a model, which share its weights."""
+
+    def __init__(self, found: OnnxModel) -> None:
+        self._folder = found.path.parent
+        whole, self._lent = _parted(with_values(found))
+        self._models = SubModels(found, whole)
+
+    def open(self, part: SubModel, threads: int, options: RunOptions) -> Session:
+        """A session of a sub-model; whatever ONNX Runtime raises."""
+        model, weights = self.build(part)
+        return Session(
+            model.SerializeToString(),
+            threads,
+            options,
+            folder=self._folder,
+            weights=weights,
+        )
+
+    def build(self, part: SubModel) -> tuple[ModelProto, dict[str, OrtValue]]:
+        """The model of a sub-model, and the weights to lend it by name."""
+        model = self._models.build(part)
+        read = [tensor.name for tensor in model.graph.initializer]
+        return model, {name: self._lent[name] for name in read if name in self._lent}
 
 
 def _bare(whole: ModelProto) -> ModelProto:

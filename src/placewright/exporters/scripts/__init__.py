@@ -1,0 +1,1 @@
+"""Scripts that exports put beside what they write; they need no placewright."""

@@ -1,0 +1,260 @@
+"""Plans of ONNX files as sub-models for ONNX Runtime, and as annotations that onnx reads back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+
+import placewright as pw  # noqa: E402
+from placewright.cluster import Cluster, CpuRun, Device, Link  # noqa: E402
+from placewright.errors import OptionError  # noqa: E402
+from placewright.exporters import onnx_files  # noqa: E402
+from placewright.exporters.exporting import export  # noqa: E402
+from placewright.exporters.onnx_annotations import write_device_configurations  # noqa: E402
+from placewright.exporters.onnx_runtime import write_sessions  # noqa: E402
+from placewright.plan import Plan  # noqa: E402
+from placewright.planning import make_problem  # noqa: E402
+from placewright.runtime.onnx_sessions.preparing import model_of  # noqa: E402
+from placewright.simulate import evaluate  # noqa: E402
+from placewright.simulate.latency import dispatch_placement  # noqa: E402
+from tests.runtime.onnx_sessions.models import MODELS, SIZES, convolutional  # noqa: E402
+from tests.runtime.onnx_sessions.plans import plan_of, saved  # noqa: E402
+
+pytestmark = pytest.mark.timeout(120)
+CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
+
+
+def started(folder: Path, *arguments: Any) -> subprocess.CompletedProcess[str]:
+    """The script, in a Python that sees installed packages only."""
+    command = [sys.executable, "-I", folder / "run.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def in_one_session(model: Path, inputs: Path) -> dict[str, np.ndarray]:
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(model, settings, providers=[CPU])
+    names = [each.name for each in session.get_outputs()]
+    with np.load(inputs) as given:
+        return dict(zip(names, session.run(names, dict(given)), strict=True))
+
+
+def check_equal(found: Path, expected: dict[str, np.ndarray]) -> None:
+    with np.load(found) as outputs:
+        assert set(outputs.files) == set(expected)
+        for name, array in expected.items():
+            assert outputs[name].dtype == array.dtype
+            np.testing.assert_array_equal(outputs[name], array)
+
+
+def plan_on_gpus(source: Path, gpus: int, cpus: int) -> Plan:
+    """Op number k on device number k, modulo how many there are."""
+    devices = [Device(f"gpu{k}", "T4") for k in range(gpus)]
+    devices += [Device(f"cpu{k}", "EPYC 7763", memory=1e9) for k in range(cpus)]
+    names = [device.name for device in devices]
+    links = tuple(Link(a, b, 1e9) for k, a in enumerate(names) for b in names[k + 1 :])
+    cluster = Cluster("mixed", tuple(devices), links)
+    problem, name = make_problem(str(source), cluster, {"objective": "latency"})
+    device = np.arange(problem.op_count, dtype=np.int32) % len(devices)
+    placement = dispatch_placement(problem, device, None)
+    outcome = evaluate(problem, placement)
+    return Plan(
+        problem=problem, placement=placement, outcome=outcome, value=outcome.value,
+        lower_bound=0.0, bound_source="none", planner="by hand", source=name,
+    )  # fmt: skip
+
+
+# -- ONNX Runtime ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_the_script_gives_to_the_bit_what_the_whole_model_gives(objective, tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    plan = plan_of(source, None, None, None, seed=1, objective=objective)
+    export(plan, "onnxruntime", folder)
+    done = started(folder, "--outputs", tmp_path / "outputs.npz")
+    assert done.returncode == 0, done.stderr
+    check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_any_model_and_placement_gives_to_the_bit_what_the_whole_model_gives(name, tmp_path):
+    path = saved(MODELS[name](), tmp_path)
+    for seed in range(3):
+        folder, outputs = tmp_path / f"sessions{seed}", tmp_path / f"{seed}.npz"
+        write_sessions(folder, plan_of(f"{path}{SIZES.get(name, '')}", seed=seed))
+        done = started(folder, "--outputs", outputs)
+        assert done.returncode == 0, done.stderr
+        check_equal(outputs, in_one_session(path, folder / "inputs.npz"))
+
+
+def test_each_node_runs_on_the_provider_meant(tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    plan = plan_of(source, None, CpuRun((0,)), None, seed=2)
+    export(plan, "onnxruntime", folder)
+    done = started(folder, "--profile", tmp_path / "trace")
+    traces = [line for line in done.stdout.splitlines() if line.endswith(".json")]
+    stages = json.loads((folder / "stages.json").read_text())["stages"]
+    assert len(traces) == len(stages) > 1
+    ran = []
+    for trace, stage in zip(traces, stages, strict=True):
+        events = json.loads(Path(trace).read_text())
+        nodes = [event["args"] for event in events if event.get("cat") == "Node"]
+        assert {each["provider"] for each in nodes if "provider" in each} == {stage["provider"][0]}
+        ran += [event["name"] for event in events if event["name"].endswith("_kernel_time")]
+        assert f"{stage['model']} on {stage['device']}: " in done.stdout
+        assert stage["threads"] == (1 if stage["device"] == "cpu0" else 0)
+    assert sorted(ran) == sorted(f"{name}_kernel_time" for name in plan.problem.op_names)
+
+
+def test_every_sub_model_passes_the_checker_of_onnx(tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    export(plan_of(source, seed=3), "onnxruntime", folder)
+    for path in folder.glob("*.onnx"):
+        onnx.checker.check_model(path, full_check=True)
+
+
+def test_a_cuda_device_is_named_with_its_provider_and_a_machine_without_says_so(tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    lines = export(plan_on_gpus(source, 2, 1), "onnxruntime", folder)
+    assert "no annotated.onnx: a session has one CUDA device, the plan gpu0, gpu1" in lines[1]
+    stages = json.loads((folder / "stages.json").read_text())["stages"]
+    meant = {stage["device"]: stage["provider"] for stage in stages}
+    assert meant == {
+        "gpu0": [CUDA, {"device_id": 0}], "gpu1": [CUDA, {"device_id": 1}], "cpu0": [CPU, {}],
+    }  # fmt: skip
+    if CUDA not in ort.get_available_providers():
+        done = started(folder)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode and "is planned for gpu0, which needs CUDAExecutionProvider" in line
+
+
+def test_a_gpu_and_a_cpu_are_layers_of_one_session(tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    plan = plan_on_gpus(source, 1, 1)
+    assert len(export(plan, "onnxruntime", folder)) == 1
+    layers = json.loads((folder / "stages.json").read_text())["annotated"]
+    assert layers["settings"] == "cuda(=device0);cpu(=device1)"
+    model = onnx.load(folder / layers["model"])
+    found = {n.name: {p.key: p.value for p in n.metadata_props} for n in model.graph.node}
+    device = plan.placement.device.tolist()
+    for op, name in enumerate(plan.problem.op_names):
+        assert found[name] == {"layer_ann": f"device{device[op]}"}
+
+
+def test_the_annotated_model_runs_in_one_session(tmp_path):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    export(plan_on_gpus(source, 0, 1), "onnxruntime", folder)
+    done = started(folder, "--annotated", "--outputs", tmp_path / "outputs.npz")
+    assert done.returncode == 0 and "annotated.onnx on cpu0: " in done.stdout, done.stderr
+    check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
+def test_weights_in_other_files_go_into_the_sub_models(tmp_path, monkeypatch):
+    source = tmp_path / "model.onnx"
+    onnx.save_model(
+        convolutional(), source, save_as_external_data=True, location="weights", size_threshold=0
+    )
+    plan, folder = plan_of(source, seed=4), tmp_path / "sessions"
+    monkeypatch.setattr(onnx_files, "LARGEST", 0)
+    export(plan, "onnxruntime", folder)
+    assert list(folder.glob("stage*.onnx.data"))
+    source.with_name("weights").rename(tmp_path / "elsewhere")
+    assert started(folder, "--outputs", tmp_path / "outputs.npz").returncode == 0
+    (tmp_path / "elsewhere").rename(source.with_name("weights"))
+    check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
+def test_a_folder_with_files_is_left_alone_and_a_failure_leaves_nothing(tmp_path, monkeypatch):
+    source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
+    plan = plan_of(source, seed=0)
+    folder.mkdir()
+    (folder / "mine").touch()
+    with pytest.raises(pw.FormatError, match="is a folder with files in it; name a new folder"):
+        export(plan, "onnxruntime", folder)
+    (folder / "mine").unlink()
+    before = sorted(tmp_path.rglob("*"))
+    monkeypatch.setattr(
+        "placewright.exporters.onnx_runtime.made_up", lambda *_: 1 / 0, raising=True
+    )
+    with pytest.raises(ZeroDivisionError):
+        export(plan, "onnxruntime", folder)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# -- device configurations of the IR ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_device_configurations_say_where_each_op_runs(name, tmp_path):
+    source = f"{saved(MODELS[name](), tmp_path)}{SIZES.get(name, '')}"
+    plan, path = plan_of(source, seed=5), tmp_path / "annotated.onnx"
+    write_device_configurations(path, plan)
+    model = onnx.load(path)
+    (configuration,) = model.configuration
+    assert model.ir_version >= 11
+    assert list(configuration.device) == list(plan.problem.device_names)
+    assert configuration.num_devices == len(configuration.device)
+    nodes = {name: node for node in model.graph.node for name in node.output if name}
+    device = dict(zip(plan.problem.op_names, plan.placement.device.tolist(), strict=True))
+    for op, known in model_of(plan).ops.items():
+        made = [*filter(None, known.node.output)]
+        (of_node,) = nodes[made[0]].device_configurations
+        assert of_node.configuration_id == configuration.name
+        assert [each.tensor_name for each in of_node.sharding_spec] == made
+        assert {index for each in of_node.sharding_spec for index in each.device} == {device[op]}
+
+
+def test_a_model_with_device_configurations_passes_the_checker_and_runs_as_before(tmp_path):
+    source, path, folder = saved(convolutional(), tmp_path), tmp_path / "a.onnx", tmp_path / "s"
+    plan = plan_of(source, seed=6)
+    export(plan, "onnx", path)
+    export(plan, "onnxruntime", folder)
+    onnx.checker.check_model(path, full_check=False)
+    expected = in_one_session(source, folder / "inputs.npz")
+    for name, array in in_one_session(path, folder / "inputs.npz").items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_stages_follow_one_another_along_the_data(tmp_path):
+    source, path = saved(convolutional(), tmp_path), tmp_path / "annotated.onnx"
+    plan = plan_of(source, None, None, None, None, seed=7)
+    export(plan, "onnx", path)
+    stage: dict[str, int] = {}
+    devices: dict[int, set[int]] = {}
+    for node in onnx.load(path).graph.node:
+        of_node = node.device_configurations[0]
+        assert all(stage.get(name, 0) <= of_node.pipeline_stage for name in node.input)
+        stage |= dict.fromkeys(node.output, of_node.pipeline_stage)
+        (device,) = {each for spec in of_node.sharding_spec for each in spec.device}
+        devices.setdefault(of_node.pipeline_stage, set()).add(device)
+    assert len(devices) > 1 and all(len(each) == 1 for each in devices.values())
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "onnx"])
+def test_a_plan_of_no_onnx_file_is_refused(engine, tmp_path):
+    plan = pw.plan("zoo:gpt2?layers=1", "2x3090", planner="heft")
+    with pytest.raises(OptionError, match="takes plans of ONNX files, and the plan is of zoo:gpt2"):
+        export(plan, engine, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_apple_gpus_are_refused(tmp_path):
+    source = saved(convolutional(), tmp_path)
+    cluster = Cluster("mac", (Device("gpu", "M2", memory=1e9),))
+    plan = pw.plan(str(source), cluster, planner="single-device")
+    with pytest.raises(OptionError, match="device 'gpu' is an Apple M2"):
+        export(plan, "onnxruntime", tmp_path / "out")

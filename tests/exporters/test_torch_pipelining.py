@@ -1,0 +1,210 @@
+"""Exported pipelines run under torchrun on CPUs, and give what one process gives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
+from placewright.errors import OptionError
+from placewright.exporters.exporting import export
+from placewright.exporters.planning import plan_for
+from placewright.exporters.torch_pipelining import pipeline_document
+from placewright.plan import Placement
+from placewright.simulate import evaluate
+from tests.exporters.test_accelerate import source_of
+from tests.runtime.conftest import temporary  # noqa: F401
+
+pytestmark = pytest.mark.timeout(300)
+UNTIED = "&tie_word_embeddings=false"
+
+
+def cluster_of(*kinds, runs=()):
+    """Devices of these kinds, joined by links that cost next to nothing."""
+    runs = runs or [None] * len(kinds)
+    devices = tuple(
+        Device(f"device{k}", kind, memory=1e12, run=run)
+        for k, (kind, run) in enumerate(zip(kinds, runs, strict=True))
+    )
+    links = tuple(
+        Link(one.name, two.name, 1e12) for k, one in enumerate(devices) for two in devices[k + 1 :]
+    )
+    return Cluster("box", devices, links)
+
+
+def planned(source, *kinds, runs=(), **options):
+    cluster = cluster_of(*kinds, runs=runs)
+    return plan_for(source, cluster, "torch-pipelining", free_seconds=0, **options).by_blocks
+
+
+def on_cpus(source, count, **options):
+    found = planned(source, *["EPYC 7763"] * count, **options)
+    assert len(found.stages) == count
+    return found.plan
+
+
+def ran(plan, folder: Path, *arguments: str) -> dict:
+    """The report of the last rank; the script sees installed packages only."""
+    export(plan, "torch-pipelining", folder)
+    count = len(json.loads((folder / "stages.json").read_text())["stages"])
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node",
+         str(count), str(folder / "run.py"), *arguments],
+        capture_output=True, text=True, check=False, cwd=folder,
+        env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# -- runs ------------------------------------------------------------------------------------------
+
+
+def test_gpt2_on_two_ranks_gives_what_one_process_gives(tmp_path, temporary):  # noqa: F811
+    report = ran(on_cpus(source_of("gpt2"), 2), tmp_path / "pipeline", "--check")
+    assert report["schedule"] == "gpipe" and report["micro_batches"] == 4
+    assert report["max_abs_difference"] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mixtral", "qwen2"])
+def test_a_model_on_three_ranks_gives_what_one_process_gives(kind, tmp_path, temporary):  # noqa: F811
+    report = ran(on_cpus(source_of(kind), 3), tmp_path / "pipeline", "--check")
+    assert report["max_abs_difference"] == 0.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+@pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+def test_training_gives_the_losses_and_gradients_of_one_process(
+    kind, schedule, tmp_path, temporary  # noqa: F811
+):  # fmt: skip
+    plan = on_cpus(source_of(kind) + UNTIED, 2, training=True)
+    report = ran(plan, tmp_path / "pipeline", "--check", "--schedule", schedule)
+    assert report["schedule"] == schedule
+    assert report["max_abs_difference"] < 1e-6
+    assert report["max_gradient_difference"] < 1e-6
+
+
+FACTORY = """
+import torch
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(16, 16)
+
+    def forward(self, x):
+        return x + torch.relu(self.linear(x))
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(4))
+        self.head = torch.nn.Linear(16, 3)
+
+    def forward(self, x, *, scale):
+        for block in self.blocks:
+            x = block(x)
+        return {"y": self.head(x) * scale}
+
+def make():
+    return Net(), (torch.randn(2, 16),), {"scale": 2.0}
+"""
+
+
+@pytest.mark.slow
+def test_a_factory_s_module_gives_what_one_process_gives(tmp_path, monkeypatch, temporary):  # noqa: F811
+    folder = tmp_path / "pipeline"
+    (tmp_path / "pipelined_net.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    plan = on_cpus("torch:pipelined_net:make", 2)
+    export(plan, "torch-pipelining", folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(folder / "run.py"), "--check"],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["max_abs_difference"] == 0.0
+
+
+# -- what is written -------------------------------------------------------------------------------
+
+
+def test_each_module_with_weights_is_on_the_stage_of_the_plan():
+    found = planned(source_of("llama"), "EPYC 7763", "EPYC 7763")
+    document = pipeline_document(found.plan)
+    for stage, record in zip(found.stages, document["stages"], strict=True):
+        assert record["modules"] == list(found.names(stage))
+        assert record["begins_at"] == found.names(stage)[0]
+        assert record["run"] == "cpu" and record["device"] == found.device_name(stage)
+    assert document["model"]["class"] == "AutoModelForCausalLM"
+    assert document["model"]["config"]["hidden_size"] == 32
+    assert document["model"]["inputs"]["input_ids"] == {
+        "shape": [1, 8], "dtype": "int64", "below": 120,
+    }  # fmt: skip
+
+
+def test_gpus_are_the_ones_of_the_cluster_and_cores_are_told():
+    gpus = planned(source_of("llama"), "T4", "T4", runs=(CudaRun(5), CudaRun(2)))
+    runs = [each["run"] for each in pipeline_document(gpus.plan)["stages"]]
+    assert runs == [{0: "cuda:5", 1: "cuda:2"}[stage.device] for stage in gpus.stages]
+    cpus = planned(source_of("llama"), "EPYC 7763", "EPYC 7763", runs=(CpuRun((0,)), None))
+    cores = {each["device"]: each["cores"] for each in pipeline_document(cpus.plan)["stages"]}
+    assert cores == {"device0": [0], "device1": []}
+
+
+def test_weights_are_those_of_a_directory_where_the_source_names_one(tmp_path):
+    import transformers
+
+    config = transformers.AutoConfig.for_model(
+        "gpt2", n_layer=2, n_embd=32, n_head=4, vocab_size=120
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
+    document = pipeline_document(on_cpus(f"hf:{tmp_path}?sequence=8", 2))
+    assert document["model"]["weights"] == str(tmp_path)
+    fresh = pipeline_document(on_cpus(source_of("gpt2"), 2))
+    assert fresh["model"]["weights"] is None
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def with_devices(found, device):
+    """The plan with block number k on `device[k]`."""
+    placement = Placement(np.asarray(device, dtype=np.int32)[found.blocks.op_block])
+    outcome = evaluate(found.plan.problem, placement)
+    return replace(found.plan, placement=placement, outcome=outcome, value=outcome.value)
+
+
+def test_a_plan_that_comes_back_to_a_device_is_refused():
+    found = planned(source_of("llama"), "EPYC 7763", "EPYC 7763")
+    plan = with_devices(found, [0, 1, 0, 0, 0, 0])
+    with pytest.raises(OptionError, match=r"comes back to device0 for model\.layers\.1"):
+        pipeline_document(plan)
+
+
+def test_a_plan_on_gpus_and_cpus_is_refused():
+    found = planned(source_of("llama"), "T4", "EPYC 7763")
+    plan = with_devices(found, [1, 0, 0, 0, 0, 0])
+    with pytest.raises(OptionError, match="by NCCL on GPUs or by gloo on CPUs, and the plan has"):
+        pipeline_document(plan)
+
+
+def test_a_plan_of_one_phase_of_serving_is_refused():
+    source = source_of("llama").replace("sequence=8", "phase=decode&context=8")
+    found = planned(source, "EPYC 7763", "EPYC 7763")
+    with pytest.raises(OptionError, match="the plan is of phase=decode; plan without phase"):
+        pipeline_document(found.plan)
