@@ -6,20 +6,25 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from placewright.cluster import Cluster
+from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.exporters.engines import Engine, find_engine, limits_of
+from placewright.exporters.offloading import Found, best_offloaded, may_offload
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
 from placewright.exporters.rows import Row, Stage, best_row
+from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.graph import Ints
+from placewright.importers import load
 from placewright.outcome import Outcome
 from placewright.plan import OPTIMAL_GAP, Placement, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
@@ -56,7 +61,7 @@ class EnginePlan:
 
 def plan_for(
     source: Source,
-    cluster: Cluster | str | None,
+    cluster: Cluster | str | Path | None,
     engine: str,
     *,
     objective: str | None = None,
@@ -77,16 +82,46 @@ def plan_for(
     """
     row = find_engine(engine)
     objective = _objective(row, objective, training)
-    problem, name = make_problem(
-        source,
-        cluster,
-        {**options, "objective": objective},
-        training=training,
-        costs=costs,
-        pinned=pinned,
-    )
-    found = plan_row(problem, row, source=name, seed=seed)
-    return EnginePlan(row, block_plan(found, engine), _free(problem, free_seconds, name, seed))
+    if isinstance(source, str | Path):
+        source = load(source, training=training)
+    if isinstance(cluster, str | Path):
+        cluster = load_cluster(cluster)
+    asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
+    asked["options"] = {**options, "objective": objective}
+    problem, name = make_problem(source, cluster, together=True, **asked)
+    parts = _hosts(problem, cluster) if limits_of(row).one_host else [problem]
+    found = _best_of(parts, row, name, seed)
+    free = None
+    if free_seconds > 0:
+        free = _free(make_problem(source, cluster, **asked)[0], free_seconds, name, seed)
+    return EnginePlan(row, block_plan(found, engine), free)
+
+
+def _hosts(problem: Problem, cluster: Cluster | None) -> list[Problem]:
+    """The problem with the devices of one host each, where the cluster has several."""
+    labels = [each.host for each in cluster.devices] if cluster else []
+    names = dict.fromkeys(labels)
+    if len(names) < 2:
+        return [problem]
+    parts = []
+    for name in names:
+        time = problem.op_time.copy()
+        time[:, [label != name for label in labels]] = np.inf
+        parts.append(replace(problem, op_time=time))
+    return parts
+
+
+def _best_of(parts: list[Problem], row: Engine, source: str, seed: int) -> Plan:
+    """The best plan of any part; InfeasibleError of the last where none has one."""
+    plans: list[Plan] = []
+    for part in parts:
+        try:
+            plans.append(plan_row(part, row, source=source, seed=seed))
+        except InfeasibleError as error:
+            failed = error
+    if not plans:
+        raise failed
+    return min(plans, key=lambda plan: plan.value)
 
 
 def _objective(engine: Engine, asked: str | None, training: bool) -> str:
@@ -101,8 +136,6 @@ def _objective(engine: Engine, asked: str | None, training: bool) -> str:
 
 
 def _free(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
-    if seconds <= 0:
-        return None
     try:
         return plan_problem(problem, time_limit=seconds, source=source, seed=seed)
     except InfeasibleError:
@@ -113,27 +146,23 @@ def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 
     """The best row of stages inside the engine's limits, bounded by all such rows, and judged."""
     started = time.perf_counter()
     pieces = pieces_for(problem, engine)
-    check_feasible(pieces.problem)
-    costs = row_costs(pieces)
-    row = best_row(pieces, costs)
-    placement, outcome = _timed(pieces, costs, row)
-    bound = row.value * (1 - LONG_ROUNDING) if costs.is_bound else 0.0
-    if gap_of(outcome.value, bound) > OPTIMAL_GAP:
-        if problem.options.objective == "throughput" and (found := best_of_orders(pieces, costs)):
-            row, bound = found, max(bound, found.value * (1 - LONG_ROUNDING))
-        placement, outcome = _best_nearby(pieces, costs, row)
-    lower_bound, why = _bound(pieces.problem, min(bound, outcome.value), engine)
-    copied = {"copied": ", ".join(pieces.copied)} if pieces.copied else {}
+    found = _best_found(pieces)
+    timed = _timed(found, found.row)
+    bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
+        found, bound = _of_orders(found, bound)
+        timed = _best_nearby(found)
+    lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
     plan = Plan(
-        problem=pieces.problem,
-        placement=placement,
-        outcome=outcome,
-        value=outcome.value,
+        problem=timed.problem,
+        placement=timed.placement,
+        outcome=timed.outcome,
+        value=timed.value,
         lower_bound=lower_bound,
         bound_source=why,
         planner=PLANNER,
         seed=seed,
-        planner_options={"engine": engine.name, **copied},
+        planner_options={"engine": engine.name, **timed.told},
         source=source,
         seconds=time.perf_counter() - started,
     )
@@ -141,19 +170,71 @@ def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 
     return plan
 
 
-def _bound(problem: Problem, bound: float, engine: Engine) -> tuple[float, str]:
+def _best_found(pieces: Pieces) -> Found:
+    """The best row; InfeasibleError where none fits, with the weights in a CPU's memory or not."""
+    plain: Found | None = None
+    try:
+        check_feasible(pieces.problem)
+        costs = row_costs(pieces)
+        plain = Found(pieces, costs, best_row(pieces, costs))
+    except ProvedInfeasibleError as error:
+        failed = error
+    found = best_offloaded(pieces, plain)
+    if found is None:
+        raise failed
+    return found
+
+
+def _of_orders(found: Found, bound: float) -> tuple[Found, float]:
+    """With the best row of all orders of devices, for a pipeline over ways that differ."""
+    pieces, costs = found.pieces, found.costs
+    if pieces.problem.options.objective != "throughput":
+        return found, bound
+    row = best_of_orders(pieces, costs)
+    if row is None:
+        return found, bound
+    return replace(found, row=row), max(bound, row.value * (1 - LONG_ROUNDING))
+
+
+def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[float, str]:
     """That of all rows, or of all plans that keep the pieces whole where this is higher."""
     from placewright.bounds import lower_bound
 
+    problem = timed.problem
+    if may_offload(pieces):  # what waits takes no memory, and no less time than on its GPU
+        problem = pieces.problem.with_device_memory(np.full(problem.device_count, np.inf))
     general = lower_bound(problem)
     if general.value > bound:
         return general.value, general.source
     return bound, f"all rows of stages that {engine.name} takes"
 
 
-def _timed(pieces: Pieces, costs: RowCosts, row: Row) -> tuple[Placement, Outcome]:
-    placement = Placement(_devices(costs, row)[pieces.op_piece])
-    return placement, evaluate(pieces.problem, placement)
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A placement of a row as the simulator times it; `told` is what a plan says of it."""
+
+    problem: Problem
+    placement: Placement
+    outcome: Outcome
+    told: Mapping[str, str]
+
+    @property
+    def value(self) -> float:
+        return self.outcome.value
+
+
+def timed_placement(found: Found, piece_device: Ints) -> Timed:
+    """The pieces on these devices, weights that a stage shares held once."""
+    placement = Placement(piece_device[found.pieces.op_piece])
+    problem, copied = without_spare(found.problem_of(placement), found.pieces.shared, piece_device)
+    told = {"copied": ", ".join(copied)} if copied else {}
+    if found.cpu in piece_device:
+        told["offload"] = problem.device_names[found.helper]
+    return Timed(problem, placement, evaluate(problem, placement), told)
+
+
+def _timed(found: Found, row: Row) -> Timed:
+    return timed_placement(found, _devices(found.costs, row))
 
 
 def _devices(costs: RowCosts, row: Row) -> Ints:
@@ -167,13 +248,13 @@ def _devices(costs: RowCosts, row: Row) -> Ints:
     return device
 
 
-def _best_nearby(pieces: Pieces, costs: RowCosts, row: Row) -> tuple[Placement, Outcome]:
+def _best_nearby(found: Found) -> Timed:
     """The best of the row and of those with each cut up to one piece away, as they are timed.
 
     For models whose transfers overlap, where the costs of stages are not all there is.
     """
-    rows = [row, *_shifted(pieces, costs, row)][:MOST_SHIFTS]
-    return min((_timed(pieces, costs, each) for each in rows), key=lambda pair: pair[1].value)
+    rows = [found.row, *_shifted(found.pieces, found.costs, found.row)][:MOST_SHIFTS]
+    return min((_timed(found, each) for each in rows), key=lambda timed: timed.value)
 
 
 def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:

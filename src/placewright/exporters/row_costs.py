@@ -17,9 +17,11 @@ import numpy as np
 
 from placewright.analysis.devices import Classes, device_classes
 from placewright.errors import OptionError
-from placewright.exporters.crossing import Crossing, within
+from placewright.exporters.crossing import Crossing
 from placewright.exporters.pieces import Pieces
+from placewright.exporters.sharing import spared
 from placewright.exporters.spine import ancestors_of_spine, handovers, leads_to, spine_of
+from placewright.exporters.stretches import within
 from placewright.graph import Floats
 from placewright.problem import Problem
 from placewright.simulate.throughput import combined
@@ -31,13 +33,15 @@ class RowCosts:
 
     `handover[class, class, piece]` seconds from a stage that ends with the piece to the next
     (``latency``; zero for ``throughput``, whose stages count their transfers themselves);
-    `memory[first, last]` bytes. `is_bound`: no plan of such stages takes less than they say.
+    `memory[first, last]` bytes, `cache[first, last]` those of them that are a KV cache. `is_bound`:
+    no plan of such stages takes less than they say.
     """
 
     classes: Classes
     seconds: Floats
     handover: Floats
     memory: Floats
+    cache: Floats
     is_bound: bool = True
 
 
@@ -46,9 +50,8 @@ def row_costs(pieces: Pieces) -> RowCosts:
     problem, options = pieces.problem, pieces.problem.options
     classes = device_classes(problem)
     first = [members[0] for members in classes[1]]
-    memory = np.bincount(pieces.op_piece, problem.op_memory, pieces.count)
-    total = np.concatenate([[0.0], np.cumsum(memory)])
-    held = np.subtract.outer(-total[:-1], -total[1:])
+    held = _sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
+    cache = _sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
     if options.objective == "throughput":
         if options.schedule != "pipedream" or options.replicate:
             raise OptionError("--for plans stages without replicas, under schedule pipedream")
@@ -60,17 +63,24 @@ def row_costs(pieces: Pieces) -> RowCosts:
         spine, is_bound = spine_of(problem, pieces.op_piece, pieces.count)
         seconds = _serial(pieces, first, spine, is_bound)
         handover = handovers(problem, spine, classes)
-    return RowCosts(classes, _where_supported(pieces, first, seconds), handover, held, is_bound)
+    seconds = _where_supported(pieces, first, seconds)
+    return RowCosts(classes, seconds, handover, held, cache, is_bound)
+
+
+def _sums(pieces: Pieces, values: Floats) -> Floats:
+    """`[i, j]` the sum of a value per op over pieces i … j."""
+    each = np.bincount(pieces.op_piece, values, pieces.count)
+    total = np.concatenate([[0.0], np.cumsum(each)])
+    return np.subtract.outer(-total[:-1], -total[1:])
 
 
 def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
     """`inf` for stages of which an op is not supported."""
-    problem, count = pieces.problem, pieces.count
+    problem = pieces.problem
     pinned = problem.op_pinned
     for row, device in enumerate(devices):
         barred = ~np.isfinite(problem.op_time[:, device]) | ((pinned >= 0) & (pinned != device))
-        total = np.concatenate([[0], np.cumsum(np.bincount(pieces.op_piece, barred, count))])
-        seconds[row][np.subtract.outer(-total[:-1], -total[1:]) > 0] = np.inf
+        seconds[row][_sums(pieces, barred) > 0] = np.inf
     return seconds
 
 
