@@ -20,6 +20,7 @@ from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.rows import Row, Waiting, best_row
 from placewright.exporters.sharing import NO_RETURN
+from placewright.exporters.spine import chain_of
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.problem import Problem
@@ -53,13 +54,15 @@ def may_offload(pieces: Pieces) -> bool:
 
 def best_offloaded(pieces: Pieces, known: Found | None) -> Found | None:
     """The best row with a stage that waits, if it is better than the one `known`."""
-    best = known
-    for cpu, helper, lower in _helpers(pieces.problem) if may_offload(pieces) else ():
+    if not may_offload(pieces):
+        return known
+    best, chain = known, chain_of(pieces.problem, pieces.op_piece, pieces.count)
+    for cpu, helper, lower in _helpers(pieces.problem):
         problem = fetching(pieces.problem, cpu, helper, pieces.fetched)
         time = problem.op_time.copy()
         time[:, lower] = np.inf
         variant = replace(pieces, problem=replace(problem, op_time=time))
-        search = _Levels(variant, row_costs(variant), cpu, helper)
+        search = _Levels(variant, row_costs(variant, chain), cpu, helper)
         best = search.best(best)
     return best
 
@@ -88,22 +91,29 @@ class _Levels:
             cache[0, :tail] += costs.cache[tail, -1]
             largest[0, :tail] = np.maximum(largest[0, :tail], largest[tail, -1])
         self.needed = cache + largest
-        self.least = self._least()
+        stage = costs.seconds[self.cpu_class]
         usable = np.isfinite(pieces.problem.op_time).any(axis=0) & ~pieces.problem.is_cpu
         self.room = float(pieces.problem.device_memory[usable].sum())
+        self.may = np.isfinite(stage) & np.triu(np.ones_like(stage, dtype=np.bool_))
+        self.bounds = self._bounds()
 
     def best(self, known: Found | None) -> Found | None:
         best = known
-        finite = np.isfinite(self.least)
-        for reserve in np.unique(self.needed[finite]).tolist():
-            elsewhere = self.costs.memory[0, -1] - self.kept
-            may = finite & (self.needed <= reserve) & (elsewhere <= self.room - reserve)
-            bound = float(self.least[may].min(initial=np.inf))
+        for reserve in np.unique(self.needed[self.may]).tolist():
+            bound = self._least(reserve)
             if np.isfinite(bound) and (best is None or bound < best.row.value):
                 row = self._row(reserve)
                 if row is not None and (best is None or row.value < best.row.value):
                     best = Found(self.pieces, self.costs, row, self.cpu, self.helper)
         return best
+
+    def _least(self, reserve: float) -> float:
+        """What any row takes at least whose CPU needs no more of the helper."""
+        elsewhere = self.costs.memory[0, -1] - self.kept
+        may = self.may & (self.needed <= reserve) & (elsewhere <= self.room - reserve)
+        if not may.any():
+            return float("inf")
+        return max(float(table[may].min()) + price * reserve for table, price in self.bounds)
 
     def _row(self, reserve: float) -> Row | None:
         waiting = Waiting(self.cpu_class, self.helper_class, reserve, self.largest)
@@ -112,14 +122,34 @@ class _Levels:
         except ProvedInfeasibleError:
             return None
 
-    def _least(self) -> Floats:
-        """`[i, j]` what a row takes at least whose CPU keeps pieces i … j."""
-        each = np.min(self.costs.seconds.diagonal(axis1=1, axis2=2), axis=0)
-        total = np.concatenate([[0.0], np.cumsum(each)])
-        stage = self.costs.seconds[self.cpu_class]
-        outside = total[-1] - np.subtract.outer(-total[:-1], -total[1:])
-        upper = np.triu(np.ones_like(stage, dtype=np.bool_))
-        return np.where(upper, stage + outside, np.inf)
+    def _bounds(self) -> list[tuple[Floats, float]]:
+        """`[i, j]` seconds at least of rows whose CPU keeps pieces i … j, and more per byte free.
+
+        By prices of memory (a Lagrangian relaxation): each other piece is where its seconds and the
+        price of its memory are least, and the price of all memory there is comes off. One set of
+        prices per class: by how much its seconds per byte are above those of other classes.
+        """
+        costs, memory = self.costs, self.costs.memory.diagonal()
+        each = costs.seconds.diagonal(axis1=1, axis2=2)
+        gpus = [one for one in range(len(each)) if np.isfinite(each[one]).any()]
+        gpus.remove(self.cpu_class)
+        room = np.array([self._room(one) for one in range(len(each))])
+        rate = np.where(np.isfinite(each), each, 0.0).sum(axis=1) / max(memory.sum(), 1.0)
+        found = []
+        for slowest in gpus:
+            price = np.zeros(len(each))
+            price[gpus] = np.maximum(rate[slowest] - rate[gpus], 0.0)
+            least = np.min(each + price[:, None] * memory, axis=0)
+            total = np.concatenate([[0.0], np.cumsum(least)])
+            outside = total[-1] - np.subtract.outer(-total[:-1], -total[1:])
+            table = costs.seconds[self.cpu_class] + outside - float(price @ room)
+            found.append((table, float(price[self.helper_class])))
+        return found
+
+    def _room(self, one: int) -> float:
+        """Bytes of all devices of a class."""
+        memory = self.pieces.problem.device_memory
+        return float(memory[list(self.costs.classes[1][one])].sum())
 
 
 def _largest(pieces: Pieces) -> Floats:

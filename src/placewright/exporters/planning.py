@@ -200,13 +200,16 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     """That of all rows, or of all plans that keep the pieces whole where this is higher."""
     from placewright.bounds import lower_bound
 
+    why = f"all rows of stages that {engine.name} takes"
+    if gap_of(timed.value, bound) <= OPTIMAL_GAP:
+        return bound, why
     problem = timed.problem
     if may_offload(pieces):  # what waits takes no memory, and no less time than on its GPU
         problem = pieces.problem.with_device_memory(np.full(problem.device_count, np.inf))
     general = lower_bound(problem)
     if general.value > bound:
         return general.value, general.source
-    return bound, f"all rows of stages that {engine.name} takes"
+    return bound, why
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ from placewright.errors import OptionError
 from placewright.exporters.crossing import Crossing
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.sharing import spared
-from placewright.exporters.spine import ancestors_of_spine, handovers, leads_to, spine_of
+from placewright.exporters.spine import Chain, chain_of, handovers
 from placewright.exporters.stretches import within
 from placewright.graph import Floats
 from placewright.problem import Problem
@@ -45,8 +45,11 @@ class RowCosts:
     is_bound: bool = True
 
 
-def row_costs(pieces: Pieces) -> RowCosts:
-    """The tables of a problem; OptionError for an objective that rows are not planned for."""
+def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
+    """The tables of a problem; OptionError for an objective that rows are not planned for.
+
+    `chain` is that of the pieces, where it is known (``latency``).
+    """
     problem, options = pieces.problem, pieces.problem.options
     classes = device_classes(problem)
     first = [members[0] for members in classes[1]]
@@ -60,9 +63,9 @@ def row_costs(pieces: Pieces) -> RowCosts:
         is_bound = True
     else:
         options.require_latency("--for is", " nor throughput")
-        spine, is_bound = spine_of(problem, pieces.op_piece, pieces.count)
-        seconds = _serial(pieces, first, spine, is_bound)
-        handover = handovers(problem, spine, classes)
+        chain = chain or chain_of(problem, pieces.op_piece, pieces.count)
+        seconds = _serial(pieces, first, chain)
+        handover, is_bound = handovers(problem, chain.spine, classes), chain.leads
     seconds = _where_supported(pieces, first, seconds)
     return RowCosts(classes, seconds, handover, held, cache, is_bound)
 
@@ -128,14 +131,9 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
     )
 
 
-def _serial(pieces: Pieces, devices: list[int], spine: list[int], is_bound: bool) -> Floats:
+def _serial(pieces: Pieces, devices: list[int], chain: Chain) -> Floats:
     """`[class, i, j]` seconds of a stage that nothing overlaps; all it computes without a spine."""
-    problem, count, place = pieces.problem, pieces.count, pieces.op_piece.astype(np.int64)
-    first, last = place, place
-    if is_bound:
-        after = np.array(
-            [each.bit_length() for each in ancestors_of_spine(problem, spine, pieces.op_piece)]
-        )
-        first = np.minimum(after, place)
-        last = np.maximum(leads_to(problem, spine, pieces.op_piece, count), place)
-    return np.stack([within(first, last, _finite(problem, each), count) for each in devices])
+    problem, count = pieces.problem, pieces.count
+    return np.stack(
+        [within(chain.first, chain.last, _finite(problem, each), count) for each in devices]
+    )

@@ -17,7 +17,7 @@ from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts
 from placewright.exporters.sharing import NO_RETURN
-from placewright.graph import Flags, Floats
+from placewright.graph import Floats
 from placewright.problem import ROUNDING
 from placewright.units import format_bytes
 
@@ -84,6 +84,7 @@ class _Search:
         ]
         if waiting is not None:
             self.room[waiting.helper] -= waiting.reserve
+        self.stages = self._stages()
         self.available = tuple(len(members) for members in costs.classes[1])
         self.is_rate = problem.options.objective == "throughput"
         states = math.prod(count + 1 for count in self.available)
@@ -118,29 +119,29 @@ class _Search:
         every = np.ndindex(*(count + 1 for count in self.available))
         return iter(sorted(every, key=lambda used: (sum(used), used)))
 
+    def _stages(self) -> Floats:
+        """`[class, i, j]` seconds of a stage, `inf` where it is not within memory."""
+        costs, waiting = self.costs, self.waiting
+        fits = costs.memory <= np.array(self.room)[:, None, None]
+        if waiting is not None:
+            fits[waiting.cpu] &= costs.cache + waiting.largest <= waiting.reserve
+        upper = np.triu(np.ones(costs.memory.shape, dtype=np.bool_))
+        return np.where(upper & fits, costs.seconds, np.inf)
+
     def _first_stages(self, one: int, tail: int, end: int) -> Floats:
         """`[j]` of a first stage 0 … j, with the pieces that return to it."""
-        costs = self.costs
-        found = costs.seconds[one, 0, :end].copy()
-        first, returning = (slice(0, 1), slice(0, end)), None
-        if tail != NO_RETURN:
-            found += costs.seconds[one, tail, -1]
-            returning = (slice(tail, tail + 1), slice(-1, None))
-            found[: self.pieces.held] = np.inf
-        found[~self._fits(one, first, returning)[0]] = np.inf
-        return found
-
-    def _fits(
-        self, one: int, stage: tuple[slice, slice], other: tuple[slice, slice] | None = None
-    ) -> Flags:
-        """Whether stages, with another one of the same device, are within memory."""
         costs, waiting = self.costs, self.waiting
-        both = [stage] if other is None else [stage, other]
-        fits: Flags = sum(costs.memory[each] for each in both) <= self.room[one]
+        found: Floats = self.stages[one, 0, :end].copy()
+        if tail == NO_RETURN:
+            return found
+        found += costs.seconds[one, tail, -1]
+        found[: self.pieces.held] = np.inf
+        found[costs.memory[0, :end] + costs.memory[tail, -1] > self.room[one]] = np.inf
         if waiting is not None and one == waiting.cpu:
-            largest = np.maximum(waiting.largest[stage], waiting.largest[both[-1]])
-            fits &= sum(costs.cache[each] for each in both) + largest <= waiting.reserve
-        return fits
+            needed = costs.cache[0, :end] + costs.cache[tail, -1]
+            needed += np.maximum(waiting.largest[0, :end], waiting.largest[tail, -1])
+            found[needed > waiting.reserve] = np.inf
+        return found
 
     def _extend(
         self,
@@ -153,12 +154,10 @@ class _Search:
     ) -> None:
         """Rows that end on class `last`, by one more stage on class `one`."""
         costs, end = self.costs, len(before)
-        seconds = costs.seconds[one, 1:end, 1:end]
-        fits = self._fits(one, (slice(1, end), slice(1, end)))
-        rows = np.triu(np.ones((end - 1, end - 1), dtype=np.bool_)) & fits
+        stage = self.stages[one, 1:end, 1:end]
         arrived = before[:-1] + (0.0 if self.is_rate else costs.handover[last, one, : end - 1])
         join: Callable[..., Floats] = np.maximum if self.is_rate else np.add
-        total = np.where(rows, join(arrived[:, None], seconds), np.inf)
+        total = join(arrived[:, None], stage)
         if not total.size:
             return
         cut = total.argmin(axis=0)
