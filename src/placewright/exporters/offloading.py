@@ -8,82 +8,62 @@ the CPU can need, as long as a stage of that size could be in a row better than 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.analysis.offloading import fetching, helper_bytes, without_memory
-from placewright.errors import OptionError, ProvedInfeasibleError
-from placewright.exporters.devices import gpu_index
+from placewright.analysis.offloading import fetching
+from placewright.errors import ProvedInfeasibleError
+from placewright.exporters.devices import NOBODY, numbered_gpus
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.rows import Row, Waiting, best_row
 from placewright.exporters.sharing import NO_RETURN
 from placewright.exporters.spine import chain_of
 from placewright.graph import Floats, Ints
-from placewright.plan import Placement
 from placewright.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A row, and the pieces and costs that it is of; `helper` computes what is on `cpu`, or -1."""
+    """A row, and the pieces and costs that it is of; `helper` computes what is on the CPU."""
 
     pieces: Pieces
     costs: RowCosts
     row: Row
-    cpu: int = -1
-    helper: int = -1
-
-    def problem_of(self, placement: Placement) -> Problem:
-        """The problem with the memory that what waits takes of the helper."""
-        problem = self.pieces.problem
-        if self.helper < 0:
-            return problem
-        waits = placement.device == self.cpu
-        taken = helper_bytes(problem, self.pieces.fetched, waits)
-        return without_memory(problem, self.helper, taken)
-
-
-def may_offload(pieces: Pieces) -> bool:
-    """Whether the engine can leave weights with a CPU, and the cluster has one beside others."""
-    is_cpu = pieces.problem.is_cpu
-    return bool(pieces.fetched.size and is_cpu.any() and not is_cpu.all())
+    helper: int = NOBODY
 
 
 def best_offloaded(pieces: Pieces, known: Found | None) -> Found | None:
     """The best row with a stage that waits, if it is better than the one `known`."""
-    if not may_offload(pieces):
+    if pieces.cpu == NOBODY:
         return known
     best, chain = known, chain_of(pieces.problem, pieces.op_piece, pieces.count)
-    for cpu, helper, lower in _helpers(pieces.problem):
-        problem = fetching(pieces.problem, cpu, helper, pieces.fetched)
+    for helper, lower in _helpers(pieces.problem):
+        problem = fetching(pieces.problem, pieces.cpu, helper, pieces.fetched)
         time = problem.op_time.copy()
         time[:, lower] = np.inf
         variant = replace(pieces, problem=replace(problem, op_time=time))
-        search = _Levels(variant, row_costs(variant, chain), cpu, helper)
+        search = _Levels(variant, row_costs(variant, chain), helper)
         best = search.best(best)
     return best
 
 
-def _helpers(problem: Problem) -> Iterator[tuple[int, int, Ints]]:
-    """A CPU, a GPU, and the GPUs of lower numbers."""
-    gpus = np.flatnonzero(~problem.is_cpu).tolist()
-    with suppress(OptionError):  # where some say no number: their order in the cluster
-        gpus.sort(key=lambda device: gpu_index(problem, device))
-    for cpu in np.flatnonzero(problem.is_cpu).tolist()[:1]:  # engines know one
-        for number, helper in enumerate(gpus):
-            yield cpu, helper, np.array(gpus[:number], dtype=np.int32)
+def _helpers(problem: Problem) -> Iterator[tuple[int, Ints]]:
+    """A GPU that may be used, and the GPUs of lower numbers."""
+    usable = np.isfinite(problem.op_time).any(axis=0)
+    gpus = [gpu for gpu in numbered_gpus(problem) if usable[gpu]]
+    for number, helper in enumerate(gpus):
+        yield helper, np.array(gpus[:number], dtype=np.int32)
 
 
 class _Levels:
     """Rows with one helper, by how much it keeps free."""
 
-    def __init__(self, pieces: Pieces, costs: RowCosts, cpu: int, helper: int) -> None:
-        self.pieces, self.costs, self.cpu, self.helper = pieces, costs, cpu, helper
+    def __init__(self, pieces: Pieces, costs: RowCosts, helper: int) -> None:
+        self.pieces, self.costs, self.helper = pieces, costs, helper
         of = costs.classes[0]
-        self.cpu_class, self.helper_class = int(of[cpu]), int(of[helper])
+        self.cpu_class, self.helper_class = int(of[pieces.cpu]), int(of[helper])
         self.largest = _largest(pieces)
         self.kept, cache, largest = costs.memory.copy(), costs.cache.copy(), self.largest.copy()
         if (tail := pieces.returns) != NO_RETURN:  # what the first stage has besides
@@ -104,7 +84,7 @@ class _Levels:
             if np.isfinite(bound) and (best is None or bound < best.row.value):
                 row = self._row(reserve)
                 if row is not None and (best is None or row.value < best.row.value):
-                    best = Found(self.pieces, self.costs, row, self.cpu, self.helper)
+                    best = Found(self.pieces, self.costs, row, self.helper)
         return best
 
     def _least(self, reserve: float) -> float:

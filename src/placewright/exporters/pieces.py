@@ -14,6 +14,7 @@ from placewright.analysis.offloading import fetched_bytes
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
+from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import Engine, limits_of
 from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning, with_copies
 from placewright.graph import Flags, Floats, Ints, frozen
@@ -26,8 +27,8 @@ class Pieces:
 
     Pieces from `returns` on are on the device of the first stage, which holds pieces up to `held`
     at least, for they share weights; `NO_RETURN` where none do. `shared`: weights that pieces have
-    copies of, each counted where it is. `fetched[op]` bytes of weights, for an engine that can
-    leave them with a CPU (`offloading`); empty for any other.
+    copies of, each counted where it is. `cpu` can keep weights for the engine's GPUs
+    (`offloading`), ``fetched[op]`` bytes; `NOBODY` where none can.
     """
 
     problem: Problem
@@ -36,6 +37,7 @@ class Pieces:
     returns: int = NO_RETURN
     held: int = 0
     shared: tuple[Shared, ...] = ()
+    cpu: int = NOBODY
     fetched: Floats = field(default_factory=lambda: np.zeros(0))
 
     @property
@@ -52,7 +54,8 @@ def pieces_for(problem: Problem, engine: Engine) -> Pieces:
     op_piece = frozen(piece[blocks.op_block], np.int32)
     shared: tuple[Shared, ...] = ()
     returns, held = NO_RETURN, 0
-    fetched = fetched_bytes(problem) if limits.offloads else np.zeros(0)
+    cpu = _keeper(problem) if limits.offloads else NOBODY
+    fetched = np.zeros(0) if cpu == NOBODY else fetched_bytes(problem)
     if limits.tied == "copied":
         problem, shared = with_copies(problem, op_piece, blocks, engine.name)
     else:
@@ -62,7 +65,14 @@ def pieces_for(problem: Problem, engine: Engine) -> Pieces:
     if limits.memory_share != 1.0:
         problem = problem.with_device_memory(problem.device_memory * limits.memory_share)
     shared = outside(shared, uncounted)
-    return Pieces(problem, blocks, op_piece, returns, held, shared, fetched)
+    return Pieces(problem, blocks, op_piece, returns, held, shared, cpu, fetched)
+
+
+def _keeper(problem: Problem) -> int:
+    """The first CPU, if there are GPUs beside it that may be used; else `NOBODY`."""
+    usable = np.isfinite(problem.op_time).any(axis=0)
+    cpus = np.flatnonzero(usable & problem.is_cpu)
+    return int(cpus[0]) if cpus.size and (usable & ~problem.is_cpu).any() else NOBODY
 
 
 def check_one_row(blocks: Blocks, engine: str) -> None:

@@ -15,21 +15,20 @@ from placewright.cluster import Cluster
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
+from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import Engine, find_engine, limits_of
-from placewright.exporters.offloading import Found, best_offloaded, may_offload
+from placewright.exporters.offloading import Found, best_offloaded
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
 from placewright.exporters.rows import Row, Stage, best_row
-from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Ints
 from placewright.importers import load
-from placewright.outcome import Outcome
-from placewright.plan import OPTIMAL_GAP, Placement, Plan, gap_of
+from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
-from placewright.simulate import evaluate
 from placewright.solving import check_feasible
 from placewright.verify import verify
 
@@ -151,6 +150,8 @@ def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 
     bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
         found, bound = _of_orders(found, bound)
+        timed = _timed(found, found.row)
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
         timed = _best_nearby(found)
     lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
     plan = Plan(
@@ -204,7 +205,7 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     if gap_of(timed.value, bound) <= OPTIMAL_GAP:
         return bound, why
     problem = timed.problem
-    if may_offload(pieces):  # what waits takes no memory, and no less time than on its GPU
+    if pieces.cpu != NOBODY:  # what waits takes no memory, and no less time than on its GPU
         problem = pieces.problem.with_device_memory(np.full(problem.device_count, np.inf))
     general = lower_bound(problem)
     if general.value > bound:
@@ -212,32 +213,9 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     return bound, why
 
 
-@dataclass(frozen=True, eq=False)
-class Timed:
-    """A placement of a row as the simulator times it; `told` is what a plan says of it."""
-
-    problem: Problem
-    placement: Placement
-    outcome: Outcome
-    told: Mapping[str, str]
-
-    @property
-    def value(self) -> float:
-        return self.outcome.value
-
-
-def timed_placement(found: Found, piece_device: Ints) -> Timed:
-    """The pieces on these devices, weights that a stage shares held once."""
-    placement = Placement(piece_device[found.pieces.op_piece])
-    problem, copied = without_spare(found.problem_of(placement), found.pieces.shared, piece_device)
-    told = {"copied": ", ".join(copied)} if copied else {}
-    if found.cpu in piece_device:
-        told["offload"] = problem.device_names[found.helper]
-    return Timed(problem, placement, evaluate(problem, placement), told)
-
-
 def _timed(found: Found, row: Row) -> Timed:
-    return timed_placement(found, _devices(found.costs, row))
+    device = _devices(found.costs, row)
+    return timed_placement(found.pieces, device, found.helper)
 
 
 def _devices(costs: RowCosts, row: Row) -> Ints:

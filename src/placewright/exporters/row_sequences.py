@@ -27,7 +27,10 @@ Order = tuple[int, ...]
 
 def best_of_orders(pieces: Pieces, costs: RowCosts) -> Row | None:
     """The row of least value over all orders of devices; None where there are too many, or none."""
-    counts = tuple(len(members) for members in costs.classes[1])
+    usable = np.isfinite(costs.seconds).any(axis=(1, 2)).tolist()
+    counts = tuple(
+        len(members) if able else 0 for members, able in zip(costs.classes[1], usable, strict=True)
+    )
     orders = list(_orders(counts, MOST_ORDERS + 1))
     if len(orders) > MOST_ORDERS or pieces.problem.staging == "host":
         return None
@@ -38,7 +41,7 @@ def best_of_orders(pieces: Pieces, costs: RowCosts) -> Row | None:
 
 def _orders(counts: tuple[int, ...], most: int) -> Iterator[Order]:
     """Rows of classes, no class more often than there are devices of it; the first so many."""
-    waiting: list[Order] = [(one,) for one in range(len(counts))]
+    waiting: list[Order] = [(one,) for one, count in enumerate(counts) if count]
     for order in waiting:  # grows while it is read
         if most <= 0:
             return
@@ -85,6 +88,7 @@ class _Loads:
     pieces: Pieces
     costs: RowCosts
     known: dict[tuple[int, int, int], Floats] = field(default_factory=dict)
+    compute: dict[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.crossing = Crossing(self.pieces)
@@ -108,7 +112,9 @@ class _Loads:
         incoming = self._seconds(
             into, self.received, [(before, one, self.got_before), (after, one, self.got_after)]
         )
-        load = combined(problem.options, compute_seconds(self.pieces, device), outgoing, incoming)
+        if device not in self.compute:
+            self.compute[device] = compute_seconds(self.pieces, device)
+        load = combined(problem.options, self.compute[device], outgoing, incoming)
         room = problem.device_memory[device] * (1 + ROUNDING)
         load[~np.isfinite(self.costs.seconds[one]) | (self.costs.memory > room)] = np.inf
         load[np.tril_indices(len(load), -1)] = np.inf
