@@ -25,6 +25,10 @@ Places = list[int]
 """The device of each block."""
 
 
+SHARES = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6, 0.5)
+"""Of GPUs' memory, tried in turn until what tools do not count has room: a KV cache, say."""
+
+
 class NoPlaceError(Exception):
     """The tool says itself that the model does not fit."""
 
@@ -95,22 +99,27 @@ def even(setting: Setting) -> Iterator[Places]:
 
 def memory_fill(setting: Setting) -> Iterator[Places]:
     """Each GPU filled before the next; what is left over on the CPU, if the engine has one."""
+    for share in SHARES if limits_of(setting.engine).offloads else (1.0,):
+        yield setting.by_piece(_filled(setting, share))
+
+
+def _filled(setting: Setting, share: float) -> list[int]:
     memory = np.bincount(setting.pieces.op_piece, setting.pieces.problem.op_memory)
     waiting, device = list(setting.gpus), []
     spills = limits_of(setting.engine).offloads and setting.cpu is not None
-    left = setting.room(waiting[0])
+    left = share * setting.room(waiting[0])
     for piece, size in enumerate(memory.tolist()):
         if piece == 0 and _input_is_apart(setting):
             device.append(setting.cpu if setting.cpu is not None else waiting[0])
             continue
         while waiting and size > left:
             waiting.pop(0)
-            left = setting.room(waiting[0]) if waiting else 0.0
+            left = share * setting.room(waiting[0]) if waiting else 0.0
         if not waiting and not spills:
             raise NoPlaceError("the GPUs are full")
         device.append(waiting[0] if waiting else setting.cpu)
         left -= size
-    yield setting.by_piece(device)
+    return device
 
 
 def _input_is_apart(setting: Setting) -> bool:
@@ -217,15 +226,17 @@ def _cuts(total: np.ndarray[Any, Any], largest: float) -> list[int]:
 
 def accelerate_balanced(setting: Setting) -> Iterator[Places]:
     """``device_map="auto"`` and ``"balanced"``, by Accelerate itself."""
-    yield _by_accelerate(setting, balanced=True)
+    for share in SHARES:
+        yield _by_accelerate(setting, True, share)
 
 
 def accelerate_sequential(setting: Setting) -> Iterator[Places]:
     """``device_map="sequential"``, by Accelerate itself."""
-    yield _by_accelerate(setting, balanced=False)
+    for share in SHARES:
+        yield _by_accelerate(setting, False, share)
 
 
-def _by_accelerate(setting: Setting, balanced: bool) -> Places:
+def _by_accelerate(setting: Setting, balanced: bool, share: float) -> Places:
     import logging
 
     from accelerate import infer_auto_device_map
@@ -234,7 +245,7 @@ def _by_accelerate(setting: Setting, balanced: bool) -> Places:
     logging.getLogger("accelerate.utils.modeling").setLevel(logging.ERROR)  # it has no such GPUs
     model = _meta_model(setting)
     most: dict[int | str, int] = {
-        number: int(setting.room(gpu)) for number, gpu in enumerate(setting.gpus)
+        number: int(share * setting.room(gpu)) for number, gpu in enumerate(setting.gpus)
     }
     if setting.cpu is not None:
         most["cpu"] = int(setting.room(setting.cpu))

@@ -49,6 +49,25 @@ def best_offloaded(pieces: Pieces, known: Found | None) -> Found | None:
     return best
 
 
+def any_helper(pieces: Pieces) -> Problem:
+    """A problem that bounds all rows, whichever GPU computes what the CPU keeps.
+
+    The CPU is as quick as the quickest GPU for each op and reached in no time, and there is no end
+    of memory: no row takes less in the problem of any helper.
+    """
+    problem, cpu = pieces.problem, pieces.cpu
+    time, latency = problem.op_time.copy(), problem.link_latency.copy()
+    rate = problem.link_seconds_per_byte.copy()
+    time[:, cpu] = time[:, ~problem.is_cpu].min(axis=1)
+    for table in (latency, rate):
+        table[cpu] = table[:, cpu] = 0.0
+    memory = np.full(problem.device_count, np.inf)
+    return replace(
+        problem, op_time=time, link_latency=latency, link_seconds_per_byte=rate,
+        device_memory=memory,
+    )  # fmt: skip
+
+
 def _helpers(problem: Problem) -> Iterator[tuple[int, Ints]]:
     """A GPU that may be used, and the GPUs of lower numbers."""
     usable = np.isfinite(problem.op_time).any(axis=0)

@@ -17,11 +17,12 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import Engine, find_engine, limits_of
-from placewright.exporters.offloading import Found, best_offloaded
+from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
 from placewright.exporters.rows import Row, Stage, best_row
+from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Ints
@@ -29,11 +30,10 @@ from placewright.importers import load
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
-from placewright.solving import check_feasible
 from placewright.verify import verify
 
 PLANNER = "stages"
-FREE_SECONDS = 1.0  # to look for the best plan without limits, where nothing says how long
+FREE_SECONDS = 0.5  # to look for the best plan without limits, where nothing says how long
 MOST_SHIFTS = 200  # rows near the best that are timed, where costs are not exact
 
 
@@ -135,8 +135,11 @@ def _objective(engine: Engine, asked: str | None, training: bool) -> str:
 
 
 def _free(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
+    alone = {"processes": "1"} if seconds <= FREE_SECONDS else {}  # others take as long to start
     try:
-        return plan_problem(problem, time_limit=seconds, source=source, seed=seed)
+        return plan_problem(
+            problem, planner_options=alone, time_limit=seconds, source=source, seed=seed
+        )
     except InfeasibleError:
         return None
 
@@ -175,7 +178,8 @@ def _best_found(pieces: Pieces) -> Found:
     """The best row; InfeasibleError where none fits, with the weights in a CPU's memory or not."""
     plain: Found | None = None
     try:
-        check_feasible(pieces.problem)
+        together = np.zeros(pieces.count, dtype=np.int32)
+        without_spare(pieces.problem, pieces.shared, together)[0].check_feasible()
         costs = row_costs(pieces)
         plain = Found(pieces, costs, best_row(pieces, costs))
     except ProvedInfeasibleError as error:
@@ -205,8 +209,8 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     if gap_of(timed.value, bound) <= OPTIMAL_GAP:
         return bound, why
     problem = timed.problem
-    if pieces.cpu != NOBODY:  # what waits takes no memory, and no less time than on its GPU
-        problem = pieces.problem.with_device_memory(np.full(problem.device_count, np.inf))
+    if pieces.cpu != NOBODY:
+        problem = any_helper(pieces)
     general = lower_bound(problem)
     if general.value > bound:
         return general.value, general.source

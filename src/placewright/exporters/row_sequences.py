@@ -34,9 +34,10 @@ def best_of_orders(pieces: Pieces, costs: RowCosts) -> Row | None:
     orders = list(_orders(counts, MOST_ORDERS + 1))
     if len(orders) > MOST_ORDERS or pieces.problem.staging == "host":
         return None
-    loads = _Loads(pieces, costs)
-    rows = [row for order in orders if (row := _best_cuts(loads, order)) is not None]
-    return min(rows, key=lambda row: row.value, default=None)
+    loads, best = _Loads(pieces, costs), None
+    for order in orders:
+        best = _best_cuts(loads, order, np.inf if best is None else best.value) or best
+    return best
 
 
 def _orders(counts: tuple[int, ...], most: int) -> Iterator[Order]:
@@ -53,8 +54,8 @@ def _orders(counts: tuple[int, ...], most: int) -> Iterator[Order]:
             ]
 
 
-def _best_cuts(loads: _Loads, order: Order) -> Row | None:
-    """The best cuts of the pieces into one stage per device of the order."""
+def _best_cuts(loads: _Loads, order: Order, below: float) -> Row | None:
+    """The best cuts of the pieces into one stage per device of the order, if less than `below`."""
     around = (NOBODY, *order, NOBODY)
     best: list[Floats] = []
     cut_of: list[Floats] = []
@@ -64,13 +65,15 @@ def _best_cuts(loads: _Loads, order: Order) -> Row | None:
             best.append(stage[0])
             cut_of.append(np.zeros(len(stage)))
             continue
+        if best[-1].min() >= below:
+            return None
         arrived = np.concatenate([[np.inf], best[-1][:-1]])
         total = np.maximum(arrived[:, None], stage)
         cut = total.argmin(axis=0)
         best.append(total[cut, np.arange(len(cut))])
         cut_of.append(cut)
     value = float(best[-1][-1])
-    if not np.isfinite(value):
+    if value >= below:
         return None
     stages: list[Stage] = []
     end = len(best[-1]) - 1

@@ -11,7 +11,7 @@ from placewright.analysis.offloading import fetching, helper_bytes, without_memo
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.devices import NOBODY, numbered_gpus
 from placewright.exporters.engines import Engine
-from placewright.exporters.pieces import Pieces, pieces_for
+from placewright.exporters.pieces import Pieces
 from placewright.exporters.sharing import without_spare
 from placewright.graph import Ints
 from placewright.outcome import Outcome
@@ -40,7 +40,7 @@ def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) ->
     """The pieces on these devices, weights that a stage shares held once.
 
     `pieces` is of a problem in which device `helper`, if any, computes what is on the CPU; here it
-    also has less memory by what that needs.
+    also has less memory by what that needs. InfeasibleError where memory is not enough.
     """
     placement = Placement(piece_device[pieces.op_piece])
     problem, copied = without_spare(pieces.problem, pieces.shared, piece_device)
@@ -49,18 +49,18 @@ def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) ->
         taken = helper_bytes(problem, pieces.fetched, placement.device == pieces.cpu)
         problem = without_memory(problem, helper, taken)
         told["offload"] = problem.device_names[helper]
+    _check_room(problem, placement)
     return Timed(problem, placement, evaluate(problem, placement), told)
 
 
 def judged_blocks(
-    problem: Problem, engine: Engine, block_device: Sequence[int], planner: str = "expert"
+    pieces: Pieces, engine: Engine, block_device: Sequence[int], planner: str = "expert"
 ) -> Plan:
     """The plan that has the blocks of a model on these devices, run as the engine runs it.
 
-    So what others propose compares with plans for the engine. OptionError for what the engine
-    cannot run, InfeasibleError for what does not fit.
+    `pieces` are those of the engine (`pieces_for`). So what others propose compares with plans for
+    it. OptionError for what the engine cannot run, InfeasibleError for what does not fit.
     """
-    pieces = pieces_for(problem, engine)
     device = _device_of_pieces(pieces, np.asarray(block_device, dtype=np.int32), engine)
     helper = _helper(pieces, device)
     if helper != NOBODY:
@@ -68,7 +68,6 @@ def judged_blocks(
         pieces = replace(pieces, problem=problem)
     _check_supported(pieces, device, engine)
     timed = timed_placement(pieces, device, helper)
-    _check_room(timed)
     plan = Plan(
         problem=timed.problem,
         placement=timed.placement,
@@ -113,9 +112,8 @@ def _check_supported(pieces: Pieces, device: Ints, engine: Engine) -> None:
         )
 
 
-def _check_room(timed: Timed) -> None:
-    problem = timed.problem
-    kept = np.bincount(timed.placement.device, problem.op_memory, problem.device_count)
+def _check_room(problem: Problem, placement: Placement) -> None:
+    kept = np.bincount(placement.device, problem.op_memory, problem.device_count)
     for device in np.flatnonzero(kept > problem.device_memory * (1 + ROUNDING)).tolist():
         raise InfeasibleError(
             f"{problem.device_names[device]} is to keep {format_bytes(float(kept[device]))} and "
