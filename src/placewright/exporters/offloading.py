@@ -107,9 +107,9 @@ class _Levels:
         return best
 
     def _least(self, reserve: float) -> float:
-        """What any row takes at least whose CPU needs no more of the helper."""
+        """What any row takes at least whose CPU needs so much of the helper."""
         elsewhere = self.costs.memory[0, -1] - self.kept
-        may = self.may & (self.needed <= reserve) & (elsewhere <= self.room - reserve)
+        may = self.may & (self.needed == reserve) & (elsewhere <= self.room - reserve)
         if not may.any():
             return float("inf")
         return max(float(table[may].min()) + price * reserve for table, price in self.bounds)

@@ -21,6 +21,7 @@ from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
+from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row
 from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
@@ -34,7 +35,8 @@ from placewright.verify import verify
 
 PLANNER = "stages"
 FREE_SECONDS = 0.5  # to look for the best plan without limits, where nothing says how long
-MOST_SHIFTS = 200  # rows near the best that are timed, where costs are not exact
+MOST_CUTS = 6  # from the front, that are moved
+MOST_SHIFTS = 25  # rows near the best that are timed, where costs are not exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +157,7 @@ def plan_row(problem: Problem, engine: Engine, *, source: str = "", seed: int = 
         found, bound = _of_orders(found, bound)
         timed = _timed(found, found.row)
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        timed = _best_nearby(found)
+        timed = _best_nearby(found, pieces)
     lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
     plan = Plan(
         problem=timed.problem,
@@ -233,13 +235,23 @@ def _devices(costs: RowCosts, row: Row) -> Ints:
     return device
 
 
-def _best_nearby(found: Found) -> Timed:
-    """The best of the row and of those with each cut up to one piece away, as they are timed.
+def _best_nearby(found: Found, pieces: Pieces) -> Timed:
+    """The best of the row, of rows of equal stages, and of those with each cut up to a piece away.
 
-    For models whose transfers overlap, where the costs of stages are not all there is.
+    As they are timed: for models whose ops and transfers overlap, where the costs of stages are not
+    all there is. `pieces` are those where nothing waits on a CPU.
     """
-    rows = [found.row, *_shifted(found.pieces, found.costs, found.row)][:MOST_SHIFTS]
-    return min((_timed(found, each) for each in rows), key=lambda timed: timed.value)
+    candidates = [(_timed(found, found.row), found)]
+    if not found.row.returns:
+        costs = found.costs if found.helper == NOBODY else row_costs(pieces)
+        lead = found.row.stages[0] if found.helper == NOBODY else None
+        for row in spread_rows(pieces, costs, lead):
+            if _fits(pieces, costs, row.stages, row.returns):
+                spread = Found(pieces, costs, row)
+                candidates.append((_timed(spread, row), spread))
+    best, found = min(candidates, key=lambda pair: pair[0].value)
+    nearby = _shifted(found.pieces, found.costs, found.row)[:MOST_SHIFTS]
+    return min([best, *(_timed(found, each) for each in nearby)], key=lambda timed: timed.value)
 
 
 def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
@@ -247,8 +259,10 @@ def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
     classes = [one for one, _, _ in row.stages]
     movable = len(cuts) - int(row.returns)
     found = []
-    for moves in product((0, -1, 1), repeat=movable):
-        moved = [cut + by for cut, by in zip(cuts, (*moves, 0), strict=False)]
+    still = [0] * (len(cuts) - min(movable, MOST_CUTS))
+    every = product((0, -1, 1), repeat=min(movable, MOST_CUTS))
+    for moves in sorted(every, key=np.count_nonzero):  # of one cut first
+        moved = [cut + by for cut, by in zip(cuts, (*moves, *still), strict=True)]
         bounds = [0, *moved, pieces.count]
         if any(moves) and all(one < two for one, two in pairwise(bounds)):
             stages = tuple(
@@ -262,6 +276,8 @@ def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
 
 def _fits(pieces: Pieces, costs: RowCosts, stages: tuple[Stage, ...], returns: bool) -> bool:
     """Whether stages are supported and within memory, and what shares weights stays together."""
+    if any(first > last for _, first, last in stages):
+        return False
     room = [pieces.problem.device_memory[members[0]] for members in costs.classes[1]]
     needed = [float(costs.memory[first, last]) for _, first, last in stages]
     if returns:
