@@ -172,11 +172,13 @@ def make_problem(
     pinned: Mapping[str, str] | None = None,
     coarsening: str = "none",
     granularity: str = "op",
+    together: bool = False,
 ) -> tuple[Problem, str]:
     """The problem of a source on a cluster, and the source's name for the plan's provenance.
 
     With `coarsening` ``fusion`` groups of ops take what they were measured to take as one; with
-    another `granularity` than ``op`` what may not be split is colocated.
+    another `granularity` than ``op`` what may not be split is colocated; with `together` ops that
+    share weights are on one device, where a pipeline could have copies.
     """
     check_granularity(granularity)
     if isinstance(source, Problem):
@@ -196,7 +198,7 @@ def make_problem(
             "such as 2x3090, this-machine or a file"
         )
     chosen = chosen_options(source.options, options or {})
-    problem = build_problem(source.graph, cluster, chosen, costs, pinned)
+    problem = build_problem(source.graph, cluster, chosen, costs, pinned, together=together)
     problem = with_granularity(problem, granularity)
     if "fusion" in coarsening.split("+"):
         problem = _fused(problem, source.graph, cluster, costs)

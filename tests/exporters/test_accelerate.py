@@ -13,6 +13,7 @@ from placewright.exporters.exporting import export
 from placewright.exporters.planning import plan_for
 from placewright.plan import Placement, Plan
 from placewright.simulate import evaluate
+from placewright.whatif.judging.judge import Given, judge
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -140,5 +141,24 @@ def test_a_cpu_that_computes_beside_gpus_is_refused():
     placement = Placement(device)
     outcome = evaluate(problem, placement)
     mixed = Plan(problem, placement, outcome, outcome.value, 0.0, "", "test", source=plan.source)
-    with pytest.raises(OptionError, match="brings what is on a CPU to a GPU"):
+    with pytest.raises(
+        OptionError, match="to the first GPU, a100, to compute it, and the plan has"
+    ):
         device_map(mixed)
+
+
+def test_what_a_cpu_keeps_is_in_the_map_and_judged_as_it_was_planned(tmp_path):
+    source, cluster = source_of("llama"), pw.load_cluster("a100+2xt4+cpu")
+    kept = plan_for(source, cluster, "accelerate", free_seconds=0).plan.problem.op_memory.sum()
+    room = {"a100": 0.7 * kept, "t4-0": 0.0, "t4-1": 0.0}
+    cluster = replace(
+        cluster,
+        devices=tuple(replace(each, memory=room.get(each.name, 1e9)) for each in cluster.devices),
+    )
+    plan = plan_for(source, cluster, "accelerate", free_seconds=0).plan
+    assert plan.planner_options["offload"] == "a100" and plan.status == "optimal"
+    path = tmp_path / "map.json"
+    export(plan, "accelerate", path)
+    assert set(json.loads(path.read_text()).values()) == {0, "cpu"}
+    again = judge(source, cluster, Given(placement=path)).plan
+    assert again.value == pytest.approx(plan.value, rel=1e-9)

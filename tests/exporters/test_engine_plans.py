@@ -1,12 +1,18 @@
 """Plans for engines keep inside what these can run, and say what that costs."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from placewright.errors import OptionError
+from placewright.costs.clusters import load_cluster
+from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import ENGINES
+from placewright.exporters.pieces import pieces_for
 from placewright.exporters.planning import plan_for
-from placewright.exporters.stages import stage_records
+from placewright.exporters.stages import block_plan, stage_records
+from placewright.exporters.timing import judged_blocks
+from placewright.planning import make_problem
 from placewright.report.engines import engine_record, engine_words
 from placewright.verify import verify
 from tests.cli.running import run
@@ -34,22 +40,89 @@ def test_tied_weights_bring_accelerate_back_to_its_first_device():
     devices = found.by_blocks.device
     assert devices[0] == devices[-1] and whole < 80e9
 
-    small = planned(GPT, "4090+3060", "vllm", objective="latency")
-    assert small.plan.planner_options["copied"] == "lm_head"
-    extra = (
-        small.plan.problem.op_memory.sum()
-        - planned(GPT, "4090+3060", "accelerate").plan.problem.op_memory.sum()
-    )
-    assert extra == pytest.approx(50257 * 768 * 2)
+
+@pytest.mark.parametrize("engine", ["vllm", "deepspeed"])
+def test_tied_weights_are_held_once_by_a_stage_that_has_both_ends(engine):
+    tied = 50257 * 768 * 2
+    several = planned(GPT, "4090+3060", engine)
+    assert len(several.by_blocks.stages) == 2
+    assert several.plan.planner_options["copied"] == "lm_head"
+    whole = several.plan.problem.op_memory.sum()
+    alone = planned(GPT, only_one(several.plan, whole - tied / 2), engine)
+    assert "copied" not in alone.plan.planner_options
+    assert alone.plan.problem.op_memory.sum() == pytest.approx(whole - tied)
+    assert verify(alone.plan).ok and alone.plan.status == "optimal"
 
 
-def test_accelerate_leaves_the_cpu_out_and_llama_cpp_has_the_embedding_there():
-    names = planned(GPT, "a100+2xt4+cpu", "accelerate")
-    cpu = list(names.plan.problem.device_names).index("cpu")
-    assert cpu not in names.plan.placement.device
+def only_one(plan, room):
+    """A cluster of one GPU that has room for the weights, but not for copies of them as well."""
+    cluster = load_cluster("4090+3060")
+    share = ENGINES[plan.planner_options["engine"]].limits.memory_share
+    gpu = replace(cluster.devices[0], memory=room / share)
+    return replace(cluster, devices=(gpu,), links=(), switches=())
+
+
+def test_the_output_of_llama_cpp_shares_the_embedding_of_its_cpu():
+    """The head's copy is on a GPU, and there is none where the CPU has both."""
+    tied = 50257 * 768 * 2
+    cluster = load_cluster("a100+2xt4+cpu")
+    small = [each if each.name == "cpu" else replace(each, memory=1.0) for each in cluster.devices]
+    alone = planned(GPT, replace(cluster, devices=tuple(small)), "llama-cpp")
+    apart = planned(GPT, cluster, "llama-cpp")
+    assert {stage.device for stage in alone.by_blocks.stages} == {3}
+    more = apart.plan.problem.op_memory.sum() - alone.plan.problem.op_memory.sum()
+    assert more == pytest.approx(tied)
+
+
+def test_accelerate_leaves_on_the_cpu_what_no_gpu_has_room_for():
+    """Of two GPUs the first computes it, and keeps room for its cache and the largest weights."""
+    cluster = load_cluster("a100+2xt4+cpu")
+    whole = planned(LLAMA, cluster, "accelerate").plan.problem
+    room = {"a100": 0.5, "t4-0": 0.2, "t4-1": 0.0, "cpu": 9.0}
+    least = float(whole.op_memory.sum())
+    devices = tuple(replace(each, memory=room[each.name] * least) for each in cluster.devices)
+    found = planned(LLAMA, replace(cluster, devices=devices), "accelerate").plan
+    problem, device = found.problem, found.placement.device
+    assert found.status == "optimal" and found.planner_options["offload"] == "a100"
+    waits = device == problem.device_names.index("cpu")
+    weights = (problem.op_memory - problem.op_cache)[waits]
+    kept = problem.op_cache[waits].sum() + weights.max()
+    assert problem.device_memory[0] == pytest.approx(room["a100"] * least - kept)
+    assert found.value > weights.sum() / 25e9  # which cross the link of the A100
+
+
+def test_a_model_that_fits_is_not_left_on_the_cpu():
+    found = planned(GPT, "a100+2xt4+cpu", "accelerate")
+    assert "offload" not in found.plan.planner_options
+    assert not found.plan.problem.is_cpu[found.plan.placement.device].any()
+
+
+def test_an_engine_of_one_host_is_planned_on_the_best_of_them():
+    found = planned(LLAMA, "three-hosts", "accelerate").plan
+    names = {found.problem.device_names[each] for each in found.placement.device}
+    assert names <= {"rtx3090-0", "rtx3090-1"}
+    across = planned("zoo:llama-13b", "three-hosts", "vllm").plan
+    assert len(set(across.placement.device.tolist())) > 2
+
+
+def test_llama_cpp_has_the_embedding_on_the_cpu():
+    cpu = load_cluster("a100+2xt4+cpu").device_names.index("cpu")
     llama = planned(GPT, "a100+2xt4+cpu", "llama-cpp")
     assert llama.by_blocks.device[0] == cpu
     assert (llama.by_blocks.device[1:] != cpu).all()
+
+
+@pytest.mark.parametrize("engine", ["accelerate", "llama-cpp", "vllm"])
+def test_placements_by_hand_are_judged_by_the_rules_of_the_engine(engine):
+    plan = planned(LLAMA, "a100+2xt4+cpu", engine, objective="latency").plan
+    problem = make_problem(LLAMA, "a100+2xt4+cpu", {"objective": "latency"})[0]
+    row = ENGINES[engine]
+    pieces = pieces_for(problem, row)
+    again = judged_blocks(pieces, row, block_plan(plan, engine).device)
+    assert again.value == pytest.approx(plan.value, rel=1e-9)
+    first = 3 if engine == "llama-cpp" else 1
+    with pytest.raises(InfeasibleError, match=r"t4-0 is to keep .* and has room for"):
+        judged_blocks(pieces, row, [first, *[1] * (pieces.blocks.count - 1)])
 
 
 def test_a_serving_engine_has_its_share_of_the_memory_only():

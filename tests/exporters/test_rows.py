@@ -1,5 +1,6 @@
 """Rows of stages are the best there are: beside every row, looked at one by one."""
 
+from dataclasses import replace
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 
 from placewright.errors import ProvedInfeasibleError
 from placewright.exporters.engines import find_engine
-from placewright.exporters.pieces import NO_RETURN, pieces_for
+from placewright.exporters.pieces import pieces_for
 from placewright.exporters.planning import plan_row
+from placewright.exporters.sharing import NO_RETURN
 from placewright.graph import GraphBuilder
 from placewright.plan import Placement
 from placewright.planning import make_problem
@@ -17,6 +19,7 @@ from placewright.verify import verify
 
 MODELS = ["zoo:gpt2?layers=5", "zoo:llama-7b?layers=4&context=64", "zoo:bert-base?layers=5"]
 GIB = 2**30
+FETCHES = "accelerate"
 
 
 def problem_of(source, cluster, objective, memory=None):
@@ -41,10 +44,47 @@ def every_value(problem, engine):
                 if cuts and cuts[0] <= pieces.held and pieces.returns != NO_RETURN:
                     continue
                 placed = device[op_piece]
+                here = fetched_from_the_cpu(problem, inner, placed) if engine == FETCHES else inner
                 kept = np.bincount(placed, inner.op_memory, inner.device_count)
-                times = inner.op_time[np.arange(inner.op_count), placed]
-                if (kept <= inner.device_memory).all() and np.isfinite(times).all():
-                    yield evaluate(inner, Placement(placed)).value
+                kept -= held_once(pieces.shared, device, inner.device_count)
+                times = here.op_time[np.arange(inner.op_count), placed]
+                if (kept <= here.device_memory).all() and np.isfinite(times).all():
+                    yield evaluate(here, Placement(placed)).value
+
+
+def held_once(shared, device, count):
+    """Bytes per device that copies of weights would be counted too often."""
+    found = np.zeros(count)
+    for each in shared:
+        there = [device[piece] for piece in each.pieces]
+        for one in set(there):
+            found[one] += each.bytes * (there.count(one) - 1)
+    return found
+
+
+def fetched_from_the_cpu(problem, inner, placed):
+    """The problem where the first GPU computes what is on the CPU, if both are used."""
+    cpus = [each for each in set(placed.tolist()) if inner.is_cpu[each]]
+    gpus = [each for each in set(placed.tolist()) if not inner.is_cpu[each]]
+    if not cpus or not gpus:
+        return inner
+    cpu, gpu = cpus[0], min(gpus)
+    time, memory = inner.op_time.copy(), inner.device_memory.copy()
+    latency, rate = problem.link_latency[cpu, gpu], problem.link_seconds_per_byte[cpu, gpu]
+    largest = 0.0
+    for op in range(inner.op_count):
+        size = float(problem.op_memory[op])
+        if inner.op_names[op] == "lm_head" and not size:
+            size = float(problem.op_memory[inner.op_names.index("embedding.tokens")])
+        time[op, cpu] = time[op, gpu] + (latency + size * rate if size else 0.0)
+        largest = max(largest, size if placed[op] == cpu else 0.0)
+    memory[gpu] -= largest
+    way, per_byte = inner.link_latency.copy(), inner.link_seconds_per_byte.copy()
+    for table in (way, per_byte):
+        table[cpu], table[:, cpu] = table[gpu], table[:, gpu]
+        table[cpu, gpu] = table[gpu, cpu] = 0.0
+    return replace(inner, op_time=time, device_memory=memory, link_latency=way,
+                   link_seconds_per_byte=per_byte)  # fmt: skip
 
 
 @pytest.mark.parametrize("source", MODELS)

@@ -38,11 +38,7 @@ def command(
 
     The default planner keeps its best plan so far in the output file; Ctrl-C ends it with that.
     """
-    from placewright.cli.observing import observed
     from placewright.cli.output import announce_compilation, print_plan, progress
-    from placewright.planning import plan as make_plan
-    from placewright.whatif.robust import robust_plan
-    from placewright.whatif.robustness import makespan_percentiles
 
     _check_noise(problem.objective, cost_noise, robust)
     announce_compilation()
@@ -50,6 +46,11 @@ def command(
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
         _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json)
         return
+    from placewright.cli.observing import observed  # not for engines, which are to take no time
+    from placewright.planning import plan as make_plan
+    from placewright.whatif.robust import robust_plan
+    from placewright.whatif.robustness import makespan_percentiles
+
     found = None
     asked: dict[str, Any] = {
         "planner": planner,

@@ -87,11 +87,15 @@ def _check_devices(found: BlockPlan, engine: str) -> None:
     used = sorted({int(each) for each in found.device})
     check_one_host(problem, used, engine, f"{engine} runs on one; plan for one host")
     cpus = [each for each in used if problem.is_cpu[each]]
-    if cpus and len(cpus) < len(used):
-        raise OptionError(
-            f"{engine} brings what is on a CPU to a GPU to compute it, and the plan computes it on "
-            f"{problem.device_names[cpus[0]]}; plan with --for {engine}"
-        )
+    gpus = [each for each in used if not problem.is_cpu[each]]
+    if cpus and gpus:
+        first = problem.device_names[min(gpus, key=lambda each: gpu_index(problem, each))]
+        where = found.plan.planner_options.get("offload", f"{problem.device_names[cpus[0]]} itself")
+        if where != first:
+            raise OptionError(
+                f"{engine} brings what is on a CPU to the first GPU, {first}, to compute it, and "
+                f"the plan has it computed by {where}; plan with --for {engine}"
+            )
     if len(cpus) > 1:
         raise OptionError(
             f"{engine} knows one CPU, and the plan uses {len(cpus)} "

@@ -8,18 +8,11 @@ from itertools import pairwise
 import numpy as np
 
 from placewright.exporters.pieces import Pieces
-from placewright.graph import Floats, Wide
+from placewright.exporters.stretches import within
+from placewright.graph import Floats
 
 Amounts = tuple[Floats, Floats]
 """`[i, j]` how many tensors, and how many bytes."""
-
-
-def within(first: Wide, last: Wide, values: Floats, count: int) -> Floats:
-    """`[i, j]` the sum of values whose `first` ≥ i and `last` ≤ j."""
-    table = np.zeros((count, count))
-    np.add.at(table, (first, last), values)
-    total: Floats = np.cumsum(np.cumsum(table[::-1], axis=0)[::-1], axis=1)
-    return total
 
 
 class Crossing:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 import numpy as np
 
 from placewright.cluster import CudaRun
 from placewright.errors import OptionError
 from placewright.problem import Problem
+
+NOBODY = -1  # instead of a device's number
 
 
 def gpu_index(problem: Problem, device: int) -> int:
@@ -31,6 +34,14 @@ def gpu_index(problem: Problem, device: int) -> int:
         )
     run = problem.device_run(device)
     return run.index if isinstance(run, CudaRun) else accelerators.index(device)
+
+
+def numbered_gpus(problem: Problem) -> list[int]:
+    """The GPUs in the order of their numbers, or of the cluster where only some have one."""
+    gpus: list[int] = np.flatnonzero(~problem.is_cpu).tolist()
+    with suppress(OptionError):
+        gpus.sort(key=lambda device: gpu_index(problem, device))
+    return gpus
 
 
 def main_host(problem: Problem, asked: str | None = None) -> str:

@@ -28,6 +28,8 @@ class Limits:
       them), or each has a `copied` tensor;
     - `cpu_computes`: CPUs are stages too, before all others; else they are used only where a
       cluster has nothing else;
+    - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
+    - `one_host`: all devices are of one host;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -37,6 +39,8 @@ class Limits:
     cuts: Cuts
     tied: Tied
     cpu_computes: bool = False
+    offloads: bool = False
+    one_host: bool = False
     memory_share: float = 1.0
 
 
@@ -68,14 +72,14 @@ ENGINES: dict[str, Engine] = {
             "Hugging Face Accelerate: a device_map, as JSON",
             "accelerate 1.15.0, utils/modeling.py (check_device_map) and big_modeling.py "
             "(dispatch_model)",
-            Limits(("latency",), "blocks", "together"),
+            Limits(("latency",), "blocks", "together", offloads=True, one_host=True),
             write="exporters.accelerate:write_device_map",
         ),
         Engine(
             "transformers",
             "Transformers: a script that loads a model with the device_map",
             "transformers 5.23, modeling_utils.py (from_pretrained, device_map)",
-            Limits(("latency",), "blocks", "together"),
+            Limits(("latency",), "blocks", "together", offloads=True, one_host=True),
             write="exporters.accelerate:write_load_script",
         ),
         Engine(

@@ -6,35 +6,40 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from placewright.cluster import Cluster
+from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
+from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import Engine, find_engine, limits_of
+from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_sequences import best_of_orders
+from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row
+from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Graph, Ints
 from placewright.importers import Imported, load
-from placewright.outcome import Outcome
-from placewright.plan import OPTIMAL_GAP, Placement, Plan, gap_of
+from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
-from placewright.simulate import evaluate
-from placewright.solving import check_feasible
 from placewright.system.references import referred
 from placewright.verify import verify
 
 PLANNER = "stages"
-FREE_SECONDS = 1.0  # to look for the best plan without limits, where nothing says how long
+FREE_SECONDS = 0.5  # to look for the best plan without limits, where nothing says how long
 NO_FACTS: Mapping[str, str] = MappingProxyType({})
-MOST_SHIFTS = 200  # rows near the best that are timed, where costs are not exact
+MOST_CUTS = 6  # from the front, that are moved
+MOST_SHIFTS = 25  # rows near the best that are timed, where costs are not exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +65,7 @@ class EnginePlan:
 
 def plan_for(
     source: Source,
-    cluster: Cluster | str | None,
+    cluster: Cluster | str | Path | None,
     engine: str,
     *,
     objective: str | None = None,
@@ -81,17 +86,48 @@ def plan_for(
     """
     row = find_engine(engine)
     objective = _objective(row, objective, training)
-    problem, name = make_problem(
-        imported := _imported(source, training),
-        cluster,
-        {**options, "objective": objective},
-        training=training,
-        costs=costs,
-        pinned=pinned,
-    )
+    imported = _imported(source, training)
+    if isinstance(cluster, str | Path):
+        cluster = load_cluster(cluster)
+    asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
+    asked["options"] = {**options, "objective": objective}
+    problem, name = make_problem(imported, cluster, together=True, **asked)
     counted, facts = _counted(problem, imported, row)
-    found = plan_row(counted, row, source=name, seed=seed, facts=facts)
-    return EnginePlan(row, block_plan(found, engine), _free(problem, free_seconds, name, seed))
+    parts = _hosts(counted) if limits_of(row).one_host else [counted]
+    found = _best_of(parts, row, name, seed, facts)
+    free = None
+    if free_seconds > 0:
+        free = _free(make_problem(imported, cluster, **asked)[0], free_seconds, name, seed)
+    return EnginePlan(row, block_plan(found, engine), free)
+
+
+def _hosts(problem: Problem) -> list[Problem]:
+    """The problem with the devices of one host each, where there are several."""
+    labels = [problem.device_host(device) for device in range(problem.device_count)]
+    names = dict.fromkeys(labels)
+    if len(names) < 2:
+        return [problem]
+    parts = []
+    for name in names:
+        time = problem.op_time.copy()
+        time[:, [label != name for label in labels]] = np.inf
+        parts.append(replace(problem, op_time=time))
+    return parts
+
+
+def _best_of(
+    parts: list[Problem], row: Engine, source: str, seed: int, facts: Mapping[str, str]
+) -> Plan:
+    """The best plan of any part; InfeasibleError of the last where none has one."""
+    plans: list[Plan] = []
+    for part in parts:
+        try:
+            plans.append(plan_row(part, row, source=source, seed=seed, facts=facts))
+        except InfeasibleError as error:
+            failed = error
+    if not plans:
+        raise failed
+    return min(plans, key=lambda plan: plan.value)
 
 
 def _imported(source: Source, training: bool) -> Imported | Problem:
@@ -124,10 +160,11 @@ def _objective(engine: Engine, asked: str | None, training: bool) -> str:
 
 
 def _free(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
-    if seconds <= 0:
-        return None
+    alone = {"processes": "1"} if seconds <= FREE_SECONDS else {}  # others take as long to start
     try:
-        return plan_problem(problem, time_limit=seconds, source=source, seed=seed)
+        return plan_problem(
+            problem, planner_options=alone, time_limit=seconds, source=source, seed=seed
+        )
     except InfeasibleError:
         return None
 
@@ -146,27 +183,25 @@ def plan_row(
     """
     started = time.perf_counter()
     pieces = pieces_for(problem, engine)
-    check_feasible(pieces.problem)
-    costs = row_costs(pieces)
-    row = best_row(pieces, costs)
-    placement, outcome = _timed(pieces, costs, row)
-    bound = row.value * (1 - LONG_ROUNDING) if costs.is_bound else 0.0
-    if gap_of(outcome.value, bound) > OPTIMAL_GAP:
-        if problem.options.objective == "throughput" and (found := best_of_orders(pieces, costs)):
-            row, bound = found, max(bound, found.value * (1 - LONG_ROUNDING))
-        placement, outcome = _best_nearby(pieces, costs, row)
-    lower_bound, why = _bound(pieces.problem, min(bound, outcome.value), engine)
-    copied = {"copied": ", ".join(pieces.copied)} if pieces.copied else {}
+    found = _best_found(pieces)
+    timed = _timed(found, found.row)
+    bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
+        found, bound = _of_orders(found, bound)
+        timed = _timed(found, found.row)
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
+        timed = _best_nearby(found, pieces)
+    lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
     plan = Plan(
-        problem=pieces.problem,
-        placement=placement,
-        outcome=outcome,
-        value=outcome.value,
+        problem=timed.problem,
+        placement=timed.placement,
+        outcome=timed.outcome,
+        value=timed.value,
         lower_bound=lower_bound,
         bound_source=why,
         planner=PLANNER,
         seed=seed,
-        planner_options={"engine": engine.name, **copied, **facts},
+        planner_options={"engine": engine.name, **timed.told, **facts},
         source=source,
         seconds=time.perf_counter() - started,
     )
@@ -174,19 +209,52 @@ def plan_row(
     return plan
 
 
-def _bound(problem: Problem, bound: float, engine: Engine) -> tuple[float, str]:
+def _best_found(pieces: Pieces) -> Found:
+    """The best row; InfeasibleError where none fits, with the weights in a CPU's memory or not."""
+    plain: Found | None = None
+    try:
+        together = np.zeros(pieces.count, dtype=np.int32)
+        without_spare(pieces.problem, pieces.shared, together)[0].check_feasible()
+        costs = row_costs(pieces)
+        plain = Found(pieces, costs, best_row(pieces, costs))
+    except ProvedInfeasibleError as error:
+        failed = error
+    found = best_offloaded(pieces, plain)
+    if found is None:
+        raise failed
+    return found
+
+
+def _of_orders(found: Found, bound: float) -> tuple[Found, float]:
+    """With the best row of all orders of devices, for a pipeline over ways that differ."""
+    pieces, costs = found.pieces, found.costs
+    if pieces.problem.options.objective != "throughput":
+        return found, bound
+    row = best_of_orders(pieces, costs)
+    if row is None:
+        return found, bound
+    return replace(found, row=row), max(bound, row.value * (1 - LONG_ROUNDING))
+
+
+def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[float, str]:
     """That of all rows, or of all plans that keep the pieces whole where this is higher."""
     from placewright.bounds import lower_bound
 
+    why = f"all rows of stages that {engine.name} takes"
+    if gap_of(timed.value, bound) <= OPTIMAL_GAP:
+        return bound, why
+    problem = timed.problem
+    if pieces.cpu != NOBODY:
+        problem = any_helper(pieces)
     general = lower_bound(problem)
     if general.value > bound:
         return general.value, general.source
-    return bound, f"all rows of stages that {engine.name} takes"
+    return bound, why
 
 
-def _timed(pieces: Pieces, costs: RowCosts, row: Row) -> tuple[Placement, Outcome]:
-    placement = Placement(_devices(costs, row)[pieces.op_piece])
-    return placement, evaluate(pieces.problem, placement)
+def _timed(found: Found, row: Row) -> Timed:
+    device = _devices(found.costs, row)
+    return timed_placement(found.pieces, device, found.helper)
 
 
 def _devices(costs: RowCosts, row: Row) -> Ints:
@@ -200,13 +268,23 @@ def _devices(costs: RowCosts, row: Row) -> Ints:
     return device
 
 
-def _best_nearby(pieces: Pieces, costs: RowCosts, row: Row) -> tuple[Placement, Outcome]:
-    """The best of the row and of those with each cut up to one piece away, as they are timed.
+def _best_nearby(found: Found, pieces: Pieces) -> Timed:
+    """The best of the row, of rows of equal stages, and of those with each cut up to a piece away.
 
-    For models whose transfers overlap, where the costs of stages are not all there is.
+    As they are timed: for models whose ops and transfers overlap, where the costs of stages are not
+    all there is. `pieces` are those where nothing waits on a CPU.
     """
-    rows = [row, *_shifted(pieces, costs, row)][:MOST_SHIFTS]
-    return min((_timed(pieces, costs, each) for each in rows), key=lambda pair: pair[1].value)
+    candidates = [(_timed(found, found.row), found)]
+    if not found.row.returns:
+        costs = found.costs if found.helper == NOBODY else row_costs(pieces)
+        lead = found.row.stages[0] if found.helper == NOBODY else None
+        for row in spread_rows(pieces, costs, lead):
+            if _fits(pieces, costs, row.stages, row.returns):
+                spread = Found(pieces, costs, row)
+                candidates.append((_timed(spread, row), spread))
+    best, found = min(candidates, key=lambda pair: pair[0].value)
+    nearby = _shifted(found.pieces, found.costs, found.row)[:MOST_SHIFTS]
+    return min([best, *(_timed(found, each) for each in nearby)], key=lambda timed: timed.value)
 
 
 def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
@@ -214,8 +292,10 @@ def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
     classes = [one for one, _, _ in row.stages]
     movable = len(cuts) - int(row.returns)
     found = []
-    for moves in product((0, -1, 1), repeat=movable):
-        moved = [cut + by for cut, by in zip(cuts, (*moves, 0), strict=False)]
+    still = [0] * (len(cuts) - min(movable, MOST_CUTS))
+    every = product((0, -1, 1), repeat=min(movable, MOST_CUTS))
+    for moves in sorted(every, key=np.count_nonzero):  # of one cut first
+        moved = [cut + by for cut, by in zip(cuts, (*moves, *still), strict=True)]
         bounds = [0, *moved, pieces.count]
         if any(moves) and all(one < two for one, two in pairwise(bounds)):
             stages = tuple(
@@ -229,6 +309,8 @@ def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
 
 def _fits(pieces: Pieces, costs: RowCosts, stages: tuple[Stage, ...], returns: bool) -> bool:
     """Whether stages are supported and within memory, and what shares weights stays together."""
+    if any(first > last for _, first, last in stages):
+        return False
     room = [pieces.problem.device_memory[members[0]] for members in costs.classes[1]]
     needed = [float(costs.memory[first, last]) for _, first, last in stages]
     if returns:

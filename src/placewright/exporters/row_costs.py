@@ -17,9 +17,11 @@ import numpy as np
 
 from placewright.analysis.devices import Classes, device_classes
 from placewright.errors import OptionError
-from placewright.exporters.crossing import Crossing, within
+from placewright.exporters.crossing import Crossing
 from placewright.exporters.pieces import Pieces
-from placewright.exporters.spine import ancestors_of_spine, handovers, leads_to, spine_of
+from placewright.exporters.sharing import spared
+from placewright.exporters.spine import Chain, chain_of, handovers
+from placewright.exporters.stretches import within
 from placewright.graph import Floats
 from placewright.problem import Problem
 from placewright.simulate.throughput import combined
@@ -31,24 +33,28 @@ class RowCosts:
 
     `handover[class, class, piece]` seconds from a stage that ends with the piece to the next
     (``latency``; zero for ``throughput``, whose stages count their transfers themselves);
-    `memory[first, last]` bytes. `is_bound`: no plan of such stages takes less than they say.
+    `memory[first, last]` bytes, `cache[first, last]` those of them that are a KV cache. `is_bound`:
+    no plan of such stages takes less than they say.
     """
 
     classes: Classes
     seconds: Floats
     handover: Floats
     memory: Floats
+    cache: Floats
     is_bound: bool = True
 
 
-def row_costs(pieces: Pieces) -> RowCosts:
-    """The tables of a problem; OptionError for an objective that rows are not planned for."""
+def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
+    """The tables of a problem; OptionError for an objective that rows are not planned for.
+
+    `chain` is that of the pieces, where it is known (``latency``).
+    """
     problem, options = pieces.problem, pieces.problem.options
     classes = device_classes(problem)
     first = [members[0] for members in classes[1]]
-    memory = np.bincount(pieces.op_piece, problem.op_memory, pieces.count)
-    total = np.concatenate([[0.0], np.cumsum(memory)])
-    held = np.subtract.outer(-total[:-1], -total[1:])
+    held = _sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
+    cache = _sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
     if options.objective == "throughput":
         if options.schedule != "pipedream" or options.replicate:
             raise OptionError("--for plans stages without replicas, under schedule pipedream")
@@ -57,20 +63,28 @@ def row_costs(pieces: Pieces) -> RowCosts:
         is_bound = True
     else:
         options.require_latency("--for is", " nor throughput")
-        spine, is_bound = spine_of(problem, pieces.op_piece, pieces.count)
-        seconds = _serial(pieces, first, spine, is_bound)
-        handover = handovers(problem, spine, classes)
-    return RowCosts(classes, _where_supported(pieces, first, seconds), handover, held, is_bound)
+        chain = chain or chain_of(problem, pieces.op_piece, pieces.count)
+        seconds = _serial(pieces, first, chain)
+        handover, is_bound = handovers(problem, chain.spine, classes), chain.leads
+    seconds = _where_supported(pieces, first, seconds)
+    return RowCosts(classes, seconds, handover, held, cache, is_bound)
+
+
+def _sums(pieces: Pieces, values: Floats) -> Floats:
+    """`[i, j]` the sum of a value per op over pieces i … j."""
+    each = np.bincount(pieces.op_piece, values, pieces.count)
+    total = np.concatenate([[0.0], np.cumsum(each)])
+    found: Floats = np.subtract.outer(-total[:-1], -total[1:])
+    return found
 
 
 def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
     """`inf` for stages of which an op is not supported."""
-    problem, count = pieces.problem, pieces.count
+    problem = pieces.problem
     pinned = problem.op_pinned
     for row, device in enumerate(devices):
         barred = ~np.isfinite(problem.op_time[:, device]) | ((pinned >= 0) & (pinned != device))
-        total = np.concatenate([[0], np.cumsum(np.bincount(pieces.op_piece, barred, count))])
-        seconds[row][np.subtract.outer(-total[:-1], -total[1:]) > 0] = np.inf
+        seconds[row][_sums(pieces, barred) > 0] = np.inf
     return seconds
 
 
@@ -118,14 +132,9 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
     )
 
 
-def _serial(pieces: Pieces, devices: list[int], spine: list[int], is_bound: bool) -> Floats:
+def _serial(pieces: Pieces, devices: list[int], chain: Chain) -> Floats:
     """`[class, i, j]` seconds of a stage that nothing overlaps; all it computes without a spine."""
-    problem, count, place = pieces.problem, pieces.count, pieces.op_piece.astype(np.int64)
-    first, last = place, place
-    if is_bound:
-        after = np.array(
-            [each.bit_length() for each in ancestors_of_spine(problem, spine, pieces.op_piece)]
-        )
-        first = np.minimum(after, place)
-        last = np.maximum(leads_to(problem, spine, pieces.op_piece, count), place)
-    return np.stack([within(first, last, _finite(problem, each), count) for each in devices])
+    problem, count = pieces.problem, pieces.count
+    return np.stack(
+        [within(chain.first, chain.last, _finite(problem, each), count) for each in devices]
+    )

@@ -27,18 +27,22 @@ Order = tuple[int, ...]
 
 def best_of_orders(pieces: Pieces, costs: RowCosts) -> Row | None:
     """The row of least value over all orders of devices; None where there are too many, or none."""
-    counts = tuple(len(members) for members in costs.classes[1])
+    usable: list[bool] = [bool(np.isfinite(stages).any()) for stages in costs.seconds]
+    counts = tuple(
+        len(members) if able else 0 for members, able in zip(costs.classes[1], usable, strict=True)
+    )
     orders = list(_orders(counts, MOST_ORDERS + 1))
     if len(orders) > MOST_ORDERS or pieces.problem.staging == "host":
         return None
-    loads = _Loads(pieces, costs)
-    rows = [row for order in orders if (row := _best_cuts(loads, order)) is not None]
-    return min(rows, key=lambda row: row.value, default=None)
+    loads, best = _Loads(pieces, costs), None
+    for order in orders:
+        best = _best_cuts(loads, order, np.inf if best is None else best.value) or best
+    return best
 
 
 def _orders(counts: tuple[int, ...], most: int) -> Iterator[Order]:
     """Rows of classes, no class more often than there are devices of it; the first so many."""
-    waiting: list[Order] = [(one,) for one in range(len(counts))]
+    waiting: list[Order] = [(one,) for one, count in enumerate(counts) if count]
     for order in waiting:  # grows while it is read
         if most <= 0:
             return
@@ -50,8 +54,8 @@ def _orders(counts: tuple[int, ...], most: int) -> Iterator[Order]:
             ]
 
 
-def _best_cuts(loads: _Loads, order: Order) -> Row | None:
-    """The best cuts of the pieces into one stage per device of the order."""
+def _best_cuts(loads: _Loads, order: Order, below: float) -> Row | None:
+    """The best cuts of the pieces into one stage per device of the order, if less than `below`."""
     around = (NOBODY, *order, NOBODY)
     best: list[Floats] = []
     cut_of: list[Floats] = []
@@ -61,13 +65,15 @@ def _best_cuts(loads: _Loads, order: Order) -> Row | None:
             best.append(stage[0])
             cut_of.append(np.zeros(len(stage)))
             continue
+        if best[-1].min() >= below:
+            return None
         arrived = np.concatenate([[np.inf], best[-1][:-1]])
         total = np.maximum(arrived[:, None], stage)
         cut = total.argmin(axis=0)
         best.append(total[cut, np.arange(len(cut))])
         cut_of.append(cut)
     value = float(best[-1][-1])
-    if not np.isfinite(value):
+    if value >= below:
         return None
     stages: list[Stage] = []
     end = len(best[-1]) - 1
@@ -85,6 +91,7 @@ class _Loads:
     pieces: Pieces
     costs: RowCosts
     known: dict[tuple[int, int, int], Floats] = field(default_factory=dict)
+    compute: dict[int, Floats] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.crossing = Crossing(self.pieces)
@@ -108,7 +115,9 @@ class _Loads:
         incoming = self._seconds(
             into, self.received, [(before, one, self.got_before), (after, one, self.got_after)]
         )
-        load = combined(problem.options, compute_seconds(self.pieces, device), outgoing, incoming)
+        if device not in self.compute:
+            self.compute[device] = compute_seconds(self.pieces, device)
+        load = combined(problem.options, self.compute[device], outgoing, incoming)
         room = problem.device_memory[device] * (1 + ROUNDING)
         load[~np.isfinite(self.costs.seconds[one]) | (self.costs.memory > room)] = np.inf
         load[np.tril_indices(len(load), -1)] = np.inf

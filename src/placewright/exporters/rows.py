@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.errors import OptionError, ProvedInfeasibleError
-from placewright.exporters.pieces import NO_RETURN, Pieces
+from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts
+from placewright.exporters.sharing import NO_RETURN
 from placewright.graph import Floats
 from placewright.problem import ROUNDING
 from placewright.units import format_bytes
@@ -34,9 +35,23 @@ class Row:
     returns: bool = False
 
 
-def best_row(pieces: Pieces, costs: RowCosts) -> Row:
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """What a CPU keeps for an accelerator that computes it (`offloading`), both by class.
+
+    The accelerator keeps `reserve` bytes free: for the KV cache of what waits, and for the
+    ``largest[first, last]`` weights that come at a time.
+    """
+
+    cpu: int
+    helper: int
+    reserve: float
+    largest: Floats
+
+
+def best_row(pieces: Pieces, costs: RowCosts, waiting: Waiting | None = None) -> Row:
     """The row of least value; ProvedInfeasibleError where none fits the devices' memory."""
-    search = _Search(pieces, costs)
+    search = _Search(pieces, costs, waiting)
     starts: list[int | None] = [None]
     if pieces.returns != NO_RETURN:
         starts = list(range(len(costs.classes[1])))
@@ -60,10 +75,16 @@ def _no_room(pieces: Pieces, costs: RowCosts) -> ProvedInfeasibleError:
 class _Search:
     """The tables of the dynamic programme, for rows that return to their first device or not."""
 
-    def __init__(self, pieces: Pieces, costs: RowCosts) -> None:
+    def __init__(self, pieces: Pieces, costs: RowCosts, waiting: Waiting | None) -> None:
         problem = pieces.problem
-        self.costs, self.pieces = costs, pieces
-        self.room = [float(problem.device_memory[members[0]]) for members in costs.classes[1]]
+        self.costs, self.pieces, self.waiting = costs, pieces, waiting
+        self.room = [
+            float(problem.device_memory[members[0]]) * (1 + ROUNDING)
+            for members in costs.classes[1]
+        ]
+        if waiting is not None:
+            self.room[waiting.helper] -= waiting.reserve
+        self.stages = self._stages()
         self.available = tuple(len(members) for members in costs.classes[1])
         self.is_rate = problem.options.objective == "throughput"
         states = math.prod(count + 1 for count in self.available)
@@ -98,16 +119,28 @@ class _Search:
         every = np.ndindex(*(count + 1 for count in self.available))
         return iter(sorted(every, key=lambda used: (sum(used), used)))
 
+    def _stages(self) -> Floats:
+        """`[class, i, j]` seconds of a stage, `inf` where it is not within memory."""
+        costs, waiting = self.costs, self.waiting
+        fits = costs.memory <= np.array(self.room)[:, None, None]
+        if waiting is not None:
+            fits[waiting.cpu] &= costs.cache + waiting.largest <= waiting.reserve
+        upper = np.triu(np.ones(costs.memory.shape, dtype=np.bool_))
+        return np.where(upper & fits, costs.seconds, np.inf)
+
     def _first_stages(self, one: int, tail: int, end: int) -> Floats:
         """`[j]` of a first stage 0 … j, with the pieces that return to it."""
-        costs = self.costs
-        found = costs.seconds[one, 0, :end].copy()
-        memory = costs.memory[0, :end].copy()
-        if tail != NO_RETURN:
-            found += costs.seconds[one, tail, -1]
-            memory += costs.memory[tail, -1]
-            found[: self.pieces.held] = np.inf
-        found[memory > self.room[one] * (1 + ROUNDING)] = np.inf
+        costs, waiting = self.costs, self.waiting
+        found: Floats = self.stages[one, 0, :end].copy()
+        if tail == NO_RETURN:
+            return found
+        found += costs.seconds[one, tail, -1]
+        found[: self.pieces.held] = np.inf
+        found[costs.memory[0, :end] + costs.memory[tail, -1] > self.room[one]] = np.inf
+        if waiting is not None and one == waiting.cpu:
+            needed = costs.cache[0, :end] + costs.cache[tail, -1]
+            needed += np.maximum(waiting.largest[0, :end], waiting.largest[tail, -1])
+            found[needed > waiting.reserve] = np.inf
         return found
 
     def _extend(
@@ -121,12 +154,10 @@ class _Search:
     ) -> None:
         """Rows that end on class `last`, by one more stage on class `one`."""
         costs, end = self.costs, len(before)
-        seconds = costs.seconds[one, 1:end, 1:end]
-        fits = costs.memory[1:end, 1:end] <= self.room[one] * (1 + ROUNDING)
-        rows = np.triu(np.ones((end - 1, end - 1), dtype=np.bool_)) & fits
+        stage = self.stages[one, 1:end, 1:end]
         arrived = before[:-1] + (0.0 if self.is_rate else costs.handover[last, one, : end - 1])
         join: Callable[..., Floats] = np.maximum if self.is_rate else np.add
-        total = np.where(rows, join(arrived[:, None], seconds), np.inf)
+        total = join(arrived[:, None], stage)
         if not total.size:
             return
         cut = total.argmin(axis=0)
@@ -149,6 +180,8 @@ class _Search:
     ) -> Row | None:
         found: tuple[float, tuple[int, ...], int] | None = None
         for used, table in tables.items():
+            if not self._may_end(used):
+                continue
             for last, values in table.items():
                 value = float(values[end - 1])
                 if start is not None and sum(used) > 1:
@@ -162,6 +195,11 @@ class _Search:
         if tail != NO_RETURN:
             stages.append((stages[0][0], tail, self.pieces.count - 1))
         return Row(value, tuple(stages), tail != NO_RETURN)
+
+    def _may_end(self, used: tuple[int, ...]) -> bool:
+        """Not with a CPU that keeps weights for an accelerator that has none itself."""
+        waiting = self.waiting
+        return waiting is None or not used[waiting.cpu] or bool(used[waiting.helper])
 
     def _traced(
         self,

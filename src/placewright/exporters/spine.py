@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from placewright.analysis.devices import Classes
 from placewright.graph import Floats, Ints, Wide
 from placewright.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """`spine[piece]` c(j); `leads` says whether each leads to the next.
+
+    An op runs between c(``first[op]`` − 1) and c(``last[op]``), its own piece among them.
+    """
+
+    spine: list[int]
+    leads: bool
+    first: Wide
+    last: Wide
+
+
+def chain_of(problem: Problem, op_piece: Ints, count: int) -> Chain:
+    """The chain of a problem's pieces; of no piece but its own where the spine does not lead."""
+    place = op_piece.astype(np.int64)
+    spine, leads = spine_of(problem, op_piece, count)
+    if not leads:
+        return Chain(spine, leads, place, place)
+    before = ancestors_of_spine(problem, spine, op_piece)
+    after = np.array([each.bit_length() for each in before])
+    last = np.maximum(leads_to(problem, spine, op_piece, count), place)
+    return Chain(spine, leads, np.minimum(after, place), last)
 
 
 def spine_of(problem: Problem, op_piece: Ints, count: int) -> tuple[list[int], bool]:

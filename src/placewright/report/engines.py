@@ -26,7 +26,7 @@ def engine_record(found: EnginePlan, path: str | Path | None = None) -> dict[str
 
 
 def engine_words(found: EnginePlan) -> list[str]:
-    """The stages in a line each, what is held twice, and the best plan without the limits."""
+    """The stages in a line each, what is held twice or fetched, and the price of the limits."""
     name, blocks = found.engine.name, found.by_blocks
     lines = [
         f"{name}, stage {number}: {blocks.device_name(stage)}, {_span(found, number - 1)}, "
@@ -35,6 +35,10 @@ def engine_words(found: EnginePlan) -> list[str]:
     ]
     if copied := found.plan.planner_options.get("copied"):
         lines.append(f"held twice, for {name} gives each stage its own: the weights of {copied}")
+    if helper := found.plan.planner_options.get("offload"):
+        lines.append(
+            f"{helper} computes what is on the CPU, after its weights have come, each time"
+        )
     return [*lines, _price(found)]
 
 

@@ -98,7 +98,25 @@ def test_numbers_are_accelerators_and_cpu_the_first_cpu(tmp_path: Path) -> None:
     )
     found = judged(given)
     assert layer_devices(found) == ["big", "host", *["small"] * (LAYERS - 1), "big"]
-    assert any("Accelerate copies" in text for text in found.remarks)
+    assert any("computed by big" in text for text in found.remarks)
+
+
+def test_what_a_map_leaves_on_the_cpu_crosses_the_link_at_each_call(tmp_path: Path) -> None:
+    """A layer of two ops of 1 MiB over a link of 1 GB/s without latency, and nothing else."""
+    all_there = judged(device_map(tmp_path, {"": 0}))
+    one_waits = judged(device_map(tmp_path, {"": 0, "model.layers.3": "cpu"}))
+    more = one_waits.plan.value - all_there.plan.value
+    assert more == pytest.approx(2 * MIB / 1e9, rel=1e-6)
+    assert one_waits.plan.planner_options["offload"] == "big"
+    problem = one_waits.plan.problem
+    memory = dict(zip(problem.device_names, problem.device_memory.tolist(), strict=True))
+    assert memory["big"] == 1e9 - MIB  # of the largest op that comes
+
+
+def test_a_map_for_a_pipeline_computes_on_the_cpu_and_says_so(tmp_path: Path) -> None:
+    given = device_map(tmp_path, {"": "host", "model": "big"})
+    found = judge(model(), cluster(), given, options={"objective": "throughput"})
+    assert any("are computed there" in text for text in found.remarks)
 
 
 def test_ops_of_no_module_are_where_they_are_read(tmp_path: Path) -> None:

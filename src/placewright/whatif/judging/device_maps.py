@@ -13,12 +13,22 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.analysis.offloading import (
+    fetched_bytes,
+    fetching,
+    helper_bytes,
+    without_memory,
+)
 from placewright.errors import FormatError
 from placewright.graph import Ints
 from placewright.problem import Problem
-from placewright.units import listed, printable
+from placewright.units import format_bytes, listed, printable
 from placewright.whatif.judging.filling import UNSAID, filled
 
+COMPUTED_THERE = (
+    "ops placed on a CPU are computed there; Accelerate copies the weights of such modules to a "
+    "GPU at every call instead"
+)
 _LEAVES = ("weight", "bias")  # a map may name a parameter; it is where its module is
 _ACCELERATOR = re.compile(r"(?:cuda|xpu|npu|mlu|musa|hpu|mps)(?::(\d+))?")
 
@@ -53,12 +63,33 @@ def ops_of_map(
     unused = [key for key in devices if key and key not in used]
     if unused:
         remarks.append(f"no op is of {listed([repr(printable(key)) for key in unused])}")
-    if (problem.is_cpu[device]).any():
-        remarks.append(
-            "ops placed on a CPU are computed there; Accelerate copies the weights of such modules "
-            "to a GPU at every call instead"
-        )
     return device, remarks
+
+
+def as_dispatched(problem: Problem, device: Ints) -> tuple[Problem, str, str]:
+    """The problem as Accelerate runs a device map: what is on a CPU waits there for the first GPU.
+
+    With that GPU's name and a remark. Both are empty for a map of CPUs alone, or of GPUs alone,
+    which is run as it says; so is one of a pipeline or of training, which Accelerate does not run.
+    """
+    used = np.unique(device).tolist()
+    cpus = [each for each in used if problem.is_cpu[each]]
+    gpus = [each for each in used if not problem.is_cpu[each]]
+    if not cpus or not gpus:
+        return problem, "", ""
+    if problem.options.objective != "latency" or problem.is_backward.any():
+        return problem, "", COMPUTED_THERE
+    fetched = fetched_bytes(problem)
+    waits = problem.is_cpu[device]
+    taken = helper_bytes(problem, fetched, waits)
+    for cpu in cpus:
+        problem = fetching(problem, cpu, gpus[0], fetched)
+    name, size = problem.device_names[gpus[0]], format_bytes(float(fetched[waits].sum()))
+    remark = (
+        f"what is on a CPU is computed by {name}, as Accelerate does: {size} of weights come there "
+        f"at every call, and {format_bytes(taken)} of its memory are for them and their cache"
+    )
+    return without_memory(problem, gpus[0], taken), name, remark
 
 
 def device_number(problem: Problem, value: object, where: str) -> int:

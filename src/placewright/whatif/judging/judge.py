@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from placewright.planning import Source, make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.system.references import referred
-from placewright.whatif.judging.device_maps import is_device_map, ops_of_map
+from placewright.whatif.judging.device_maps import as_dispatched, is_device_map, ops_of_map
 from placewright.whatif.judging.layers import ops_of_partition, ops_of_tensor_split
 
 PLANNER = "expert"
@@ -77,28 +77,43 @@ def judge(source: Source, cluster: Any, given: Given, **asked: Any) -> Judgement
     """
     given.check()
     problem, name = make_problem(source, cluster, **asked)
-    content, where, remarks = _content(problem, given)
+    read = _read(problem, given)
     row = planners.entry(PLANNER, problem.options.objective)
-    planner = referred(row.home)(file=where, content=content)
-    plan = solve(problem, planner, planner_options=given.told, source=name)
-    return Judgement(plan, tuple(remarks))
+    planner = referred(row.home)(file=read.where, content=read.content)
+    told = {**given.told, **read.told}
+    plan = solve(read.problem, planner, planner_options=told, source=name)
+    return Judgement(plan, tuple(read.remarks))
 
 
-def _content(problem: Problem, given: Given) -> tuple[PlacementFile, str, list[str]]:
-    """What is placed where, by what name errors call it, and remarks."""
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """The problem as the placement is run, what is where, what errors call it, and what to say."""
+
+    problem: Problem
+    content: PlacementFile
+    where: str
+    remarks: list[str]
+    told: dict[str, str] = field(default_factory=dict)
+
+
+def _read(problem: Problem, given: Given) -> _Read:
     if given.tensor_split is not None:
         device, remarks = ops_of_tensor_split(problem, given.tensor_split, given.gpu_layers)
-        return _by_op(problem, device), f"-ts {given.tensor_split}", remarks
+        return _Read(problem, _by_op(problem, device), f"-ts {given.tensor_split}", remarks)
     if given.layer_partition is not None:
         device, remarks = ops_of_partition(problem, given.layer_partition)
-        return _by_op(problem, device), f"--layer-partition {given.layer_partition}", remarks
+        where = f"--layer-partition {given.layer_partition}"
+        return _Read(problem, _by_op(problem, device), where, remarks)
     assert given.placement is not None
     path = Path(given.placement)
     document = files.read_document(path)
     if is_device_map(document):
         device, remarks = ops_of_map(problem, document, path)
-        return _by_op(problem, device), str(path), remarks
-    return parse_placement(document, path), str(path), []
+        problem, helper, remark = as_dispatched(problem, device)
+        told = {"offload": helper} if helper else {}
+        remarks += [remark] if remark else []
+        return _Read(problem, _by_op(problem, device), str(path), remarks, told)
+    return _Read(problem, parse_placement(document, path), str(path), [])
 
 
 def _by_op(problem: Problem, device: Ints) -> PlacementFile:

@@ -1,0 +1,121 @@
+"""A placement of pieces as an engine runs it, timed by the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placewright.analysis.offloading import fetching, helper_bytes, without_memory
+from placewright.errors import InfeasibleError, OptionError
+from placewright.exporters.devices import NOBODY, numbered_gpus
+from placewright.exporters.engines import Engine
+from placewright.exporters.pieces import Pieces
+from placewright.exporters.sharing import without_spare
+from placewright.graph import Ints
+from placewright.outcome import Outcome
+from placewright.plan import Placement, Plan
+from placewright.problem import ROUNDING, Problem
+from placewright.simulate import evaluate
+from placewright.units import format_bytes
+from placewright.verify import verify
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """A placement in the problem that it is run in; `told` is what a plan says of it."""
+
+    problem: Problem
+    placement: Placement
+    outcome: Outcome
+    told: Mapping[str, str]
+
+    @property
+    def value(self) -> float:
+        return self.outcome.value
+
+
+def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) -> Timed:
+    """The pieces on these devices, weights that a stage shares held once.
+
+    `pieces` is of a problem in which device `helper`, if any, computes what is on the CPU; here it
+    also has less memory by what that needs. InfeasibleError where memory is not enough.
+    """
+    placement = Placement(piece_device[pieces.op_piece])
+    problem, copied = without_spare(pieces.problem, pieces.shared, piece_device)
+    told = {"copied": ", ".join(copied)} if copied else {}
+    if helper != NOBODY and pieces.cpu in piece_device:
+        taken = helper_bytes(problem, pieces.fetched, placement.device == pieces.cpu)
+        problem = without_memory(problem, helper, taken)
+        told["offload"] = problem.device_names[helper]
+    _check_room(problem, placement)
+    return Timed(problem, placement, evaluate(problem, placement), told)
+
+
+def judged_blocks(
+    pieces: Pieces, engine: Engine, block_device: Sequence[int], planner: str = "expert"
+) -> Plan:
+    """The plan that has the blocks of a model on these devices, run as the engine runs it.
+
+    `pieces` are those of the engine (`pieces_for`). So what others propose compares with plans for
+    it. OptionError for what the engine cannot run, InfeasibleError for what does not fit.
+    """
+    device = _device_of_pieces(pieces, np.asarray(block_device, dtype=np.int32), engine)
+    helper = _helper(pieces, device)
+    if helper != NOBODY:
+        problem = fetching(pieces.problem, pieces.cpu, helper, pieces.fetched)
+        pieces = replace(pieces, problem=problem)
+    _check_supported(pieces, device, engine)
+    timed = timed_placement(pieces, device, helper)
+    plan = Plan(
+        problem=timed.problem,
+        placement=timed.placement,
+        outcome=timed.outcome,
+        value=timed.value,
+        lower_bound=0.0,
+        bound_source="none was looked for",
+        planner=planner,
+        planner_options={"engine": engine.name, **timed.told},
+    )
+    verify(plan).raise_if_failed()
+    return plan
+
+
+def _device_of_pieces(pieces: Pieces, block_device: Ints, engine: Engine) -> Ints:
+    op_device = block_device[pieces.blocks.op_block]
+    device = np.empty(pieces.count, dtype=np.int32)
+    device[pieces.op_piece] = op_device
+    parted = np.flatnonzero(device[pieces.op_piece] != op_device)
+    if parted.size:
+        name = pieces.blocks.names[pieces.blocks.op_block[parted[0]]]
+        raise OptionError(f"{engine.name} keeps {name} with the layer beside it")
+    return device
+
+
+def _helper(pieces: Pieces, device: Ints) -> int:
+    """The GPU that computes what a CPU keeps; `NOBODY` where none does."""
+    if pieces.cpu not in device:
+        return NOBODY
+    return next((gpu for gpu in numbered_gpus(pieces.problem) if gpu in device), NOBODY)
+
+
+def _check_supported(pieces: Pieces, device: Ints, engine: Engine) -> None:
+    problem = pieces.problem
+    place = device[pieces.op_piece]
+    barred = np.flatnonzero(~np.isfinite(problem.op_time[np.arange(problem.op_count), place]))
+    if barred.size:
+        op = int(barred[0])
+        raise OptionError(
+            f"{engine.name} does not run '{problem.op_names[op]}' on "
+            f"{problem.device_names[place[op]]}"
+        )
+
+
+def _check_room(problem: Problem, placement: Placement) -> None:
+    kept = np.bincount(placement.device, problem.op_memory, problem.device_count)
+    for device in np.flatnonzero(kept > problem.device_memory * (1 + ROUNDING)).tolist():
+        raise InfeasibleError(
+            f"{problem.device_names[device]} is to keep {format_bytes(float(kept[device]))} and "
+            f"has room for {format_bytes(float(problem.device_memory[device]))}"
+        )
