@@ -77,7 +77,7 @@ def test_gpt2_on_two_ranks_gives_what_one_process_gives(tmp_path, temporary):  #
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "mixtral", "qwen2"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mixtral", "qwen2", "bert", "t5"])
 def test_a_model_on_three_ranks_gives_what_one_process_gives(kind, tmp_path, temporary):  # noqa: F811
     report = ran(on_cpus(source_of(kind), 3), tmp_path / "pipeline", "--check")
     assert report["max_abs_difference"] == 0.0
