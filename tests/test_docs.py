@@ -263,12 +263,6 @@ def test_the_design_page_names_every_package():
     assert [each for each in names if f"`{each}`" not in text] == []
 
 
-def test_nothing_imports_the_command_line():
-    others = [path for path in SOURCE.rglob("*.py") if SOURCE / "cli" not in path.parents]
-    others.remove(SOURCE / "__main__.py")
-    assert [path for path in others if "cli" in imports(path)] == []
-
-
 # -- files -----------------------------------------------------------------------------------
 
 

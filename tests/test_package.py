@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from importlib import resources
 from pathlib import Path
 
@@ -29,7 +30,13 @@ def module_name(path: Path) -> str:
 FILES = {module_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
-def imported(name: str, *, at_import: bool = False) -> set[str]:
+@cache
+def tree_of(name: str) -> ast.Module:
+    return ast.parse(FILES[name].read_text("utf-8"))
+
+
+@cache
+def imported(name: str, *, at_import: bool = False) -> frozenset[str]:
     """The modules that module `name` imports, anywhere in it or (`at_import`) as it is imported.
 
     ``from package import thing`` counts as package.thing where that is a module of ours.
@@ -37,7 +44,7 @@ def imported(name: str, *, at_import: bool = False) -> set[str]:
     """
     found = set()
     package = name if FILES[name].name == "__init__.py" else name.rpartition(".")[0]
-    for node in _statements(ast.parse(FILES[name].read_text("utf-8")), at_import):
+    for node in _statements(tree_of(name), at_import):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -48,7 +55,7 @@ def imported(name: str, *, at_import: bool = False) -> set[str]:
             for alias in node.names:
                 inner = f"{base}.{alias.name}"
                 found.add(inner if inner in FILES else base)
-    return found
+    return frozenset(found)
 
 
 def _statements(tree: ast.AST, at_import: bool) -> Iterator[ast.AST]:
@@ -100,7 +107,7 @@ def test_the_public_names_are_sorted_and_there():
 
 
 def test_every_name_that_the_package_imports_is_public():
-    tree = ast.parse(FILES["placewright"].read_text("utf-8"))
+    tree = tree_of("placewright")
     names = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.ImportFrom)
              for alias in node.names}  # fmt: skip
     assert names | {"__version__"} == set(placewright.__all__)
@@ -210,8 +217,11 @@ def test_kernels_without_an_entry_from_python_are_called_by_kernels_alone():
     assert names
     others = [path for name, path in FILES.items() if not inside(name, "kernels")]
     for path in [*others, *Path(__file__).parent.rglob("*.py")]:
+        text = path.read_text("utf-8")
+        if "kernels" not in text:
+            continue
         from_kernels: set[str] = set()
-        tree = ast.parse(path.read_text("utf-8"))
+        tree = ast.parse(text)
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and "kernels" in (node.module or "").split("."):
                 from_kernels |= {each.asname or each.name for each in node.names}
@@ -227,7 +237,7 @@ def test_kernels_without_an_entry_from_python_are_called_by_kernels_alone():
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_module_begins_with_what_it_is(name):
-    tree = ast.parse(FILES[name].read_text("utf-8"))
+    tree = tree_of(name)
     assert ast.get_docstring(tree) or not tree.body
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from functools import cache
+from typing import Any
 
 import pytest
 
 from placewright.errors import OptionError
 from placewright.graph import Graph
 from placewright.importers.phases import load_phases
+from placewright.importers.torch import sources
 from placewright.importers.torch.programs import load_executable
-from placewright.importers.torch.sources import from_hf
 from placewright.serving.planning import plan_request
 
 pytest.importorskip("transformers")
@@ -18,6 +20,12 @@ pytest.importorskip("transformers")
 SIZES = "hidden_size=64&num_hidden_layers=2&num_attention_heads=4&num_key_value_heads=2&head_dim=16"
 LLAMA = f"llama?{SIZES}&intermediate_size=96&vocab_size=100"
 TOKEN = 2 * 2 * 2 * 16 * 4  # layers, keys and values, heads, head size, fp32: bytes of a token
+
+
+@cache
+def from_hf(config: str, **options: Any) -> Graph:
+    """As `sources.from_hf`, each configuration once."""
+    return sources.from_hf(config, **options)
 
 
 def state(graph: Graph) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +25,7 @@ from placewright.costs.profiles.store import ProfileStore  # noqa: E402
 from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
 from placewright.graph import GraphBuilder  # noqa: E402
-from placewright.importers import load  # noqa: E402
+from placewright.importers import Imported, load  # noqa: E402
 from placewright.measuring.fused_groups import profile_groups  # noqa: E402
 from placewright.planning import make_problem, plan  # noqa: E402
 from placewright.problem import MEASURED  # noqa: E402
@@ -43,10 +44,15 @@ def cluster() -> Cluster:
     return Cluster("pair", (core, other), (Link("core", "other", 1e9),))
 
 
+@cache
+def imported() -> Imported:
+    return load(SOURCE)
+
+
 def stored(path: Path, cluster: Cluster, seconds: float) -> CostOptions:
     """A store in which every group that is fused takes `seconds` on the first device."""
-    graph = load(SOURCE).graph
-    problem, _ = make_problem(SOURCE, cluster, costs=CostOptions(profiles=None))
+    graph = imported().graph
+    problem, _ = make_problem(imported(), cluster, costs=CostOptions(profiles=None))
     groups = fused_groups(graph, fusion_groups(problem))
     assert groups
     named = str(identity(cluster.devices[0]))
@@ -67,8 +73,8 @@ def stored(path: Path, cluster: Cluster, seconds: float) -> CostOptions:
 
 def test_a_group_costs_what_it_was_measured_to_take(tmp_path: Path, cluster: Cluster) -> None:
     costs = stored(tmp_path / "store", cluster, 3e-3)
-    fused, _ = make_problem(SOURCE, cluster, costs=costs, coarsening="fusion")
-    plain, _ = make_problem(SOURCE, cluster, costs=costs)
+    fused, _ = make_problem(imported(), cluster, costs=costs, coarsening="fusion")
+    plain, _ = make_problem(imported(), cluster, costs=costs)
     group = fusion_groups(fused)
     several = np.bincount(group) > 1
     coarse = contract(fused, group).problem
@@ -84,14 +90,14 @@ def test_ops_that_are_planned_one_by_one_keep_times_of_their_own(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     costs = stored(tmp_path / "store", cluster, 3e-3)
-    alone, _ = make_problem(SOURCE, cluster, costs=costs)
-    nothing, _ = make_problem(SOURCE, cluster, costs=CostOptions(profiles=None))
+    alone, _ = make_problem(imported(), cluster, costs=costs)
+    nothing, _ = make_problem(imported(), cluster, costs=CostOptions(profiles=None))
     assert (alone.op_time == nothing.op_time).all()
 
 
 def test_plans_of_fused_groups_hold_and_their_bounds_too(tmp_path: Path, cluster: Cluster) -> None:
     costs = stored(tmp_path / "store", cluster, 1e-7)
-    found = plan(SOURCE, cluster, planner="heft", coarsening="fusion", costs=costs)
+    found = plan(imported(), cluster, planner="heft", coarsening="fusion", costs=costs)
     verify(found).raise_if_failed()
     assert found.lower_bound <= found.value
 

@@ -91,28 +91,28 @@ def test_the_large_batch_is_exported_once(store, monkeypatch):
         return real(module, args, kwargs, training=training)
 
     monkeypatch.setattr(export, "export_module", counted)
-    [done] = standard_evaluation(SOURCE, cluster(MANY), store, steps=1)
+    [done] = standard_evaluation(SOURCE, cluster(MANY), store, batches=(2, 4), steps=1)
     assert done.corrected and seen.count(done.batch) == 1 and len(seen) > 2
 
 
 def test_what_was_measured_goes_before_what_was_regressed_whichever_came_first(store):
     [first] = profile(SOURCE, cluster(MANY), store)
     measured = entries(store)
-    [done] = standard_evaluation(SOURCE, cluster(MANY), store, steps=0)
+    [done] = standard_evaluation(SOURCE, cluster(MANY), store, batches=(2, 4), steps=0)
     assert done.known == first.measured and done.regressed == 0
     assert entries(store) == measured
     store.prune(device="")
-    [done] = standard_evaluation(SOURCE, cluster(MANY), store, steps=0)
+    [done] = standard_evaluation(SOURCE, cluster(MANY), store, batches=(2, 4), steps=0)
     [after] = profile(SOURCE, cluster(MANY), store)
     assert {entries(store)[s].method for s in done.estimates} == {"context"}
     assert (after.known, after.measured) == (done.known, first.measured - done.known)
 
 
 def test_bytes_of_outputs_and_of_temporaries_are_regressed_to_what_they_are(store):
-    [done] = standard_evaluation(SOURCE, cluster(MANY), store, steps=0)
+    [done] = standard_evaluation(SOURCE, cluster(MANY), store, batches=(2, 4), steps=0)
     estimates = {s: each.memory for s, each in done.estimates.items()}
     store.prune(device="")
-    standard_evaluation(SOURCE, cluster(MANY), store, steps=1)
+    standard_evaluation(SOURCE, cluster(MANY), store, batches=(2, 4), steps=1)
     for text, each in entries(store).items():
         if text in estimates:
             assert estimates[text] == pytest.approx(each.memory, rel=0.1, abs=64.0), text
