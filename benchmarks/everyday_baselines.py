@@ -41,26 +41,25 @@ class Setting:
     engine: Engine
     pieces: Pieces
     gpus: Places
+    cpu: int | None
 
     @classmethod
     def of(cls, problem: Problem, engine: Engine, hosts: Sequence[str]) -> Setting:
         gpus = np.flatnonzero(~problem.is_cpu).tolist()
+        cpus = np.flatnonzero(problem.is_cpu).tolist()
         if limits_of(engine).one_host:
             room = dict.fromkeys(hosts, 0.0)
             for gpu in gpus:
                 room[hosts[gpu]] += float(problem.device_memory[gpu])
             largest = max(room, key=lambda name: room[name])
-            gpus = [gpu for gpu in gpus if hosts[gpu] == largest]
-        return cls(problem, engine, pieces_for(problem, engine), gpus)
+            gpus, cpus = (
+                [each for each in some if hosts[each] == largest] for some in (gpus, cpus)
+            )
+        return cls(problem, engine, pieces_for(problem, engine), gpus, cpus[0] if cpus else None)
 
     @property
     def blocks(self) -> Blocks:
         return self.pieces.blocks
-
-    @property
-    def cpu(self) -> int | None:
-        cpus = np.flatnonzero(self.problem.is_cpu)
-        return int(cpus[0]) if cpus.size else None
 
     @property
     def layers(self) -> int:

@@ -70,8 +70,8 @@ def any_helper(pieces: Pieces) -> Problem:
 
 def _helpers(problem: Problem) -> Iterator[tuple[int, Ints]]:
     """A GPU that may be used, and the GPUs of lower numbers."""
-    usable = np.isfinite(problem.op_time).any(axis=0)
-    gpus = [gpu for gpu in numbered_gpus(problem) if usable[gpu]]
+    time = problem.op_time
+    gpus = [gpu for gpu in numbered_gpus(problem) if np.isfinite(time[:, gpu]).any()]
     for number, helper in enumerate(gpus):
         yield helper, np.array(gpus[:number], dtype=np.int32)
 

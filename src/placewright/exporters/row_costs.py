@@ -74,7 +74,8 @@ def _sums(pieces: Pieces, values: Floats) -> Floats:
     """`[i, j]` the sum of a value per op over pieces i … j."""
     each = np.bincount(pieces.op_piece, values, pieces.count)
     total = np.concatenate([[0.0], np.cumsum(each)])
-    return np.subtract.outer(-total[:-1], -total[1:])
+    found: Floats = np.subtract.outer(-total[:-1], -total[1:])
+    return found
 
 
 def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:

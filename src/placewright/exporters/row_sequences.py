@@ -27,7 +27,7 @@ Order = tuple[int, ...]
 
 def best_of_orders(pieces: Pieces, costs: RowCosts) -> Row | None:
     """The row of least value over all orders of devices; None where there are too many, or none."""
-    usable = np.isfinite(costs.seconds).any(axis=(1, 2)).tolist()
+    usable: list[bool] = [bool(np.isfinite(stages).any()) for stages in costs.seconds]
     counts = tuple(
         len(members) if able else 0 for members, able in zip(costs.classes[1], usable, strict=True)
     )
