@@ -29,6 +29,7 @@ def test_the_default_planner_is_in_every_table_with_a_time_limit(tarnawski, tabl
     assert len({str(column.options) for column in limited}) == 1  # all asked for the same
 
 
+@pytest.mark.slow
 def test_the_default_planner_proves_the_optimum_of_bert_3_in_table_4(tarnawski, workloads):
     file = workloads / "tarnawski" / "latency" / "op_bert_l-3_inference.json"
     (auto,) = [column for column in tarnawski.COLUMNS_4 if column.planner == "auto"]

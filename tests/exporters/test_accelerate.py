@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -44,8 +45,10 @@ def source_of(kind):
     return f"hf:{kind}?{MODELS[kind]}&{SMALL}"
 
 
-def spread(source, devices=3):
+@cache
+def spread(kind, devices=3):
     """A plan for Accelerate on several equal devices of little memory, so that it must part."""
+    source = pw.load(source_of(kind))
     whole = plan_for(source, "2x3090", "accelerate", free_seconds=0)
     kept, blocks = whole.plan.problem.op_memory, whole.by_blocks.blocks
     largest = np.bincount(whole.plan.problem.op_unit, kept).max()
@@ -62,13 +65,12 @@ def test_a_dispatched_model_gives_the_same_logits(kind):
     from placewright.importers.torch.configuration import configuration
     from placewright.importers.torch.sources import hf_kind
 
-    source = source_of(kind)
-    plan = spread(source)
+    plan = spread(kind)
     mapped = device_map(plan)
     assert len(set(mapped.values())) > 1, mapped
     fields = dict(each.split("=") for each in f"{MODELS[kind]}&vocab_size=120".split("&"))
     torch.manual_seed(0)
-    factory = getattr(transformers, f"AutoModelFor{hf_kind(source[3:])}")
+    factory = getattr(transformers, f"AutoModelFor{hf_kind(source_of(kind)[3:])}")
     model = factory.from_config(configuration(kind, fields, kind)).eval()
     ids = torch.arange(8)[None] + 3
     inputs = {
@@ -91,7 +93,7 @@ def test_a_dispatched_model_gives_the_same_logits(kind):
 
 @pytest.mark.parametrize("kind", ["gpt2", "qwen2", "t5", "opt"])
 def test_modules_that_share_weights_are_on_one_device(kind):
-    mapped = device_map(spread(source_of(kind)))
+    mapped = device_map(spread(kind))
 
     def device(module):
         return next(
@@ -112,14 +114,14 @@ def test_modules_that_share_weights_are_on_one_device(kind):
 
 def test_the_map_names_rotary_positions_and_counts_gpus(tmp_path):
     path = tmp_path / "map.json"
-    export(spread(source_of("llama")), "accelerate", path)
+    export(spread("llama"), "accelerate", path)
     mapped = json.loads(path.read_text())
     assert "model.rotary_emb" in mapped
     assert set(mapped.values()) <= set(range(8))
 
 
 def test_the_load_script_has_the_map_and_the_class(tmp_path):
-    plan, path = spread(source_of("llama")), tmp_path / "load.py"
+    plan, path = spread("llama"), tmp_path / "load.py"
     write_load_script(path, plan)
     scope = {"__name__": "loaded"}
     exec(compile(path.read_text(), str(path), "exec"), scope)

@@ -17,7 +17,7 @@ from tests.runtime.programs import Case, case_of, random_assignment  # noqa: E40
 from tests.runtime.threads import run_stages  # noqa: E402
 
 pytestmark = pytest.mark.timeout(300)
-PROGRAMS, PLACEMENTS = 10, 50
+FEW, PROGRAMS, PLACEMENTS = 4, 10, 50
 OPS = (
     lambda x, y: x + y,
     lambda x, y: x @ y,
@@ -49,7 +49,10 @@ def program(seed: int) -> Case:
     return case_of(Random(seed), (x,))
 
 
-@pytest.mark.parametrize("seed", range(PROGRAMS))
+@pytest.mark.parametrize(
+    "seed",
+    [*range(FEW), *(pytest.param(k, marks=pytest.mark.slow) for k in range(FEW, PROGRAMS))],
+)
 def test_fifty_placements_in_any_order_end_with_the_outputs_of_one_process(seed: int) -> None:
     case = program(seed)
     for number in range(PLACEMENTS):

@@ -162,13 +162,6 @@ def test_every_step_has_a_time_between_those_of_its_neighbours() -> None:
 # -- threads of this process -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["llama", "t5", "resnet"])
-def test_threads_give_the_outputs_of_a_single_process(name: str) -> None:
-    case = case_of(*models.FAMILIES[name]())
-    for report in run(case, 3, range(4)):
-        assert report.max_abs_difference <= 1e-6
-
-
 def test_an_exception_in_a_thread_ends_all_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     case = case_of(*models.stumbling())
     monkeypatch.setattr(models, "_on_a_rank", lambda: random.random() < 2)

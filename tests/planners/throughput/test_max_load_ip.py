@@ -251,7 +251,7 @@ def test_no_search_returns_worse_than_its_start_and_what_it_tells_is_true(create
 
 def test_a_start_that_is_best_is_kept_when_there_is_no_time(workloads):
     problem = published(workloads, "layer_bert24_inference")
-    best = solve(problem, MaxLoadIp(steps=200_000), time_limit=30).placement
+    best = solve(problem, MaxLoadIp(steps=1_000_000), time_limit=30).placement
     value = evaluate(problem, best).value
     for planner in (MaxLoadIp(), MultilevelAnnealing(), LocalSearch()):
         proposal = planner.plan(problem, Budget(0.2, best), 1, no_progress)

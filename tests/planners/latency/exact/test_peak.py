@@ -109,6 +109,7 @@ def test_exact_planners_find_the_optimum_or_prove_that_there_is_none():
 
 
 def test_the_default_planner_finds_the_optimum_or_says_truly_that_there_is_none():
+    best_plan(drawn(26), Limits(iterations=1), processes=1)  # compiles
     said = check_all(range(20, 28), ["auto"])
     assert said["optimal"] > 2 and said["none"] > 1
 
