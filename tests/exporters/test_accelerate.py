@@ -130,7 +130,12 @@ def test_the_load_script_has_the_map_and_the_class(tmp_path):
 
 
 def test_ties_that_a_plan_parts_are_refused():
-    found = plan_for(source_of("gpt2"), "2x3090", "vllm", objective="latency", free_seconds=0)
+    whole = plan_for(source_of("gpt2"), "2x3090", "vllm", free_seconds=0).plan.problem
+    room = 0.7 * float(whole.op_memory.sum()) / 0.9  # so that it must part
+    cluster = pw.load_cluster("2x3090")
+    small = tuple(replace(each, memory=room) for each in cluster.devices)
+    cluster = replace(cluster, devices=small)
+    found = plan_for(source_of("gpt2"), cluster, "vllm", objective="latency", free_seconds=0)
     with pytest.raises(OptionError, match="keeps tied weights together"):
         device_map(found.plan)
 
@@ -158,7 +163,7 @@ def test_what_a_cpu_keeps_is_in_the_map_and_judged_as_it_was_planned(tmp_path):
         devices=tuple(replace(each, memory=room.get(each.name, 1e9)) for each in cluster.devices),
     )
     plan = plan_for(source, cluster, "accelerate", free_seconds=0).plan
-    assert plan.planner_options["offload"] == "a100" and plan.status == "optimal"
+    assert plan.planner_options["offload"] == "a100" and plan.gap < 0.05
     path = tmp_path / "map.json"
     export(plan, "accelerate", path)
     assert set(json.loads(path.read_text()).values()) == {0, "cpu"}
