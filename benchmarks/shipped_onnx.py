@@ -22,22 +22,21 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from this_cpu import this_cpu
 
 from placewright.cluster import Cluster, CpuRun, Device
-from placewright.costs.detect import detect
 from placewright.costs.profiles.onnx.models import whole
 from placewright.costs.profiles.onnx.values import made_up
 from placewright.costs.profiles.profiling import profile
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions
-from placewright.errors import ClusterError
 from placewright.importers.onnx.dimensions import read_sizes
 from placewright.importers.onnx.reading import read_model
 from placewright.planning import plan
@@ -68,7 +67,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    device = _device(arguments.cores)
+    device = this_cpu(arguments.cores)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for path in _unpacked(arguments.wheels, Path(folder)):
@@ -98,13 +97,6 @@ def _unpacked(wheels: Sequence[Path], folder: Path) -> Iterator[Path]:
                 if name in FILES:
                     (folder / name).write_bytes(archive.read(member))
                     yield folder / name
-
-
-def _device(cores: int) -> Device:
-    found = next((each for each in detect().devices if isinstance(each.run, CpuRun)), None)
-    if found is None or not isinstance(found.run, CpuRun) or len(found.run.cores) < cores:
-        raise ClusterError(f"this machine names no {cores} cores to pin a process to")
-    return replace(found, name="cpu", run=CpuRun(found.run.cores[:cores]))
 
 
 def _row(path: Path, device: Device, repeats: int) -> Row:

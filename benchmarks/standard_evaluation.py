@@ -35,14 +35,13 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
+from this_cpu import this_cpu
 
 from placewright.cluster import Cluster, CpuRun, Device
-from placewright.costs.detect import detect
 from placewright.costs.profiles.entry import Measured
 from placewright.costs.profiles.measure import measure_in_context
 from placewright.costs.profiles.memory import measure_memory
 from placewright.costs.profiles.store import ProfileStore
-from placewright.errors import ClusterError
 from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.programs import Executable, load_executable
 from placewright.importers.torch.signature import signature
@@ -119,7 +118,7 @@ def _arguments() -> argparse.Namespace:
 def _rows(name: str, arguments: argparse.Namespace) -> list[Row]:
     source = MODELS[name]
     source += f"{'&' if '?' in source else '?'}batch={arguments.batch}"
-    executable, device = load_executable(source), _device(arguments.cores)
+    executable, device = load_executable(source), this_cpu(arguments.cores)
     started, load = time.perf_counter(), os.getloadavg()[0]
     around: list[Actual] = []
 
@@ -152,16 +151,6 @@ def _rows(name: str, arguments: argparse.Namespace) -> list[Row]:
         for what, field in (("memory", "bytes"), ("time", "seconds"))
         for label, found in estimates.items()
     ]  # fmt: skip
-
-
-def _device(cores: int) -> Device:
-    whole = next((d for d in detect().devices if isinstance(d.run, CpuRun)), None)
-    if whole is None or not isinstance(whole.run, CpuRun) or len(whole.run.cores) < cores:
-        raise ClusterError(f"this machine names no {cores} cores to pin a process to")
-    return Device(
-        "cpu", whole.kind, run=CpuRun(whole.run.cores[:cores]), memory=whole.memory,
-        peak_flops=whole.peak_flops, memory_bandwidth=whole.memory_bandwidth,
-    )  # fmt: skip
 
 
 def _actual(executable: Executable, device: Device, repeats: int) -> Actual:
