@@ -185,10 +185,7 @@ def make_problem(
         if cluster is not None or pinned or any((options or {}).values()):
             raise OptionError("a Problem has its devices and options already; give a graph instead")
         return with_granularity(source, granularity), source.name
-    if isinstance(source, Graph):
-        source = Imported(source, source=source.name)
-    if not isinstance(source, Imported):
-        source = load(source, training=training)
+    source = imported(source, training=training)
     if isinstance(cluster, (str, Path)):
         cluster = load_cluster(str(cluster))
     cluster = cluster or source.cluster
@@ -203,6 +200,13 @@ def make_problem(
     if "fusion" in coarsening.split("+"):
         problem = _fused(problem, source.graph, cluster, costs)
     return problem, source.source
+
+
+def imported(source: str | Path | Graph | Imported, *, training: bool = False) -> Imported:
+    """What a source brings; `training` is for one that is still to be read."""
+    if isinstance(source, Graph):
+        return Imported(source, source=source.name)
+    return source if isinstance(source, Imported) else load(source, training=training)
 
 
 def _fused(problem: Problem, graph: Graph, cluster: Cluster, costs: CostOptions) -> Problem:

@@ -27,10 +27,10 @@ from placewright.exporters.rows import Row, Stage, best_row
 from placewright.exporters.sharing import without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.timing import Timed, timed_placement
-from placewright.graph import Graph, Ints
-from placewright.importers import Imported, load
+from placewright.graph import Ints
+from placewright.importers import Imported
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
-from placewright.planning import DEFAULT_COSTS, Source, make_problem, plan_problem
+from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.system.references import referred
 from placewright.verify import verify
@@ -86,18 +86,19 @@ def plan_for(
     """
     row = find_engine(engine)
     objective = _objective(row, objective, training)
-    imported = _imported(source, training)
+    if not isinstance(source, Problem):
+        source = imported(source, training=training)
     if isinstance(cluster, str | Path):
         cluster = load_cluster(cluster)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
-    problem, name = make_problem(imported, cluster, together=True, **asked)
-    counted, facts = _counted(problem, imported, row)
+    problem, name = make_problem(source, cluster, together=True, **asked)
+    counted, facts = _counted(problem, source, row)
     parts = _hosts(counted) if limits_of(row).one_host else [counted]
     found = _best_of(parts, row, name, seed, facts)
     free = None
     if free_seconds > 0:
-        free = _free(make_problem(imported, cluster, **asked)[0], free_seconds, name, seed)
+        free = _free(make_problem(source, cluster, **asked)[0], free_seconds, name, seed)
     return EnginePlan(row, block_plan(found, engine), free)
 
 
@@ -128,14 +129,6 @@ def _best_of(
     if not plans:
         raise failed
     return min(plans, key=lambda plan: plan.value)
-
-
-def _imported(source: Source, training: bool) -> Imported | Problem:
-    if isinstance(source, Graph):
-        return Imported(source, source=source.name)
-    if isinstance(source, Imported | Problem):
-        return source
-    return load(source, training=training)
 
 
 def _counted(

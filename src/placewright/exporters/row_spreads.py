@@ -9,6 +9,7 @@ import numpy as np
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts
 from placewright.exporters.rows import Row, Stage
+from placewright.graph import Floats
 
 
 def spread_rows(pieces: Pieces, costs: RowCosts, first: Stage | None) -> Iterator[Row]:
@@ -37,9 +38,9 @@ def spread_rows(pieces: Pieces, costs: RowCosts, first: Stage | None) -> Iterato
             yield Row(np.inf, (*lead, (equal[0][0], start, equal[0][2]), *equal[1:]))
 
 
-def _stages(classes: list[int], share: object, start: int, end: int) -> list[Stage]:
+def _stages(classes: list[int], share: Floats, start: int, end: int) -> list[Stage]:
     """A stage per class, of as many pieces as its share says."""
-    total = np.cumsum(np.asarray(share, dtype=np.float64))
+    total = np.cumsum(share)
     ends = start + np.ceil(total / total[-1] * (end - start) - 1e-9).astype(int)
     firsts = [start, *ends[:-1].tolist()]
     return [

@@ -20,10 +20,10 @@ from placewright.coarsen import check_name
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Graph
-from placewright.importers import Imported, load
+from placewright.importers import Imported
 from placewright.importers.phases import load_phases
 from placewright.plan import Plan
-from placewright.planning import AUTO, DEFAULT_COSTS, make_problem
+from placewright.planning import AUTO, DEFAULT_COSTS, imported, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
 from placewright.serving.mix import Mix
@@ -246,16 +246,14 @@ def _runs(
     coarsening: str,
 ) -> list[_Asked]:
     """One run of the model, for each variant."""
-    if isinstance(source, Graph):
-        source = Imported(source, source=source.name)
-    imported = source if isinstance(source, Imported) else load(source, training=training)
+    model = imported(source, training=training)
     asked = []
     for variant in variants:
         chosen = {**given, **variant.options}
         problem, _ = make_problem(
-            imported, variant.cluster, chosen, costs=costs, pinned=pinned, coarsening=coarsening
+            model, variant.cluster, chosen, costs=costs, pinned=pinned, coarsening=coarsening
         )
-        asked.append(_Asked(problem, imported.source))
+        asked.append(_Asked(problem, model.source))
     return asked
 
 
