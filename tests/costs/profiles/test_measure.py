@@ -15,7 +15,7 @@ from placewright.costs.profiles.measure import (  # noqa: E402
     measure_alone,
     measure_in_context,
 )
-from placewright.costs.profiles.program import FEWEST  # noqa: E402
+from placewright.costs.profiles.program import FEWEST, FEWEST_LONG  # noqa: E402
 from placewright.costs.profiles.values import made_up  # noqa: E402
 from placewright.errors import ExecutionError, OptionError  # noqa: E402
 from placewright.importers.torch.programs import Executable, load_executable  # noqa: E402
@@ -75,7 +75,8 @@ def test_samples_are_those_of_steady_passes_and_of_all_where_these_are_too_few(f
 def test_each_call_can_be_measured_by_itself(source):
     executable = without_values(load_executable(f"{HERE}:{source}"))
     for node in executable.calls:
-        assert len(measure_alone(executable, node)) >= FEWEST
+        # A machine that stops for a moment makes any call a long one.
+        assert len(measure_alone(executable, node)) >= FEWEST_LONG
 
 
 def test_a_training_step_is_a_program_too():

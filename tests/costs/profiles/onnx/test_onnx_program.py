@@ -20,7 +20,7 @@ from placewright.costs.profiles.onnx.reference import runtime_watch
 from placewright.costs.profiles.onnx.sessions import evened, measure_clock, profiler_seconds
 from placewright.costs.profiles.onnx.values import Blank, made_up
 from placewright.costs.profiles.profiling import profile
-from placewright.costs.profiles.program import FEWEST
+from placewright.costs.profiles.program import FEWEST, FEWEST_LONG
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions
 from placewright.errors import (
@@ -84,7 +84,8 @@ def test_each_call_can_be_measured_by_itself(program: Program, model: Any):
     found = program(model)
     for call in found.calls:
         samples = found.alone(call, 1)
-        assert len(samples) >= FEWEST and min(samples) >= 0
+        # A machine that stops for a moment makes any call a long one.
+        assert len(samples) >= FEWEST_LONG and min(samples) >= 0
 
 
 OPS = [
