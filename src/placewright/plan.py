@@ -134,6 +134,11 @@ class Plan(Stored):
         return found
 
     @property
+    def used_devices(self) -> list[int]:
+        """Those with ops, replicas included."""
+        return [device for device, ops in enumerate(self.device_ops) if len(ops)]
+
+    @property
     def device_memory(self) -> Floats:
         """`[device]` bytes that the ops there keep."""
         return np.array([self.problem.op_memory[ops].sum() for ops in self.device_ops])

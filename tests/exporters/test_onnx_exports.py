@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from placewright.exporters import onnx_files  # noqa: E402
 from placewright.exporters.exporting import export  # noqa: E402
 from placewright.exporters.onnx_annotations import write_device_configurations  # noqa: E402
 from placewright.exporters.onnx_runtime import write_sessions  # noqa: E402
-from placewright.plan import Plan  # noqa: E402
+from placewright.plan import Placement, Plan  # noqa: E402
 from placewright.planning import make_problem  # noqa: E402
 from placewright.runtime.onnx_sessions.preparing import model_of  # noqa: E402
 from placewright.simulate import evaluate  # noqa: E402
@@ -250,6 +251,20 @@ def test_a_plan_of_no_onnx_file_is_refused(engine, tmp_path):
     with pytest.raises(OptionError, match="takes plans of ONNX files, and the plan is of zoo:gpt2"):
         export(plan, engine, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "onnx"])
+def test_stages_with_replicas_are_refused(engine, tmp_path):
+    source = saved(convolutional(), tmp_path)
+    asked = {"planner": "single-device", "objective": "throughput", "replicate": True}
+    plan = pw.plan(str(source), "2x3090", **asked)
+    ops = np.zeros(plan.problem.op_count, dtype=np.int32)
+    placement = Placement(ops, replicas=((0, 1),))
+    outcome = evaluate(plan.problem, placement)
+    plan = replace(plan, placement=placement, outcome=outcome, value=outcome.value)
+    with pytest.raises(OptionError, match="has stages with replicas; plan without --replicate"):
+        export(plan, engine, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_apple_gpus_are_refused(tmp_path):

@@ -132,5 +132,4 @@ def _decoding(tokens: int | None, prompts: Sequence[str]) -> Decoding | None:
 
 def _memory(plan: Plan) -> list[float]:
     """Bytes of each device that the plan uses."""
-    used = sorted(set(plan.placement.device.tolist()))
-    return [float(plan.problem.device_memory[device]) for device in used]
+    return [float(plan.problem.device_memory[device]) for device in plan.used_devices]

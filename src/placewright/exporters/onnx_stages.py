@@ -47,8 +47,10 @@ def onnx_stages(plan: Plan, engine: str) -> OnnxStages:
             "export the model to ONNX and plan FILE.onnx"
         )
     check_plan(plan)
+    if any(len(stage) > 1 for stage in plan.placement.replicas):
+        raise OptionError(f"{engine}: the plan has stages with replicas; plan without --replicate")
     model = model_of(plan)
-    used = sorted(set(plan.placement.device.tolist()))
+    used = plan.used_devices
     parts = _in_order(program_of(model, plan, used).parts)
     return OnnxStages(plan, model, parts, tuple(used[part.rank] for part in parts))
 

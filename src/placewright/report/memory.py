@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def planned_memory(plan: Plan) -> list[float]:
     """Bytes that the plan uses of each device it uses, in the order of the ranks."""
     memory = plan.device_memory
-    return [float(memory[device]) for device, ops in enumerate(plan.device_ops) if len(ops)]
+    return [float(memory[device]) for device in plan.used_devices]
 
 
 def memory_rows(plan: Plan, report: RunReport) -> Iterator[tuple[str, str]]:

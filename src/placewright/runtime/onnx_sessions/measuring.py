@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Ranks = Sequence[Sequence[Done]]
 """`[rank]` the tasks of a pass, in the order of each."""
 Sessions = Sequence[Mapping[int, Session]]
-"""`[sub-model]` its session on each rank that runs it."""
+"""`[rank]` its session of each sub-model that it runs."""
 _BEFORE = 0.5  # the share of a run that is over when passes begin
 
 
@@ -96,12 +96,12 @@ def measure_whole(
                 return Session(found.path, device.threads, team.options)
 
         program = Program.of([whole], 1, tuple(returned), len(samples))
-        sessions = [dict(enumerate(team.each(opened)))]
+        sessions = [{0: each} for each in team.each(opened)]
         return measure(team, program, sessions, samples, replace(options, clocked=0))
 
 
 def open_parts(found: OnnxModel, program: Program, team: Team) -> Sessions:
-    """A session for each sub-model and rank that runs it, opened by the rank's thread."""
+    """Each rank's sessions of its sub-models, opened by the rank's thread."""
     models = Parts(found)
 
     def opened(rank: int) -> dict[int, Session]:
@@ -112,11 +112,7 @@ def open_parts(found: OnnxModel, program: Program, team: Team) -> Sessions:
                     sessions[number] = models.open(part, team.devices[rank].threads, team.options)
         return sessions
 
-    by_rank = team.each(opened)
-    return [
-        {rank: by_rank[rank][number] for rank in program.ranks(number)}
-        for number in range(len(program.parts))
-    ]
+    return team.each(opened)
 
 
 @contextmanager

@@ -124,7 +124,7 @@ class Done:
 class Pass:
     """All tasks of a program on its samples: `rank` is called in the thread of each rank.
 
-    `sessions` has those of each sub-model by the ranks that run it.
+    `sessions` has those of each rank by the sub-models that it runs.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Pass:
         self._team.begins(rank, f"runs {part}")
         started = time.perf_counter()
         try:
-            made = self._sessions[number][rank].run({name: values[name] for name in part.reads})
+            made = self._sessions[rank][number].run({name: values[name] for name in part.reads})
         except Exception as error:  # ONNX Runtime raises many types
             self._team.check()  # whether that is why
             raise self._failed(part, rank, error) from None

@@ -55,11 +55,6 @@ def model_of(plan: Plan) -> OnnxModel:
     return found
 
 
-def devices_used(plan: Plan) -> list[int]:
-    """Those with ops, replicas included: a rank each, in this order."""
-    return [device for device, ops in enumerate(plan.device_ops) if len(ops)]
-
-
 def devices_of(problem: Problem, used: Sequence[int], options: RunOptions) -> list[Device]:
     """What each device that is used is here, in the order of the ranks."""
     cores = list(options.rank_cores) or [cores_of(problem, device) for device in used]

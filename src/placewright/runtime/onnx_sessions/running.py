@@ -22,7 +22,6 @@ from placewright.runtime.onnx_sessions.preparing import (
     check_options,
     check_plan,
     devices_of,
-    devices_used,
     model_of,
     program_of,
 )
@@ -55,7 +54,7 @@ def run_onnx_plan(
     import_runtime("running")
     options = options or RunOptions()
     check_plan(plan)
-    used = devices_used(plan)
+    used = plan.used_devices  # a rank each, in this order
     check_options(options, len(used))
     progress = on_progress or no_progress
     progress("reading the model", 0.0)
