@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -44,6 +44,11 @@ def numbered_gpus(problem: Problem) -> list[int]:
     return gpus
 
 
+def first_gpu(problem: Problem, used: Collection[int]) -> int:
+    """The used GPU of the lowest number, which computes what a CPU keeps; `NOBODY` if none is."""
+    return next((gpu for gpu in numbered_gpus(problem) if gpu in used), NOBODY)
+
+
 def main_host(problem: Problem, asked: str | None = None) -> str:
     """Where an engine's program runs: the host `asked` for, or that of the first CPU, or device."""
     hosts = [problem.device_host(each) for each in range(problem.device_count)]
@@ -80,7 +85,12 @@ def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherw
         raise OptionError(f"{engine}: the plan is on several hosts ({named}); {otherwise}")
 
 
-def visible_devices(problem: Problem, devices: Iterable[int]) -> dict[str, str]:
-    """The environment in which an engine sees these GPUs in this order."""
+def visible_devices(problem: Problem, devices: Sequence[int], engine: str) -> dict[str, str]:
+    """The environment in which an engine sees these GPUs in this order.
+
+    OptionError where they are of several hosts.
+    """
+    otherwise = "their GPUs have no common numbers; plan for the GPUs of one host"
+    check_one_host(problem, devices, engine, otherwise)
     order = ",".join(str(gpu_index(problem, each)) for each in devices)
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": order}

@@ -180,10 +180,11 @@ def plan_row(
     timed = _timed(found, found.row)
     bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        found, bound = _of_orders(found, bound)
-        timed = _timed(found, found.row)
+        other, bound = _of_orders(found, bound)
+        if other is not found:
+            found, timed = other, _timed(other, other.row)
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        timed = _best_nearby(found, pieces)
+        timed = _best_nearby(found, timed, pieces)
     lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
     plan = Plan(
         problem=timed.problem,
@@ -261,13 +262,13 @@ def _devices(costs: RowCosts, row: Row) -> Ints:
     return device
 
 
-def _best_nearby(found: Found, pieces: Pieces) -> Timed:
-    """The best of the row, of rows of equal stages, and of those with each cut up to a piece away.
+def _best_nearby(found: Found, timed: Timed, pieces: Pieces) -> Timed:
+    """The best of the row that was `timed`, of equal stages, and of these with cuts a piece away.
 
     As they are timed: for models whose ops and transfers overlap, where the costs of stages are not
     all there is. `pieces` are those where nothing waits on a CPU.
     """
-    candidates = [(_timed(found, found.row), found)]
+    candidates = [(timed, found)]
     if not found.row.returns:
         costs = found.costs if found.helper == NOBODY else row_costs(pieces)
         lead = found.row.stages[0] if found.helper == NOBODY else None

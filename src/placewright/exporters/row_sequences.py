@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from placewright.exporters.crossing import Amounts, Crossing
+from placewright.exporters.devices import NOBODY
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts, compute_seconds, ways
 from placewright.exporters.rows import Row, Stage
@@ -21,7 +22,6 @@ from placewright.problem import ROUNDING
 from placewright.simulate.throughput import combined
 
 MOST_ORDERS = 3000
-NOBODY = -1
 Order = tuple[int, ...]
 
 

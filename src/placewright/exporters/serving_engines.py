@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import check_one_host, visible_devices
+from placewright.exporters.devices import visible_devices
 from placewright.exporters.engines import find_engine, limits_of
 from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
@@ -66,7 +66,7 @@ def _settings(
     return {
         "environment": {
             variable: ",".join(map(str, found.layers)),
-            **visible_devices(plan.problem, (stage.device for stage in found.stages)),
+            **visible_devices(plan.problem, [stage.device for stage in found.stages], engine),
         },
         "arguments": [stages, str(len(found.stages)), memory, f"{share:g}"],
     }
@@ -87,12 +87,6 @@ def layer_stages(plan: Plan, engine: str) -> BlockPlan:
     check_one_row(found.blocks, engine)
     found.check_in_a_row(engine)
     problem = plan.problem
-    check_one_host(
-        problem,
-        [stage.device for stage in found.stages],
-        engine,
-        "their GPUs have no common numbers; plan for the GPUs of one host",
-    )
     for stage, layers in zip(found.stages, found.layers, strict=True):
         if problem.is_cpu[stage.device]:
             raise OptionError(

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.analysis.offloading import fetching, helper_bytes, without_memory
 from placewright.errors import InfeasibleError, OptionError
-from placewright.exporters.devices import NOBODY, numbered_gpus
+from placewright.exporters.devices import NOBODY, first_gpu
 from placewright.exporters.engines import Engine
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.sharing import without_spare
@@ -62,7 +62,8 @@ def judged_blocks(
     it. OptionError for what the engine cannot run, InfeasibleError for what does not fit.
     """
     device = _device_of_pieces(pieces, np.asarray(block_device, dtype=np.int32), engine)
-    helper = _helper(pieces, device)
+    waits = pieces.cpu in device
+    helper = first_gpu(pieces.problem, device.tolist()) if waits else NOBODY
     if helper != NOBODY:
         problem = fetching(pieces.problem, pieces.cpu, helper, pieces.fetched)
         pieces = replace(pieces, problem=problem)
@@ -91,13 +92,6 @@ def _device_of_pieces(pieces: Pieces, block_device: Ints, engine: Engine) -> Int
         name = pieces.blocks.names[pieces.blocks.op_block[parted[0]]]
         raise OptionError(f"{engine.name} keeps {name} with the layer beside it")
     return device
-
-
-def _helper(pieces: Pieces, device: Ints) -> int:
-    """The GPU that computes what a CPU keeps; `NOBODY` where none does."""
-    if pieces.cpu not in device:
-        return NOBODY
-    return next((gpu for gpu in numbered_gpus(pieces.problem) if gpu in device), NOBODY)
 
 
 def _check_supported(pieces: Pieces, device: Ints, engine: Engine) -> None:

@@ -57,7 +57,9 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
     stages = [f"t*{layers}" for layers in found.layers]
     stages[0] = f"E{stages[0]}"
     return {
-        "environment": visible_devices(plan.problem, (stage.device for stage in found.stages)),
+        "environment": visible_devices(
+            plan.problem, [stage.device for stage in found.stages], "megatron"
+        ),
         "arguments": [
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
@@ -81,7 +83,8 @@ def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
         devices=json.dumps([found.device_name(stage) for stage in found.stages]),
         parts=json.dumps(parts),
     )
+    used = [stage.device for stage in found.stages]
+    environment = visible_devices(plan.problem, used, "deepspeed")
     files.write_text(path, text)
-    environment = visible_devices(plan.problem, (stage.device for stage in found.stages))
     order = " ".join(f"{name}={value}" for name, value in environment.items())
     return [f"{order} deepspeed SCRIPT.py  # with PlannedPipelineModule(layers, num_stages=…)"]
