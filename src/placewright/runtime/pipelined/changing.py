@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.fx import Node
@@ -31,8 +30,8 @@ def matters(executable: Executable, name: str) -> bool:
             if reader not in reached:
                 reached.add(reader)
                 waiting.append(reader)
-    values: Any = graph.output_node().args[0]
-    return any(values[position] in reached for position in executable.results)
+    outputs = executable.outputs
+    return any(outputs[position] in reached for position in executable.results)
 
 
 def _depending(node: Node) -> Iterator[Node]:

@@ -74,12 +74,10 @@ class Expected:
         """Of every rank that has them: replicas must agree."""
         if self.gradients is None:
             return None
-        found = {name: each for answer in answers for name, each in answer.gradients.items()}
-        distances = [_distance("gradient", self.gradients, found)]
-        for answer in answers:
-            own = {name: self.gradients[name] for name in answer.gradients}
-            distances.append(_distance("gradient", own, answer.gradients))
-        return max(distances)
+        pairs = [pair for answer in answers for pair in answer.gradients.items()]
+        _check_keys("gradient", self.gradients, dict(pairs))
+        expected = [self.gradients[name] for name, _ in pairs]
+        return max_abs_difference(expected, [each for _, each in pairs])
 
 
 def _tensors(losses: Mapping[int, float]) -> dict[int, torch.Tensor]:
@@ -88,6 +86,10 @@ def _tensors(losses: Mapping[int, float]) -> dict[int, torch.Tensor]:
 
 def _distance(what: str, expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> float:
     """The largest distance of two collections of values, which must have the same keys."""
+    _check_keys(what, expected, found)
+    return max_abs_difference(list(expected.values()), [found[key] for key in expected])
+
+
+def _check_keys(what: str, expected: Mapping[Any, Any], found: Mapping[Any, Any]) -> None:
     if missing := sorted(set(expected) ^ set(found)):
         raise ExecutionError(f"the run and a single process differ in having {what} {missing[0]}")
-    return max_abs_difference(list(expected.values()), [found[key] for key in expected])
