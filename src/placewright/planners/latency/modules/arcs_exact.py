@@ -14,10 +14,10 @@ import numpy as np
 
 from placewright.analysis.parts import Part, longest_paths
 from placewright.bounds.latency.paths import lower_bound
-from placewright.formulations.latency.incumbent import Incumbent
+from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.planners.latency.exact.cases import BOUND_TURN, Answer, Job, Method
+from placewright.planners.latency.exact.cases import BOUND_TURN, Answer, Job, Method, overfull
 from placewright.planners.latency.modules.chain import Pair
 
 GUESSED, BOUNDED, SOLVED = range(3)
@@ -46,6 +46,17 @@ class ExactArcs:
 
     def offer(self, pair: Pair, found: Incumbent) -> None:
         self._keep(pair, found.placement, found.value)
+
+    def fill(self) -> None:
+        """A plan for each pair that has none: the best there is, with its ends moved."""
+        if not self.placements:
+            return
+        known = self.placements[min(self.placements, key=self.value.__getitem__)]
+        problem = self.part.sub.problem
+        for source, target in np.argwhere(np.isinf(self.value) & np.isfinite(self.low)).tolist():
+            moved = Placement(self.part.with_ends(known.device, source, target))
+            if not overfull(problem, moved):
+                self.offer((source, target), timed(problem, moved))
 
     def bound(self, pair: Pair) -> None:
         """By more than its longest path."""

@@ -12,7 +12,7 @@ turns of others, and what one shows counts for the next that is asked for.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import attrgetter
 
@@ -60,6 +60,12 @@ class ExactChain:
         """
         self._bound_shortest()
         return self._next(under_way, turns, True) or self._next(under_way, turns, False)
+
+    def learn(self, placement: Placement) -> None:
+        """Take over what a plan of the whole does with each part, and what is like it."""
+        self.chain.learn(placement)
+        for arcs in dict.fromkeys(self.chain.arcs):
+            arcs.fill()
 
     def take(self, turn: Turn, answer: Answer, method: Method) -> None:
         """What a turn has shown."""
@@ -127,12 +133,15 @@ class ExactChain:
         busy = {turn.what for turn in under_way}
         if (arcs, pair) in busy or (waits and (arcs, None) in busy):
             return None
-        cutoffs = self._cutoffs(arcs)
+        cutoffs = self._cutoffs(arcs, LOW)
         for_all = arcs.wants_all_before(pair) and (arcs, None) not in busy
         if arcs.level[pair] == GUESSED:
             arcs.bound(pair)
         if arcs.low[pair] >= cutoffs[pair]:
             return None
+        # At least this much must be shown of it in the end; beyond, it depends on the others.
+        needed = np.minimum(self._cutoffs(arcs, VALUE), cutoffs)
+        cutoffs = np.where(needed > arcs.low * (1 + PROVED), needed, cutoffs)
         job = arcs.job_of_all(cutoffs) if for_all else arcs.job(pair, float(cutoffs[pair]))
         turn = Turn(arcs, None if for_all else pair, job, job.sub.key())
         return None if turn.key in {each.key for each in under_way} else turn
@@ -140,14 +149,14 @@ class ExactChain:
     def _could_be_better(self, path: Path[ExactArcs]) -> bool:
         return path.length < self.chain.shortest(VALUE).length * (1 - PROVED / 10)
 
-    def _cutoffs(self, arcs: ExactArcs) -> Floats:
+    def _cutoffs(self, arcs: ExactArcs, table: Callable[[ExactArcs], Floats]) -> Floats:
         """`[source, target]` seconds: an arc that takes as long is on no path to a shorter plan.
 
-        Of equal parts the most that any of them may take.
+        If all other arcs take what `table` says. Of equal parts the most that any of them may take.
         """
         best = self.chain.shortest(VALUE).length
         found = np.zeros(arcs.low.shape)
-        for each, before, after in zip(self.chain.arcs, *self.chain.distances(LOW), strict=True):
+        for each, before, after in zip(self.chain.arcs, *self.chain.distances(table), strict=True):
             if each is not arcs:
                 continue
             rest = before[:, None] + after[None, :]

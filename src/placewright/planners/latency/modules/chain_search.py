@@ -136,7 +136,7 @@ class ChainSearch:
 
     def take(self, state: State) -> None:
         """A better plan, whoever found it."""
-        self.chain.chain.learn(state.placement)
+        self.chain.learn(state.placement)
         if self.search is not None:
             self.search.take(state)
 
@@ -197,7 +197,7 @@ class ChainSearch:
             better = self.search.learn(work.tried)
             self._in_vain = 0 if better else self._in_vain + 1
             if better:
-                self.chain.chain.learn(self.search.best.placement)
+                self.chain.learn(self.search.best.placement)
         elif isinstance(work, Start):
             self._has_start = True
             if work.found is not None:
