@@ -27,8 +27,9 @@ from placewright.planners.latency.search.state import State
 from placewright.problem import Problem
 from placewright.solvers.running import POLL_SECONDS, Crew
 
+ARCS_FIRST = 1.0  # seconds of arcs alone, which is enough for many a chain
 SEARCHING = 0.5  # the share of the time for neighbourhoods, while they help
-HALVING = 20  # neighbourhoods in a row that bring nothing, after which their share is half as large
+HALVING = 10  # neighbourhoods in a row that bring nothing, after which their share is half as large
 MOST_IN_VAIN = 200  # after which there are no more
 SHORT_SECONDS = 0.05  # what a work under way counts for at least
 
@@ -145,14 +146,21 @@ class ChainSearch:
     def _next(
         self, working: Sequence[Work], limit: Budget, turns: float, remote: RemoteCrew[Arc] | None
     ) -> Work | None:
-        if not self._has_begun and self.search is not None:
-            self._has_begun = True
-            seconds = SHARE * limit.left
-            return Start(self.search.best.problem, Budget(seconds), self.solvers.method.seed)
         arc = None
-        if remote is None and not self._owes_neighbourhood(working):
+        if remote is None and not (self._owes_start(working) or self._owes_neighbourhood(working)):
             arc = self._arc([each for each in working if isinstance(each, Arc)], limit, turns)
-        return arc or self._anew(working, limit)
+        return arc or self._first(limit) or self._anew(working, limit)
+
+    def _owes_start(self, working: Sequence[Work]) -> bool:
+        arcs = self._spent[Arc] + sum(each.elapsed for each in working)
+        return not self._has_begun and arcs >= ARCS_FIRST
+
+    def _first(self, limit: Budget) -> Start | None:
+        if self._has_begun or self.search is None:
+            return None
+        self._has_begun = True
+        seconds = SHARE * limit.left
+        return Start(self.search.best.problem, Budget(seconds), self.solvers.method.seed)
 
     def _owes_neighbourhood(self, working: Sequence[Work]) -> bool:
         """Whether neighbourhoods have had less than their share of the time."""

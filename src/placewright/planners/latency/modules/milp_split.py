@@ -63,20 +63,21 @@ ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
 class MilpSplit(LatencyPlanner):
     """Solve modules exactly and put their schedules together.
 
-    With one channel (`chain`) the plan is optimal if every module was solved to the end and
+    With one channel (`chain_exact`) the plan is optimal if every module was solved to the end and
     memory does not bind; its bound holds in any case, for a module alone has all the memory.
     With more (`channels`) modules are solved in order and then placed anew two at a time;
     what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
     and simpler rules, so there is a plan even if no module was solved in time, or the modules
-    together overflow a device. Time that is left then goes to neighbourhoods of the plan as of
-    planner `lns`, unless there is a start and one core: then it is one of several that work on
-    the same plan.
+    together overflow a device. Beside one channel's modules (`chain_search`), or after those of
+    more, it searches neighbourhoods of the plan as planner `lns` does, unless there is a start and
+    one core: then it is one of several that work on the same plan.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
     module, CP-SAT or one of `diviml-milp`; `nodes`, a limit on the solver's branch-and-bound
     nodes (CP-SAT: thousandths of its own time) for each module, which unlike a time limit gives
-    the same plan on every machine; `module_seconds` for one module and pair of devices;
+    the same plan on every machine (modules are then solved one by one, and nothing is searched);
+    `module_seconds` for one module and pair of devices;
     `processes`, how many modules are solved at the same time, each on a core of its own. The time
     limit is the budget's, and `DEFAULT_SECONDS` if that has none.
     """
@@ -128,7 +129,7 @@ class MilpSplit(LatencyPlanner):
         modules = self.modules(problem, limit.part(SPLIT_SECONDS))
         method = Method(self.solver, self.nodes, seed, self.module_seconds)
         with self._pool() as pool:
-            solvers = Solvers(method, self.processes, pool)
+            solvers = Solvers(method, 1 if self.nodes else self.processes, pool)
             search = _Search(modules, first, solvers, limit, on_progress)
             may_search = self.nodes is None and (budget.start is None or self.processes != 1)
             search.run(may_search)
