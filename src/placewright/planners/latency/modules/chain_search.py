@@ -2,7 +2,7 @@
 
 An arc raises the bound, and may lead to a better plan; a neighbourhood makes the plan better, which
 lowers the cutoff of every arc after it. Nobody waits for others: whoever is idle is given whichever
-of the two has had less than its share of the time. Neighbourhoods have half of it while they help,
+of the two has had less than its share of the time. Neighbourhoods have two fifths of it while they help,
 and ever less afterwards.
 """
 
@@ -28,7 +28,7 @@ from placewright.problem import Problem
 from placewright.solvers.running import POLL_SECONDS, Crew
 
 ARCS_FIRST = 1.0  # seconds of arcs alone, which is enough for many a chain
-SEARCHING = 0.5  # the share of the time for neighbourhoods, while they help
+SEARCHING = 0.4  # the share of the time for neighbourhoods, while they help
 HALVING = 10  # neighbourhoods in a row that bring nothing, after which their share is half as large
 MOST_IN_VAIN = 200  # after which there are no more
 SHORT_SECONDS = 0.05  # what a work under way counts for at least
