@@ -10,9 +10,10 @@ from __future__ import annotations
 import atexit
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
 from placewright.budget import Budget
 
@@ -87,6 +88,81 @@ def run_aside(
     if isinstance(outcome[0], BaseException):
         raise outcome[0]
     return outcome[0]
+
+
+class Work(Protocol):
+    """What a thread does; `stop`, from another thread, ends it soon."""
+
+    def do(self) -> object: ...
+
+    def stop(self) -> None: ...
+
+
+W = TypeVar("W", bound=Work)
+
+
+class Crew(Generic[W]):
+    """Threads that are given one work after another, none of which waits for the others.
+
+    Who asks what is done (`heard`) is not kept from Ctrl-C. At the end of the block whatever is
+    still at work is stopped.
+
+    >>> with Crew(2) as crew:
+    ...     crew.give(work)
+    ...     done = crew.heard(0.1)
+    """
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._pool = ThreadPoolExecutor(threads)
+        self._working: dict[Future[object], W] = {}
+
+    @property
+    def idle(self) -> int:
+        """How many threads have nothing to do."""
+        return self.threads - len(self._working)
+
+    @property
+    def working(self) -> list[W]:
+        return list(self._working.values())
+
+    def give(self, work: W) -> None:
+        self._working[self._pool.submit(work.do)] = work
+
+    def heard(self, seconds: float) -> list[W]:
+        """What is done, as soon as something is, or nothing after so many seconds.
+
+        Raises what a work raises.
+        """
+        done = wait(self._working, timeout=seconds, return_when=FIRST_COMPLETED).done
+        found = []
+        for future in done:
+            found.append(self._working.pop(future))
+            future.result()
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        interrupted = False
+        while self._working:
+            try:
+                for work in self._working.values():
+                    work.stop()
+                done = wait(self._working, timeout=POLL_SECONDS).done
+                for future in done:
+                    del self._working[future]
+            except KeyboardInterrupt:
+                interrupted = True
+        self._pool.shutdown()
+        if interrupted and error is None:
+            raise KeyboardInterrupt
 
 
 def run_together(

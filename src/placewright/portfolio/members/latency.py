@@ -25,14 +25,13 @@ LATENCY = (
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
-    # Where modules follow one another in time nobody proves nearly as much as their program, and
-    # few find as much, if it has the cores; the others have the last fifth of the time.
+    # Where modules follow one another in time nobody proves nearly as much as their program, which
+    # searches too: it has the cores until all its modules are solved or given up.
     Member(
         "milp-split",
         "prove",
         {},
         NODES,
-        0.8,
         shapes=[CHAIN],
         cores="processes",
         most_cores=8,

@@ -22,12 +22,16 @@ from placewright.plan import Placement
 from placewright.planners.latency.construct.simple import MinimumExecutionTime
 from placewright.planners.latency.exact import cases, parallel
 from placewright.planners.latency.exact.diviml import DivimlMilp
-from placewright.planners.latency.modules import milp_split
-from placewright.planners.latency.modules.arcs_exact import ExactArcs, ExactChain
+from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.modules import chain_search
+from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import chain_of
+from placewright.planners.latency.modules.chain_exact import ExactChain
+from placewright.planners.latency.modules.chain_search import Arc, ChainSearch, Start
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished
 from placewright.planners.latency.modules.milp_split import MilpSplit, is_chain
+from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement, time_placement
@@ -329,21 +333,79 @@ def test_a_bound_that_is_known_leaves_the_optimum_what_it_is(problem, share):
 
 
 @settings(max_examples=20, deadline=None)
-@given(tiny(RESIDENT, memory=False))
-def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem):
+@given(tiny(RESIDENT, memory=False), st.booleans())
+def test_parts_taken_to_be_hard_are_solved_to_the_same_optimum(problem, starts):
     best = shortest_makespan(problem)
     assume(np.isfinite(best) and best > 0.0)
-    chain = chain_of(split_modules(problem), ExactArcs)
-    solving = ExactChain(chain, parallel.Solvers(cases.Method(), 1))
-    solving._find_hard(chain.arcs, Budget())
-    bound = chain.lower_bound()
-    assert bound <= best * (1 + 1e-9)
-    for _ in solving.steps(Budget()):
-        pass
-    assert solving.is_finished
-    found = time_placement(problem, solving.placement())
+    chain = ExactChain(chain_of(split_modules(problem), ExactArcs))
+    for arcs in chain.chain.arcs:
+        arcs.find_hard()
+    if starts:
+        chain.learn(first_incumbent(problem, 0, None, Budget())[0].placement)
+    for _ in ChainSearch(chain, parallel.Solvers(cases.Method(), 1), None).steps(Budget()):
+        assert chain.chain.lower_bound() <= best * (1 + 1e-9)
+    assert chain.is_finished and chain.is_proved
+    found = time_placement(problem, chain.placement())
     assert found.makespan == pytest.approx(best, rel=1e-5)
-    assert bound <= chain.lower_bound() <= best * (1 + 1e-9)
+    assert chain.chain.lower_bound() == pytest.approx(best, rel=1e-5)
+
+
+def hard_chain():
+    problem = rwnn("modules=3&ops=12")
+    return problem, ExactChain(chain_of(split_modules(problem), ExactArcs))
+
+
+def test_of_a_chain_nothing_is_asked_for_twice_at_a_time():
+    _, chain = hard_chain()
+    under_way = []
+    while (turn := chain.next(under_way)) is not None and len(under_way) < 8:
+        under_way.append(turn)
+    assert len(under_way) > 1
+    assert (
+        len({turn.what for turn in under_way}) == len({t.key for t in under_way}) == len(under_way)
+    )
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_chain_is_solved_beside_a_search_that_makes_the_plan_better(threads, monkeypatch):
+    monkeypatch.setattr(chain_search, "ARCS_FIRST", 0.0)
+    problem, chain = hard_chain()
+    slowest = int(problem.op_time.sum(axis=0).argmax())
+    start = State(problem, Placement(np.full(problem.op_count, slowest, dtype=np.int32)))
+    together = ChainSearch(chain, parallel.Solvers(cases.Method(), threads), Search(start))
+    learnt = []
+    monkeypatch.setattr(
+        together,
+        "_learn",
+        lambda work: learnt.append(type(work)) or ChainSearch._learn(together, work),
+    )
+    together.take(start)
+    for _ in together.steps(Budget(60)):
+        pass
+    assert chain.is_proved
+    assert Start in learnt and Arc in learnt
+    assert time_placement(problem, chain.placement()).makespan <= together.search.best.value
+    _, alone = hard_chain()
+    for _ in ChainSearch(alone, parallel.Solvers(cases.Method(), 1), None).steps(Budget(60)):
+        pass
+    assert time_placement(problem, chain.placement()).makespan == pytest.approx(
+        time_placement(problem, alone.placement()).makespan, rel=1e-5
+    )
+
+
+def test_when_time_is_up_no_thread_of_a_chain_is_at_work():
+    problem = rwnn("modules=4&ops=34")
+    chain = ExactChain(chain_of(split_modules(problem), ExactArcs))
+    first = first_incumbent(problem, 0, None, Budget())[0]
+    together = ChainSearch(
+        chain, parallel.Solvers(cases.Method(), 2), Search(State(problem, first.placement))
+    )
+    together.take(State(problem, first.placement))
+    limit = Budget(1.5)
+    for _ in together.steps(limit):
+        pass
+    assert limit.left <= 0 and not chain.is_proved
+    assert not any("ThreadPool" in thread.name for thread in threading.enumerate())
 
 
 def test_only_graphs_that_fall_apart_into_small_modules_are_chains():
@@ -366,11 +428,18 @@ def test_from_a_start_it_searches_itself_only_if_it_has_cores_to_itself(
     processes, searches, monkeypatch
 ):
     asked = []
-    monkeypatch.setattr(milp_split, "searched", lambda *given: asked.append(given) or iter(()))
+    usual = ChainSearch.__init__
+    monkeypatch.setattr(
+        ChainSearch,
+        "__init__",
+        lambda self, chain, solvers, search: (
+            asked.append(search) or usual(self, chain, solvers, search)
+        ),
+    )
     problem, _ = make_problem("zoo:rwnn?modules=3&ops=34", "diviml", {"contention": "none"})
     start = MinimumExecutionTime().plan(problem, Budget(), 0, _mute).placement
     MilpSplit(processes=processes).plan(problem, Budget(2.0, start), 0, _mute)
-    assert bool(asked) == searches
+    assert [each is not None for each in asked] == [searches]
 
 
 # -- parts -----------------------------------------------------------------------------------------

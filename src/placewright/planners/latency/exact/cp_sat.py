@@ -33,9 +33,8 @@ from placewright.planners.latency.exact.outline import (
     proved_infeasible,
 )
 from placewright.planners.latency.first_incumbent import first_incumbent
+from placewright.planners.latency.search.annealed_start import PER_OP, SHARE, annealed_start
 from placewright.planners.latency.search.neighbourhoods import NEIGHBOURHOOD_UNITS, Search
-from placewright.planners.latency.search.refining import refined
-from placewright.planners.latency.search.region_moves import by_region_moves
 from placewright.planners.latency.search.state import State
 from placewright.planners.latency.search.strings import default_iterations
 from placewright.problem import Problem
@@ -49,8 +48,6 @@ MOST_LITERALS = 400_000
 # more where it does not. Turns of linearisation level and its own time, then the level asked for.
 QUICK_TURNS = ((0, 0.5),)
 
-ANNEALING_SHARE = 0.35  # of the time of `lns`
-ANNEALING_PER_OP = 1000  # evaluations at most: small graphs gain more from CP-SAT
 DEFAULT_ROUNDS = 200
 
 
@@ -186,13 +183,9 @@ class Lns(LatencyPlanner):
             return State(problem, budget.start), False
         on_progress("a first plan", 0.0)
         is_timed = self.iterations is None and budget.seconds < math.inf
-        share = ANNEALING_SHARE * budget.left
-        part = budget.part(share if is_timed else math.inf)
-        first, interrupted = by_region_moves(problem, part.part(part.left / 2), seed, no_progress)
-        if interrupted:
-            return State(problem, first), True
-        limit = ANNEALING_PER_OP * problem.op_count if is_timed else default_iterations(problem)
-        found, interrupted = refined(problem, first, part, limit, seed, no_progress)
+        part = budget.part(SHARE * budget.left if is_timed else math.inf)
+        limit = PER_OP * problem.op_count if is_timed else default_iterations(problem)
+        found, interrupted = annealed_start(problem, part, limit, seed, no_progress)
         return State(problem, found), interrupted
 
 

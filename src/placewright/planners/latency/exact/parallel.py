@@ -58,6 +58,14 @@ class Solvers:
                 self.known[key] = case.known
         return [self.known[key] for key in keys]
 
+    def case(self, job: Job) -> Case:
+        """A job with what is known of its problem, to be solved in whatever thread."""
+        return Case(job, self.method, self.known.get(job.sub.key(), NOTHING))
+
+    def learn(self, case: Case) -> None:
+        """Remember what is known after it."""
+        self.known[case.job.sub.key()] = case.known
+
     def _run(self, cases: list[Case], limit: Budget) -> None:
         if self.pool is not None and len(cases) > 1:
             for number, answer in self.pool.run(cases, limit):

@@ -42,38 +42,63 @@ class RayPool:
         self.workers = workers
         self._ray = import_ray()
         self._started: list[RayWorker] = []
-        self._busy: dict[RayWorker, tuple[int, int]] = {}  # → number of the case, which try
+        self._waiting: deque[tuple[Case, int]] = deque()  # and at which try
+        self._busy: dict[RayWorker, tuple[Case, int]] = {}
+
+    @property
+    def cases(self) -> list[Case]:
+        """Those given whose answers are not heard yet."""
+        return [case for case, _ in (*self._waiting, *self._busy.values())]
+
+    def give(self, case: Case) -> None:
+        """Have a problem solved as soon as a worker is free."""
+        self._waiting.append((case, 1))
+        while len(self._started) < min(self.workers, len(self.cases)):
+            self._start()
+
+    def heard(self, limit: Budget, seconds: float) -> list[tuple[Case, Answer]]:
+        """What is known after cases, as soon as one is over, or nothing after so many seconds.
+
+        Workers have what is left of `limit` for each. ChildProcessError if there are none.
+        """
+        if not self._started:
+            raise ChildProcessError("no Ray worker starts")
+        for worker in self._idle():
+            if self._waiting:
+                case, _ = self._busy[worker] = self._waiting.popleft()
+                worker.give((_sent(case), max(limit.left, 0.0)))
+        found = []
+        for case, attempt, answer in self._hear(seconds):
+            if answer is not None:
+                found.append((case, answer))
+            elif attempt < TRIES:
+                self._waiting.append((case, attempt + 1))
+            else:
+                found.append((case, _given_up(case)))
+        return found
 
     def run(self, cases: Sequence[Case], limit: Budget) -> Iterator[tuple[int, Answer]]:
         """The numbers of cases and what is known after them, as they come, until time is up.
 
         No worker is at work when it ends, in whatever way.
         """
-        while len(self._started) < min(self.workers, len(cases)):
-            self._start()
-        waiting = deque((number, 1) for number in range(len(cases)))
+        numbers = {id(case): number for number, case in enumerate(cases)}
+        for case in cases:
+            self.give(case)
         try:
-            while (waiting or self._busy) and self._started and limit.left > -GRACE:
-                for worker in self._idle():
-                    if waiting:
-                        self._busy[worker] = number, _ = waiting.popleft()
-                        worker.give((_sent(cases[number]), max(limit.left, 0.0)))
-                for number, attempt, answer in self._hear(limit.left + GRACE):
-                    if answer is not None:
-                        yield number, answer
-                    elif attempt < TRIES:
-                        waiting.append((number, attempt + 1))
-                    else:
-                        yield number, _given_up(cases[number])
+            while self.cases and self._started and limit.left > -GRACE:
+                for case, answer in self.heard(limit, limit.left + GRACE):
+                    yield numbers[id(case)], answer
         finally:
             self.kill()
 
     def kill(self) -> None:
-        """Stop what is running."""
+        """Stop what is running, and forget what waits."""
         for worker in self._busy:
             worker.kill()
             self._started.remove(worker)
         self._busy.clear()
+        self._waiting.clear()
 
     def end(self) -> None:
         """Stop all workers."""
@@ -88,7 +113,7 @@ class RayPool:
     def _idle(self) -> list[RayWorker]:
         return [each for each in self._started if each.has_begun and each not in self._busy]
 
-    def _hear(self, seconds: float) -> Iterator[tuple[int, int, Answer | None]]:
+    def _hear(self, seconds: float) -> Iterator[tuple[Case, int, Answer | None]]:
         """What workers say to which case at which try; None of one that is lost."""
         asked = {answer: worker for worker in self._started for answer in worker.asked}
         for ref in wait_for_answers(self._ray, list(asked), min(seconds, LONGEST_WAIT)):

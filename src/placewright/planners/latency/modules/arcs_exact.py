@@ -1,30 +1,24 @@
-"""Exact arcs of a chain of modules, bounded and solved by constraint programs (DiviML, §IV-B1).
+"""Exact arcs of a part of a chain: what is known of each, and what is to be asked next.
 
-DiviML solves every module for every pair of devices. Here an arc costs at first what its longest
-path of ops says it cannot be less than, transfers paid; only the arcs of the shortest path are
-looked at more closely, first bounded by more arguments, then solved, until that path is as long as
-the best plan. An arc is of no use to a shorter plan if it is as long as that less the shortest ways
-to it and from it: with this *cutoff* most arcs need not be solved, only excluded. What makes a
-module hard are mostly not its ends, so one that is hard is first bounded for all pairs at once.
+An arc costs at first what its longest path of ops says it cannot be less than, transfers paid; then
+it is bounded by more arguments, and solved by a constraint program, in turns (`exact.cases`). What
+makes a module hard are mostly not its ends, so one that is hard is first bounded for all pairs at
+once.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from operator import attrgetter
 
 import numpy as np
 
 from placewright.analysis.parts import Part, longest_paths
 from placewright.bounds.latency.paths import lower_bound
-from placewright.budget import Budget
-from placewright.formulations.latency.incumbent import Incumbent
+from placewright.formulations.latency.incumbent import Incumbent, timed
 from placewright.graph import Floats
 from placewright.plan import Placement
-from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Answer, Job, Method
-from placewright.planners.latency.exact.parallel import Solvers
-from placewright.planners.latency.modules.chain import Chain, Pair, Path
+from placewright.planners.latency.exact.cases import BOUND_TURN, Answer, Job, Method, overfull
+from placewright.planners.latency.modules.chain import Pair
 
 GUESSED, BOUNDED, SOLVED = range(3)
 
@@ -53,6 +47,17 @@ class ExactArcs:
     def offer(self, pair: Pair, found: Incumbent) -> None:
         self._keep(pair, found.placement, found.value)
 
+    def fill(self) -> None:
+        """A plan for each pair that has none: the best there is, with its ends moved."""
+        if not self.placements:
+            return
+        known = self.placements[min(self.placements, key=self.value.__getitem__)]
+        problem = self.part.sub.problem
+        for source, target in np.argwhere(np.isinf(self.value) & np.isfinite(self.low)).tolist():
+            moved = Placement(self.part.with_ends(known.device, source, target))
+            if not overfull(problem, moved):
+                self.offer((source, target), timed(problem, moved))
+
     def bound(self, pair: Pair) -> None:
         """By more than its longest path."""
         self._raise(pair, lower_bound(self.part.pinned(*pair).problem).value)
@@ -60,20 +65,23 @@ class ExactArcs:
 
     def is_open(self, pair: Pair, turns: float = math.inf) -> bool:
         """Whether it is not solved, and has had fewer turns."""
-        return bool(self.level[pair] < SOLVED) and self._turns(pair) < turns
+        return bool(self.level[pair] < SOLVED) and self.turns_of(pair) < turns
 
     def job(self, pair: Pair, cutoff: float) -> Job:
-        turns = self._turns(pair)
+        turns = self.turns_of(pair)
         low = float(self.low[pair])
         return Job(self.part.pinned(*pair), cutoff, until=turns + 1, first=turns, low=low)
 
-    def take(self, pair: Pair, answer: Answer, method: Method) -> None:
+    def take(self, pair: Pair, answer: Answer, cutoff: float, method: Method) -> None:
+        """What a turn has shown; a part that it did not decide is hard."""
         self.turns[pair] = answer.turns
         if answer.placement is not None:
             self._keep(pair, answer.placement, answer.value)
         self._raise(pair, answer.lower_bound)
         if answer.is_proved or answer.is_exhausted(method):
             self._close(pair)
+        elif not answer.is_done(cutoff):
+            self.find_hard()
 
     # -- all pairs at once -----------------------------------------------------------------------
 
@@ -90,8 +98,15 @@ class ExactArcs:
         if not self.may_ask_for_all:
             return False
         if self.is_hard:
-            return self.turns_of_all <= self._turns(pair)
+            return self.turns_of_all <= self.turns_of(pair)
         return self.turns_of_all == 0 and bool((self.level == SOLVED).any())
+
+    def find_hard(self) -> None:
+        """From here on all pairs are bounded before any one."""
+        if not self.is_hard:
+            self.is_hard = True
+            if self.may_ask_for_all:
+                self.turns_of_all = max(BOUND_TURN, self.turns_of_all)
 
     def job_of_all(self, cutoffs: Floats) -> Job:
         cutoff = float(cutoffs[self.level < SOLVED].max())
@@ -111,7 +126,7 @@ class ExactArcs:
 
     # -- what is known ---------------------------------------------------------------------------
 
-    def _turns(self, pair: Pair) -> int:
+    def turns_of(self, pair: Pair) -> int:
         """Turns that it has had, or needs not have: quick ones, of a module found to be hard."""
         return self.turns.get(pair, BOUND_TURN if self.is_hard else 0)
 
@@ -125,119 +140,3 @@ class ExactArcs:
 
     def _close(self, pair: Pair) -> None:
         self.guess[pair], self.level[pair] = self.value[pair], SOLVED
-
-
-Arc = tuple[ExactArcs, Pair]
-GUESS, VALUE, LOW = attrgetter("guess"), attrgetter("value"), attrgetter("low")
-
-
-class ExactChain:
-    """Bounds and solves the arcs of a chain that its shortest path asks for."""
-
-    def __init__(self, chain: Chain[ExactArcs], solvers: Solvers) -> None:
-        self.chain, self.solvers = chain, solvers
-
-    def steps(self, limit: Budget, turns: float = math.inf) -> Iterator[float]:
-        """Bound and solve arcs until the shortest path is, yielding the share that is done.
-
-        Or until all that are not have had so many turns.
-        """
-        while limit.left > 0 and not self.is_finished:
-            path = self.chain.shortest(GUESS)
-            asked = _open(path, turns)
-            if not asked:
-                break
-            waiting = sum(arcs.is_open(pair) for arcs, pair in path.arcs)
-            self._refine(self._with_others(asked, turns), limit)
-            yield 1.0 - waiting / len(path.arcs)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether no plan is shorter but for what arcs have been given up."""
-        path = self.chain.shortest(GUESS)
-        if not math.isfinite(path.length):
-            return True
-        return path.length >= self._best_length * (1 - PROVED / 10) or not _open(path)
-
-    def placement(self) -> Placement | None:
-        """The parts' plans on the shortest path of solved arcs, one after another."""
-        path = self.chain.shortest(VALUE)
-        if not math.isfinite(path.length):
-            return None
-        return self.chain.joined([arcs.placements[pair] for arcs, pair in path.arcs])
-
-    @property
-    def _best_length(self) -> float:
-        return self.chain.shortest(VALUE).length
-
-    def _with_others(self, asked: list[Arc], turns: float) -> list[Arc]:
-        """And arcs that are likely to be asked for next, if there are threads left for them."""
-        cost = {arcs: arcs.guess.copy() for arcs in self.chain.arcs}
-        found = list(asked)
-        while len(found) < self.solvers.at_once:
-            for arcs, pair in asked:
-                cost[arcs][pair] = np.inf
-            path = self.chain.shortest(cost.__getitem__)
-            asked = _open(path, turns)
-            if not asked or path.length >= self._best_length:
-                break
-            found += asked[: self.solvers.at_once - len(found)]
-        return found
-
-    def _refine(self, asked: list[Arc], limit: Budget) -> None:
-        """Bound the arcs that are not, or else solve them."""
-        guessed = [(arcs, pair) for arcs, pair in asked if arcs.level[pair] == GUESSED]
-        for arcs, pair in guessed:
-            arcs.bound(pair)
-        if not guessed:
-            self._solve(asked, limit)
-
-    def _solve(self, asked: list[Arc], limit: Budget) -> None:
-        """Give arcs, or the parts they are of, a turn each; that may rule them out by the next."""
-        method, cutoffs = self.solvers.method, self._cutoffs()
-        wide = list(dict.fromkeys(arcs for arcs, pair in asked if arcs.wants_all_before(pair)))
-        asked = [(arcs, pair) for arcs, pair in asked if arcs not in wide]
-        jobs = [arcs.job_of_all(cutoffs[arcs]) for arcs in wide]
-        jobs += [arcs.job(pair, float(cutoffs[arcs][pair])) for arcs, pair in asked]
-        answers = self.solvers.solve(jobs, limit)
-        for arcs, answer in zip(wide, answers, strict=False):
-            arcs.take_all(answer, method)
-        hard = []
-        alone = slice(len(wide), None)
-        for (arcs, pair), job, answer in zip(asked, jobs[alone], answers[alone], strict=True):
-            arcs.take(pair, answer, method)
-            if arcs.level[pair] < SOLVED and not answer.is_done(job.cutoff) and not arcs.is_hard:
-                hard.append(arcs)
-        self._find_hard(hard, limit)
-
-    def _find_hard(self, hard: Iterable[ExactArcs], limit: Budget) -> None:
-        """Of parts that were not solved at once all pairs are bounded first."""
-        asked = []
-        for arcs in dict.fromkeys(hard):
-            arcs.is_hard = True
-            if arcs.may_ask_for_all:
-                arcs.turns_of_all = max(BOUND_TURN, arcs.turns_of_all)
-                asked.append(arcs)
-        cutoffs = self._cutoffs()
-        jobs = [arcs.job_of_all(cutoffs[arcs]) for arcs in asked]
-        for arcs, answer in zip(asked, self.solvers.solve(jobs, limit), strict=True):
-            arcs.take_all(answer, self.solvers.method)
-
-    def _cutoffs(self) -> dict[ExactArcs, Floats]:
-        """`[source, target]` seconds: an arc that takes as long is on no path to a shorter plan.
-
-        Of equal parts the most that any of them may take.
-        """
-        best = self._best_length
-        found = {arcs: np.zeros(arcs.low.shape) for arcs in self.chain.arcs}
-        for arcs, before, after in zip(self.chain.arcs, *self.chain.distances(LOW), strict=True):
-            rest = before[:, None] + after[None, :]
-            # Where there is no way at all, an infinite best plan says nothing of it either.
-            allowed = np.subtract(best, rest, out=np.zeros_like(rest), where=np.isfinite(rest))
-            np.maximum(found[arcs], allowed, out=found[arcs])
-        return found
-
-
-def _open(path: Path[ExactArcs], turns: float = math.inf) -> list[Arc]:
-    """The arcs of a path that are not solved, and have had fewer turns; each once."""
-    return list(dict.fromkeys(arc for arc in path.arcs if arc[0].is_open(arc[1], turns)))

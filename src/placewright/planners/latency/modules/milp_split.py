@@ -27,10 +27,13 @@ from placewright.planners.exact import DEFAULT_SECONDS, solver_option
 from placewright.planners.latency.exact.cases import BOUND_TURN, PROVED, Method, shortest
 from placewright.planners.latency.exact.parallel import Solvers
 from placewright.planners.latency.first_incumbent import first_incumbent
-from placewright.planners.latency.modules.arcs_exact import ExactArcs, ExactChain
+from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import chain_of
+from placewright.planners.latency.modules.chain_exact import ExactChain
+from placewright.planners.latency.modules.chain_search import ChainSearch
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished, searched, solve_in_order
+from placewright.planners.latency.search.neighbourhoods import Search
 from placewright.planners.latency.search.state import State
 from placewright.problem import Problem
 from placewright.solvers.bound_callback import BoundReporter
@@ -60,20 +63,21 @@ ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
 class MilpSplit(LatencyPlanner):
     """Solve modules exactly and put their schedules together.
 
-    With one channel (`chain`) the plan is optimal if every module was solved to the end and
+    With one channel (`chain_exact`) the plan is optimal if every module was solved to the end and
     memory does not bind; its bound holds in any case, for a module alone has all the memory.
     With more (`channels`) modules are solved in order and then placed anew two at a time;
     what is proved comes from `channel_bound`. It begins with the best of the budget's start, HEFT
     and simpler rules, so there is a plan even if no module was solved in time, or the modules
-    together overflow a device. Time that is left then goes to neighbourhoods of the plan as of
-    planner `lns`, unless there is a start and one core: then it is one of several that work on
-    the same plan.
+    together overflow a device. Beside one channel's modules (`chain_search`), or after those of
+    more, it searches neighbourhoods of the plan as planner `lns` does, unless there is a start and
+    one core: then it is one of several that work on the same plan.
 
     Options: `channels`, 1 to 4, or ``auto``: the fewest that make modules of at most
     `SOLVABLE_OPS` ops; `max_ops`, up to which neighbouring modules are joined; `solver` of a
     module, CP-SAT or one of `diviml-milp`; `nodes`, a limit on the solver's branch-and-bound
     nodes (CP-SAT: thousandths of its own time) for each module, which unlike a time limit gives
-    the same plan on every machine; `module_seconds` for one module and pair of devices;
+    the same plan on every machine (modules are then solved one by one, and nothing is searched);
+    `module_seconds` for one module and pair of devices;
     `processes`, how many modules are solved at the same time, each on a core of its own. The time
     limit is the budget's, and `DEFAULT_SECONDS` if that has none.
     """
@@ -125,7 +129,7 @@ class MilpSplit(LatencyPlanner):
         modules = self.modules(problem, limit.part(SPLIT_SECONDS))
         method = Method(self.solver, self.nodes, seed, self.module_seconds)
         with self._pool() as pool:
-            solvers = Solvers(method, self.processes, pool)
+            solvers = Solvers(method, 1 if self.nodes else self.processes, pool)
             search = _Search(modules, first, solvers, limit, on_progress)
             may_search = self.nodes is None and (budget.start is None or self.processes != 1)
             search.run(may_search)
@@ -182,23 +186,15 @@ class _Search:
                 self._channels(may_search)
 
     def _one_channel(self, may_search: bool) -> None:
-        """The chain; if that is hard, first quickly, then a better plan, which cuts off more."""
-        chain = ExactChain(chain_of(self.modules, ExactArcs), self.solvers)
-        self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
-        if may_search:
-            self._search_between_turns(chain)
-        else:
+        """The chain; if it may not search, first quickly, then from a better plan."""
+        search = None
+        if may_search and self.best is not None:
+            search = Search(State(self.problem, self.best.placement), self.solvers.method.seed)
+        chain = ChainSearch(ExactChain(chain_of(self.modules, ExactArcs)), self.solvers, search)
+        if search is None:
+            self._chain(chain, self._part(CHAIN_SHARE), BOUND_TURN)
             self._improve(polished, self.modules, self._part(POLISH_SHARE))
-            self._chain(chain, self.limit)
-
-    def _search_between_turns(self, chain: ExactChain) -> None:
-        """Neighbourhoods anywhere, on all cores: that gains more than modules one after another."""
-        turns = BOUND_TURN + 1
-        while not (chain.is_finished or self._is_proved() or self.limit.left <= 0):
-            self._improve(searched, self._part(SEARCH_SHARE), IN_VAIN)
-            self._chain(chain, self._part(CHAIN_SHARE), turns)
-            turns += 1
-        self._improve(searched, self.limit, MOST_IN_VAIN)
+        self._chain(chain, self.limit)
 
     def _channels(self, may_search: bool) -> None:
         if self.limit.start is None:
@@ -212,9 +208,9 @@ class _Search:
     def _part(self, share: float) -> Budget:
         return self.limit.part(self.limit.left * share)
 
-    def _chain(self, chain: ExactChain, limit: Budget, turns: float = math.inf) -> None:
+    def _chain(self, chain: ChainSearch, limit: Budget, turns: float = math.inf) -> None:
         if self.best is not None:
-            chain.chain.learn(self.best.placement)
+            chain.take(State(self.problem, self.best.placement))
         try:
             for done in chain.steps(limit, turns):
                 self.on_progress("modules solved", done)
@@ -222,9 +218,16 @@ class _Search:
         finally:
             self._take(chain)
 
-    def _take(self, chain: ExactChain) -> None:
-        self._prove(chain.chain.lower_bound())
-        self._offer(chain.placement())
+    def _take(self, chain: ChainSearch) -> None:
+        """What has come of it so far; a better plan of either serves the other."""
+        self._prove(chain.chain.chain.lower_bound())
+        search = chain.search
+        if search is not None and (self.best is None or search.best.value < self.best.value):
+            self._keep(timed(self.problem, search.best.placement))
+        before = self.best
+        self._offer(chain.chain.placement())
+        if self.best is not before and self.best is not None:
+            chain.take(State(self.problem, self.best.placement))
 
     def _improve(self, improve: Callable[..., Iterator[State]], *given: Any) -> None:
         if self.best is None or self._is_proved() or self.limit.left <= 0:

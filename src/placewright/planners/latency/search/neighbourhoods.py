@@ -10,9 +10,8 @@ in CP-SAT's own time, so that the same seed and number of them give the same pla
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 
@@ -147,19 +146,30 @@ class Kind:
 
 
 @dataclass
-class _Try:
+class Try:
+    """A neighbourhood to be solved with an effort, of a state that was the best then.
+
+    `known` if it has been solved in vain before.
+    """
+
     kind: Kind
     neighbourhood: Neighbourhood
-    model: Model | None
+    known: bool = False
+    effort: Effort = field(default_factory=lambda: Effort(0.0))
     answer: Answer[Times] = field(default_factory=lambda: Answer(None, 0.0, complete=True))
+    _model: Model | None = None
+    _stopped: bool = False
 
-    def solve(self, effort: Effort) -> None:
-        assert self.model is not None
-        self.answer = self.model.solve(effort)
+    def do(self) -> None:
+        """Solve it, in whatever thread."""
+        self._model = None if self._stopped else self.neighbourhood.model()
+        if self._model is not None and not self._stopped:
+            self.answer = self._model.solve(self.effort)
 
     def stop(self) -> None:
-        if self.model is not None:
-            self.model.stop()
+        self._stopped = True
+        if self._model is not None:
+            self._model.stop()
 
 
 class Search:
@@ -178,6 +188,7 @@ class Search:
         self.done = 0
         self.interrupted = False
         self._failed: set[bytes] = set()
+        self._last: tuple[State, Neighbourhood] | None = None  # what the best was made of, and how
 
     def run(
         self, budget: Budget, neighbourhoods: float = math.inf, on_progress: Progress | None = None
@@ -197,51 +208,71 @@ class Search:
                 on_progress(f"neighbourhoods, {self.best.value:.6g} s", min(1.0, share))
         return self.best
 
-    def _round(self, count: int, budget: Budget) -> None:
-        tries = []
-        for each in self._drawn(count):
-            tries.append(each)
-            self.done += 1
-        self._solve([each for each in tries if each.model is not None], budget)
-        present = self.best
-        applied: list[Neighbourhood] = []
-        for each in tries:
-            before = self.best.value
-            if each.answer.values is not None:
-                self._offer(each, present, applied)
-            gain = (before - self.best.value) / before
-            each.kind.learn(gain, each.answer.complete)
-            if gain > 0:
-                applied.append(each.neighbourhood)
-                self._failed.clear()
-        if not applied:
-            self._failed |= {each.neighbourhood.free.tobytes() for each in tries}
+    def draw(self, beside: Sequence[Try] = ()) -> Try:
+        """A neighbourhood of the best schedule; apart, if soon found, from those at work."""
+        for _ in range(1 + DRAWS):
+            neighbourhood, kind = self._neighbourhood()
+            if not any(_overlap(neighbourhood, each.neighbourhood) for each in beside):
+                break
+        self.done += 1
+        return Try(kind, neighbourhood, known=neighbourhood.free.tobytes() in self._failed)
 
-    def _offer(self, found: _Try, present: State, applied: list[Neighbourhood]) -> None:
-        """Take a solution for the best, alone or with those of the same round."""
-        assert found.answer.values is not None
-        alone = found.neighbourhood.put_back(found.answer.values)
+    def prepare(self, tried: Try, seconds: float) -> None:
+        """Say with what effort it is to be solved, for so many seconds at most."""
+        seed = int(self.rng.integers(1 << 30))
+        tried.effort = Effort(max(seconds, 0.01), tried.kind.units, level=0, seed=seed)
+
+    def learn(self, tried: Try) -> bool:
+        """Take what came of it; whether the best schedule is shorter now."""
+        before = self.best
+        if tried.answer.values is not None:
+            self._offer(tried.neighbourhood, tried.answer.values)
+        gain = (before.value - self.best.value) / before.value
+        tried.kind.learn(gain, tried.answer.complete)
+        if gain > 0:
+            self._last = before, tried.neighbourhood
+            self._failed.clear()
+        elif tried.neighbourhood.state is self.best:
+            self._failed.add(tried.neighbourhood.free.tobytes())
+        return gain > 0
+
+    def take(self, state: State) -> None:
+        """Go on from a shorter schedule that somebody else has found."""
+        if state.value < self.best.value:
+            self.best, self._last = state, None
+            self._failed.clear()
+
+    def _round(self, count: int, budget: Budget) -> None:
+        tries: list[Try] = []
+        for _ in range(count):
+            tries.append(self.draw(tries))
+        asked = [each for each in tries if not each.known]
+        for each in asked:
+            self.prepare(each, budget.left)
+
+        def stop() -> None:
+            for each in asked:
+                each.stop()
+
+        try:
+            run_together([each.do for each in asked], max(len(asked), 1), stop)
+        except KeyboardInterrupt:
+            self.interrupted = True
+        for each in tries:
+            self.learn(each)
+
+    def _offer(self, found: Neighbourhood, times: Times) -> None:
+        """Take a solution for the best, alone or with that of another of the same schedule."""
+        alone = found.put_back(times)
         candidates = [alone]
-        if len(applied) == 1:
-            joined = _joined(present, applied[0], self.best, found.neighbourhood, alone)
+        if self._last is not None and self._last[0] is self._last[1].state is found.state:
+            joined = _joined(found.state, self._last[1], self.best, found, alone)
             candidates += [joined] if joined else []
         for state in candidates:
             if state.value < self.best.value and _fits(state):
                 self.best = state
 
     # -- drawing ---------------------------------------------------------------------------------
-
-    def _drawn(self, count: int) -> Iterator[_Try]:
-        taken: list[Neighbourhood] = []
-        for _ in range(count):
-            neighbourhood, kind = self._neighbourhood()
-            for _ in range(DRAWS):
-                if not any(_overlap(neighbourhood, other) for other in taken):
-                    break
-                neighbourhood, kind = self._neighbourhood()
-            taken.append(neighbourhood)
-            known = neighbourhood.free.tobytes() in self._failed
-            yield _Try(kind, neighbourhood, None if known else neighbourhood.model())
 
     def _neighbourhood(self) -> tuple[Neighbourhood, Kind]:
         weights = np.array([LEAST_WEIGHT + kind.success for kind in self.kinds])
@@ -256,25 +287,6 @@ class Search:
         free = np.zeros(self.best.problem.unit_count, dtype=bool)
         free[self.best.problem.op_unit[ops]] = True
         return free
-
-    # -- solving ---------------------------------------------------------------------------------
-
-    def _effort(self, units: float, budget: Budget) -> Effort:
-        seed = int(self.rng.integers(1 << 30))
-        return Effort(max(budget.left, 0.01), units, level=0, seed=seed)
-
-    def _solve(self, tries: list[_Try], budget: Budget) -> None:
-        efforts = [self._effort(each.kind.units, budget) for each in tries]
-
-        def stop() -> None:
-            for each in tries:
-                each.stop()
-
-        tasks = [partial(each.solve, effort) for each, effort in zip(tries, efforts, strict=True)]
-        try:
-            run_together(tasks, len(tasks), stop)
-        except KeyboardInterrupt:
-            self.interrupted = True
 
 
 def _overlap(one: Neighbourhood, two: Neighbourhood) -> bool:
