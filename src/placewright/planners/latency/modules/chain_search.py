@@ -2,8 +2,8 @@
 
 An arc raises the bound, and may lead to a better plan; a neighbourhood makes the plan better, which
 lowers the cutoff of every arc after it. Nobody waits for others: whoever is idle is given whichever
-of the two has had less than its share of the time. Neighbourhoods have two fifths of it while they help,
-and ever less afterwards.
+of the two has had less than its share of the time. Neighbourhoods have two fifths of it while they
+help, and ever less afterwards.
 """
 
 from __future__ import annotations
