@@ -86,7 +86,7 @@ def test_devices_with_equal_times_and_memory_are_alike_unless_pinned_to(problem)
     assert (pinned_class == pinned_class[0]).sum() == 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(problem=problems(max_ops=4, max_devices=2))
 def test_no_bound_that_counts_a_class_once_is_above_the_optimum(problem):
     twice = replace(_doubled(problem), options=replace(problem.options, memory="resident"))

@@ -17,7 +17,7 @@ from tests.planners.batch.test_batch import shortest
 from tests.strategies.batch import batch_problems
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=batch_problems(max_ops=4, max_devices=3, max_batch=3))
 def test_no_bound_is_above_the_optimum(problem):
     optimum = shortest(problem)

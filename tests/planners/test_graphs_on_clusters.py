@@ -22,7 +22,7 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(graph=graphs(max_ops=20), cluster=clusters(), options=OPTIONS)
 def test_every_quick_planner_has_a_plan_that_the_judge_accepts(graph, cluster, options):
     problem = build_problem(graph, cluster, options, CostOptions())

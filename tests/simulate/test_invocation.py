@@ -18,7 +18,7 @@ from tests.naive import invocation as naive_invocation
 from tests.strategies.invocation import invocation_problems, invocation_slots
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_reference_kernel_and_naive_recursion_agree(data):
     problem = data.draw(invocation_problems(max_ops=8, max_accelerators=3))
@@ -38,7 +38,7 @@ def test_reference_kernel_and_naive_recursion_agree(data):
         assert invoke(problem, placement).value == pytest.approx(found, rel=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_placement_without_subgraphs_has_one_per_accelerator_and_way(data):
     problem = data.draw(invocation_problems(max_subgraphs=1))
@@ -52,7 +52,7 @@ def test_a_placement_without_subgraphs_has_one_per_accelerator_and_way(data):
         assert len(plain.invocations) == len(used)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_everything_on_one_accelerator_pays_no_transfer(data):
     problem = data.draw(invocation_problems(training=False))

@@ -77,7 +77,7 @@ def _by_start(problem, device, sequence):
     return sorted(sequence.tolist(), key=when)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(short_of_peaks(max_ops=4, max_devices=2))
 def test_no_schedule_that_fits_is_shorter_than_the_best_order_of_brute_force(problem):
     """Brute force finds a schedule where gating its own order does, and never a longer one."""

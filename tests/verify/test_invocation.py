@@ -52,7 +52,7 @@ def test_a_right_plan_is_right():
     assert verify(plan).value == 12.0
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_what_the_evaluator_makes_of_fitting_slots_is_right(data):
     problem = data.draw(invocation_problems(max_ops=8, max_accelerators=3))

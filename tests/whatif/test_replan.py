@@ -171,7 +171,7 @@ def test_peak_memory_is_kept_too():
 # -- any problem -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problems(max_ops=8), st.data())
 def test_every_answer_holds_and_counts_what_moves(problem, data):
     assume(problem.device_count > 1)

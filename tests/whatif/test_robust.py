@@ -82,7 +82,7 @@ def test_racing_comes_to_the_percentile_or_to_infinity_above_the_limit(data):
         assert within(limit) == pytest.approx(expected, rel=1e-12)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problems(max_ops=8), st.integers(0, 5))
 def test_annealing_takes_the_steps_of_its_naive_twin(problem, seed):
     start = planned(problem)
@@ -119,7 +119,7 @@ def test_annealing_takes_the_steps_of_its_naive_twin(problem, seed):
 # -- plans -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problems(max_ops=8), st.sampled_from(["lognormal", "uniform"]))
 def test_its_plan_holds_and_is_never_later_than_the_start(problem, distribution):
     start = planned(problem)

@@ -18,7 +18,7 @@ from tests.naive.invocation import least_latency
 from tests.strategies.invocation import invocation_problems
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_path_bound_is_below_brute_force(data):
     small = data.draw(st.booleans())
@@ -31,7 +31,7 @@ def test_path_bound_is_below_brute_force(data):
         assert lower_bound(problem).value <= best * (1 + 1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_path_bound_is_below_brute_force_where_accelerators_cannot_hold_the_model(data):
     small = data.draw(st.booleans())

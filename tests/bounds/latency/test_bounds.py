@@ -10,7 +10,7 @@ from tests import naive
 from tests.strategies import problems
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=7, max_devices=3))
 def test_no_bound_is_above_the_optimum(problem):
     try:
@@ -23,7 +23,7 @@ def test_no_bound_is_above_the_optimum(problem):
     assert lower_bound(problem).value >= 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=5, max_devices=3))
 def test_no_planner_beats_the_optimum(problem):
     try:

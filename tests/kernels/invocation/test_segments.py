@@ -33,7 +33,7 @@ def is_topological(atoms, order):
     return len(place) == len(order) and all(place[a] < place[b] for a, b in before)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_best_segments_are_the_cheapest_of_all_cuts(data):
     problem = data.draw(invocation_problems(max_ops=6, max_accelerators=3, max_subgraphs=1))
@@ -55,7 +55,7 @@ def test_best_segments_are_the_cheapest_of_all_cuts(data):
         assert latency(problem, slots) <= found * (1 + 1e-9) + 1e-9
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_orders_stay_topological(data):
     problem = data.draw(invocation_problems(max_ops=10))
@@ -69,7 +69,7 @@ def test_orders_stay_topological(data):
             assert is_topological(atoms, order)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_loosened_units_leave_only_atoms_of_one_unit(data):
     problem = data.draw(invocation_problems(max_ops=10))

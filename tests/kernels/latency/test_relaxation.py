@@ -34,7 +34,7 @@ def prices_of(draw, size):
     return np.array(draw(st.lists(st.floats(0.0, 1.0), min_size=size, max_size=size)))
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(problem=problems(max_ops=5, max_devices=2), data=st.data())
 def test_sweeps_never_price_placements_too_high_and_rise(problem, data):
     network = network_of(problem)
@@ -55,7 +55,7 @@ def test_sweeps_never_price_placements_too_high_and_rise(problem, data):
         last = bound
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=8, max_devices=3), data=st.data())
 def test_loads_are_those_of_the_twin(problem, data):
     network = network_of(problem)
@@ -72,7 +72,7 @@ def test_loads_are_those_of_the_twin(problem, data):
         assert np.allclose(got, expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=5, max_devices=2))
 def test_the_bound_of_a_region_is_below_the_optimum_of_the_whole(problem):
     try:
@@ -85,7 +85,7 @@ def test_the_bound_of_a_region_is_below_the_optimum_of_the_whole(problem):
     assert bound <= naive.shortest_makespan(problem) * (1 + EXACT)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(data=st.data(), steps=st.integers(1, 4), devices=st.integers(1, 3))
 def test_the_cheapest_chain_is_that_of_the_twin(data, steps, devices):
     costs = st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf])
@@ -99,7 +99,7 @@ def test_the_cheapest_chain_is_that_of_the_twin(data, steps, devices):
         assert value == sum(cost[k, label[k], label[k + 1]] for k in range(steps))
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=problems(max_ops=4, max_devices=2), data=st.data())
 def test_values_of_pairs_are_below_those_of_placements_with_both_ends_there(problem, data):
     network = network_of(problem)
@@ -123,7 +123,7 @@ def test_values_of_pairs_are_below_those_of_placements_with_both_ends_there(prob
             assert least[a, b] <= twin + EXACT
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(max_ops=9, max_devices=1))
 def test_paths_meet_where_the_twin_says(problem):
     network = network_of(problem)
@@ -133,7 +133,7 @@ def test_paths_meet_where_the_twin_says(problem):
         assert points[op] == naive_relaxation.meeting_point(edges, network.count, op)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(max_ops=9, max_devices=1), data=st.data())
 def test_what_lies_between_two_ops_is_on_a_path_from_one_to_the_other(problem, data):
     network = network_of(problem)
@@ -146,7 +146,7 @@ def test_what_lies_between_two_ops_is_on_a_path_from_one_to_the_other(problem, d
     assert count == len(expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=7, max_devices=3), data=st.data())
 def test_what_lies_between_two_ops_takes_as_long_as_on_the_best_single_device(problem, data):
     network = network_of(problem)
@@ -166,7 +166,7 @@ def test_what_lies_between_two_ops_takes_as_long_as_on_the_best_single_device(pr
         assert seconds[k] == pytest.approx(expected)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=7, max_devices=3), data=st.data())
 def test_ends_and_rests_over_arcs_are_those_of_the_twins(problem, data):
     network = network_of(problem)

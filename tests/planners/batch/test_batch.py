@@ -284,7 +284,7 @@ def shortest(problem):
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(problem=batch_problems(memory=False))
 def test_a_search_is_no_worse_than_where_it_starts(kind, problem):
     start = solve(problem, MinimumExecutionTime())

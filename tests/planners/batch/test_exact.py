@@ -105,7 +105,7 @@ def is_optimal(problem: Problem, planner) -> None:
         assert plan.value == pytest.approx(best, rel=1e-5, abs=1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(batches())
 def test_the_program_finds_the_least_time(problem):
     is_optimal(problem, BatchMilp())
@@ -117,7 +117,7 @@ def test_the_program_finds_the_least_time_on_three_devices(problem):
     is_optimal(problem, BatchMilp())
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(batches())
 def test_cp_sat_finds_the_least_time(problem):
     is_optimal(problem, BatchMilp(solver="cp-sat"))
@@ -133,7 +133,7 @@ def test_order_among_equal_devices_loses_no_optimum(problem, use, solver):
     is_optimal(with_equal_devices(problem), BatchMilp(solver=solver, symmetry=use))
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(batches())
 def test_the_bound_from_modules_is_below_the_least_time(problem):
     best = shortest_batch_time(problem)

@@ -78,7 +78,7 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(problem=tight_invocation_problems())
 def test_its_plan_passes_the_judge_or_nothing_fits(name, problem):
     if name in ("metis", "scotch"):
@@ -129,7 +129,7 @@ def test_a_unit_taken_apart_is_on_one_cpu():
         assert atoms.cpu_time[atoms.of_op[3]] == times[:, CPU][atoms.of_op == atoms.of_op[3]].sum()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_searches_keep_every_rule_and_beat_no_brute_force(data):
     small = data.draw(st.booleans())
@@ -147,7 +147,7 @@ def test_searches_keep_every_rule_and_beat_no_brute_force(data):
     assert found.lower_bound <= best * (1 + 1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(invocation_problems(6, 2, training=False, max_subgraphs=1))
 def test_annealing_finds_the_best_of_all_plans_of_tiny_problems(problem):
     best = least_latency(problem)

@@ -61,7 +61,7 @@ def searched(problem, **how):
 
 
 @given(throughput_problems())
-@settings(max_examples=120)
+@settings(max_examples=60)
 def test_no_contiguous_split_is_better(problem):
     value, bound = solved(problem, IdealDP())
     best, _ = best_split(problem)
@@ -70,14 +70,14 @@ def test_no_contiguous_split_is_better(problem):
 
 
 @given(throughput_problems(max_ops=5, max_devices=4, replicate=False))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_no_contiguous_split_over_four_devices_is_better(problem):
     value, _ = solved(problem, IdealDP())
     assert value == pytest.approx(best_split(problem)[0], rel=1e-8, abs=1e-12)
 
 
 @given(throughput_problems())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_search_needs_no_good_start(problem):
     search = searched(problem, orders=0)
     best, _ = best_split(problem)
@@ -87,7 +87,7 @@ def test_the_search_needs_no_good_start(problem):
 
 
 @given(throughput_problems(contiguous=False))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_without_contiguity_it_claims_no_bound(problem):
     try:
         proposal = IdealDP().plan(problem, Budget(), 0, no_progress)
@@ -99,7 +99,7 @@ def test_without_contiguity_it_claims_no_bound(problem):
 
 
 @given(throughput_problems(), st.randoms())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_chains_of_ideals_are_the_contiguous_splits(problem, random):
     splits = list(all_splits(problem))
     for placement in random.sample(splits, min(len(splits), 8)):
@@ -130,7 +130,7 @@ def _is_chain(graph, device):
 
 
 @given(throughput_problems(), st.data())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_its_charges_are_those_of_the_evaluator(problem, data):
     graph = contracted_graph(problem)
     tables = stage_tables(graph)
@@ -158,7 +158,7 @@ def test_its_charges_are_those_of_the_evaluator(problem, data):
 
 
 @given(throughput_problems())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_cuts_of_a_line_are_never_below_the_best_split(problem):
     value, _ = solved(problem, LinearDP())
     best, _ = best_split(problem)
@@ -166,7 +166,7 @@ def test_cuts_of_a_line_are_never_below_the_best_split(problem):
 
 
 @given(throughput_problems(replicate=False, staging="host"))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_cuts_of_a_line_are_the_best_of_that_line(problem):
     problem = dataclasses.replace(
         problem, options=dataclasses.replace(problem.options, schedule="pipedream")
@@ -273,7 +273,7 @@ def test_many_different_devices_are_refused_with_the_reason(workloads):
 
 
 @given(throughput_problems())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_contracting_every_node_alone_changes_nothing(problem):
     graph = contracted_graph(problem)
     same = graph.contracted(np.arange(graph.node_count))

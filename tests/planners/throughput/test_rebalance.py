@@ -35,7 +35,7 @@ def start_of(data, problem):
     return start
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(st.data())
 def test_rebalancing_makes_plans_that_fit_better_and_says_how_good_they_are(data):
     problem = data.draw(pipelines(7, 4, contiguous=False))

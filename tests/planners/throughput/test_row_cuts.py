@@ -164,7 +164,7 @@ def test_moves_of_blocks_keep_to_memory_and_to_the_row(problem, seed):
 
 
 @given(throughput_problems(contiguous=None))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_plans_pass_the_judge_and_moves_never_make_them_worse(problem):
     try:
         problem.check_feasible()

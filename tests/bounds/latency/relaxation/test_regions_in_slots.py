@@ -72,7 +72,7 @@ def prices(data, region, intervals):
     return weight / total, memory / total
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=st.one_of(fan_out_problems(), repeated_blocks()), data=st.data())
 def test_a_value_is_that_of_the_twin(problem, data):
     region = Region(problem, data)
@@ -92,7 +92,7 @@ def test_a_value_is_that_of_the_twin(problem, data):
     assert found == pytest.approx(twin, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(problem=fan_out_problems(), data=st.data())
 def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
     region = Region(problem, data)
@@ -109,7 +109,7 @@ def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
     assert region.value(copies, horizon, each, weight, memory, 60) <= SURE
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=fan_out_problems(), data=st.data())
 def test_all_cases_of_copies_and_times_bound_the_region(problem, data):
     region = Region(problem, data)

@@ -140,19 +140,19 @@ def chains_of_modules(draw):
     return problem_of(draw, edges, 7, memory=draw(st.booleans()))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_nothing_proved_is_above_the_optimum(problem):
     assert_nothing_proved_is_above_the_optimum(problem)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=st.one_of(shared_tensors(), chains_of_modules()))
 def test_nothing_proved_of_shared_tensors_and_modules_is_above_the_optimum(problem):
     assert_nothing_proved_is_above_the_optimum(problem)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(
     problem=st.one_of(shared_tensors(), chains_of_modules(), problems(6, 3)),
     share=st.floats(0.3, 1.5),
@@ -164,7 +164,7 @@ def test_whatever_the_incumbent_the_lesser_of_both_is_a_bound(problem, share):
     assert bound <= optimum * (1 + EXACT) or bound <= optimum * share * (1 + EXACT)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=st.one_of(shared_tensors(), chains_of_modules()), data=st.data())
 def test_all_prices_and_all_cases_give_valid_bounds(problem, data):
     optimum = optimum_of(problem)
@@ -184,7 +184,7 @@ def test_all_prices_and_all_cases_give_valid_bounds(problem, data):
     assert min(values) <= optimum * (1 + EXACT)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=chains_of_modules())
 def test_regions_that_are_solved_still_bound_the_optimum(problem):
     optimum = optimum_of(problem)

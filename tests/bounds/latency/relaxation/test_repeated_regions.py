@@ -108,7 +108,7 @@ def test_nothing_proved_of_equal_blocks_is_above_the_optimum(problem):
     assert_nothing_proved_is_above_the_optimum(problem)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(
     problem=st.one_of(
         repeated_blocks(),
@@ -123,14 +123,14 @@ def test_nothing_proved_of_large_regions_is_above_the_optimum(problem):
         assert_nothing_proved_is_above_the_optimum(problem)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=repeated_blocks())
 def test_what_is_found_of_one_region_is_valid_for_its_twins(problem):
     optimum = optimum_of(problem)
     assert value_when_solved(problem, 4) <= optimum * (1 + SOLVED)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=repeated_blocks(), data=st.data())
 def test_prices_of_equal_regions_are_those_of_each_by_itself(problem, data):
     network, regions = regions_of(problem)
@@ -148,7 +148,7 @@ def test_prices_of_equal_regions_are_those_of_each_by_itself(problem, data):
         assert np.allclose(one, other)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=fan_out_problems(), data=st.data())
 def test_a_case_is_no_longer_than_the_best_schedule_with_these_copies(problem, data):
     problem, first, last, network, ops, fan_out = between_two_ends(problem, data)
@@ -185,7 +185,7 @@ def between_two_ends(problem, data):
         return problem, first, last, network, ops, fan_out_of(network, ops, part)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=fan_out_problems(), data=st.data())
 def test_all_cases_together_bound_the_region_between_its_ends(problem, data):
     problem, first, last, network, _, fan_out = between_two_ends(problem, data)
@@ -197,7 +197,7 @@ def test_all_cases_together_bound_the_region_between_its_ends(problem, data):
     assert bound_by_arrivals(fan_out, network, first, last, bound, ENDLESS) <= best
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(max_ops=6, max_devices=3), data=st.data())
 def test_heads_and_tails_are_those_of_the_twin(problem, data):
     network = network_of(problem)
@@ -210,7 +210,7 @@ def test_heads_and_tails_are_those_of_the_twin(problem, data):
     assert np.allclose(tail, twins[1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(max_ops=9, max_devices=1), data=st.data())
 def test_a_region_is_cut_where_the_twin_says(problem, data):
     network = network_of(problem)
@@ -224,7 +224,7 @@ def test_a_region_is_cut_where_the_twin_says(problem, data):
     assert found == naive_copies.cuts(edges, n, first, last)
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=problems(max_ops=9, max_devices=3))
 def test_candidates_are_pieces_and_what_no_device_has_room_for(problem):
     network = network_of(problem)

@@ -45,7 +45,7 @@ def relaxed(problem, lp, iterations=60):
 
 
 @given(problem=problems() | tight(problems(8)), lp=LP, seed=st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_its_plan_passes_the_judge_and_comes_again(problem, lp, seed):
     judged_twice(problem, Getf(lp=lp, iterations="20"), seed)
 
@@ -59,7 +59,7 @@ def test_no_schedule_is_shorter_than_its_bound(problem, lp):
 
 
 @given(problem=problems(max_ops=9))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_solvers_agree_and_the_descent_stays_below(problem):
     found = relaxed(problem, "glop")
     if found is None:
@@ -71,7 +71,7 @@ def test_solvers_agree_and_the_descent_stays_below(problem):
 
 
 @given(problem=problems(max_ops=6, memory=False, options=Options(contention="none")))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_its_bound_is_that_of_the_program_by_a_grid(problem):
     """Two devices and one free unit at a time leave a program that a fine grid solves."""
     if problem.device_count != 2 or not np.isfinite(problem.op_time).all():
@@ -95,7 +95,7 @@ def test_its_bound_is_that_of_the_program_by_a_grid(problem):
 
 
 @given(problem=problems(max_ops=6, max_devices=3), iterations=st.integers(1, 6))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_descent_goes_as_its_twin(problem, iterations):
     try:
         problem.check_feasible()
@@ -115,7 +115,7 @@ def test_descent_goes_as_its_twin(problem, iterations):
 
 
 @given(st.data())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_dual_value_is_the_cheapest_assignment(data):
     units, kinds = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 3))
     draw = lambda size: np.array(data.draw(st.lists(TIMES, min_size=size, max_size=size)))  # noqa: E731

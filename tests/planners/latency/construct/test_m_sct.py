@@ -34,7 +34,7 @@ def pairs_of(problem):
 
 
 @given(problem=problems() | tight(problems(8)), lp=LP, seed=st.integers(0, 3))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_its_plan_passes_the_judge_and_comes_again(problem, lp, seed):
     judged_twice(problem, MSct(lp=lp, iterations="20"), seed)
 
@@ -57,7 +57,7 @@ def test_kernel_places_as_its_twin(data):
 
 
 @given(st.data())
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_soft_flow_is_that_of_all_paths_weighted(data):
     problem = data.draw(problems(max_ops=7))
     pairs = pairs_of(problem)
@@ -77,7 +77,7 @@ def test_soft_flow_is_that_of_all_paths_weighted(data):
 
 
 @given(problem=problems(max_ops=7), iterations=st.integers(1, 6))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_descent_goes_as_its_twin(problem, iterations):
     pairs, op_time = pairs_of(problem), mean_op_time(problem)
     saved, makespan = favourite_descent(
@@ -91,7 +91,7 @@ def test_descent_goes_as_its_twin(problem, iterations):
 
 
 @given(problem=problems(max_ops=8))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_classes_are_the_coarsest_that_tell_ops_apart(problem):
     pairs = pairs_of(problem)
     colour = np.unique(problem.op_time[:, 0], return_inverse=True)[1]
@@ -101,7 +101,7 @@ def test_classes_are_the_coarsest_that_tell_ops_apart(problem):
 
 
 @given(problem=problems(max_ops=6))
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_program_is_below_the_best_integral_choice_and_no_lower_when_merged(problem):
     pairs, op_time = pairs_of(problem), mean_op_time(problem)
     if len(pairs.producer) > 8:
@@ -115,7 +115,7 @@ def test_program_is_below_the_best_integral_choice_and_no_lower_when_merged(prob
 
 
 @given(problem=problems(), lp=LP)
-@settings(max_examples=30)
+@settings(max_examples=20)
 def test_an_op_has_one_favourite_child_and_is_that_of_one(problem, lp):
     favourite, _ = favourite_children(problem, lp, iterations=20)
     children = favourite[favourite >= 0].tolist()

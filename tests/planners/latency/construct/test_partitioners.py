@@ -34,7 +34,7 @@ def kind(request):
     return request.param
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), seed=st.integers(0, 3), balance=st.sampled_from(["time", "memory"]))
 @pytest.mark.parametrize("kind", [Metis, Scotch])
 def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed, balance):
@@ -49,7 +49,7 @@ def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed, balance)
     assert again.to_document() == plan.to_document()
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=problems(memory=False), data=st.data())
 @pytest.mark.parametrize("kind", [Metis, Scotch])
 def test_pinned_ops_stay_where_they_are_pinned(kind, problem, data):

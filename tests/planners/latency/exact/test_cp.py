@@ -49,7 +49,7 @@ def is_optimal(problem):
     assert plan.status == "optimal"
 
 
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(tiny(RESIDENT))
 def test_it_finds_and_proves_the_shortest_makespan(problem):
     is_optimal(problem)
@@ -88,7 +88,7 @@ def test_under_peak_memory_its_bound_is_below_a_plan_that_the_judge_accepts(prob
     assert plan.lower_bound <= plan.value
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(
     RESIDENT.flatmap(lambda chosen: problems(10, 3, options=chosen)),
     st.sampled_from([0, 1, 2]),

@@ -57,7 +57,7 @@ def is_optimal(problem, planner):
     assert plan.lower_bound <= best * (1 + 1e-9)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(tiny(RESIDENT))
 def test_moirai_finds_the_shortest_makespan(problem):
     is_optimal(problem, MoiraiMilp())

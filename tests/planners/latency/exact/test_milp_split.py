@@ -87,7 +87,7 @@ OVERTIME = 1.5  # seconds; on an idle machine it is less than half of one
 # -- one channel -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(tiny(RESIDENT, memory=False))
 def test_with_one_channel_and_ample_memory_it_finds_the_shortest_makespan(problem):
     best = shortest_makespan(problem)
@@ -115,7 +115,7 @@ def test_a_chain_of_diamonds_with_any_times_is_solved_to_the_optimum(data):
     assert ours.lower_bound == pytest.approx(exact.value, rel=1e-4, abs=1e-9)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(tiny(RESIDENT))
 def test_where_memory_binds_the_plan_fits_and_the_bound_holds(problem):
     best = shortest_makespan(problem)
@@ -170,7 +170,7 @@ def test_the_same_problem_has_the_same_plan_again(channels):
 # -- more channels ---------------------------------------------------------------------------------
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(tiny(RESIDENT), st.sampled_from(["2", "3", "4"]))
 def test_with_more_channels_the_plan_is_valid_and_the_bound_holds(problem, channels):
     plan = judged(problem, MilpSplit(channels=channels, max_ops="2"))
@@ -188,7 +188,7 @@ def test_larger_problems_of_every_kind_get_a_plan_the_judge_accepts(data):
     assert verify(plan).ok
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(tiny(RESIDENT), st.sampled_from([2, 3, 4]), st.sampled_from([1, 2, 3]))
 def test_the_bound_of_several_channels_is_never_above_the_optimum(problem, channels, max_ops):
     best = shortest_makespan(problem)
@@ -258,7 +258,7 @@ def test_placing_two_modules_anew_shortens_a_plan_and_keeps_it_valid():
     assert time_placement(problem, found[-1].placement).makespan == pytest.approx(values[-1])
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(tiny(RESIDENT))
 def test_the_constraint_program_finds_and_proves_the_optimum(problem):
     best = shortest_makespan(problem)
@@ -306,7 +306,7 @@ def _after(calls, then, before):
     return lambda *given, **named: (then if next(count) == calls else before)(*given, **named)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(tiny(RESIDENT, memory=False), st.floats(0.5, 1.5))
 def test_a_cutoff_leaves_the_optimum_below_it_and_excludes_what_is_not(problem, share):
     best = shortest_makespan(problem)

@@ -44,7 +44,7 @@ def test_a_chain_has_no_twins_and_few_branches_are_none():
     assert twins_of(heads("gpt3-330m?layers=1&heads=2")) == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(branched_problems(memory=False))
 def test_twins_are_equal_place_by_place(case):
     problem, place = case
@@ -57,7 +57,7 @@ def test_twins_are_equal_place_by_place(case):
             assert len({int(p) for each in ops for p in place[each]}) <= place.max() + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(branched_problems(max_devices=3), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_counts_are_as_good_as_any_shares(case, seed, random):
     problem, place = case
@@ -84,7 +84,7 @@ def test_counts_are_as_good_as_any_shares(case, seed, random):
     assert busy(problem, place, device, weight) <= best * (1 + ENOUGH) + 1e-5 * weight
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(branched_problems(fewest=4, most=6), st.integers(0, 3))
 def test_a_shared_start_keeps_what_is_outside_and_fits(case, seed):
     problem, _ = case

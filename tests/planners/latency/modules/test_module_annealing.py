@@ -116,7 +116,7 @@ def test_units_with_one_device_join_no_modules(problem):
     assert len(parts_of(split_modules(pinned))) == modules.count
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(problems())
 def test_a_chain_holds_every_op_and_its_simple_plans_are_plans(problem):
     chains = chains_of(problem, AnnealedArcs)
@@ -157,7 +157,7 @@ def every_choice(chosen):
             )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(problems(), st.floats(0.3, 1.0))
 def test_what_fits_is_the_shortest_that_does_and_prices_bound_it(problem, share):
     whole = chains_of(problem, AnnealedArcs)[0]

@@ -57,7 +57,7 @@ def everything(state):
     return Neighbourhood(state, np.ones(state.problem.unit_count, dtype=bool))
 
 
-@settings(max_examples=120)
+@settings(max_examples=60)
 @given(neighbourhoods())
 def test_the_models_optimum_is_what_the_whole_schedule_then_takes(neighbourhood):
     state = neighbourhood.state
@@ -71,7 +71,7 @@ def test_the_models_optimum_is_what_the_whole_schedule_then_takes(neighbourhood)
     assert found.value <= answer.bound + state.value * 1e-5 or not answer.complete
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(neighbourhoods())
 def test_what_is_not_free_stays_on_its_device_in_its_order(neighbourhood):
     better = neighbourhood.improved(Effort(10.0, level=0), gain=-0.2)
@@ -88,7 +88,7 @@ def test_what_is_not_free_stays_on_its_device_in_its_order(neighbourhood):
         assert rows[0] == rows[1]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(neighbourhoods())
 def test_a_better_schedule_is_better_by_the_simulators_count(neighbourhood):
     better = neighbourhood.improved(Effort(10.0, level=0))
@@ -99,7 +99,7 @@ def test_a_better_schedule_is_better_by_the_simulators_count(neighbourhood):
     assert again.makespan == better.value
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(states(max_ops=5))
 def test_a_neighbourhood_of_everything_is_solved_to_the_optimum(state):
     assume(state.problem.edge_count <= 7)
@@ -108,7 +108,7 @@ def test_a_neighbourhood_of_everything_is_solved_to_the_optimum(state):
     assert best * (1 - 1e-9) <= better.value <= best * (1 + 2e-4) + 1e-12
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(states())
 def test_heads_and_tails_add_up_to_the_makespan_on_a_critical_path(state):
     through = state.op_start + state.tails[0]

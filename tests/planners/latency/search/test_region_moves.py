@@ -19,7 +19,7 @@ from tests.planners.judging import judged_twice
 from tests.strategies import problems
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_its_plan_passes_the_judge_comes_again_and_beats_the_simple_ones(problem, seed):
     plan = judged_twice(problem, RegionMoves(), seed)

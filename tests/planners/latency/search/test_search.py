@@ -158,7 +158,7 @@ def test_moving_a_block_keeps_the_order_whole(data, pair):
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(problem=problems(), seed=st.integers(0, 3))
 def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed):
     try:
@@ -172,7 +172,7 @@ def test_its_plan_passes_the_judge_and_comes_again(kind, problem, seed):
 
 
 @pytest.mark.parametrize("kind", EVERY_KIND)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(problem=problems(max_ops=5, max_devices=3, options=Options("latency", "edge", "port")))
 def test_it_is_never_better_than_the_optimum_and_no_worse_than_its_start(kind, problem):
     best = naive.shortest_makespan(problem)
