@@ -134,6 +134,7 @@ class StandIn(Cuda):
         self.pinned_bytes += value.nbytes
         with self._lock:
             self._made.pop(self._number(value), None)  # memory of no stream
+            self._written.pop(self._number(value), None)
         return value
 
     def copy(self, target: torch.Tensor, source: torch.Tensor) -> None:
@@ -199,6 +200,7 @@ class StandIn(Cuda):
     def ran(self, stream: Stream, inputs: list[Any], made: list[Any], writes: bool) -> None:
         """An op in `stream`, which `writes` into its inputs or not."""
         with self._lock:
+            stream.after(self.host().seen)  # it is given this after what the host has waited for
             known = {self._number(each) for each in inputs}
             for each in inputs:
                 self._check(each, stream)
