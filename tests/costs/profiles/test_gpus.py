@@ -12,7 +12,9 @@ from placewright.costs.profiles import reference  # noqa: E402
 from placewright.costs.profiles.profiling import profile  # noqa: E402
 from placewright.costs.profiles.store import ProfileStore  # noqa: E402
 from placewright.errors import ClusterError, ExecutionError, OptionError  # noqa: E402
+from placewright.importers.torch.once import Source  # noqa: E402
 from placewright.measuring.fused_groups import profile_groups  # noqa: E402
+from placewright.measuring.optimizer_steps import profile_steps  # noqa: E402
 from placewright.system.accelerators import cuda  # noqa: E402
 from placewright.system.accelerators.places import gpu_place  # noqa: E402
 from tests.costs.profiles.machines import always_steady  # noqa: E402
@@ -114,6 +116,12 @@ def test_what_fails_on_the_gpu_after_the_call_is_an_error_of_the_program(standin
         profile(f"{HERE}:two_layers", cluster(), store)
 
 
+def test_an_optimizers_steps_are_measured_on_the_gpu(standin, store):
+    source = Source(f"{HERE}:words", training=True)
+    [done] = profile_steps(source, "adam", cluster(), store)
+    assert (done.optimizer, done.identity, done.measured) == ("adam", "Stand-in 1", 1)
+
+
 def test_groups_and_onnx_models_are_measured_on_cpus_only(standin, store, tmp_path):
     with pytest.raises(ClusterError, match="only CPUs can be measured so"):
         profile_groups(f"{HERE}:two_layers", cluster(), store)
@@ -145,5 +153,5 @@ def test_a_gpu_itself_gives_every_call_a_time_above_zero(store, method, source):
 @on_a_gpu
 def test_a_training_step_is_measured_on_a_gpu(store):
     kind = gpu_kind(gpu_place(0, "gpu").name)
-    [done] = profile(f"{HERE}:two_layers", cluster(kind), store, training=True)
-    assert done.measured > 4 and done.failed == {}
+    [done] = profile(f"{HERE}:words", cluster(kind), store, training=True)
+    assert done.measured > 2 and done.failed == {}

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.costs.profiles.program import (
     FEWEST,
+    THIS_PROCESS,
     WARM_UPS,
     Context,
     Heard,
     Samples,
     at_least,
-    burst_samples,
     copies_of,
-    samples_of,
+    samples_at,
     share_done,
     steady_values,
 )
@@ -45,7 +45,7 @@ from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.programs import Executable
 from placewright.importers.torch.retarget import call_on, module_on, on_device
 from placewright.importers.torch.signature import signature
-from placewright.system.accelerators.places import CpuMoments, CpuPlace, Place
+from placewright.system.accelerators.places import CpuMoments, Place
 from placewright.system.allocator import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
 
 TICKS = 1000  # of a program that does nothing else
 PLAIN_PASSES = 7  # without a clock, and as many with it beside them, where ops are queued
-THIS_PROCESS = CpuPlace(())  # wherever it is pinned
 CallArguments = tuple[Any, Any, Any]
 """What is called, and its positional and keyword arguments."""
 
@@ -352,9 +351,7 @@ def _repeat(sets: Sequence[CallArguments], watch: Watch, place: Place) -> list[f
         function, args, kwargs = sets[number % len(sets)]
         function(*args, **kwargs)
 
-    if place.queues:
-        return burst_samples(run, watch, place, place.moments())
-    return samples_of(run, watch)
+    return samples_at(place, run, watch)
 
 
 @contextmanager

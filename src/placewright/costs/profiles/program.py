@@ -8,7 +8,7 @@ from typing import Protocol
 
 from placewright.costs.profiles.steady import Passes, Watch
 from placewright.importers.costs import Cost
-from placewright.system.accelerators.places import Moments, Place
+from placewright.system.accelerators.places import CpuPlace, Moments, Place
 
 WARM_UPS = 2  # passes or calls that are not counted: memory and library plans are made in them
 FEWEST, MOST = 7, 60  # passes of a program, and calls of one by itself
@@ -18,6 +18,7 @@ FEWEST_LONG = 3  # calls of one that takes longer than that
 BURST_CALLS = 10  # one after the other, for a time on a device that queues
 COLD_BYTES = 96 * 2**20  # of weights' copies that take turns, more than caches hold
 MOST_COPIES = 32
+THIS_PROCESS = CpuPlace(())  # wherever it is pinned
 
 Samples = dict[str, list[float]]
 """Seconds of each call that was measured, by signature."""
@@ -139,6 +140,13 @@ def burst_samples(
         return sum(moments.intervals()) / BURST_CALLS
 
     return steady_values(once, watch)
+
+
+def samples_at(place: Place, run: Callable[[int], object], watch: Watch) -> list[float]:
+    """`burst_samples` on a place that queues, `samples_of` elsewhere."""
+    if place.queues:
+        return burst_samples(run, watch, place, place.moments())
+    return samples_of(run, watch)
 
 
 def steady_values(

@@ -40,17 +40,24 @@ def torch_reference() -> Reference:
     )
 
 
-def gpu_reference(place: Place) -> Reference:
-    """The same on a GPU; its clock waits until both are done."""
+def gpu_reference(place: CudaPlace) -> Reference:
+    """The same on a GPU, in its stream, for which the clock waits."""
     import torch
 
-    device = place.device
-    matrix = torch.full((GPU_SIDE, GPU_SIDE), 0.5, device=device)
-    product = torch.empty(GPU_SIDE, GPU_SIDE, device=device)
-    source, target = (torch.zeros(GPU_BYTES // 4, device=device) for _ in range(2))
-    return Reference(
-        (lambda: torch.mm(matrix, matrix, out=product), lambda: target.copy_(source)), place.now
-    )
+    with place.entered():
+        matrix = torch.full((GPU_SIDE, GPU_SIDE), 0.5, device=place.device)
+        product = torch.empty(GPU_SIDE, GPU_SIDE, device=place.device)
+        source, target = (torch.zeros(GPU_BYTES // 4, device=place.device) for _ in range(2))
+
+    def multiply() -> None:
+        with place.entered():
+            torch.mm(matrix, matrix, out=product)
+
+    def copy() -> None:
+        with place.entered():
+            target.copy_(source)
+
+    return Reference((multiply, copy), place.now)
 
 
 @lru_cache(maxsize=1)  # it holds memory of the GPU
