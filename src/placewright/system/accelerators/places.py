@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
 POLL_SECONDS = 2e-5
+_UNUSABLE = "that GPU cannot be used now ({}); end what else runs on it"
 BUSY_SIDE = 1024  # of the matrices that keep a GPU busy: some ten microseconds to a millisecond
 
 
@@ -134,8 +135,11 @@ def gpu_ordinal(index: int, device: str) -> int:
     They count as ``nvidia-smi`` has them. ClusterError, which names the `device` of the cluster,
     where it is not there.
     """
-    ordinals = cuda.driver().ordinals()
     says = f"device '{device}' runs on cuda {index}, but"
+    try:
+        ordinals = cuda.driver().ordinals()
+    except RuntimeError as error:
+        raise ClusterError(f"{says} {_UNUSABLE.format(reason(error))}") from error
     if not ordinals:
         raise ClusterError(f"{says} {cuda.driver().why_none()}; take devices that run on cpu")
     if index >= len(ordinals):
@@ -155,10 +159,8 @@ def gpu_place(index: int, device: str, patience: float | None = None) -> CudaPla
     try:
         return CudaPlace(cuda.driver(), ordinal, patience)
     except RuntimeError as error:  # another process has it for itself, or all of its memory
-        raise ClusterError(
-            f"device '{device}' runs on cuda {index}, but that GPU cannot be used now "
-            f"({reason(error)}); end what else runs on it"
-        ) from error
+        why = _UNUSABLE.format(reason(error))
+        raise ClusterError(f"device '{device}' runs on cuda {index}, but {why}") from error
 
 
 class CudaPlace:
