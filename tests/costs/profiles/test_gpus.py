@@ -16,7 +16,7 @@ from placewright.importers.torch.once import Source  # noqa: E402
 from placewright.measuring.fused_groups import profile_groups  # noqa: E402
 from placewright.measuring.optimizer_steps import profile_steps  # noqa: E402
 from placewright.system.accelerators import cuda  # noqa: E402
-from placewright.system.accelerators.places import gpu_place  # noqa: E402
+from placewright.system.accelerators.places import CudaPlace, gpu_place  # noqa: E402
 from tests.costs.profiles.machines import always_steady  # noqa: E402
 from tests.system.accelerators.standin import StandIn  # noqa: E402
 
@@ -73,6 +73,19 @@ def test_what_marks_take_is_taken_off(standin, store):
     profile(f"{HERE}:two_layers", cluster(), store)
     relu = next(each for key, each in store.entries() if key.op == "aten.relu.default")
     assert relu.seconds == pytest.approx(1e-6, rel=0.2)
+
+
+def test_the_reference_of_a_gpu_runs_in_its_stream_and_is_waited_for(monkeypatch):
+    driver = StandIn()
+    for name, value in (("GPU_SIDE", 8), ("GPU_BYTES", 64), ("GPU_WARM_UP_SECONDS", 0.0)):
+        monkeypatch.setattr(reference, name, value)
+    place = CudaPlace(driver, 0)
+    read = reference.gpu_reference(place)
+    driver.log.clear()
+    assert len(read()) == 2 and min(read()) > 0
+    assert {each[0] for each in driver.log} == {"synchronise"}
+    assert reference.torch_watch(place).seconds > 0
+    assert driver.faults == []
 
 
 def test_a_gpu_that_is_not_the_clusters_is_refused(standin, store):

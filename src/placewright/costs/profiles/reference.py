@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from functools import cache, lru_cache
 
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Reference, Watch
@@ -12,7 +13,7 @@ SIDE = 192  # of the matrices: they fit the smallest caches of a core that are w
 BYTES = 2 * 2**20  # that are copied: more than such a cache holds
 GPU_SIDE = 2048  # of the matrices on a GPU: what giving it the product takes is little beside it
 GPU_BYTES = 64 * 2**20  # more than its caches hold, with what they are copied to
-GPU_WARM_UPS = 200  # readings, some tenths of a second, for clocks that were lowered to rise
+GPU_WARM_UP_SECONDS = 0.3  # for clocks that were lowered to rise
 
 
 def cores_now() -> frozenset[int]:
@@ -62,9 +63,10 @@ def gpu_reference(place: CudaPlace) -> Reference:
 
 @lru_cache(maxsize=1)  # it holds memory of the GPU
 def _gpu_watch(place: CudaPlace) -> Watch:
-    """Its first readings bring the clocks of a GPU that was idle up to speed."""
+    """Readings that do not count bring the clocks of a GPU that was idle up to speed."""
     reference = gpu_reference(place)
-    for _ in range(GPU_WARM_UPS):
+    end = time.perf_counter() + GPU_WARM_UP_SECONDS
+    while time.perf_counter() < end:
         reference()
     return Watch(reference, (COMPUTING, COPYING))
 

@@ -18,10 +18,9 @@ import torch
 
 from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster, CudaRun, Device, Link, LinkMeasurement, Transport
-from placewright.costs.link_fit import LinkFit, fit
 from placewright.costs.profiles.reference import torch_watch
-from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times, measured_times
+from placewright.runtime.links.pairs import fitted
 from placewright.system.accelerators.handing import hand, taken
 from placewright.system.accelerators.places import CudaPlace, gpu_place
 from placewright.system.pinning import pinned
@@ -90,7 +89,7 @@ def replaced(cluster: Cluster, measured: Mapping[frozenset[str], Link]) -> Clust
 
 
 def _link(a: Device, b: Device, ways: Ways, transport: Transport) -> Link:
-    there, back = (_fitted(a, b, each) for each in ways)
+    there, back = (fitted(a.name, b.name, each) for each in ways)
     return Link(
         a.name,
         b.name,
@@ -103,13 +102,6 @@ def _link(a: Device, b: Device, ways: Ways, transport: Transport) -> Link:
             max(there.largest_error, back.largest_error),
         ),
     )
-
-
-def _fitted(a: Device, b: Device, times: Times) -> LinkFit:
-    try:
-        return fit(times.sizes, times.seconds)
-    except ExecutionError as error:
-        raise ExecutionError(f"{a.name} – {b.name}: {error}") from None
 
 
 def _both_ways(a: End, b: End, sizes: Sequence[int]) -> Ways:

@@ -10,11 +10,11 @@ from typing import Literal
 from placewright.budget import Progress
 from placewright.cluster import Cluster, CpuRun, Device, Link, LinkMeasurement, Transport
 from placewright.costs.detect import HOST_MEMORY, detect
-from placewright.costs.link_fit import LinkFit, fit
-from placewright.errors import ClusterError, ExecutionError
+from placewright.costs.link_fit import LinkFit
+from placewright.errors import ClusterError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.pairs import Pair
+from placewright.runtime.links.pairs import Pair, fitted
 from placewright.runtime.links.ranks import gloo_times
 
 WORDS = {
@@ -114,7 +114,10 @@ def with_links(
 
     `channel_of` two devices: the channel that their transfers take, and its duplex.
     """
-    fits = {(a, b): _fitted(devices[a], devices[b], each) for (a, b), each in sorted(times.items())}
+    fits = {
+        (a, b): fitted(devices[a].name, devices[b].name, each)
+        for (a, b), each in sorted(times.items())
+    }
     links = [
         _link(devices[a], devices[b], found, transport, channel_of)
         for (a, b), found in fits.items()
@@ -126,13 +129,6 @@ def with_links(
         routing="direct",  # they were measured end to end
         description=f"{cluster.description} {described}".strip(),
     )
-
-
-def _fitted(a: Device, b: Device, times: Times) -> LinkFit:
-    try:
-        return fit(times.sizes, times.seconds)
-    except ExecutionError as error:
-        raise ExecutionError(f"{a.name} – {b.name}: {error}") from None
 
 
 def _link(
