@@ -21,12 +21,17 @@ Event = Mapping[str, Any]
 class Own:
     """What each rank has for itself: threads, the logical CPUs it is pinned to, and a GPU.
 
-    `gpus` has the number of each rank's, None for a rank that computes on the CPU.
+    `gpus` has the number of each rank's, None for a rank that computes on the CPU; as all do where
+    none are given.
     """
 
     threads: tuple[int, ...]
     cores: tuple[tuple[int, ...], ...]
-    gpus: tuple[int | None, ...]
+    gpus: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.gpus:
+            object.__setattr__(self, "gpus", (None,) * len(self.threads))
 
     @classmethod
     def of(
@@ -38,7 +43,7 @@ class Own:
     ) -> Own:
         each = (threads,) * ranks if isinstance(threads, int) else tuple(threads)
         pinned = tuple(map(tuple, cores)) or ((),) * ranks
-        return cls(each, pinned, tuple(gpus) or (None,) * ranks)
+        return cls(each, pinned, tuple(gpus))
 
     def place(self, rank: int, patience: float | None = None) -> CudaPlace | None:
         """The rank's GPU; ClusterError where it is not there. For `patience` see `CudaPlace`."""
