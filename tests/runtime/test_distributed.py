@@ -15,7 +15,7 @@ pytest.importorskip("transformers")
 pytest.importorskip("psutil")
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link  # noqa: E402
-from placewright.errors import ExecutionError, InputError, OptionError  # noqa: E402
+from placewright.errors import ClusterError, ExecutionError, InputError, OptionError  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
 from placewright.planning import make_problem  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
@@ -224,9 +224,9 @@ def test_a_rank_is_really_on_its_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     assert report.rank_cores == tuple(map(tuple, cores))
 
 
-def test_a_plan_on_gpus_of_this_machine_is_refused(two_devices: Plan) -> None:
-    with pytest.raises(OptionError, match="device 'right' runs on cuda 1, and GPUs are not run"):
-        run_plan(on(two_devices, None, CudaRun(1)))
+def test_a_plan_on_a_gpu_that_is_not_there_is_refused(two_devices: Plan) -> None:
+    with pytest.raises(ClusterError, match="device 'right' runs on cuda 99, but"):
+        run_plan(on(two_devices, None, CudaRun(99)))
 
 
 def test_cores_that_are_not_there_are_told_before_anything_runs(

@@ -23,7 +23,7 @@ class Measuring:
 
     measure: Annotated[
         bool,
-        typer.Option("--measure", help="Measure the links between CPU devices (extra torch)."),
+        typer.Option("--measure", help="Measure the links between devices (extra torch)."),
     ] = False
     transport: Annotated[
         str,

@@ -234,10 +234,15 @@ def fp32_per_cycle(processor: Processor) -> int:
 
 
 def _gpu_device(gpu: Gpu, host: str) -> Device:
-    kind = find_kind(gpu.name)
     memory = None if gpu.memory is None else max(gpu.memory - CONTEXT_BYTES, 0.0)
-    name = kind.name if kind is not None else gpu.name
-    return Device(f"gpu{gpu.index}", name, host, memory=memory, run=CudaRun(gpu.index))
+    kind = gpu_kind(gpu.name)
+    return Device(f"gpu{gpu.index}", kind, host, memory=memory, run=CudaRun(gpu.index))
+
+
+def gpu_kind(name: str) -> str:
+    """The kind of a GPU that calls itself by this `name`: the catalog's, or else its own."""
+    kind = find_kind(name)
+    return name if kind is None else kind.name
 
 
 def _pcie_link(gpu: Gpu, home: str, notes: list[str]) -> Link:

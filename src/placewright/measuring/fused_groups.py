@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster
 from placewright.coarsen.fusion import fusion_groups
 from placewright.costs.catalog import complete
-from placewright.costs.profiles.alone import profile_alone
+from placewright.costs.profiles.alone import Clock, profile_alone
 from placewright.costs.profiles.entry import Missing
 from placewright.costs.profiles.fused import fused_groups
 from placewright.costs.profiles.lookup import library_of
@@ -18,6 +18,7 @@ from placewright.costs.profiles.profiling import DeviceProfile, at_hand
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.options import Options
+from placewright.system.accelerators.places import Place
 
 if TYPE_CHECKING:
     from placewright.importers.torch.once import Source
@@ -53,7 +54,7 @@ def profile_groups(
         groups.setdefault(signature, [graph.op_names[op] for op in ops])
     library, report = library_of(graph), on_progress or no_progress
 
-    def start() -> Callable[[str], list[float]]:
+    def start(place: Place) -> Clock:
         clock = GroupClock(executable)
         return lambda signature: clock.samples(groups[signature])
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, get_args
 
 from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster
-from placewright.costs.profiles.alone import profile_alone
+from placewright.costs.profiles.alone import Clock, profile_alone
 from placewright.costs.profiles.lookup import library_of
 from placewright.costs.profiles.optimizers import Stepper, step_seconds, step_signatures
 from placewright.costs.profiles.profiling import DeviceProfile, at_hand
 from placewright.costs.profiles.reference import torch_watch
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import OptionError
+from placewright.system.accelerators.places import Place
 
 if TYPE_CHECKING:
     from placewright.importers.torch.once import Source
@@ -41,15 +42,17 @@ def profile_steps(
         raise OptionError(f"{source.name} is no training program, so no optimizer steps in it")
     if optimizer == "none":
         return []
-    chosen = at_hand(cluster, devices)
+    chosen = at_hand(cluster, devices, gpus=True)
     parameters = step_signatures(source.executable, optimizer)
     library, report = library_of(source.graph), on_progress or no_progress
 
-    def seconds(signature: str) -> list[float]:
-        return step_seconds(optimizer, parameters[signature], torch_watch())
+    def start(place: Place) -> Clock:
+        return lambda signature: step_seconds(
+            optimizer, parameters[signature], torch_watch(place), place=place
+        )
 
     found = (
-        profile_alone("step", parameters, lambda: seconds, same, library, store, report=report)
+        profile_alone("step", parameters, start, same, library, store, report=report)
         for same in chosen
     )
     return [replace(each, optimizer=optimizer) for each in found]

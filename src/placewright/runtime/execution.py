@@ -148,7 +148,12 @@ def _job(
     return Job(
         cuts,
         values,
-        Own.of(ranks, options.threads or max(1, cores() // ranks), options.rank_cores),
+        Own.of(
+            ranks,
+            options.threads or max(1, cores() // ranks),
+            options.rank_cores,
+            options.rank_gpus,
+        ),
         options.calls(program),
         options.timeout,
         modules_to_import([stage.code for stages in cuts for stage in stages], modules),

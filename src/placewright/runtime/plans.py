@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placewright.cluster import CpuRun
+from placewright.cluster import CpuRun, CudaRun
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
@@ -15,6 +15,7 @@ from placewright.runtime.execution import execute
 from placewright.runtime.ranks.launch import cores
 from placewright.runtime.results import RunReport
 from placewright.runtime.run_options import RunOptions
+from placewright.system.accelerators.places import gpu_ordinal
 from placewright.system.pinning import pinned, refuse_elsewhere
 
 if TYPE_CHECKING:
@@ -27,10 +28,11 @@ def run_plan(
     """Run a plan on ranks of this machine, a rank per device it uses, in its order.
 
     A rank whose device is cores of this machine is pinned to them, and has as many threads; any
-    other has as many as `device_threads` says. ``options.threads`` is another number for all.
+    other has as many as `device_threads` says. ``options.threads`` is another number for all. A
+    rank whose device is a GPU of this machine computes there.
 
-    OptionError for a plan whose source has no program to run, and for one on GPUs of this
-    machine; ClusterError for cores that are not there.
+    OptionError for a plan whose source has no program to run; ClusterError for cores or GPUs that
+    are not there.
     """
     report = _run(plan, options or RunOptions(), on_progress)
     if report is None:
@@ -56,7 +58,11 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
             "plan for latency"
         )
     used = sorted(set(plan.placement.device.tolist()))
-    rank_cores = [cores_of(plan.problem, device) for device in used]
+    rank_gpus = [gpu_of(plan.problem, device) for device in used]
+    rank_cores = [
+        () if gpu is not None else cores_of(plan.problem, device)
+        for device, gpu in zip(used, rank_gpus, strict=True)
+    ]
     if options.threads is None:
         unpinned = device_threads(plan.problem, used)
         options = replace(options, threads=[len(mine) or unpinned for mine in rank_cores])
@@ -70,13 +76,26 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
         len(used),
         schedule_order(plan),
         training=bool(plan.problem.is_backward.any()),
-        options=replace(options, rank_cores=rank_cores),
+        options=replace(options, rank_cores=rank_cores, rank_gpus=rank_gpus),
         on_progress=on_progress,
     )
     if report is None:
         return None
     names = tuple(plan.problem.device_names[device] for device in used)
     return replace(report, predicted=plan.value, devices=names)
+
+
+def gpu_of(problem: Problem, device: int) -> int | None:
+    """The number of the GPU of this machine that `device` is, None for any other device.
+
+    ClusterError where it is not there.
+    """
+    run, name = problem.device_run(device), problem.device_names[device]
+    if not isinstance(run, CudaRun):
+        return None
+    refuse_elsewhere(name, run.host)
+    gpu_ordinal(run.index, name)  # told before anything is exported
+    return run.index
 
 
 def cores_of(problem: Problem, device: int) -> tuple[int, ...]:
@@ -86,8 +105,8 @@ def cores_of(problem: Problem, device: int) -> tuple[int, ...]:
         return ()
     if not isinstance(run, CpuRun):
         raise OptionError(
-            f"the plan's device '{problem.device_names[device]}' runs on {run}, and GPUs are not "
-            "run yet; plan on devices that run on cpu"
+            f"the plan's device '{problem.device_names[device]}' runs on {run}, and only plans for "
+            "latency of programs of torch are run on GPUs; plan on devices that run on cpu"
         )
     refuse_elsewhere(problem.device_names[device], run.host)
     with pinned(run.cores):  # told before anything is exported

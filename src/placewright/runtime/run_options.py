@@ -30,8 +30,9 @@ class RunOptions:
     `timeout` seconds without news.
 
     `threads` are those of each rank, one number or a number for each (None: the cores are shared
-    out), `rank_cores` the logical CPUs each is pinned to (none: to none). A rank may take so many
-    bytes as its `memory_limits` say, beyond what torch itself takes (none: no limit).
+    out), `rank_cores` the logical CPUs each is pinned to (none: to none), `rank_gpus` the numbers
+    of the GPUs that ranks compute on (None: on the CPU). A rank may take so many bytes as its
+    `memory_limits` say, beyond what torch itself takes (none: no limit).
 
     With an `optimizer` a training program's parameters take a step after each call. `weights` are
     a file, a directory or ``fresh`` (see `weights.weights_of`); made-up values are drawn from
@@ -47,6 +48,7 @@ class RunOptions:
     timeout: float = 60.0
     threads: int | Sequence[int] | None = None
     rank_cores: Sequence[Sequence[int]] = ()
+    rank_gpus: Sequence[int | None] = ()
     optimizer: Optimizer | None = None
     weights: str | None = None
     seed: int = 0
@@ -69,6 +71,8 @@ class RunOptions:
             raise OptionError(
                 f"{len(self.memory_limits)} memory limits are given for {ranks} ranks"
             )
+        if self.memory_limits and any(gpu is not None for gpu in self.rank_gpus):
+            raise OptionError("memory of GPUs is not limited; leave the limits out")
         if self.clocked < 0:
             raise OptionError(f"clocked is {self.clocked}; it must not be negative")
         if not 0 < self.timeout <= _LONGEST_TIMEOUT:

@@ -1,9 +1,9 @@
 """One rank of a run that torchrun started: on this host or on one of several.
 
 Every rank exports the program itself, loads its own weights and talks over gloo at the address that
-torchrun tells. Rank 0 gathers what the others measured and computed, runs the whole program once in
-its own process to compare, and reports. Hosts have clocks of their own, so each rank's times count
-from the barrier that begins a call.
+torchrun tells, GPUs among themselves over NCCL. Rank 0 gathers what the others measured and
+computed, runs the whole program once in its own process to compare, and reports. Hosts have clocks
+of their own, so each rank's times count from the barrier that begins a call.
 """
 
 from __future__ import annotations
@@ -24,16 +24,14 @@ from placewright.runtime.links.stores import join
 from placewright.runtime.ranks.calls import Caller, run_calls
 from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.failures import failure_of
+from placewright.runtime.ranks.gpus import connection_of
 from placewright.runtime.ranks.job import Hear, Job, Results
+from placewright.runtime.ranks.joining import channel_errors, connect, leave
 from placewright.runtime.ranks.launch import loopback_interface
-from placewright.runtime.ranks.worker import (
-    GlooConnection,
-    channel_errors,
-    connect,
-    leave,
-    own_memory,
-)
+from placewright.runtime.ranks.worker import own_memory
 from placewright.runtime.torchrun_summary import tell_torchrun
+from placewright.runtime.weights.placed import loaded_on
+from placewright.system.accelerators.places import CudaPlace
 from placewright.system.allocator import keep_freed_memory
 from placewright.system.memory import lift_limit
 from placewright.system.pinning import pinned
@@ -80,30 +78,37 @@ def launch_torchrun(job: Job, hear: Hear) -> Results | None:
             f"torchrun started {here.ranks} processes, but the plan uses {job.ranks} devices; "
             f"start {job.ranks}"
         )
-    cores = job.own.cores[here.rank]
-    with pinned(cores) if cores else nullcontext(), _told(here.rank) as doing:
-        return _run(here, job, hear, doing)
+    cores, place = job.own.cores[here.rank], job.own.place(here.rank, job.timeout)
+    with (
+        pinned(cores) if cores else nullcontext(),
+        place.entered() if place else nullcontext(),
+        _told(here.rank) as doing,
+    ):
+        return _run(here, job, hear, doing, place)
 
 
-def _run(here: Torchrun, job: Job, hear: Hear, doing: Doing) -> Results | None:
+def _run(
+    here: Torchrun, job: Job, hear: Hear, doing: Doing, place: CudaPlace | None
+) -> Results | None:
     doing("connecting to the other ranks")
     keep_freed_memory()
     torch.set_num_threads(job.own.threads[here.rank])
     _use(job.interface)
     store = join(here.address, here.port, job.timeout, prefix="placewright/run")
     connect(store, here.rank, here.ranks, job.timeout, under_parent=False)
-    peak = own_memory(job.memory_limits, here.rank)
+    connection = connection_of(job.own.gpus, here.rank, place, job.timeout)
+    peak = own_memory(job.memory_limits, here.rank, place)
     doing("loading its weights")
-    weights = job.values.weights.load(job.weights_of(here.rank))
+    weights = loaded_on(job.values.weights, job.weights_of(here.rank), place)
     doing("running its ops")
     kept, events = [], list[dict[str, Any]]()
     for number, stages in enumerate(job.cuts):
-        caller = Caller(stages[here.rank], weights, job.values.inputs, job.calls.optimizer)
+        caller = Caller(stages[here.rank], weights, job.values.inputs, job.calls.optimizer, place)
 
         def heard(kind: str, number: int = number, **fields: Any) -> None:
             events.append({"event": kind, "placement": number, **_from_barrier(fields)})
 
-        kept.append(run_calls(caller, job.calls, GlooConnection(job.timeout), heard))
+        kept.append(run_calls(caller, job.calls, connection, heard))
     events.append({"event": "saving", "peak_memory": peak.bytes})
     lift_limit()  # rank 0 has all outputs, and runs the whole program
     doing("gathering outputs on rank 0")

@@ -14,12 +14,14 @@ from placewright.units import format_bytes
 _STATUS = Path("/proc/self/status")
 _CLEAR = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"
-# How torch, NumPy, C++ and the threads of OpenMP say that there is no memory.
+# How torch, CUDA, NumPy, C++ and the threads of OpenMP say that there is no memory.
 _SHORTAGE = re.compile(
-    r"can't allocate memory|not enough memory|Cannot allocate memory|Unable to allocate|"
+    r"CUDA out of memory|CUDA error: out of memory|can't allocate memory|not enough memory|"
+    r"Cannot allocate memory|Unable to allocate|"
     r"bad_alloc|can't start new thread|Thread creation failed|Resource temporarily unavailable"
 )
-_AMOUNT = re.compile(r"tried to allocate (\d+) bytes")
+_AMOUNT = re.compile(r"[Tt]ried to allocate ([\d.]+) (bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class ShortageError(MemoryError):
@@ -82,7 +84,9 @@ def missing_memory(error: BaseException | None) -> str | None:
             return str(error)
         if isinstance(error, MemoryError) or is_shortage(str(error)):
             amount = _AMOUNT.search(str(error))
-            return str(ShortageError(int(amount[1]))) if amount else "no more is there"
+            if amount is None:
+                return "no more is there"
+            return str(ShortageError(float(amount[1]) * _UNITS[amount[2]]))
         error = error.__cause__
     return None
 

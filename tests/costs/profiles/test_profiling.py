@@ -196,7 +196,7 @@ def test_a_call_that_fails_ends_the_profile_or_is_left_to_the_model(store, monke
         ({}, ["nobody"], OptionError, "has no device 'nobody'; it has core, gpu"),
         ({}, ["gpu"], ClusterError, "device 'gpu' does not say what it is on this machine"),
         ({"run": None}, [], ClusterError, "no device of cluster 'pair' says what it is"),
-        ({"run": CudaRun(0)}, [], ClusterError, "only CPUs can be measured so far"),
+        ({"run": CudaRun(0)}, [], ClusterError, "cuda 0, but .* take devices that run on cpu"),
         ({"kind": "EPYC 9999"}, [], ClusterError, "write that as its kind"),
         ({"run": CpuRun((4000,))}, [], ClusterError, "core 4000 is not there"),
         ({"run": CpuRun((0,), "nowhere")}, [], ClusterError, "is of host 'nowhere', and this is"),

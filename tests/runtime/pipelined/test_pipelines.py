@@ -197,7 +197,7 @@ def test_a_plan_of_something_without_weights_is_refused(chain_plan: Plan) -> Non
 
 def test_a_plan_on_gpus_of_this_machine_is_refused(chain_plan: Plan) -> None:
     problem = replace(chain_plan.problem, device_runs=(None, CudaRun(0)))
-    with pytest.raises(OptionError, match="device 'right' runs on cuda 0, and GPUs are not run"):
+    with pytest.raises(OptionError, match="device 'right' runs on cuda 0, and only plans for"):
         run_pipeline(replace(chain_plan, problem=problem))
 
 

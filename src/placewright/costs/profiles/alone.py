@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from placewright.budget import Progress
-from placewright.cluster import CpuRun, Device
+from placewright.cluster import Device
 from placewright.costs.profiles.entry import Missing, ProfileKey
 from placewright.costs.profiles.lookup import identity
-from placewright.costs.profiles.profiling import DeviceProfile, summary
+from placewright.costs.profiles.profiling import DeviceProfile, place_of, summary
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ExecutionError
-from placewright.system.pinning import pinned
+from placewright.system.accelerators.places import Place
 
 Clock = Callable[[str], Sequence[float]]
 """Seconds of what has a signature; ExecutionError if it cannot be run."""
@@ -21,7 +21,7 @@ Clock = Callable[[str], Sequence[float]]
 def profile_alone(
     kind: str,
     signatures: Collection[str],
-    start: Callable[[], Clock],
+    start: Callable[[Place], Clock],
     devices: Sequence[Device],
     library: str,
     store: ProfileStore,
@@ -31,9 +31,9 @@ def profile_alone(
 ) -> DeviceProfile:
     """Measure what is new of `signatures`, on the first of `devices`, which are the same.
 
-    `kind` is what each is, as the progress has it. `start` makes the clock on the device's cores,
-    and only where something is new. What is measured is kept at once. ExecutionError for what
-    fails, unless `missing` is ``predict``.
+    `kind` is what each is, as the progress has it. `start` makes the clock of the device, which was
+    entered, and only where something is new. What is measured is kept at once. ExecutionError for
+    what fails, unless `missing` is ``predict``.
     """
     device, started = devices[0], time.perf_counter()
     named = str(identity(device))
@@ -41,9 +41,9 @@ def profile_alone(
     known = store.get(keys.values())
     new = {signature: key for signature, key in keys.items() if key not in known}
     failed: dict[str, str] = {}
-    assert isinstance(device.run, CpuRun)
-    with pinned(device.run.cores):
-        clock = start() if new else None
+    place = place_of(device)
+    with place.entered():
+        clock = start(place) if new else None
         for count, (signature, key) in enumerate(new.items()):
             report(f"{device.name}: {kind} {count + 1} of {len(new)}", count / len(new))
             assert clock is not None

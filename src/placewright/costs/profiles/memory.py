@@ -1,4 +1,6 @@
-"""What calls need of memory while they run: measured by torch's profiler of allocations.
+"""What calls need of memory while they run.
+
+On the CPU it is measured by torch's profiler of allocations, on a GPU by torch's own allocator.
 
 The program runs call by call, and the profiler notes every allocation and release in its order (the
 older of torch's two profilers, for the newer has only their times, and talks on stderr). What a
@@ -7,12 +9,14 @@ library takes from the system by itself, as oneDNN does for scratchpads, it does
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from placewright.costs.profiles.measure import input_values
 from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.programs import Executable
+from placewright.importers.torch.retarget import on_device
+from placewright.system.accelerators.places import CudaPlace
 
 _MARK = "placewright:"  # before the name of a node, in what the profiler notes
 
@@ -40,6 +44,37 @@ def measure_memory(executable: Executable, *, seed: int = 0) -> dict[str, float]
             f"{executable.name} cannot be run here ({type(error).__name__}: {reason(error)})"
         ) from error
     return {node.name: held[node.name] for node in executable.calls}
+
+
+def gpu_memory(executable: Executable, place: CudaPlace, *, seed: int = 0) -> Mapping[str, float]:
+    """The most bytes each call holds beyond its inputs and outputs, by the name of its node.
+
+    The allocator counts what a call asks for when it is made, whether or not the GPU has begun.
+    ExecutionError for a program that cannot be run.
+    """
+    import torch
+
+    driver, ordinal = place.driver, place.ordinal
+    needed: dict[str, float] = {}
+
+    class Counted(torch.fx.Interpreter):
+        def run_node(self, n: torch.fx.Node) -> Any:
+            driver.forget_most(ordinal)
+            made = super().run_node(n)
+            needed[n.name] = float(driver.most_allocated(ordinal) - driver.allocated(ordinal))
+            return made
+
+    moved = on_device(executable, place.device)
+    inputs = input_values(executable, seed, place.device)
+    try:
+        with torch.no_grad():
+            Counted(moved.module).run(*inputs)
+            place.settle()
+    except Exception as error:
+        raise ExecutionError(
+            f"{executable.name} cannot be run here ({type(error).__name__}: {reason(error)})"
+        ) from error
+    return needed
 
 
 def _notes(run: Any) -> list[Any]:

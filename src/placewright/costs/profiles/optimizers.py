@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from placewright.costs.profiles.program import copies_of, samples_of
+from placewright.costs.profiles.program import THIS_PROCESS, copies_of, samples_at
 from placewright.costs.profiles.steady import Watch
 from placewright.errors import ExecutionError, reason
 from placewright.importers.torch.programs import Executable
 from placewright.importers.torch.signature import described
+from placewright.system.accelerators.places import Place
 
 if TYPE_CHECKING:
     import torch
@@ -38,18 +39,26 @@ def step_signatures(executable: Executable, optimizer: str) -> dict[str, torch.T
 
 
 def step_seconds(
-    optimizer: str, parameter: torch.Tensor, watch: Watch, *, seed: int = 0
+    optimizer: str,
+    parameter: torch.Tensor,
+    watch: Watch,
+    *,
+    seed: int = 0,
+    place: Place = THIS_PROCESS,
 ) -> list[float]:
-    """Seconds of a step of a parameter of that shape. ExecutionError if it fails."""
+    """Seconds of a step of a parameter of that shape, on the `place` entered.
+
+    ExecutionError if it fails.
+    """
     import torch
 
     generator = torch.Generator().manual_seed(seed)
     amount = parameter.numel() * parameter.element_size() * _TENSORS[optimizer]
     try:
-        steps = [_step(optimizer, parameter, generator) for _ in range(copies_of(amount))]
+        steps = [_step(optimizer, parameter, generator, place) for _ in range(copies_of(amount))]
         for step in steps:  # the first makes the state
             step()
-        return samples_of(lambda number: steps[number % len(steps)](), watch)
+        return samples_at(place, lambda number: steps[number % len(steps)](), watch)
     except Exception as error:
         raise ExecutionError(
             f"a step of {optimizer} cannot be made here ({type(error).__name__}: {reason(error)})"
@@ -57,7 +66,7 @@ def step_seconds(
 
 
 def _step(
-    optimizer: str, parameter: torch.Tensor, generator: torch.Generator
+    optimizer: str, parameter: torch.Tensor, generator: torch.Generator, place: Place
 ) -> Callable[[], object]:
     import torch
 
@@ -68,7 +77,7 @@ def _step(
     }
     shape, strides = list(parameter.shape), list(parameter.stride())
     own, gradient = (
-        torch.empty_strided(shape, strides, dtype=parameter.dtype).copy_(
+        torch.empty_strided(shape, strides, dtype=parameter.dtype, device=place.device).copy_(
             torch.randn(shape, generator=generator)
         )
         for _ in range(2)

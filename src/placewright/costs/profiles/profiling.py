@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 
 from placewright.budget import Progress, no_progress
-from placewright.cluster import Cluster, CpuRun, Device
-from placewright.costs.detect import cpu_kind
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device
+from placewright.costs.detect import cpu_kind, gpu_kind
 from placewright.costs.machine import available_memory, busy_share, examine
 from placewright.costs.profiles.entry import (
     DeviceFigures,
@@ -30,13 +30,15 @@ from placewright.costs.profiles.steady import STEADY_ENOUGH
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError, ExecutionError, OptionError
 from placewright.importers.costs import Cost
-from placewright.system.pinning import pinned, refuse_elsewhere
+from placewright.system.accelerators.places import CpuPlace, CudaPlace, Place, gpu_place
+from placewright.system.pinning import refuse_elsewhere
 from placewright.units import format_bytes
 
 if TYPE_CHECKING:
     from placewright.importers.torch.once import Source
 
 CONTEXT_SHARE = 0.5  # of the free memory that a run in context may take
+GPU_CONTEXT_SHARE = 0.8  # of a GPU's, which holds no other programs
 NOISY = 0.3  # passes that differ by this share of their median are worth a remark
 BUSY = 0.3  # so is other work that takes this share of a device's cores
 KEPT_SECONDS = 2.0  # after so long, what was measured is written
@@ -110,7 +112,7 @@ def profile(
         if value not in get_args(known):
             raise OptionError(f"{name} is '{value}'; choose {', '.join(get_args(known))}")
     report = on_progress or no_progress
-    chosen = at_hand(cluster, devices)
+    chosen = at_hand(cluster, devices, gpus=True)
     program = load_program(exported or source, training=training)
     return [_profile_device(program, group, store, method, missing, report) for group in chosen]
 
@@ -118,10 +120,13 @@ def profile(
 # -- devices -----------------------------------------------------------------------------------
 
 
-def at_hand(cluster: Cluster, names: Sequence[str] = ()) -> list[list[Device]]:
+def at_hand(
+    cluster: Cluster, names: Sequence[str] = (), *, gpus: bool = False
+) -> list[list[Device]]:
     """The devices to measure, of these names or all, those that are the same together.
 
-    OptionError or ClusterError for one that cannot be measured.
+    OptionError or ClusterError for one that cannot be measured, as a GPU where there are to be
+    no `gpus`.
     """
     unknown = [name for name in names if name not in cluster.device_names]
     if unknown:
@@ -135,34 +140,50 @@ def at_hand(cluster: Cluster, names: Sequence[str] = ()) -> list[list[Device]]:
             f"no device of cluster '{cluster.name}' says what it is on this machine; add run: "
             "to it, such as run: {type: cpu, cores: [0]}, or use cluster detect"
         )
-    here = cpu_kind(examine().processor)
     groups: dict[str, list[Device]] = {}
     for device in wanted:
-        groups.setdefault(_checked(device, here), []).append(device)
+        groups.setdefault(_checked(device, gpus), []).append(device)
     return list(groups.values())
 
 
-def _checked(device: Device, here: str) -> str:
-    """The identity of a device of this machine, whose processor is of the kind `here`."""
+def place_of(device: Device) -> Place:
+    """What a device is on this machine, where it says that; ClusterError where it is not there."""
+    if isinstance(device.run, CudaRun):
+        return gpu_place(device.run.index, device.name)
+    assert device.run is not None
+    return CpuPlace(device.run.cores)
+
+
+def _checked(device: Device, gpus: bool) -> str:
+    """The identity of a device of this machine."""
     if device.run is None:
         raise ClusterError(
             f"device '{device.name}' does not say what it is on this machine; add run: to it, "
             "such as run: {type: cpu, cores: [0]}"
         )
-    if not isinstance(device.run, CpuRun):
+    if isinstance(device.run, CudaRun) and not gpus:
         raise ClusterError(
-            f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so far; "
+            f"device '{device.name}' runs on {device.run}, but only CPUs can be measured so; "
             "name the others with --device"
         )
     refuse_elsewhere(device.name, device.run.host)
+    here, what = _kind_here(device)
     if device.kind != here:
         raise ClusterError(
-            f"device '{device.name}' is a '{device.kind}', but this machine has a '{here}'; "
+            f"device '{device.name}' is a '{device.kind}', but {what} a '{here}'; "
             "write that as its kind, so that other machines' times are told from these"
         )
     named = identity(device)
     assert named is not None
     return named
+
+
+def _kind_here(device: Device) -> tuple[str, str]:
+    """What this machine has in the place of a device, and how a sentence about it begins."""
+    place = place_of(device)
+    if isinstance(place, CudaPlace):
+        return gpu_kind(place.name), f"{device.run} of this machine is"
+    return cpu_kind(examine().processor), "this machine has"
 
 
 # -- one device --------------------------------------------------------------------------------
@@ -183,10 +204,10 @@ def _profile_device(
     known = measured_ones(store, keys.values())
     new = [text for text, key in keys.items() if key not in known]
     chosen = _method(program, device, method) if new else None
-    assert isinstance(device.run, CpuRun)
-    busy = busy_share(device.run.cores) if new else None
-    work = _Work(program, new, keys, store, device.name, len(device.run.cores), report, missing)
-    with pinned(device.run.cores):
+    place = place_of(device)
+    busy = busy_share(device.run.cores) if new and isinstance(device.run, CpuRun) else None
+    work = _Work(program, new, keys, store, device.name, place, report, missing)
+    with place.entered():
         if chosen == "context":
             work.in_context()
         elif chosen == "isolated":
@@ -221,7 +242,11 @@ def measured_ones(store: ProfileStore, keys: Iterable[ProfileKey]) -> dict[Profi
 
 def usable_memory(device: Device) -> float:
     """Bytes that a run in context may take on `device` of this machine."""
-    there = CONTEXT_SHARE * available_memory()
+    place = place_of(device)
+    if isinstance(place, CudaPlace):
+        there = GPU_CONTEXT_SHARE * place.free_memory
+    else:
+        there = CONTEXT_SHARE * available_memory()
     return there if device.memory is None else min(there, device.memory)
 
 
@@ -241,20 +266,21 @@ def _method(program: Program, device: Device, method: Way) -> Method:
 
 @dataclass
 class _Work:
-    """Measures what is `new` on the device this process is pinned to, and keeps it."""
+    """Measures what is `new` on the device that this thread has entered, and keeps it."""
 
     program: Program
     new: Sequence[str]
     keys: dict[str, ProfileKey]
     store: ProfileStore
     device: str
-    threads: int
+    place: Place
     report: Progress
     missing: Missing
     measured: int = 0
     noise: float | None = None
     passes: int = 0
     steady: int = 0
+    memory: Mapping[str, float] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def in_context(self) -> None:
@@ -268,10 +294,11 @@ class _Work:
                 self._keep_seen(samples(), FEWEST)
                 last = time.perf_counter()
 
-        found = self.program.in_context(self.threads, heard)
+        found = self.program.in_context(self.place, heard)
         low, middle, high = np.percentile(found.passes, (5, 50, 95))
         self.noise = float((high - low) / middle) if middle else 0.0
         self.passes, self.steady = found.ran, found.steady
+        self.memory = found.memory
         self._keep_seen(found.samples, 1)
         self.in_isolation([text for text in self.new if not found.samples.get(text)])
 
@@ -282,7 +309,7 @@ class _Work:
             for count, text in enumerate(calls):
                 self.report(f"{self.device}: {count + 1} of {len(calls)}", count / len(calls))
                 try:
-                    done.append((text, self.program.alone(text, self.threads), "isolated"))
+                    done.append((text, self.program.alone(text, self.place), "isolated"))
                 except ExecutionError as error:
                     if self.missing == "refuse":
                         raise
@@ -305,7 +332,9 @@ class _Work:
     def _keep(self, found: Iterable[tuple[str, list[float], Method]]) -> None:
         self.measured += self.store.put(
             {
-                self.keys[text]: summary(samples, method, *self._work(text, method))
+                self.keys[text]: summary(
+                    samples, method, *self._work(text, method), self.memory.get(text, 0.0)
+                )
                 for text, samples, method in found
             }
         )

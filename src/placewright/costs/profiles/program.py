@@ -8,14 +8,17 @@ from typing import Protocol
 
 from placewright.costs.profiles.steady import Passes, Watch
 from placewright.importers.costs import Cost
+from placewright.system.accelerators.places import CpuPlace, Moments, Place
 
 WARM_UPS = 2  # passes or calls that are not counted: memory and library plans are made in them
 FEWEST, MOST = 7, 60  # passes of a program, and calls of one by itself
 PASS_SECONDS = 2.0  # after so long a program has been run often enough
 CALL_SECONDS = 0.05
 FEWEST_LONG = 3  # calls of one that takes longer than that
+BURST_CALLS = 10  # one after the other, for a time on a device that queues
 COLD_BYTES = 96 * 2**20  # of weights' copies that take turns, more than caches hold
 MOST_COPIES = 32
+THIS_PROCESS = CpuPlace(())  # wherever it is pinned
 
 Samples = dict[str, list[float]]
 """Seconds of each call that was measured, by signature."""
@@ -28,7 +31,8 @@ class Context:
     """What runs in context gave: samples of every call, and seconds of each whole pass.
 
     Both are of the passes that count: of those that `ran`, the `steady` ones, or all where these
-    are too few. `calls` has the samples by the names of the ops, where these are known.
+    are too few. `calls` has the samples by the names of the ops, where these are known. `memory`
+    is the bytes that each call needs beyond its inputs and outputs, where the device tells.
     """
 
     samples: Samples
@@ -36,13 +40,14 @@ class Context:
     calls: Mapping[str, list[float]] = field(default_factory=dict)
     ran: int = 0
     steady: int = 0
+    memory: Mapping[str, float] = field(default_factory=dict)
 
 
 class Program(Protocol):
     """A source that can be run, and its calls by their signatures.
 
-    Both ways of measuring run on the cores that the process is on, with `threads` threads, and
-    raise ExecutionError for a call that fails.
+    Both ways of measuring run on a `place` that was entered, and raise ExecutionError for a call
+    that fails.
     """
 
     @property
@@ -68,13 +73,13 @@ class Program(Protocol):
     def bytes_before(self) -> Mapping[str, float]:
         """By call, what `reuse.median_before` says of the whole program."""
 
-    def in_context(self, threads: int, heard: Heard) -> Context:
+    def in_context(self, place: Place, heard: Heard) -> Context:
         """Every call, as the whole program runs.
 
         A call without samples could not be seen there: it is to be measured alone.
         """
 
-    def alone(self, call: str, threads: int) -> list[float]:
+    def alone(self, call: str, place: Place) -> list[float]:
         """Seconds of one call by itself, on tensors of its own."""
 
 
@@ -111,6 +116,37 @@ def samples_of(run: Callable[[int], object], watch: Watch) -> list[float]:
         return clock() - before
 
     return steady_values(once, watch)
+
+
+def burst_samples(
+    run: Callable[[int], object], watch: Watch, place: Place, moments: Moments
+) -> list[float]:
+    """As `samples_of`, on a place that queues: a sample is the mean of a burst of calls.
+
+    So it is the time at which calls follow each other, whichever takes longer: giving one to the
+    device, or the device doing it. The call before a burst gives the device something to do until
+    the first of these is there.
+    """
+
+    def once(number: int) -> float:
+        first = number * (BURST_CALLS + 1)
+        moments.clear()
+        run(first)
+        moments.mark()
+        for call in range(1, BURST_CALLS + 1):
+            run(first + call)
+        moments.mark()
+        place.settle()
+        return sum(moments.intervals()) / BURST_CALLS
+
+    return steady_values(once, watch)
+
+
+def samples_at(place: Place, run: Callable[[int], object], watch: Watch) -> list[float]:
+    """`burst_samples` on a place that queues, `samples_of` elsewhere."""
+    if place.queues:
+        return burst_samples(run, watch, place, place.moments())
+    return samples_of(run, watch)
 
 
 def steady_values(

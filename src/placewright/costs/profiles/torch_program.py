@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from placewright.costs.profiles import measure
+from placewright.costs.profiles.memory import gpu_memory
 from placewright.costs.profiles.program import Context, Heard
 from placewright.costs.profiles.reuse import median_before
 from placewright.importers.costs import Cost
 from placewright.importers.torch.programs import Executable
 from placewright.importers.torch.signature import signature
 from placewright.importers.torch.tracing import framework
+from placewright.system.accelerators.places import CudaPlace, Place
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -50,8 +53,18 @@ class TorchProgram:
         calls = self._executable.calls
         return median_before(map(signature, calls), map(self._executable.work, calls))
 
-    def in_context(self, threads: int, heard: Heard) -> Context:
-        return measure.measure_in_context(self._executable, heard)
+    def in_context(self, place: Place, heard: Heard) -> Context:
+        found = measure.measure_in_context(self._executable, heard, place=place)
+        if not isinstance(place, CudaPlace):
+            return found
+        needed = gpu_memory(self._executable, place)
+        return replace(
+            found,
+            memory={
+                text: max(needed[node.name] for node in nodes)
+                for text, nodes in self._nodes.items()
+            },
+        )
 
-    def alone(self, call: str, threads: int) -> list[float]:
-        return measure.measure_alone(self._executable, self._nodes[call][0])
+    def alone(self, call: str, place: Place) -> list[float]:
+        return measure.measure_alone(self._executable, self._nodes[call][0], place=place)

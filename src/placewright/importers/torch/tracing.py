@@ -95,10 +95,15 @@ def without_meta(
 
 
 def framework() -> str:
-    """What runs a program here, as graphs and measured times name it."""
+    """What runs a program here, as graphs and measured times name it: with CUDA's version if any.
+
+    A wheel says that in its own version (``2.13.0+cu130``), other builds do not.
+    """
     import torch
 
-    return f"torch {torch.__version__}"
+    cuda = torch.version.cuda
+    said = cuda is None or "+cu" in torch.__version__
+    return f"torch {torch.__version__}" + ("" if said else f" CUDA {cuda}")
 
 
 def input_shape(value: Any) -> list[int]:

@@ -16,7 +16,7 @@ from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.ranks.channels import GlooChannel
-from placewright.runtime.ranks.worker import channel_errors
+from placewright.runtime.ranks.joining import channel_errors
 from placewright.runtime.stages.code import Transfer
 
 THERE, BACK, HEADER = 1, 2, 3  # tags

@@ -1,19 +1,20 @@
-"""Measured links in place of assumed ones: of this machine's CPU devices."""
+"""Measured links in place of assumed ones: of this machine's CPU devices, and of its GPUs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Literal
 
 from placewright.budget import Progress
 from placewright.cluster import Cluster, CpuRun, Device, Link, LinkMeasurement, Transport
 from placewright.costs.detect import HOST_MEMORY, detect
-from placewright.costs.link_fit import LinkFit, fit
-from placewright.errors import ClusterError, ExecutionError
+from placewright.costs.link_fit import LinkFit
+from placewright.errors import ClusterError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
-from placewright.runtime.links.pairs import Pair
+from placewright.runtime.links.pairs import Pair, fitted
 from placewright.runtime.links.ranks import gloo_times
 
 WORDS = {
@@ -32,24 +33,52 @@ def measure_links(
     timeout: float = 60.0,
     on_progress: Progress | None = None,
 ) -> Cluster:
-    """This machine as `detect` finds it, the links between its CPU devices being measured.
+    """This machine as `detect` finds it, the links between its devices being measured.
 
     ``gloo`` measures transfers between processes that are pinned to the devices' cores, as those
     of a run; ``thread`` hands tensors from thread to thread of one process, as a run with the
-    launcher ``local`` does; ``copy`` copies in memory within one. About three seconds a pair.
+    launcher ``local`` does; ``copy`` copies in memory within one. About three seconds a pair. The
+    links of GPUs are measured with the last two, each direction by itself, see `links.gpus`.
 
-    ClusterError where there are no two CPU devices (links of GPUs are not measured so far);
-    MissingExtraError without torch; ExecutionError for times that no line describes.
+    ClusterError where there are no two devices that can be measured; MissingExtraError without
+    torch; ExecutionError for times that no line describes.
     """
     import_torch("measuring links")
     cluster = detect(split_cpu, link_cpus=False)
+    gpus = gpu_pairs(cluster) if transport != "gloo" else []
     devices = measurable(cluster)
-    if len(devices) < 2:
+    if len(devices) < 2 and not gpus:
         raise ClusterError(
-            f"only links between CPU devices can be measured so far, and there is "
-            f"{len(devices) or 'no'} CPU device; give --split-cpu 2 or more, or the other hosts "
-            "with --rendezvous"
+            f"only links between CPU devices are measured so, and there is "
+            f"{len(devices) or 'no'} CPU device; give --split-cpu 2 or more, --transport thread "
+            "for those of GPUs, or the other hosts with --rendezvous"
         )
+    if len(devices) > 1:
+        cluster = _with_cpu_links(cluster, devices, transport, timeout, on_progress)
+    if not gpus:
+        return cluster
+    from placewright.runtime.links.gpus import with_gpu_links
+
+    return with_gpu_links(cluster, gpus, transport, on_progress=on_progress)
+
+
+def gpu_pairs(cluster: Cluster) -> list[tuple[Device, Device]]:
+    """Each two devices of this machine of which one is a GPU at least."""
+    here = [device for device in cluster.devices if device.run is not None]
+    return [
+        (a, b)
+        for a, b in combinations(here, 2)
+        if not (isinstance(a.run, CpuRun) and isinstance(b.run, CpuRun))
+    ]
+
+
+def _with_cpu_links(
+    cluster: Cluster,
+    devices: Sequence[Device],
+    transport: Transport,
+    timeout: float,
+    on_progress: Progress | None,
+) -> Cluster:
     cores = [cores_of(device) for device in devices]
     if transport == "gloo":
         times = gloo_times(cores, timeout=timeout, on_progress=on_progress)
@@ -85,7 +114,10 @@ def with_links(
 
     `channel_of` two devices: the channel that their transfers take, and its duplex.
     """
-    fits = {(a, b): _fitted(devices[a], devices[b], each) for (a, b), each in sorted(times.items())}
+    fits = {
+        (a, b): fitted(devices[a].name, devices[b].name, each)
+        for (a, b), each in sorted(times.items())
+    }
     links = [
         _link(devices[a], devices[b], found, transport, channel_of)
         for (a, b), found in fits.items()
@@ -97,13 +129,6 @@ def with_links(
         routing="direct",  # they were measured end to end
         description=f"{cluster.description} {described}".strip(),
     )
-
-
-def _fitted(a: Device, b: Device, times: Times) -> LinkFit:
-    try:
-        return fit(times.sizes, times.seconds)
-    except ExecutionError as error:
-        raise ExecutionError(f"{a.name} – {b.name}: {error}") from None
 
 
 def _link(
@@ -129,7 +154,7 @@ def _described(cluster: Cluster, fits: Sequence[LinkFit], transport: Transport) 
     for start, error in (decade for each in fits for decade in each.decades):
         worst[start] = max(worst.get(start, 0.0), error)
     decades = ", ".join(f"{error:.0%} from {start:.0e} B" for start, error in sorted(worst.items()))
-    rest = ", as those of other devices are not" if cluster.links else ""
+    rest = ", as those of other devices are not" if cluster.links and transport == "gloo" else ""
     return (
         f"Links between CPU devices are measured {WORDS[transport]}{rest}: latency + bytes / "
         f"bandwidth is {median:.0%} or less from half of the times of 1 KiB to 64 MiB, and "

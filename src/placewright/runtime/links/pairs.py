@@ -1,4 +1,4 @@
-"""All pairs of devices, one after the other, so that they do not disturb each other."""
+"""All pairs of devices, one after the other, so that they disturb no other; their lines."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from placewright.budget import Progress, no_progress
+from placewright.costs.link_fit import LinkFit, fit
+from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import Times
 from placewright.system.allocator import keep_freed_memory
 
@@ -32,3 +34,11 @@ def times_of_pairs(
         progress(f"measuring {what}", done / len(pairs))
         found[a, b] = times(cores[a], cores[b], sizes)
     return found
+
+
+def fitted(a: str, b: str, times: Times) -> LinkFit:
+    """The line of the times between the devices `a` and `b`; ExecutionError where there is none."""
+    try:
+        return fit(times.sizes, times.seconds)
+    except ExecutionError as error:
+        raise ExecutionError(f"{a} – {b}: {error}") from None

@@ -9,7 +9,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from placewright.runtime.ranks.worker import Reporter, Settings, barrier, connect, file_store, serve
+from placewright.runtime.ranks.joining import barrier, connect, file_store
+from placewright.runtime.ranks.worker import Reporter, Settings, serve
 
 
 def main() -> None:

@@ -24,6 +24,7 @@ from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.local import ThreadConnection
 from placewright.runtime.stages.code import Transfer
+from placewright.system.accelerators.handing import Handed
 from placewright.system.pinning import pinned
 
 _PATIENCE_SECONDS = 60.0
@@ -73,7 +74,7 @@ class _Receiver:
             value = torch.ones(size, dtype=torch.uint8)
             self._connection.barrier()
             left = time.perf_counter()
-            self._connection.put(_transfer(size), value)
+            self._connection.put(_transfer(size), Handed(value))
             try:
                 taken, reading = self._told.get(timeout=_PATIENCE_SECONDS)
             except Exception as error:
@@ -93,7 +94,7 @@ class _Receiver:
                 own = torch.ones(size, dtype=torch.uint8)
                 try:
                     self._connection.barrier()
-                    value = self._connection.take(_transfer(size))
+                    value = self._connection.take(_transfer(size)).value
                 except ChannelError:
                     return
                 taken = time.perf_counter()

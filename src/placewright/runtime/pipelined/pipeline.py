@@ -13,7 +13,7 @@ from placewright.runtime.pipelined import schedules
 from placewright.runtime.pipelined.clock import BusyClock
 from placewright.runtime.pipelined.module import StageModule
 from placewright.runtime.ranks.channels import OpError
-from placewright.runtime.ranks.worker import channel_errors
+from placewright.runtime.ranks.joining import channel_errors
 
 
 class Pipeline(Protocol):

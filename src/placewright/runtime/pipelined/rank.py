@@ -10,15 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.runtime.pipelined.clock import BusyClock
 from placewright.runtime.pipelined.groups import Groups
-from placewright.runtime.ranks.worker import (
-    Reporter,
-    Settings,
-    barrier,
-    connect,
-    file_store,
-    leave,
-    serve,
-)
+from placewright.runtime.ranks.joining import barrier, connect, file_store, leave
+from placewright.runtime.ranks.worker import Reporter, Settings, serve
 from placewright.system.memory import peak_memory
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from placewright.runtime.pipelined.tables import Action
-from placewright.runtime.ranks.worker import channel_errors
+from placewright.runtime.ranks.joining import channel_errors
 
 
 class Transfers:

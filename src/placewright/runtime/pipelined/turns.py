@@ -21,7 +21,7 @@ from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.pipelined.module import StageModule
 from placewright.runtime.pipelined.tables import Action
 from placewright.runtime.pipelined.transfers import Transfers
-from placewright.runtime.ranks.worker import channel_errors
+from placewright.runtime.ranks.joining import channel_errors
 
 _AHEAD = 2  # actions whose tensors may arrive while another is run
 

@@ -7,17 +7,20 @@ change the state that the program keeps between calls.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any, Protocol
 
 import torch
 
-from placewright.runtime.ranks.channels import Channel, ChannelError, OpError
+from placewright.runtime.ranks.channels import Channel, ChannelError, ChannelTimeoutError, OpError
 from placewright.runtime.ranks.state import Optimizer, State
 from placewright.runtime.stages.code import Call, Send
 from placewright.runtime.stages.compiled import Compiled
 from placewright.runtime.stages.cutting import Stage
+from placewright.runtime.stages.retargeted import stage_on
+from placewright.system.accelerators.places import CudaPlace
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,10 @@ class Heard(Protocol):
 
 
 class Caller:
-    """One rank's stage with its `weights` by name and its `inputs` by placeholder."""
+    """One rank's stage with its `weights` by name and its `inputs` by placeholder.
+
+    That of a GPU has a `place`, which the thread has entered, and its weights are there.
+    """
 
     def __init__(
         self,
@@ -67,7 +73,14 @@ class Caller:
         weights: Mapping[str, Any],
         inputs: Mapping[str, Any],
         optimizer: Optimizer | None = None,
+        place: CudaPlace | None = None,
     ) -> None:
+        self._place = place
+        self._moments = None if place is None else place.moments()
+        self._began = 0.0
+        if place is not None:
+            stage = stage_on(stage, place.device)
+            inputs = {name: _moved(inputs[name], place.device) for name in stage.inputs}
         self._stage = stage
         self._inputs = inputs
         own = {name: weights[name] for name in stage.weights.values()}
@@ -75,16 +88,24 @@ class Caller:
         own |= {name: own[name].clone() for name in stage.written}
         self._state = State(own, optimizer)
         self._plain = Compiled(stage.code)
-        self._clocked = Compiled(stage.code, now)
+        self._clocked = Compiled(stage.code, now if self._moments is None else self._moments.mark)
 
     def call(self, channel: Channel, *, clocked: bool = False) -> list[Any]:
-        """The values of the stage's ``code.result``. OpError for an op that fails."""
+        """The values of the stage's ``code.result``, all being done. OpError for an op that fails.
+
+        What fails on a GPU after its call has returned is raised as it is.
+        """
         weights = [self._state.weights[name] for name in self._stage.weights.values()]
         inputs = weights + [self._inputs[name] for name in self._stage.inputs]
         function = self._clocked if clocked else self._plain
+        if self._moments is not None:
+            self._moments.clear()
+            self._began = now()  # the GPU has nothing to do, so the first mark passes at once
         try:
             with torch.no_grad():
-                return function(channel, inputs)  # type: ignore[no-any-return]
+                results: list[Any] = function(channel, inputs)
+            self._settle()
+            return results
         except ChannelError:
             raise
         except Exception as error:
@@ -99,7 +120,9 @@ class Caller:
     @property
     def ticks(self) -> list[float]:
         """When the last clocked call began, and each of its steps ended."""
-        return list(self._clocked.ticks)
+        if self._moments is None:
+            return list(self._clocked.ticks)
+        return list(accumulate(self._moments.intervals(), initial=self._began))
 
     def keep(self, results: list[Any]) -> list[Any]:
         """Take over what a call gave for the weights; the caller's own results."""
@@ -109,7 +132,26 @@ class Caller:
             dict(zip(stage.updates, results[own:changed], strict=True)),
             dict(zip(stage.gradients, results[changed:], strict=True)),
         )
+        self._settle()
         return results[:own]
+
+    def home(self, results: Sequence[Any]) -> list[Any]:
+        """The same in memory of the host."""
+        if self._place is None:
+            return list(results)
+        return [_moved(each, torch.device("cpu")) for each in results]
+
+    def _settle(self) -> None:
+        if self._place is None:
+            return
+        try:
+            self._place.settle()
+        except TimeoutError as error:
+            raise ChannelTimeoutError(str(error)) from error
+
+
+def _moved(value: Any, device: torch.device) -> Any:
+    return value.to(device) if isinstance(value, torch.Tensor) else value
 
 
 def run_calls(
@@ -127,7 +169,7 @@ def run_calls(
         results, times = _timed_call(caller, connection, clocked=True)
         heard("steps", ticks=caller.ticks, **times)
         caller.keep(results)
-    return kept
+    return [caller.home(each) for each in kept]
 
 
 def _timed_call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -56,16 +57,17 @@ class OpError(Exception):
 class GlooChannel:
     """Point-to-point messages of torch.distributed's default process group.
 
-    Nothing is waited for longer than `timeout` seconds.
+    Nothing is waited for longer than `timeout` seconds. Tensors arrive in the `room` made for each.
     """
 
-    def __init__(self, timeout: float) -> None:
+    def __init__(self, timeout: float, room: Callable[[Transfer], Tensor] = empty) -> None:
         self.waited = 0.0
+        self._room = room
         self._timeout = datetime.timedelta(seconds=timeout)
         self._sending: list[tuple[Any, Tensor, Transfer]] = []
 
     def post(self, transfer: Transfer) -> tuple[Transfer, Tensor, Any]:
-        flat = empty(transfer)
+        flat = self._room(transfer)
         if not transfer.elements:
             return transfer, flat, None
         try:
@@ -86,9 +88,11 @@ class GlooChannel:
         return unpack(transfer, flat)
 
     def send(self, transfer: Transfer, value: Tensor) -> None:
-        if not transfer.elements:
-            return
-        flat = pack(transfer, value)
+        if transfer.elements:
+            self.send_flat(transfer, pack(transfer, value))
+
+    def send_flat(self, transfer: Transfer, flat: Tensor) -> None:
+        """Start sending bytes that `pack` made."""
         try:
             work = torch.distributed.isend(flat, transfer.target, tag=transfer.tag)
         except RuntimeError as error:

@@ -2,7 +2,7 @@
 
 Each rank is given its own stage in a private temporary directory, and its own weights: what it
 cannot load itself from files comes in shared memory. Ranks talk over torch.distributed's gloo back
-end on the loopback interface.
+end on the loopback interface, GPUs among themselves over NCCL.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def _settings(job: Job) -> dict[str, Any]:
         "ranks": job.ranks,
         "threads": job.own.threads,
         "cores": job.own.cores,
+        "gpus": job.own.gpus,
         "calls": job.calls.to_document(),
         "timeout": job.timeout,
         "path": sys.path,

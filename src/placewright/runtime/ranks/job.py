@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.system.accelerators.places import CudaPlace, gpu_place
+
 if TYPE_CHECKING:
     from placewright.runtime.ranks.calls import Calls
     from placewright.runtime.stages.cutting import Stage
@@ -17,15 +19,36 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Own:
-    """What each rank has for itself: threads, and the logical CPUs it is pinned to."""
+    """What each rank has for itself: threads, the logical CPUs it is pinned to, and a GPU.
+
+    `gpus` has the number of each rank's, None for a rank that computes on the CPU; as all do where
+    none are given.
+    """
 
     threads: tuple[int, ...]
     cores: tuple[tuple[int, ...], ...]
+    gpus: tuple[int | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.gpus:
+            object.__setattr__(self, "gpus", (None,) * len(self.threads))
 
     @classmethod
-    def of(cls, ranks: int, threads: int | Sequence[int], cores: Sequence[Sequence[int]]) -> Own:
+    def of(
+        cls,
+        ranks: int,
+        threads: int | Sequence[int],
+        cores: Sequence[Sequence[int]],
+        gpus: Sequence[int | None] = (),
+    ) -> Own:
         each = (threads,) * ranks if isinstance(threads, int) else tuple(threads)
-        return cls(each, tuple(map(tuple, cores)) or ((),) * ranks)
+        pinned = tuple(map(tuple, cores)) or ((),) * ranks
+        return cls(each, pinned, tuple(gpus))
+
+    def place(self, rank: int, patience: float | None = None) -> CudaPlace | None:
+        """The rank's GPU; ClusterError where it is not there. For `patience` see `CudaPlace`."""
+        gpu = self.gpus[rank]
+        return None if gpu is None else gpu_place(gpu, f"of rank {rank}", patience)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
-"""Ranks as threads of this process: a thread per device, each on its cores.
+"""Ranks as threads of this process: a thread per device, each on its cores or its GPU.
 
 Operators of torch release the interpreter's lock, so that devices compute at the same time. A
 tensor is handed over as it is, without a copy: nobody writes to one, and weights get their new
-values only when every rank has ended its call.
+values only when every rank has ended its call. To and from a GPU it is copied, see
+`system.accelerators.handing`: its thread gives the GPU what there is to do and goes on, and both
+ends of a call are those of the GPU.
 """
 
 from __future__ import annotations
@@ -10,9 +12,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,6 +26,11 @@ from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.failures import failure_of
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.stages.code import Transfer
+from placewright.runtime.stages.cutting import Stage
+from placewright.runtime.stages.layout import pack, unpack
+from placewright.runtime.weights.placed import loaded_on
+from placewright.system.accelerators.handing import Handed, hand, taken
+from placewright.system.accelerators.places import CpuMoments, CudaPlace, Moments
 from placewright.system.allocator import keep_freed_memory
 
 _GRACE_SECONDS = 5.0
@@ -37,13 +44,13 @@ def launch_threads(job: Job, hear: Hear) -> Results:
     results: Results = [[] for _ in range(job.ranks)]
     keep_freed_memory()
     lock = threading.Lock()
-    names = set().union(*map(job.weights_of, range(job.ranks)))
-    weights = job.values.weights.load(names)
+    places = [job.own.place(rank) for rank in range(job.ranks)]
+    weights = _weights(job, places)
     for number, stages in enumerate(job.cuts):
         callers = [
-            Caller(stage, weights, job.values.inputs, job.calls.optimizer) for stage in stages
+            _caller(stage, weights[rank], job, places[rank]) for rank, stage in enumerate(stages)
         ]
-        connection = ThreadConnection(job.ranks, job.timeout)
+        connection = ThreadConnection(job.ranks, job.timeout, places)
 
         def told(rank: int, kind: str, number: int = number, **fields: Any) -> None:
             with lock:
@@ -55,6 +62,24 @@ def launch_threads(job: Job, hear: Hear) -> Results:
         for rank, thread in enumerate(threads):
             results[rank].append(thread.results)
     return results
+
+
+def _weights(job: Job, places: Sequence[CudaPlace | None]) -> list[dict[str, Tensor]]:
+    """`[rank]` its weights: those of CPUs are shared, each GPU has its own."""
+    on_cpus = [job.weights_of(rank) for rank, place in enumerate(places) if place is None]
+    shared = job.values.weights.load(set().union(*on_cpus))
+    return [
+        shared if place is None else loaded_on(job.values.weights, job.weights_of(rank), place)
+        for rank, place in enumerate(places)
+    ]
+
+
+def _caller(stage: Stage, weights: dict[str, Tensor], job: Job, place: CudaPlace | None) -> Caller:
+    with nullcontext() if place is None else place.entered():
+        made = Caller(stage, weights, job.values.inputs, job.calls.optimizer, place)
+        if place is not None:
+            place.settle()
+        return made
 
 
 class _Rank(threading.Thread):
@@ -70,6 +95,7 @@ class _Rank(threading.Thread):
         self._caller = caller
         self._calls: Calls = job.calls
         self._own = (job.own.threads[rank], job.own.cores[rank])
+        self._place = connection.places[rank]
         self._connection = connection
         self._told = told
 
@@ -79,7 +105,9 @@ class _Rank(threading.Thread):
             if cores and hasattr(os, "sched_setaffinity"):
                 os.sched_setaffinity(0, cores)  # of this thread and those it starts
             torch.set_num_threads(threads)  # of this thread's operators
-            self.results = run_calls(self._caller, self._calls, self._connection, self._hear)
+            with nullcontext() if self._place is None else self._place.entered():
+                end = self._connection.of(self.rank)
+                self.results = run_calls(self._caller, self._calls, end, self._hear)
         except BaseException as error:
             self.error = error
             self._connection.abandon()
@@ -119,17 +147,21 @@ def _switching(seconds: float) -> Iterator[None]:
 
 
 class ThreadConnection:
-    """See `calls.Connection`: where the threads of one job meet and leave tensors."""
+    """Where the threads of one job meet and leave tensors.
 
-    def __init__(self, ranks: int, timeout: float) -> None:
+    `places` has the GPU of each rank, None for a CPU.
+    """
+
+    def __init__(self, ranks: int, timeout: float, places: Sequence[CudaPlace | None] = ()) -> None:
+        self.places = tuple(places) or (None,) * ranks
         self._timeout = timeout
         self._barrier = threading.Barrier(ranks)
         self._changed = threading.Condition()
-        self._left: dict[int, Tensor] = {}
+        self._left: dict[int, Handed] = {}
         self._broken = False
 
-    def channel(self) -> ThreadChannel:
-        return ThreadChannel(self)
+    def of(self, rank: int) -> ThreadEnd:
+        return ThreadEnd(self, rank)
 
     def barrier(self) -> None:
         try:
@@ -137,12 +169,12 @@ class ThreadConnection:
         except threading.BrokenBarrierError as error:
             raise ChannelError("another rank has ended, or is stuck") from error
 
-    def put(self, transfer: Transfer, value: Tensor) -> None:
+    def put(self, transfer: Transfer, value: Handed) -> None:
         with self._changed:
             self._left[transfer.tag] = value
             self._changed.notify_all()
 
-    def take(self, transfer: Transfer) -> Tensor:
+    def take(self, transfer: Transfer) -> Handed:
         tag = transfer.tag
         with self._changed:
             there = self._changed.wait_for(lambda: self._broken or tag in self._left, self._timeout)
@@ -164,24 +196,47 @@ class ThreadConnection:
             self._changed.notify_all()
 
 
-class ThreadChannel:
-    """One rank's end of a `ThreadConnection`, for one call."""
+class ThreadEnd:
+    """See `calls.Connection`: a `ThreadConnection` as one rank has it."""
 
-    def __init__(self, connection: ThreadConnection) -> None:
+    def __init__(self, connection: ThreadConnection, rank: int) -> None:
+        self._connection, self._rank = connection, rank
+
+    def channel(self) -> ThreadChannel:
+        return ThreadChannel(self._connection, self._connection.places[self._rank])
+
+    def barrier(self) -> None:
+        self._connection.barrier()
+
+
+class ThreadChannel:
+    """One rank's end of a `ThreadConnection`, for one call.
+
+    What a GPU waits for tensors is told by its own events, and known when the call has ended.
+    """
+
+    def __init__(self, connection: ThreadConnection, place: CudaPlace | None) -> None:
         self.waited = 0.0
-        self._connection = connection
+        self._connection, self._place = connection, place
+        self._waits: Moments = CpuMoments() if place is None else place.moments()
 
     def post(self, transfer: Transfer) -> Transfer:
         return transfer
 
     def wait(self, posted: Transfer) -> Tensor:
-        started = time.perf_counter()
-        value = self._connection.take(posted)
-        self.waited += time.perf_counter() - started
-        return value
+        self._waits.mark()
+        handed = self._connection.take(posted)
+        value = taken(handed, self._place)
+        self._waits.mark()
+        return unpack(posted, value) if handed.is_flat else value
 
     def send(self, transfer: Transfer, value: Tensor) -> None:
-        self._connection.put(transfer, value)
+        target = self._connection.places[transfer.target]
+        flat = partial(pack, transfer, value)
+        self._connection.put(transfer, hand(value, flat, self._place, target))
 
     def finish(self) -> None:
+        if self._place is not None:
+            self._place.settle()
+        self.waited = sum(self._waits.intervals()[::2])  # from before each wait to after it
         self._connection.barrier()

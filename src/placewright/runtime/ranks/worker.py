@@ -11,18 +11,19 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from placewright.runtime.ranks.joining import connect, file_store, leave
+from placewright.system.accelerators.places import CudaPlace, GpuPeak
 from placewright.system.allocator import keep_freed_memory
 from placewright.system.memory import Peak, limit_memory
 from placewright.system.pinning import pinned
 
 if TYPE_CHECKING:
     from placewright.runtime.ranks.calls import Caller
-    from placewright.runtime.ranks.channels import GlooChannel
     from placewright.runtime.ranks.state import Optimizer
 
 
@@ -103,20 +104,36 @@ def _wait_for_end_of_stdin() -> None:
 
 
 def _run_stages(folder: Path, rank: int, settings: Settings, report: Reporter) -> None:
-    from placewright.runtime.ranks.calls import Calls, run_calls
     from placewright.runtime.ranks.job_files import save_outputs
     from placewright.runtime.stages.targets import import_all
+    from placewright.system.accelerators.places import gpu_place
 
     report("connecting", doing="connecting to the other ranks")
     sys.path[:] = settings["path"]
     import_all(settings["modules"])
     connect(file_store(folder, settings["ranks"]), rank, settings["ranks"], settings["timeout"])
-    peak = own_memory(settings["memory_limits"], rank)
+    gpu = settings["gpus"][rank]
+    place = None if gpu is None else gpu_place(gpu, f"of rank {rank}", settings["timeout"])
+    with place.entered() if place else nullcontext():
+        outputs, peak = _outputs(folder, rank, settings, report, place)
+    report("saving", doing="saving its outputs", peak_memory=peak.bytes)
+    save_outputs(folder, rank, outputs)
+    leave()
+
+
+def _outputs(
+    folder: Path, rank: int, settings: Settings, report: Reporter, place: CudaPlace | None
+) -> tuple[list[Any], Peak | GpuPeak]:
+    """`[stage][call]` the results, and the memory that they took."""
+    from placewright.runtime.ranks.calls import Calls, run_calls
+    from placewright.runtime.ranks.gpus import connection_of
+
+    connection = connection_of(settings["gpus"], rank, place, settings["timeout"])
+    peak = own_memory(settings["memory_limits"], rank, place)
     report("loading", doing="loading its weights")
     calls = Calls.from_document(settings["calls"])
-    callers = _callers(folder, rank, calls.optimizer)
+    callers = _callers(folder, rank, calls.optimizer, place)
     report("running", doing="running its ops")
-    connection = GlooConnection(settings["timeout"])
     outputs = []
     for number, caller in enumerate(callers):
 
@@ -124,18 +141,21 @@ def _run_stages(folder: Path, rank: int, settings: Settings, report: Reporter) -
             report(kind, placement=number, **fields)
 
         outputs.append(run_calls(caller, calls, connection, heard))
-    report("saving", doing="saving its outputs", peak_memory=peak.bytes)
-    save_outputs(folder, rank, outputs)
-    leave()
+    return outputs, peak
 
 
-def own_memory(limits: Sequence[float], rank: int) -> Peak:
+def own_memory(
+    limits: Sequence[float], rank: int, place: CudaPlace | None = None
+) -> Peak | GpuPeak:
     """From here on memory counts as the rank's own: it is limited, if at all, and measured.
 
-    Connections, torch's threads and what its kernels need once are there before.
+    Connections, torch's threads and what its kernels need once are there before. That of a rank
+    on a GPU is the GPU's.
     """
     import torch
 
+    if place is not None:
+        return GpuPeak(place)
     square = torch.ones(512, 512)
     torch.nn.functional.linear(square, square, square[0])
     del square
@@ -144,85 +164,16 @@ def own_memory(limits: Sequence[float], rank: int) -> Peak:
     return Peak()
 
 
-def _callers(folder: Path, rank: int, optimizer: Optimizer | None) -> list[Caller]:
+def _callers(
+    folder: Path, rank: int, optimizer: Optimizer | None, place: CudaPlace | None
+) -> list[Caller]:
     """The rank's stages, with no other weights than their own."""
     from placewright.runtime.ranks.calls import Caller
     from placewright.runtime.ranks.job_files import load_rank
     from placewright.runtime.weights import from_document
+    from placewright.runtime.weights.placed import loaded_on
 
     job = load_rank(folder, rank)
     names = {name for stage in job.stages for name in stage.weights.values()}
-    weights = from_document(job.weights).load(names)
-    return [Caller(stage, weights, job.inputs, optimizer) for stage in job.stages]
-
-
-class GlooConnection:
-    """See `calls.Connection`: the ranks of torch.distributed's default process group."""
-
-    def __init__(self, timeout: float) -> None:
-        self._timeout = timeout
-
-    def channel(self) -> GlooChannel:
-        from placewright.runtime.ranks.channels import GlooChannel
-
-        return GlooChannel(self._timeout)
-
-    def barrier(self) -> None:
-        barrier()
-
-
-def file_store(folder: Path, ranks: int) -> Any:
-    """Where ranks of one machine find each other: a file, so there is no port to guess."""
-    import torch.distributed as dist
-
-    return dist.FileStore(str(folder / "store"), ranks)  # type: ignore[attr-defined]
-
-
-def connect(
-    store: Any, rank: int, ranks: int, timeout: float, *, under_parent: bool = True
-) -> None:
-    """Join the process group that meets in `store`, and wait until all are there.
-
-    ChannelError where one is missing at a barrier for `timeout` seconds, or for longer where there
-    is a parent that has this patience itself, and then names who is stuck.
-    """
-    patience = 2 * timeout + 60 if under_parent else timeout
-    import datetime
-
-    import torch.distributed as dist
-
-    with channel_errors():
-        dist.init_process_group(
-            "gloo",
-            store=store,
-            rank=rank,
-            world_size=ranks,
-            timeout=datetime.timedelta(seconds=patience),
-        )
-    barrier()
-
-
-def barrier() -> None:
-    import torch.distributed as dist
-
-    with channel_errors():
-        dist.barrier()
-
-
-def leave() -> None:
-    """Part from the process group; nobody does while another still talks to it."""
-    import torch.distributed as dist
-
-    barrier()
-    dist.destroy_process_group()
-
-
-@contextmanager
-def channel_errors() -> Iterator[None]:
-    """What torch raises when another rank is gone, told apart from errors of this one."""
-    from placewright.runtime.ranks.channels import ChannelError
-
-    try:
-        yield
-    except RuntimeError as error:
-        raise ChannelError(str(error)) from error
+    weights = loaded_on(from_document(job.weights), names, place)
+    return [Caller(stage, weights, job.inputs, optimizer, place) for stage in job.stages]

@@ -29,7 +29,7 @@ class Compiled:
     """Call it with a channel and the values of ``code.inputs``; it gives back ``code.result``.
 
     With a `clock` it is read before the first step and after each, into `ticks`, which a call
-    begins anew.
+    begins anew. (A GPU has one that notes the moment itself, and gives nothing.)
 
     >>> from placewright.runtime.stages.code import Call, Code, Ref
     >>> add = Call("sum", "torch.ops.aten.add.Tensor", (Ref("x"), 1), {})
@@ -41,8 +41,8 @@ class Compiled:
         return v1
     """
 
-    def __init__(self, code: Code, clock: Callable[[], float] | None = None) -> None:
-        self.ticks: list[float] = []
+    def __init__(self, code: Code, clock: Callable[[], Any] | None = None) -> None:
+        self.ticks: list[Any] = []
         writer = _Writer(code, clocked=clock is not None)
         writer.constants |= {"note": self.ticks.append, "clock": clock} if clock else {}
         self.source = "\n".join(writer.lines)

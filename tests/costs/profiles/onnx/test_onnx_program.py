@@ -34,12 +34,14 @@ from placewright.importers.onnx.files import TensorType
 from placewright.importers.onnx.signature import library
 from placewright.planning import make_problem, plan
 from placewright.problem import DATASHEET, MEASURED
+from placewright.system.accelerators.places import CpuPlace
 from tests.cli.running import run
 from tests.costs.profiles.machines import Machine, always_steady
 from tests.costs.profiles.onnx import models
 from tests.costs.profiles.test_profiling import cluster
 
 Program = Callable[[Any], OnnxProgram]
+ONE = CpuPlace((0,))  # thread
 
 
 @pytest.fixture
@@ -69,7 +71,9 @@ def test_in_context_every_op_has_a_sample_of_every_pass_that_counts(
     monkeypatch.setattr(onnx_program, "runtime_watch", lambda threads: always_steady())
     found = load_program(two_layers(tmp_path, 5))
     told: list[tuple[int, float]] = []
-    context = found.in_context(threads, lambda done, share, samples: told.append((done, share)))
+    context = found.in_context(
+        CpuPlace(range(threads)), lambda done, share, samples: told.append((done, share))
+    )
     assert len(context.passes) >= FEWEST
     assert {call: len(each) for call, each in context.samples.items()} == {
         call: count * len(context.passes) for call, count in found.calls.items()
@@ -83,7 +87,7 @@ def test_in_context_every_op_has_a_sample_of_every_pass_that_counts(
 def test_each_call_can_be_measured_by_itself(program: Program, model: Any):
     found = program(model)
     for call in found.calls:
-        samples = found.alone(call, 1)
+        samples = found.alone(call, ONE)
         # A machine that stops for a moment makes any call a long one.
         assert len(samples) >= FEWEST_LONG and min(samples) >= 0
 
@@ -106,13 +110,13 @@ def test_made_up_values_let_operators_run(program: Program, call, x, w, attribut
     model.graph.output[0].ClearField("type")
     found = program(model)
     [text] = found.calls
-    assert found.alone(text, 1)
-    assert found.in_context(1, lambda *_: None).samples[text]
+    assert found.alone(text, ONE)
+    assert found.in_context(ONE, lambda *_: None).samples[text]
 
 
 def test_what_runtime_makes_other_nodes_of_is_measured_by_itself(program: Program, store, tmp_path):
     found = program(models.normalised())
-    samples = found.in_context(1, lambda *_: None).samples
+    samples = found.in_context(ONE, lambda *_: None).samples
     assert [call.partition("(")[0] for call in samples] == ["Relu"]
     [done] = profile(found.name, cluster(), store)
     assert (done.measured, done.method) == (2, "context")
@@ -123,7 +127,7 @@ def test_what_runtime_makes_other_nodes_of_is_measured_by_itself(program: Progra
 def test_a_node_that_holds_a_graph_is_measured_in_context_only(program: Program, store, recwarn):
     found = program(models.looped())
     loop = next(call for call in found.calls if call.startswith("Loop("))
-    assert found.in_context(1, lambda *_: None).samples[loop]
+    assert found.in_context(ONE, lambda *_: None).samples[loop]
     with pytest.raises(ExecutionError, match=r"Loop\(.* cannot be measured by itself"):
         profile(found.name, cluster(), store, method="isolated")
     [done] = profile(found.name, cluster(), store, method="isolated", missing="predict")
@@ -136,9 +140,9 @@ def test_a_call_that_runtime_cannot_run_is_named(program: Program):
     found = program(model)
     [call] = found.calls
     with pytest.raises(ExecutionError, match=r"other\.Mystery\(.* cannot be run by ONNX Runtime"):
-        found.alone(call, 1)
+        found.alone(call, ONE)
     with pytest.raises(ExecutionError, match=r"model\.onnx cannot be run by ONNX Runtime"):
-        found.in_context(1, lambda *_: None)
+        found.in_context(ONE, lambda *_: None)
 
 
 def test_a_run_in_context_holds_two_sessions(tmp_path: Path):
@@ -180,7 +184,7 @@ def test_passes_while_the_machine_is_slow_do_not_count(
         machine.work(0.2)
 
     found = load_program(two_layers(tmp_path))
-    context = found.in_context(1, heard)
+    context = found.in_context(ONE, heard)
     assert 3 <= context.steady == len(context.passes) < context.ran
     assert {call: len(each) for call, each in context.samples.items()} == {
         call: count * context.steady for call, count in found.calls.items()

@@ -37,13 +37,20 @@ from placewright.costs.profiles.program import (
 )
 from placewright.costs.profiles.reuse import median_before
 from placewright.costs.profiles.steady import Passes
-from placewright.errors import ExecutionError, PlacewrightError, PlacewrightWarning, reason
+from placewright.errors import (
+    ExecutionError,
+    OptionError,
+    PlacewrightError,
+    PlacewrightWarning,
+    reason,
+)
 from placewright.graph import Floats, Wide
 from placewright.importers.costs import Cost
 from placewright.importers.kinds import SourceFile
 from placewright.importers.onnx.dimensions import read_sizes
 from placewright.importers.onnx.reading import OnnxModel, read_model
 from placewright.importers.onnx.signature import library
+from placewright.system.accelerators.places import Place
 from placewright.units import printable
 
 if TYPE_CHECKING:
@@ -108,7 +115,8 @@ class OnnxProgram:
             found.signatures.values(), (found.ops[op].cost for op in found.signatures)
         )
 
-    def in_context(self, threads: int, heard: Heard) -> Context:
+    def in_context(self, place: Place, heard: Heard) -> Context:
+        threads = _threads(place)
         watch = runtime_watch(threads)
         runnable = whole(self._found)
         guess = measure_clock(threads, watch).profiler  # as the machine is now
@@ -160,7 +168,8 @@ class OnnxProgram:
         }
         return Context(samples, tuple(passes.tolist()))
 
-    def alone(self, call: str, threads: int) -> list[float]:
+    def alone(self, call: str, place: Place) -> list[float]:
+        threads = _threads(place)
         runnable = single(self._found, self._first[call], self._known)
         copies = len(runnable.model.graph.node)
         clock = self._clock(threads)
@@ -179,6 +188,16 @@ class OnnxProgram:
         if threads not in self._clocks:
             self._clocks[threads] = measure_clock(threads, runtime_watch(threads))
         return self._clocks[threads]
+
+
+def _threads(place: Place) -> int:
+    """OptionError for a GPU."""
+    if place.queues:
+        raise OptionError(
+            "ONNX models are measured on CPUs only; name these with --device, or measure the "
+            "model as a program of torch"
+        )
+    return place.threads
 
 
 def _weights(runnable: Runnable, generator: np.random.Generator) -> dict[str, OrtValue]:
