@@ -16,7 +16,8 @@ from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.options import Options
-from placewright.planners.throughput.ideal_dp import MOST_IDEALS, IdealDP, Search
+from placewright.planners.throughput.ideal_dp import IdealDP
+from placewright.planners.throughput.ideal_search import MOST_IDEALS, Search
 from placewright.planners.throughput.linear_dp import LinearDP
 from placewright.planners.throughput.splits import best_of_lines, evaluated, linear_orders
 from placewright.planners.throughput.stages import stage_tables

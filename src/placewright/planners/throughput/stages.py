@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from placewright.analysis.contracted import ContractedGraph
 from placewright.analysis.devices import device_classes
+from placewright.analysis.reductions.free_nodes import links_alike
 from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
@@ -321,11 +322,7 @@ def _columns(moves: Sequence[Move]) -> Wide:
 
 def uniform_transfers(problem: Problem) -> bool:
     """Whether a transfer costs the same wherever it comes from or goes to."""
-    apart = ~np.eye(problem.device_count, dtype=np.bool_)
-    return problem.staging == "host" or all(
-        len(np.unique(link[apart])) <= 1
-        for link in (problem.link_latency, problem.link_seconds_per_byte)
-    )
+    return problem.staging == "host" or links_alike(problem)
 
 
 def too_many_states(problem: Problem) -> str | None:
