@@ -78,18 +78,22 @@ class Reading:
     @cached_property
     def light(self) -> ContractedGraph:
         """No worse than `exact`; its splits may not fit."""
-        alone = np.bincount(self._group, minlength=self.merged.node_count) == 1
-        free = _is_free(self.exact)
-        kept = np.where(free & ~alone[self._group], 0.0, self.exact.memory)
-        memory = np.bincount(self._group, kept, self.merged.node_count).astype(np.float64)
+        kept = np.where(self.joins, 0.0, self.exact.memory)
+        memory = np.bincount(self.group, kept, self.merged.node_count).astype(np.float64)
         return replace(self.merged, memory=memory)
 
     @cached_property
-    def _group(self) -> Wide:
+    def group(self) -> Wide:
         """`[node of exact]` its node of `merged`."""
         group = np.empty(self.exact.node_count, dtype=np.int64)
         group[self.exact.op_node] = self.merged.op_node
         return group
+
+    @cached_property
+    def joins(self) -> Flags:
+        """`[node of exact]` whether it is free and is with others in `merged`."""
+        alone = np.bincount(self.group, minlength=self.merged.node_count) == 1
+        return np.asarray(_is_free(self.exact) & ~alone[self.group])
 
     @classmethod
     def of(cls, graph: ContractedGraph) -> Reading:

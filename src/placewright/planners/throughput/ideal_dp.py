@@ -11,16 +11,15 @@ from __future__ import annotations
 import contextlib
 from typing import ClassVar
 
-import numpy as np
-
 from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.analysis.reductions.free_nodes import Reading
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Answer, Search
+from placewright.planners.throughput.refitting import refitted
 from placewright.planners.throughput.row_cuts import RowCuts, best_cuts
-from placewright.planners.throughput.splits import Split, evaluated
+from placewright.planners.throughput.splits import Split
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
 from placewright.problem import Problem
 
@@ -130,15 +129,15 @@ def _prove_light(search: Search, tables: _Tables) -> float:
     lower = apart.prove(tables.light())
     search.seen += apart.seen
     if isinstance(apart.best, Split):
-        search.take(_with_bytes(apart.best, tables.merged))
+        search.take(_with_bytes(apart.best, tables, search.limit))
     return lower
 
 
-def _with_bytes(split: Split, tables: StageTables) -> Split | None:
-    """The split with the bytes that were left out; None if it does not fit."""
-    kept = np.bincount(split.node_stage, tables.graph.memory, len(split.stage_kind))
-    room = tables.limits([np.inf, np.inf])[split.stage_kind, -2]
-    return evaluated(tables, split.node_stage, split.stage_kind) if (kept <= room).all() else None
+def _with_bytes(split: Split, tables: _Tables, limit: float) -> Split | None:
+    """The split with the bytes that were left out, free nodes moved where they have room."""
+    reading = tables.reading
+    stages = split.node_stage[reading.group]
+    return refitted(tables.exact, stages, split.stage_kind, reading.joins, limit)
 
 
 def _row_cuts(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Answer | None:
