@@ -9,25 +9,31 @@ where nodes were joined has only splits that fit, and the exact one closes what 
 from __future__ import annotations
 
 import contextlib
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.analysis.reductions.free_nodes import Reading
-from placewright.budget import Budget, Progress
+from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
+from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
+from placewright.planners.throughput.block_moves import BlockMoves
+from placewright.planners.throughput.coarse_ideals import coarse_split
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Answer, Search
 from placewright.planners.throughput.refitting import refitted
 from placewright.planners.throughput.row_cuts import RowCuts, best_cuts
 from placewright.planners.throughput.splits import Split
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
 from placewright.problem import Problem
+from placewright.simulate import evaluate
 
 __all__ = ["IdealDP", "too_many_states"]
 
 BOUND_SOURCE = "dynamic programming over ideals"
 MOST_NODES = 10_000
-ROWS_SECONDS = 10.0  # at most, for another start where ideals are too many
+ROWS_SECONDS, MOVES_SECONDS = 10.0, 2.0  # at most, for another start where ideals are too many
 
 
 class IdealDP:
@@ -56,10 +62,15 @@ class IdealDP:
         return too_many_states(problem)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        def elsewhere() -> Answer | None:
-            return _row_cuts(problem, budget, seed, on_progress)
+        search = Search(budget, self.most_ideals, on_progress)
 
-        search = Search(budget, self.most_ideals, on_progress, elsewhere=elsewhere)
+        def elsewhere() -> Answer | None:
+            search.take(_row_cuts(problem, budget, seed, on_progress))
+            graphs = [Reading.of(graph).merged for graph in directions(problem)]
+            search.take(coarse_split(search, graphs))
+            return _moved(problem, search, seed)
+
+        search.elsewhere = elsewhere
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             look_through(search, directions(problem))
         return self._proposal(search, problem)
@@ -81,6 +92,29 @@ def _source(search: Search) -> str:
     if search.best is None or search.proved >= search.below():
         return BOUND_SOURCE
     return f"{BOUND_SOURCE}, stopped after {search.seen:,}"
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An answer of another planner."""
+
+    problem: Problem
+    known: Placement
+
+    @cached_property
+    def value(self) -> float:
+        return evaluate(self.problem, self.known).value
+
+    def placement(self) -> Placement:
+        return self.known
+
+
+def _moved(problem: Problem, search: Search, seed: int) -> Answer | None:
+    """The best split so far with its nodes and blocks of nodes moved for a moment."""
+    if search.best is None or search.best.placement().replicas:
+        return search.best
+    budget = replace(search.budget.part(MOVES_SECONDS), start=search.best.placement())
+    return _Placed(problem, BlockMoves().plan(problem, budget, seed, no_progress).placement)
 
 
 def look_through(search: Search, graphs: list[ContractedGraph]) -> None:
@@ -143,7 +177,7 @@ def _with_bytes(split: Split, tables: _Tables, limit: float) -> Split | None:
 def _row_cuts(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Answer | None:
     """The best cuts of orders over rows of devices, None if none fits."""
     rows = RowCuts()
-    within = budget.or_at_most(ROWS_SECONDS)
+    within = budget.part(ROWS_SECONDS)
     try:
         return best_cuts(problem, rows.orders, rows.rows, within, seed, on_progress)
     except InfeasibleError:

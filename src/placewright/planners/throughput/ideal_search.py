@@ -55,13 +55,16 @@ from placewright.problem import LONG_ROUNDING, ROUNDING
 START_ORDERS = 4
 NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
 CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
+FINE = 0.0005  # the same where that takes long
 MOST_IDEALS = 20_000_000  # looked at
 IDEALS_PER_SECOND = 4e6
-PAIRS_PER_SECOND = 1e8
+PAIRS_PER_SECOND = 3e7
 MOMENT = 0.05  # seconds that are given in any case
 MOST_KEPT_BYTES = 1 << 30
 MOST_KEPT = 200_000
-MOST_WORK = 10_000_000_000  # in one table: pairs of ideals, some of which count as several
+MOST_WORK = 600_000_000  # without a limit of time: pairs of ideals, some count as several
+MOST_TIMED_WORK = 10_000_000_000  # in one table
+MOST_WORKED_OUT = 20_000  # ideals of which the least load of all chains is worked out
 MOST_CHAINS = 300_000  # tried where the table is only a necessary condition
 
 
@@ -79,20 +82,19 @@ class Question:
     """The least limit that it was not possible to decide about."""
     _asked: bool = False
 
-    def close(self, top: float) -> bool:
-        return self._asked and top - self.lower < CLOSE * top
+    def close(self, top: float, share: float = CLOSE) -> bool:
+        return self._asked and top - self.lower < share * top
 
-    def may_work_out(self, tables: StageTables, top: float) -> bool:
-        """Whether the least load can be worked out rather than asked about, and is worth it."""
-        return self.close(top) and not tables.approximate
+    def next(self, top: float, share: float = CLOSE) -> float | None:
+        """The limit to ask about when the best split is just above `top`; None to give up.
 
-    def next(self, top: float) -> float | None:
-        """The limit to ask about when the best split is just above `top`; None to give up."""
+        From `share` of the value on, halving what is open is not worth it.
+        """
         if not self._asked:
             return top
         if self.unknown < math.inf and self.close(min(top, self.unknown)):
             return None
-        return top if self.close(top) else (self.lower + min(top, self.unknown)) / 2
+        return top if self.close(top, share) else (self.lower + min(top, self.unknown)) / 2
 
     def answered(self, limit: float, answer: int) -> None:
         self._asked = True
@@ -134,6 +136,11 @@ class Search:
     proved: float = 0.0
     seen: int = 0
     """Ideals looked at."""
+    most_work: int = 0
+    """Pairs of ideals in all tables; 0: as many as the time left allows."""
+    work: int = 0
+    lower_limits: bool = True
+    """Whether to ask for lower limits where ideals are too many."""
     _asked_elsewhere: bool = False
 
     def run(self, tables: Sequence[StageTables]) -> None:
@@ -171,15 +178,13 @@ class Search:
         """What a split must be within to count as better, far above rounding."""
         return self.limit * (1 - LONG_ROUNDING)
 
-    def take(self, found: Answer | None) -> bool:
-        """Keep the better split; whether it is the one given."""
+    def take(self, found: Answer | None) -> None:
+        """Keep the better split."""
         if found is None:
-            return False
+            return
         self.limit = min(self.limit, found.value)
-        better = self.best is None or found.value < self.best.value
-        if better:
+        if self.best is None or found.value < self.best.value:
             self.best = found
-        return better
 
     # -- one limit, or one for each pass ---------------------------------------------------------
 
@@ -190,21 +195,23 @@ class Search:
         listed = 0.0  # the limit that they were listed for
         while question.lower < self.below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
-            if ideals and listed >= self.below() and question.may_work_out(tables, self.below()):
+            few = ideals is not None and len(ideals.bits) <= MOST_WORKED_OUT
+            covered = listed >= self.below() and not tables.approximate
+            if ideals and few and covered and question.close(self.below()):
                 self._take_least(windows, ideals, question.lower)
                 return self.below()
-            asked = question.next(self.below())
+            asked = question.next(self.below(), CLOSE if few or not ideals else FINE)
             if asked is None:
                 break
             if asked > listed:
                 ideals = self._ideals(windows, [asked])
                 listed = asked if ideals else 0.0
-            if ideals is None:
-                if self.better_elsewhere() is None:
-                    question.answered(asked, GAVE_UP)
-                continue
-            answer, split = self._decide(windows, ideals, [asked])
+            answer, split = self._decide(windows, ideals, [asked]) if ideals else (GAVE_UP, None)
             self.take(split)
+            if answer == GAVE_UP and self.better_elsewhere() is not None:
+                continue
+            if answer == GAVE_UP and not self.lower_limits:
+                break
             question.answered(asked, answer)
         return question.lower
 
@@ -213,7 +220,9 @@ class Search:
         if self._asked_elsewhere:
             return None
         self._asked_elsewhere = True
-        return self.best if self.take(self.elsewhere()) else None
+        before = self.limit
+        self.take(self.elsewhere())
+        return self.best if self.limit < before else None
 
     def _take_least(self, windows: WindowTables, ideals: Ideals, lower: float) -> None:
         """Take the best split of all; `lower` is a limit close below that none can keep."""
@@ -287,6 +296,12 @@ class Search:
         """As much of `most` as the time left allows."""
         return int(min(most, max(self.budget.left, MOMENT) * per_second))
 
+    def _work_left(self) -> int:
+        if math.isinf(self.budget.left):
+            return max((self.most_work or MOST_WORK) - self.work, 0)
+        left = self._within_time(MOST_TIMED_WORK, PAIRS_PER_SECOND)
+        return min(left, max(self.most_work - self.work, 0)) if self.most_work else left
+
     def _decide(
         self, windows: WindowTables, ideals: Ideals, thresholds: Sequence[float]
     ) -> tuple[int, Split | None]:
@@ -295,10 +310,11 @@ class Search:
         limits = tables.limits(thresholds)
         alive, least, most = survivors(ideals, windows.within(thresholds))
         shared = (tables.nets, tables.costs)
-        work = self._within_time(MOST_WORK, PAIRS_PER_SECOND)
-        finished, need = fewest(ideals, alive, least, most, *shared, limits, work)
-        if not finished:
-            return -1, None
+        most_work = self._work_left()
+        work, need = fewest(ideals, alive, least, most, *shared, limits, most_work)
+        self.work += work
+        if work > most_work:
+            return GAVE_UP, None
         answer, reached, kinds = find_chain(
             ideals,
             alive,
