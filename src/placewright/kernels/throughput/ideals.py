@@ -76,6 +76,25 @@ def passable(windows, below, above):
     return False
 
 
+@kernel(allocates=True)
+def open_places(windows, order, found):
+    """Into `found[place]` whether a stage may begin at a place of a linear order, the end included.
+
+    That is, whether what is before it and what is not may each do with some of the devices.
+    """
+    conditions = windows.price.shape[1]
+    below, above = np.zeros(conditions), np.zeros(conditions)
+    for node in order:
+        for w in range(conditions):
+            above[w] += windows.price[node, w]
+    for place in range(len(order) + 1):
+        found[place] = place in (0, len(order)) or passable(windows, below, above)
+        if place < len(order):
+            for w in range(conditions):
+                below[w] += windows.price[order[place], w]
+                above[w] -= windows.price[order[place], w]
+
+
 class Cut(NamedTuple):
     """The nets that the ideal at hand cuts, and what they cost its two sides by condition."""
 
@@ -142,7 +161,7 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                     break
                 ideals = _with_capacity(ideals, kept - 1, cut.size[0])
                 _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
-            if _is_in_vain(windows, depth_need[depth], passed[depth]):
+            elif _is_in_vain(windows, depth_need[depth], passed[depth]):
                 place[depth] = first[depth]
         arrived = place[depth] > first[depth]
         if arrived:  # one node more, from the last choice to the first

@@ -142,6 +142,7 @@ class Search:
     lower_limits: bool = True
     """Whether to ask for lower limits where ideals are too many."""
     _asked_elsewhere: bool = False
+    _windows: WindowTables | None = None
 
     def run(self, tables: Sequence[StageTables]) -> None:
         """Look through the splits of each reading of the problem (see `contracted.directions`)."""
@@ -159,7 +160,7 @@ class Search:
         for each in tables:
             cutoff = np.inf if self.best is None else self.best.value
             orders = linear_orders(each.graph, self.orders)
-            found = best_of_lines(each, orders, cutoff, self.budget)
+            found = best_of_lines(each, orders, cutoff, self.budget, self._windows_of(each))
             self.best = found or self.best
         start = self.best.value if self.best else max(map(most_load, tables), default=0.0)
         self.limit = self.inflate * start
@@ -169,10 +170,15 @@ class Search:
 
         `lower`: none is below that, as is known already.
         """
-        windows = WindowTables(tables)
+        windows = self._windows_of(tables)
         if tables.passes > 1:
             return self._prove_pairs(windows)
         return self._prove_single(windows, lower)
+
+    def _windows_of(self, tables: StageTables) -> WindowTables:
+        if self._windows is None or self._windows.tables is not tables:
+            self._windows = WindowTables(tables)
+        return self._windows
 
     def below(self) -> float:
         """What a split must be within to count as better, far above rounding."""

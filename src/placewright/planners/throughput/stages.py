@@ -153,13 +153,16 @@ class StageTables:
 
     def host_share(self, kind: int, direction: int) -> Floats:
         """What a replica of `kind` pays per tensor and byte to (out) or from host memory (in)."""
-        problem, mine = self.graph.problem, np.array(self.kinds[kind])
-        way = 0 if direction == OUT else 1
+        return np.asarray(self._host_shares[0 if direction == OUT else 1, kind])
+
+    @cached_property
+    def _host_shares(self) -> Floats:
+        """`[way, kind, (tensor, byte)]`."""
+        problem, kinds = self.graph.problem, np.array(self.kinds)
         first = [devices[0] for devices in self.graph.class_devices]
-        costs = np.stack(
-            [problem.host_latency[way, first], problem.host_seconds_per_byte[way, first]]
-        )
-        return np.asarray(costs @ mine / mine.sum() ** 2)
+        costs = np.stack([problem.host_latency[:, first], problem.host_seconds_per_byte[:, first]])
+        shares = np.einsum("xwc,kc->wkx", costs, kinds)
+        return np.ascontiguousarray(shares / (kinds.sum(axis=1) ** 2)[None, :, None])
 
     def least_share(self, kind: int, direction: int, others: Sequence[int]) -> Floats:
         """The least a replica pays when the other stage is on classes of `others`."""
