@@ -10,7 +10,8 @@ import pytest
 from hypothesis import event, given, settings
 
 from placewright.analysis.contracted import contracted_graph, directions
-from placewright.analysis.reductions.free_nodes import Reading, joined
+from placewright.analysis.reductions.free_nodes import joined
+from placewright.analysis.reductions.reading import Reading
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError
 from placewright.planners.throughput.ideal_dp import IdealDP
@@ -107,9 +108,9 @@ def test_an_op_that_cannot_run_beside_its_neighbour_stays_apart():
 
 def test_bytes_join_only_where_memory_is_slack():
     problem = row_of_ops([1.0, 0.0])
-    keeps = replace(problem, op_memory=np.array([0.0, 4.0]))
+    keeps = replace(problem, op_memory=np.array([1.0, 3.0]))
     tight = keeps.with_device_memory(np.full(2, 3.0))
     assert Reading.of(contracted_graph(keeps)).exact.node_count == 1
     reading = Reading.of(contracted_graph(tight))
     assert (reading.exact.node_count, reading.merged.node_count) == (2, 1)
-    assert (reading.merged.memory.tolist(), reading.light.memory.tolist()) == ([4.0], [0.0])
+    assert (reading.merged.memory.tolist(), reading.light.memory.tolist()) == ([4.0], [1.0])

@@ -36,70 +36,21 @@ anything it did not before. Under ``gpipe`` a stage reads a tensor in the forwar
 nodes does, so v must not read a tensor that is read in both passes. By 3 everything fits. ∎
 
 Repeated, so that free nodes in a row (reshapes, dropouts, splits of a tuple) join one after another
-what they hang on. Interchanging the nodes' bytes makes this a bound and a plan where memory is not
-slack, see `Reading`.
+what they hang on. Where memory is not slack it makes a plan and a bound, see `Reading`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from placewright.analysis.contracted import ContractedGraph, NetTable
+from placewright.analysis.reductions.circles import contracted_in_order
 from placewright.graph import Flags, Wide
-from placewright.kernels.common.components import strong_components
 from placewright.problem import Problem
 
-__all__ = ["Reading", "joined", "links_alike", "memory_is_slack"]
-
 OUT, IN = 0, 1
-
-
-@dataclass(frozen=True, eq=False)
-class Reading:
-    """A contracted graph with its free nodes joined, as far as that is exact.
-
-    Where memory is slack all free nodes have joined a neighbour in `exact`. Elsewhere only those
-    without bytes; then the others have in `merged`, which keeps their bytes, so that its splits
-    fit, and in `light`, which leaves them out, so that what is proved about its splits holds for
-    all: moved as in the proof, any split that fits is one of `light` and no worse there.
-    """
-
-    exact: ContractedGraph
-
-    @cached_property
-    def merged(self) -> ContractedGraph:
-        """Every split of it fits; the best one may be lost. `exact` itself if nothing joins."""
-        return joined(self.exact, np.ones(self.exact.node_count, dtype=np.bool_))
-
-    @cached_property
-    def light(self) -> ContractedGraph:
-        """No worse than `exact`; its splits may not fit."""
-        kept = np.where(self.joins, 0.0, self.exact.memory)
-        memory = np.bincount(self.group, kept, self.merged.node_count).astype(np.float64)
-        return replace(self.merged, memory=memory)
-
-    @cached_property
-    def group(self) -> Wide:
-        """`[node of exact]` its node of `merged`."""
-        group = np.empty(self.exact.node_count, dtype=np.int64)
-        group[self.exact.op_node] = self.merged.op_node
-        return group
-
-    @cached_property
-    def joins(self) -> Flags:
-        """`[node of exact]` whether it is free and is with others in `merged`."""
-        alone = np.bincount(self.group, minlength=self.merged.node_count) == 1
-        return np.asarray(_is_free(self.exact) & ~alone[self.group])
-
-    @classmethod
-    def of(cls, graph: ContractedGraph) -> Reading:
-        """The reading of a graph as it is."""
-        bytes_too = memory_is_slack(graph)
-        return cls(joined(graph, (graph.memory == 0) | bytes_too))
 
 
 def memory_is_slack(graph: ContractedGraph) -> bool:
@@ -109,7 +60,7 @@ def memory_is_slack(graph: ContractedGraph) -> bool:
 
 def joined(graph: ContractedGraph, may_join: Flags) -> ContractedGraph:
     """The graph with each free node that `may_join`, and can, in one node with a neighbour."""
-    free = _is_free(graph) & may_join
+    free = is_free(graph) & may_join
     if not free.any():
         return graph
     joining = _Joining(graph, free)
@@ -120,14 +71,7 @@ def joined(graph: ContractedGraph, may_join: Flags) -> ContractedGraph:
     return contracted_in_order(graph, group)
 
 
-def contracted_in_order(graph: ContractedGraph, group: Wide) -> ContractedGraph:
-    """One node of each group, and of groups in a circle, numbered in a topological order."""
-    ends = group[graph.edge_source], group[graph.edge_target]
-    number, _ = strong_components(int(group.max()) + 1, *ends)
-    return graph.contracted(number[group])
-
-
-def _is_free(graph: ContractedGraph) -> Flags:
+def is_free(graph: ContractedGraph) -> Flags:
     """`[node]` whether it takes no time anywhere, beside what it keeps and transfers."""
     free = (graph.time == 0).all(axis=(0, 2))
     if graph.problem.options.replicate:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from placewright.analysis.contracted import ContractedGraph
-from placewright.analysis.reductions.free_nodes import contracted_in_order
+from placewright.analysis.reductions.circles import contracted_in_order
 from placewright.graph import Wide
 from placewright.planners.throughput.ideal_search import Answer, Search
 from placewright.planners.throughput.stages import stage_tables

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from placewright.analysis.contracted import ContractedGraph, directions
-from placewright.analysis.reductions.free_nodes import Reading
+from placewright.analysis.reductions.reading import Reading
 from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.plan import Placement
