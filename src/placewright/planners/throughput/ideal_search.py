@@ -56,6 +56,7 @@ START_ORDERS = 4
 NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
 CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
 FINE = 0.0005  # the same where that takes long
+HALVINGS = 6  # of what is open, by what all devices can do together
 MOST_IDEALS = 20_000_000  # looked at
 IDEALS_PER_SECOND = 1e6
 PAIRS_PER_SECOND = 1e7
@@ -199,6 +200,7 @@ class Search:
         question = Question(max(lower, least_load(tables) * (1 - LONG_ROUNDING)))
         ideals: Ideals | None = None
         listed = 0.0  # the limit that they were listed for
+        halved = False
         while question.lower < self.below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
             few = ideals is not None and len(ideals.bits) <= MOST_WORKED_OUT
@@ -218,8 +220,21 @@ class Search:
                 continue
             if answer == GAVE_UP and not self.lower_limits:
                 break
+            if answer != NONE and not halved:  # otherwise nothing needs to be known below
+                question.answered(self._impossible(windows, question.lower, self.below()), NONE)
+                halved = True
             question.answered(asked, answer)
         return question.lower
+
+    def _impossible(self, windows: WindowTables, lower: float, top: float) -> float:
+        """A limit above `lower`, if one is found, that the devices cannot keep all together."""
+        for _ in range(HALVINGS):
+            middle = (lower + top) / 2
+            if self._possible(windows, [middle]):
+                top = middle
+            else:
+                lower = middle
+        return lower
 
     def better_elsewhere(self) -> Answer | None:
         """A better split that somebody else knows; asked once."""
