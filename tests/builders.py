@@ -201,6 +201,17 @@ def invocation_chain(options=None, colocate=(), backward=(), unsupported=(), mem
     )
 
 
+def row_of_ops(seconds: list[float], **changes: Any) -> Problem:
+    """Ops of so many seconds and no bytes in a row, 1 byte between them, on two equal devices."""
+    problem = chain(seconds, [np.inf, np.inf], tensor_bytes=1.0)
+    columns = {
+        "op_time": np.repeat(np.array(seconds)[:, None], 2, axis=1),
+        "op_memory": np.zeros(len(seconds)),
+        "options": Options("throughput"),
+    }
+    return replace(problem, **columns | changes)
+
+
 def tied_row(ties: list[int], capacity: float = 100.0, **options: bool) -> Problem:
     """Ops o0 → o1 → … of 1 s and 1 byte each, `ties[op]` its colocation, on two equal devices."""
     n = len(ties)

@@ -194,6 +194,9 @@ TWINS = {
     "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.least_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.survivors": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideals.open_places": Twin(
+        IDEALS, "tests.naive.throughput.all_splits", "best_of_lines"
+    ),
     "throughput.ideals.passable": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideals.surviving_ideals": Twin(
         IDEALS, "tests.naive.throughput.best_split", "IdealDP"

@@ -172,3 +172,19 @@ def pipelines(draw, max_ops=5, max_devices=3, contiguous=None, memory=True, repl
         if len(allowed):
             problem = problem.with_pins({unit: int(draw(st.sampled_from(allowed.tolist())))})
     return problem
+
+
+@st.composite
+def with_free_ops(draw, **how):
+    """`throughput_problems` in which many ops take no time, some of them without bytes."""
+    problem = draw(throughput_problems(**how))
+    n = problem.op_count
+    free = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n))) > 0
+    light = np.array(draw(st.lists(st.booleans(), min_size=n, max_size=n))) & free
+    time = np.where(free[:, None] & np.isfinite(problem.op_time), 0.0, problem.op_time)
+    return replace(
+        problem,
+        op_time=time,
+        op_memory=np.where(light, 0.0, problem.op_memory),
+        op_sync_bytes=np.where(light, 0.0, problem.op_sync_bytes),
+    )

@@ -16,7 +16,9 @@ from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.options import Options
-from placewright.planners.throughput.ideal_dp import MOST_IDEALS, IdealDP, Search
+from placewright.planners.throughput import ideal_search
+from placewright.planners.throughput.ideal_dp import IdealDP
+from placewright.planners.throughput.ideal_search import MOST_IDEALS, Search
 from placewright.planners.throughput.linear_dp import LinearDP
 from placewright.planners.throughput.splits import best_of_lines, evaluated, linear_orders
 from placewright.planners.throughput.stages import stage_tables
@@ -212,12 +214,22 @@ def test_the_optimum_comes_out_of_a_start_that_is_too_high(workloads, name):
     assert search.proved == pytest.approx(search.best.value, rel=1e-8)
 
 
-def test_too_many_ideals_leave_the_cuts_of_a_line_and_no_claim(workloads):
+def test_too_many_ideals_leave_the_best_split_known_and_what_lower_limits_prove(workloads):
     path = workloads / "tarnawski" / "throughput" / "op_bert_l-3_inference.json"
     problem, _ = make_problem(path, None, {"objective": "throughput"})
     proposal = IdealDP(ideals="100").plan(problem, Budget(), 0, no_progress)
-    assert proposal.lower_bound == 0.0
-    assert loads(problem, proposal.placement).value * 1e3 == pytest.approx(27.92, abs=0.00501)
+    value = loads(problem, proposal.placement).value
+    assert value * 1e3 == pytest.approx(27.92, abs=0.00501)
+    assert 0 < proposal.lower_bound < value
+    assert "stopped after" in proposal.bound_source
+
+
+def test_dangling_ops_do_not_make_a_translation_network_too_large(workloads):
+    path = workloads / "tarnawski" / "throughput" / "layer_gnmt_inference.json"
+    problem, _ = make_problem(path, None, {"objective": "throughput"})
+    plan = solve(problem, IdealDP())
+    assert plan.value * 1e3 == pytest.approx(32.9107, abs=0.00005)
+    assert plan.status == "optimal"
 
 
 def test_no_time_leaves_the_cuts_of_a_line(workloads):
@@ -227,6 +239,52 @@ def test_no_time_leaves_the_cuts_of_a_line(workloads):
     )
     proposal = IdealDP().plan(problem, Budget(0.0), 0, no_progress)
     assert loads(problem, proposal.placement).value < 0.043
+
+
+def wide(rows, length, devices=4, **changes):
+    """Rows of ops beside each other, from one op to one other, all equally dear to send."""
+    random = np.random.default_rng(0)
+    ops = rows * length + 2
+    inner = np.arange(rows * length).reshape(rows, length) + 1
+    producer = np.concatenate([np.zeros(rows), inner.ravel()]).astype(np.int32)
+    consumers = np.concatenate([inner[:, 0], np.roll(inner, -1, axis=1).ravel()])
+    consumers[rows:].reshape(rows, length)[:, -1] = ops - 1
+    problem = chained(ops, devices)
+    return dataclasses.replace(
+        problem,
+        op_time=np.repeat(random.uniform(0.5, 3.0, ops)[:, None], devices, axis=1),
+        tensor_producer=producer,
+        tensor_bytes=np.full(len(producer), 0.02),
+        consumer_offsets=np.arange(len(producer) + 1),
+        consumers=consumers.astype(np.int32),
+        **changes,
+    )
+
+
+def test_coarser_graphs_find_the_best_split_where_ideals_are_too_many():
+    problem = wide(3, 12)
+    best = IdealDP().plan(problem, Budget(), 0, no_progress)
+    value = loads(problem, best.placement).value
+    assert best.lower_bound == pytest.approx(value)
+    gives_up = IdealDP(ideals="1500").plan(problem, Budget(), 0, no_progress)
+    assert 0 < gives_up.lower_bound <= value
+    assert value <= loads(problem, gives_up.placement).value * (1 + 1e-9)
+    assert loads(problem, gives_up.placement).value <= 1.02 * value
+    assert "stopped after" in gives_up.bound_source
+
+
+def test_lower_limits_are_asked_about_where_ideals_are_too_many(monkeypatch):
+    monkeypatch.setattr(ideal_search, "MOST_KEPT", 200)
+    problem = wide(3, 12)
+    tables = [stage_tables(graph) for graph in directions(problem)]
+    stops = Search(Budget(), MOST_IDEALS, no_progress, lower_limits=False)
+    stops.run(tables)
+    goes_on = Search(Budget(), MOST_IDEALS, no_progress)
+    goes_on.run(tables)
+    assert goes_on.proved > stops.proved
+    assert goes_on.best.value < stops.best.value
+    best = IdealDP().plan(problem, Budget(), 0, no_progress)
+    assert goes_on.proved <= loads(problem, best.placement).value
 
 
 def test_a_problem_without_room_is_said_to_have_no_split(workloads):

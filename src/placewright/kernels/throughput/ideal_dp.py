@@ -46,14 +46,15 @@ def survivors(ideals, windows):
 
 @kernel(allocates=True)
 def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
-    """`(finished, need[place, code])`: fewest devices of the leading class for what is left over.
+    """`(work, need[place, code])`: fewest devices of the leading class for what is left over.
 
     What an ideal leaves over goes to so many, beside the devices of `code`, each stage within
     ``limits[kind, row]``; `NEVER` if there is no way. `place` is that of the ideal in `alive`.
     Each ideal is gone from once, when what it leaves over is known, to the smaller ones that one
     stage more could reach: those on the list for that many devices, `least` to `most`, which no
-    other has reached yet. Not finished when more than `most_work` blocks and pairs had to be
-    looked at; a pair whose transfers are counted is as many as `DEAR` more.
+    other has reached yet. It gives up when more than `most_work` blocks and pairs had to be
+    looked at, and `work`, how many were, is more than that; a pair whose transfers are counted is
+    as many as `DEAR` more.
     """
     # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
     # rest of it.
@@ -88,11 +89,11 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
             for row in range(rows):
                 floor[row] = added[larger, kind * rows + row] - limits[kind, row]
             for block in range(first // BLOCK, (end + BLOCK - 1) // BLOCK):
+                work += 1
                 if block_open[block] == 0:
                     continue
                 if list_places[block * BLOCK] >= place:
                     break
-                work += 1
                 if not _may_hold(block_common, block_most, block, outside, floor, kind * rows):
                     continue
                 for i in range(block * BLOCK, min(end, (block + 1) * BLOCK)):
@@ -116,8 +117,8 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
         if need[0, codes - 1] <= lead_count:
             break
         if work > most_work:
-            return False, need
-    return True, need
+            break
+    return work, need
 
 
 @kernel(allocates=True)

@@ -76,6 +76,25 @@ def passable(windows, below, above):
     return False
 
 
+@kernel(allocates=True)
+def open_places(windows, order, found):
+    """Into `found[place]` whether a stage may begin at a place of a linear order, the end included.
+
+    That is, whether what is before it and what is not may each do with some of the devices.
+    """
+    conditions = windows.price.shape[1]
+    below, above = np.zeros(conditions), np.zeros(conditions)
+    for node in order:
+        for w in range(conditions):
+            above[w] += windows.price[node, w]
+    for place in range(len(order) + 1):
+        found[place] = place in (0, len(order)) or passable(windows, below, above)
+        if place < len(order):
+            for w in range(conditions):
+                below[w] += windows.price[order[place], w]
+                above[w] -= windows.price[order[place], w]
+
+
 class Cut(NamedTuple):
     """The nets that the ideal at hand cuts, and what they cost its two sides by condition."""
 
@@ -92,10 +111,13 @@ class Cut(NamedTuple):
 def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, most_kept):
     """`(visited, kept, Ideals)`: every ideal that is `passable`, in the order `Ideals` says.
 
-    Ideals form a tree: the parent of one lacks its last node. `followers` is CSR over nodes in
-    topological order, `waiting[node]` how many edges come into each, `columns[node, column]`
-    what is summed. Beyond `most_visited` ideals or `most_kept` survivors it gives up: then
-    `visited` or `kept` is -1.
+    Ideals form a tree: the parent of one lacks its last node. A choice that was passed over stays
+    outside the whole branch, and with it all that comes after it: the dearest of these, and what
+    is inside already, must leave devices enough for both, or the branch is cut off.
+
+    `followers` is CSR over nodes in topological order, `waiting[node]` how many edges come into
+    each, `columns[node, column]` what is summed. Beyond `most_visited` ideals or `most_kept`
+    survivors it gives up: then `visited` or `kept` is -1.
     """
     count, conditions = len(waiting), windows.price.shape[1]
     missing = waiting.copy()
@@ -108,6 +130,8 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     for node in range(count):
         whole += windows.price[node]
     below, above = np.empty(conditions), np.empty(conditions)
+    behind = _behind(followers, windows.price)
+    passed = np.zeros((count + 2, conditions))  # by depth: what is passed over and behind it
 
     # Per depth: the nodes that may come next, ascending, from `first` to `end`; tried from the
     # end, so that subsets come first.
@@ -137,6 +161,8 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                     break
                 ideals = _with_capacity(ideals, kept - 1, cut.size[0])
                 _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
+            elif _is_in_vain(windows, depth_need[depth], passed[depth]):
+                place[depth] = first[depth]
         arrived = place[depth] > first[depth]
         if arrived:  # one node more, from the last choice to the first
             place[depth] -= 1
@@ -147,6 +173,7 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
             stop = _choose_on(choices, followers, missing, node, place[depth], end[depth])
             depth += 1
             first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
+            _pass_over(choices, first[depth - 1], place[depth - 1], behind, passed, depth)
             for column in range(columns.shape[1]):
                 depth_sum[depth, column] = depth_sum[depth - 1, column] + columns[node, column]
             for w in range(conditions):
@@ -166,6 +193,45 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
         -1 if kept > most_kept else kept,
         ideals,
     )
+
+
+@inner(allocates=True)
+def _behind(followers, price):
+    """`[node, condition]` what a node and all that comes after it need."""
+    offsets, targets = followers
+    count, conditions = price.shape
+    words = (count + 63) // 64
+    after = np.zeros((count, words), dtype=np.uint64)
+    behind = np.zeros((count, conditions))
+    for node in range(count - 1, -1, -1):
+        after[node, node >> 6] |= np.uint64(1) << np.uint64(node & 63)
+        for k in range(offsets[node], offsets[node + 1]):
+            for word in range(node >> 6, words):
+                after[node, word] |= after[targets[k], word]
+        for other in range(node, count):
+            if after[node, other >> 6] >> np.uint64(other & 63) & np.uint64(1):
+                for w in range(conditions):
+                    behind[node, w] += price[other, w]
+    return behind
+
+
+@inner
+def _pass_over(choices, first, at, behind, passed, depth):
+    """What the branch of choice `at` leaves outside at least: each choice before it, by itself."""
+    for w in range(behind.shape[1]):
+        most = passed[depth - 1, w]
+        for i in range(first, at):
+            most = max(most, behind[choices[i], w])
+        passed[depth, w] = most
+
+
+@inner
+def _is_in_vain(windows, inside, outside):
+    """Whether no ideal with all that is inside and without what is outside is `passable`."""
+    for w in range(len(outside)):
+        if outside[w] > 0.0:
+            return not passable(windows, inside, outside)
+    return False
 
 
 @inner(allocates=True)

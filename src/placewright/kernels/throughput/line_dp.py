@@ -9,13 +9,14 @@ from placewright.kernels.throughput.stage_loads import charges
 
 
 @kernel(allocates=True)
-def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
+def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff, open_at):
     """`(value, starts, kinds)`: stages of neighbours in `order`, the largest load least.
 
     A stage's load is the largest of its time rows with `threshold` 0 plus the largest of those
     with 1 (see `stage_loads.Costs`; `limits[kind, row]` count for the other rows only). Splits
     of load `cutoff` or more are not looked at: `value` is infinite if there is none below.
-    `starts[stage]` is the position in `order` where a stage begins.
+    `starts[stage]` is the position in `order` where a stage begins; none does where `open_at` is
+    false.
     """
     # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
     # rest of it.
@@ -53,7 +54,7 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
             while enough[code] <= lead_count and best[end, code, enough[code]] >= cutoff:
                 enough[code] += 1
             dead_end &= enough[code] > lead_count
-        if dead_end:
+        if dead_end or not open_at[end]:
             continue
         total[:] = 0.0
         added[:] = 0.0
@@ -87,6 +88,9 @@ def best_cuts(order, nets, costs, limits, threshold, lead_count, codes, cutoff):
                         sign = 1.0 if bits >> bit & 1 else -1.0
                         total[group[bit], 0] += sign * net_tensors[net]
                         total[group[bit], 1] += sign * net_bytes[net]
+            if not open_at[start]:
+                start -= 1
+                continue
             for variant in range(variants):
                 load[variant] = -1.0
             for move in range(moves):

@@ -1,80 +1,46 @@
 """The best contiguous split, proven: dynamic programming over ideals (Tarnawski et al. §5.1.1).
 
-Every contiguous split is a chain of ideals of the nodes' DAG. The planner starts from the best
-split of a few linear orders and asks whether any chain of ideals keeps all stages below that; if
-none does, it is the best. Ideals that no split below the bound can pass through are never kept,
-and the table says only how few devices do for the rest (see `kernels.throughput.ideals`,
-`kernels.throughput.ideal_dp`). All options of the objective are exact:
-
-- ``gpipe`` asks about pairs of limits, forward and backward, until no pair with a smaller sum is
-  left open;
-- replicas are kinds of stages of their own (App. C.2);
-- under staging ``direct``, what a tensor costs its producer depends on how many stages read it,
-  and where links differ (hosts with slower links between them, App. C.3) on which devices they
-  have. There the table charges the least, and the chains it allows are tried one by one.
-
-Where ideals, pairs or chains are too many for the time or memory given, the answer is the best
-split found with the bound proved by then.
+The contracted graph is made smaller where that loses no best split (`analysis.reductions`), and
+`ideal_search` looks through the chains of its ideals. Where memory may be short, three graphs are
+asked in turn, from the smallest: one that leaves bytes out bounds all splits, one that adds them up
+where nodes were joined has only splits that fit, and the exact one closes what is left between.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
-import numpy as np
-
-from placewright.analysis.contracted import directions
-from placewright.budget import Budget, Progress
+from placewright.analysis.contracted import ContractedGraph, directions
+from placewright.analysis.reductions.reading import Reading
+from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
-from placewright.graph import Wide
-from placewright.kernels.throughput.ideal_dp import (
-    FOUND,
-    NONE,
-    fewest,
-    find_chain,
-    least_chain,
-    survivors,
-)
-from placewright.kernels.throughput.ideals import Ideals, passable, surviving_ideals
+from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
-from placewright.planners.throughput.splits import (
-    Split,
-    best_of_lines,
-    evaluated,
-    least_load,
-    linear_orders,
-    most_load,
-)
+from placewright.planners.throughput.block_moves import BlockMoves
+from placewright.planners.throughput.coarse_ideals import coarse_split
+from placewright.planners.throughput.ideal_search import MOST_IDEALS, Answer, Search
+from placewright.planners.throughput.refitting import refitted
+from placewright.planners.throughput.row_cuts import RowCuts, best_cuts
+from placewright.planners.throughput.splits import Split
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
-from placewright.planners.throughput.windows import WindowTables
-from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
+from placewright.problem import Problem
+from placewright.simulate import evaluate
 
-__all__ = ["IdealDP", "Search", "too_many_states"]
+__all__ = ["IdealDP", "too_many_states"]
 
 BOUND_SOURCE = "dynamic programming over ideals"
-START_ORDERS = 4
-NARROW = 0.015  # of the value: rectangles of ``gpipe`` limits wider than that are halved first
-CLOSE = 0.015  # of the value: then the least load is worked out rather than asked about
-MOST_IDEALS = 20_000_000  # looked at
 MOST_NODES = 10_000
-IDEALS_PER_SECOND = 4e6
-PAIRS_PER_SECOND = 1e8
-MOMENT = 0.05  # seconds that are given in any case
-MOST_KEPT_BYTES = 1 << 30
-MOST_KEPT = 200_000
-MOST_WORK = 10_000_000_000  # in one table: pairs of ideals, some of which count as several
-MOST_CHAINS = 300_000  # tried where the table is only a necessary condition
+ROWS_SECONDS, MOVES_SECONDS = 10.0, 2.0  # at most, for another start where ideals are too many
 
 
 class IdealDP:
     """Exact contiguous max-load.
 
-    Options: `ideals`, how many ideals it may look at (20 million) before it settles for the best
-    split of its linear orders.
+    Options: `ideals`, how many ideals it may look at (20 million) before it asks for lower limits,
+    and what it has found and proved by these is its answer.
     """
 
     name: ClassVar[str] = "ideal-dp"
@@ -97,219 +63,122 @@ class IdealDP:
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         search = Search(budget, self.most_ideals, on_progress)
+
+        def elsewhere() -> Answer | None:
+            search.take(_row_cuts(problem, budget, seed, on_progress))
+            graphs = [Reading.of(graph).merged for graph in directions(problem)]
+            search.take(coarse_split(search, graphs))
+            return _moved(problem, search, seed)
+
+        search.elsewhere = elsewhere
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            search.run([stage_tables(graph) for graph in directions(problem)])
-        return search.proposal(problem, self.name)
+            look_through(search, directions(problem))
+        return self._proposal(search, problem)
 
-
-@dataclass
-class Question:
-    """Which limit to ask about next, so that few questions find the least one that can be kept.
-
-    First just below the best split, which is most often the answer. If a split is found there,
-    halfway down to what no split can keep, until that is close.
-    """
-
-    lower: float
-    """No split keeps this limit."""
-    unknown: float = math.inf
-    """The least limit that it was not possible to decide about."""
-    _asked: bool = False
-
-    def close(self, top: float) -> bool:
-        return self._asked and top - self.lower < CLOSE * top
-
-    def next(self, top: float) -> float | None:
-        """The limit to ask about when the best split is just above `top`; None to give up."""
-        if not self._asked:
-            return top
-        if self.unknown < math.inf and self.close(min(top, self.unknown)):
-            return None
-        return top if self.close(top) else (self.lower + min(top, self.unknown)) / 2
-
-    def answered(self, limit: float, answer: int) -> None:
-        self._asked = True
-        if answer == NONE:
-            self.lower = max(self.lower, limit)
-        elif answer != FOUND:
-            self.unknown = min(self.unknown, limit)
-
-
-@dataclass
-class Search:
-    """The best split so far, and what is proved about all others."""
-
-    budget: Budget
-    most_ideals: int
-    on_progress: Progress
-    inflate: float = 1.0
-    """The starting bound is taken so many times larger (a check that it does not matter)."""
-    orders: int = START_ORDERS
-    """Linear orders to start from; without any, the search starts from the most a load can be."""
-    best: Split | None = None
-    proved: float = 0.0
-    impossible: bool = False
-    tables: list[StageTables] = field(default_factory=list)
-
-    def run(self, tables: Sequence[StageTables]) -> None:
-        """Look through the splits of each reading of the problem (see `contracted.directions`)."""
-        tables = [each for each in tables if each.kinds]
-        for each in tables:
-            cutoff = np.inf if self.best is None else self.best.value
-            orders = linear_orders(each.graph, self.orders)
-            found = best_of_lines(each, orders, cutoff, self.budget)
-            self.best = found or self.best
-        start = self.best.value if self.best else max(map(most_load, tables), default=0.0)
-        self.limit = self.inflate * start
-        self.proved = min((self._prove(each) for each in tables), default=self.limit)
-        self.impossible = self.best is None and self.proved >= self._below()
-
-    def proposal(self, problem: Problem, name: str) -> Proposal:
-        if self.best is None:
-            reason = "there is no contiguous one" if self.impossible else "none that it looked at"
+    def _proposal(self, search: Search, problem: Problem) -> Proposal:
+        if search.best is None:
+            reason = "there is no contiguous one" if search.impossible else "none that it looked at"
             other = "allow stages" if problem.options.contiguous else "try a planner of stages"
             raise InfeasibleError(
-                f"planner '{name}' found no split that fits the devices ({reason}); give the "
+                f"planner '{self.name}' found no split that fits the devices ({reason}); give the "
                 f"devices more memory or {other} that are not contiguous"
             )
-        bound = min(self.proved, self.best.value) if problem.options.contiguous else 0.0
-        return Proposal(self.best.placement(), bound, BOUND_SOURCE if bound else "")
-
-    # -- one reading of the problem ------------------------------------------------------------
-
-    def _prove(self, tables: StageTables) -> float:
-        """Improve the best split by those of `tables`; none of them is below what it returns."""
-        windows = WindowTables(tables)
-        if tables.passes > 1:
-            return self._prove_pairs(windows)
-        return self._prove_single(windows)
-
-    def _below(self) -> float:
-        """What a split must be within to count as better, far above rounding."""
-        return self.limit * (1 - LONG_ROUNDING)
-
-    def _take(self, split: Split) -> None:
-        if self.best is None or split.value < self.best.value:
-            self.best = split
-        self.limit = min(self.limit, split.value)
-
-    def _prove_single(self, windows: WindowTables) -> float:
-        tables = windows.tables
-        ideals = self._ideals(windows, [self._below()])
-        if ideals is None:
-            return 0.0
-        question = Question(least_load(tables) * (1 - LONG_ROUNDING))
-        while question.lower < self._below() and self.budget.left > 0:
-            self.on_progress("ideals", question.lower / self.limit)
-            if question.close(self._below()) and not tables.approximate:
-                self._take_least(windows, ideals, question.lower)
-                return self._below()
-            asked = question.next(self._below())
-            if asked is None:
-                break
-            answer, split = self._decide(windows, ideals, [asked])
-            if split is not None:
-                self._take(split)
-            question.answered(asked, answer)
-        return question.lower
-
-    def _take_least(self, windows: WindowTables, ideals: Ideals, lower: float) -> None:
-        """Take the best split of all; `lower` is a limit close below that none can keep."""
-        tables, top = windows.tables, self._below()
-        alive, least, most = survivors(ideals, windows.within([top]))
-        value, reached, kinds = least_chain(
-            ideals, alive, least, most, tables.nets, tables.costs, tables.limits([top]), lower, top
-        )
-        if value < np.inf:
-            stages = _stages(ideals, reached, tables.graph.node_count)
-            self._take(evaluated(tables, stages, kinds))
-
-    def _prove_pairs(self, windows: WindowTables) -> float:
-        """Rectangles (largest forward load < high, sum below the best) until none is open."""
-        open_rectangles = [(0.0, self.limit)]
-        while open_rectangles:
-            if self.budget.left <= 0:
-                return 0.0
-            low, high = open_rectangles.pop()
-            high = min(high, self.limit)
-            # The first has only to shut a split out that is known.
-            limits = [high * (1 - ROUNDING), self._below() - low]
-            if limits[1] < 0 or high <= low or not self._possible(windows, limits):
-                continue
-            if high - low > NARROW * self.limit:
-                open_rectangles += [((low + high) / 2, high), (low, (low + high) / 2)]
-                continue
-            ideals = self._ideals(windows, limits)
-            if ideals is None:
-                return 0.0
-            answer, split = self._decide(windows, ideals, limits)
-            if answer == NONE:
-                continue
-            if split is None:
-                return 0.0
-            forward = split.thresholds[0]
-            self._take(split)
-            open_rectangles += [(forward, high), (low, forward)]
-        return self._below()
-
-    # -- questions -----------------------------------------------------------------------------
-
-    def _possible(self, windows: WindowTables, limits: Sequence[float]) -> bool:
-        conditions = windows.within(limits)
-        whole = conditions.price.sum(axis=0)
-        return bool(passable(conditions, np.zeros_like(whole), whole))
-
-    def _ideals(self, windows: WindowTables, limits: Sequence[float]) -> Ideals | None:
-        """Ideals that a split within the limits may pass through; None if they are too many."""
-        tables, graph = windows.tables, windows.tables.graph
-        words = (graph.node_count + 63) // 64
-        columns = tables.costs.added.reshape(graph.node_count, -1)
-        row_bytes = 8 * (words + columns.shape[1] + 16)
-        visited, kept, ideals = surviving_ideals(
-            graph.followers,
-            np.bincount(graph.edge_target, minlength=graph.node_count),
-            tables.nets,
-            np.ascontiguousarray(columns),
-            windows.within(limits),
-            self._within_time(self.most_ideals, IDEALS_PER_SECOND),
-            min(MOST_KEPT, MOST_KEPT_BYTES // row_bytes),
-        )
-        return None if visited < 0 or kept < 0 else ideals
-
-    def _within_time(self, most: int, per_second: float) -> int:
-        """As much of `most` as the time left allows."""
-        return int(min(most, max(self.budget.left, MOMENT) * per_second))
-
-    def _decide(
-        self, windows: WindowTables, ideals: Ideals, thresholds: Sequence[float]
-    ) -> tuple[int, Split | None]:
-        """Whether a split keeps all stages within the thresholds, and one that does."""
-        tables = windows.tables
-        limits = tables.limits(thresholds)
-        alive, least, most = survivors(ideals, windows.within(thresholds))
-        shared = (tables.nets, tables.costs)
-        work = self._within_time(MOST_WORK, PAIRS_PER_SECOND)
-        finished, need = fewest(ideals, alive, least, most, *shared, limits, work)
-        if not finished:
-            return -1, None
-        answer, reached, kinds = find_chain(
-            ideals,
-            alive,
-            need,
-            most,
-            *shared,
-            tables.chain,
-            limits,
-            tables.approximate,
-            MOST_CHAINS,
-        )
-        if answer != FOUND:
-            return int(answer), None
-        return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
+        bound = min(search.proved, search.best.value) if problem.options.contiguous else 0.0
+        return Proposal(search.best.placement(), bound, _source(search) if bound else "")
 
 
-def _stages(ideals: Ideals, reached: Wide, count: int) -> Wide:
-    """`[node]` the first of the rising ideals that holds it."""
-    words = np.ascontiguousarray(ideals.bits[reached]).view(np.uint8)
-    inside = np.unpackbits(words, axis=1, bitorder="little")[:, :count]
-    return np.asarray(inside.argmax(axis=0), dtype=np.int64)
+def _source(search: Search) -> str:
+    """What proves the bound; where it stopped early, how far it came."""
+    if search.best is None or search.proved >= search.below():
+        return BOUND_SOURCE
+    return f"{BOUND_SOURCE}, stopped after {search.seen:,}"
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """An answer of another planner."""
+
+    problem: Problem
+    known: Placement
+
+    @cached_property
+    def value(self) -> float:
+        return evaluate(self.problem, self.known).value
+
+    def placement(self) -> Placement:
+        return self.known
+
+
+def _moved(problem: Problem, search: Search, seed: int) -> Answer | None:
+    """The best split so far with its nodes and blocks of nodes moved for a moment."""
+    if search.best is None or search.best.placement().replicas:
+        return search.best
+    budget = replace(search.budget.part(MOVES_SECONDS), start=search.best.placement())
+    return _Placed(problem, BlockMoves().plan(problem, budget, seed, no_progress).placement)
+
+
+def look_through(search: Search, graphs: list[ContractedGraph]) -> None:
+    """Search the chains of all graphs (see `contracted.directions`), each made smaller first."""
+    readings = [each for each in map(_Tables, graphs) if each.exact.kinds]
+    search.begin([each.merged for each in readings])
+    if search.best is None:
+        search.begin([each.exact for each in readings])
+    search.proved = min((_prove(search, each) for each in readings), default=search.limit)
+
+
+class _Tables:
+    """The tables of the three graphs of a `Reading`; one and the same where memory is slack."""
+
+    def __init__(self, graph: ContractedGraph) -> None:
+        self.reading = Reading.of(graph)
+        self.exact = stage_tables(self.reading.exact)
+        self.is_exact = self.reading.merged is self.reading.exact
+        self.merged = self.exact if self.is_exact else stage_tables(self.reading.merged)
+
+    def light(self) -> StageTables:
+        return stage_tables(self.reading.light)
+
+
+def _prove(search: Search, tables: _Tables) -> float:
+    """Improve the best split by those of the exact graph; none is below what this returns."""
+    if tables.is_exact:
+        return search.prove(tables.exact)
+    lower = _prove_light(search, tables)
+    if lower < search.below():
+        search.prove(tables.merged, lower)
+    if lower < search.below():
+        lower = max(lower, search.prove(tables.exact, lower))
+    return lower
+
+
+def _prove_light(search: Search, tables: _Tables) -> float:
+    """No split is below what this returns; the best without the bytes is taken if it fits."""
+    apart = Search(
+        search.budget,
+        search.most_ideals,
+        search.on_progress,
+        elsewhere=search.better_elsewhere,
+        limit=search.limit,
+    )
+    lower = apart.prove(tables.light())
+    search.seen += apart.seen
+    if isinstance(apart.best, Split):
+        search.take(_with_bytes(apart.best, tables, search.limit))
+    return lower
+
+
+def _with_bytes(split: Split, tables: _Tables, limit: float) -> Split | None:
+    """The split with the bytes that were left out, free nodes moved where they have room."""
+    reading = tables.reading
+    stages = split.node_stage[reading.group]
+    return refitted(tables.exact, stages, split.stage_kind, reading.joins, limit)
+
+
+def _row_cuts(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Answer | None:
+    """The best cuts of orders over rows of devices, None if none fits."""
+    rows = RowCuts()
+    within = budget.part(ROWS_SECONDS)
+    try:
+        return best_cuts(problem, rows.orders, rows.rows, within, seed, on_progress)
+    except InfeasibleError:
+        return None

@@ -21,7 +21,7 @@ from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Wide
 from placewright.planners.base import Proposal
-from placewright.planners.throughput.ideal_dp import Search
+from placewright.planners.throughput.ideal_search import Search
 from placewright.planners.throughput.splits import Split, best_of_lines, evaluated, linear_orders
 from placewright.planners.throughput.stages import stage_tables, too_many_states
 from placewright.problem import Problem
@@ -140,7 +140,7 @@ def _cut(line: ContractedGraph, budget: Budget, on_progress: Progress) -> Split 
     path = replace(line, edge_source=order[:-1], edge_target=order[1:])
     search = Search(budget, line.node_count + 2, on_progress)
     search.run([stage_tables(path)])
-    return search.best
+    return search.best if isinstance(search.best, Split) else None
 
 
 def _even_positions(line: ContractedGraph, count: int) -> Wide:

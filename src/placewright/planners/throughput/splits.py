@@ -9,13 +9,15 @@ import numpy as np
 
 from placewright.analysis.contracted import ContractedGraph
 from placewright.budget import Budget
-from placewright.graph import Wide
+from placewright.graph import Flags, Wide
 from placewright.kernels.common.components import adjacency
 from placewright.kernels.latency.sequential import breadth_first_order, depth_first_order
+from placewright.kernels.throughput.ideals import open_places
 from placewright.kernels.throughput.line_dp import best_cuts
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.plan import Placement
 from placewright.planners.throughput.stages import StageTables
+from placewright.planners.throughput.windows import WindowTables
 
 SLACK = 1.3  # the first cutoff of a search over lines, in shares of the least load there can be
 
@@ -63,16 +65,22 @@ def evaluated(tables: StageTables, node_stage: Wide, stage_kind: Wide) -> Split:
 
 
 def best_of_lines(
-    tables: StageTables, orders: Sequence[Wide], cutoff: float, budget: Budget | None = None
+    tables: StageTables,
+    orders: Sequence[Wide],
+    cutoff: float,
+    budget: Budget | None = None,
+    windows: WindowTables | None = None,
 ) -> Split | None:
     """The best split into neighbours of one of the orders, if one is below `cutoff`.
 
     When the budget is over the orders are left out that come after the first that has one.
+    `windows` are those of the tables, if they are known.
 
     Exact for each order where nothing but the union of the other stages matters to a stage and
     passes count together (see `StageTables.approximate`); a good start elsewhere.
     """
     best: Split | None = None
+    windows = windows or WindowTables(tables)
     limits = tables.limits([np.inf, np.inf])
     for order in orders:
         if best is not None and budget is not None and budget.left <= 0:
@@ -81,7 +89,7 @@ def best_of_lines(
         for tried in _cutoffs(tables, bound) if best is None else [bound]:
             value, starts, kinds = best_cuts(
                 order, tables.nets, tables.costs, limits, tables.threshold, tables.lead_count,
-                len(tables.states), tried,
+                len(tables.states), tried, _open_places(windows, order, tried),
             )  # fmt: skip
             if value < np.inf:
                 split = _cut(tables, order, starts, kinds)
@@ -89,6 +97,14 @@ def best_of_lines(
                     best = split
                 break
     return best
+
+
+def _open_places(windows: WindowTables, order: Wide, cutoff: float) -> Flags:
+    """`[place]` whether a split below the cutoff may have a stage that begins there."""
+    found = np.ones(len(order) + 1, dtype=np.bool_)
+    if cutoff < np.inf:
+        open_places(windows.within([cutoff] * windows.tables.passes), order, found)
+    return found
 
 
 def _cutoffs(tables: StageTables, bound: float) -> list[float]:

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from placewright.analysis.contracted import ContractedGraph
 from placewright.analysis.devices import device_classes
+from placewright.analysis.reductions.free_nodes import links_alike
 from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
@@ -152,13 +153,16 @@ class StageTables:
 
     def host_share(self, kind: int, direction: int) -> Floats:
         """What a replica of `kind` pays per tensor and byte to (out) or from host memory (in)."""
-        problem, mine = self.graph.problem, np.array(self.kinds[kind])
-        way = 0 if direction == OUT else 1
+        return np.asarray(self._host_shares[0 if direction == OUT else 1, kind])
+
+    @cached_property
+    def _host_shares(self) -> Floats:
+        """`[way, kind, (tensor, byte)]`."""
+        problem, kinds = self.graph.problem, np.array(self.kinds)
         first = [devices[0] for devices in self.graph.class_devices]
-        costs = np.stack(
-            [problem.host_latency[way, first], problem.host_seconds_per_byte[way, first]]
-        )
-        return np.asarray(costs @ mine / mine.sum() ** 2)
+        costs = np.stack([problem.host_latency[:, first], problem.host_seconds_per_byte[:, first]])
+        shares = np.einsum("xwc,kc->wkx", costs, kinds)
+        return np.ascontiguousarray(shares / (kinds.sum(axis=1) ** 2)[None, :, None])
 
     def least_share(self, kind: int, direction: int, others: Sequence[int]) -> Floats:
         """The least a replica pays when the other stage is on classes of `others`."""
@@ -321,11 +325,7 @@ def _columns(moves: Sequence[Move]) -> Wide:
 
 def uniform_transfers(problem: Problem) -> bool:
     """Whether a transfer costs the same wherever it comes from or goes to."""
-    apart = ~np.eye(problem.device_count, dtype=np.bool_)
-    return problem.staging == "host" or all(
-        len(np.unique(link[apart])) <= 1
-        for link in (problem.link_latency, problem.link_seconds_per_byte)
-    )
+    return problem.staging == "host" or links_alike(problem)
 
 
 def too_many_states(problem: Problem) -> str | None:
