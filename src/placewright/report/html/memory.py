@@ -28,6 +28,7 @@ def memory_record(plan: Plan) -> dict[str, Any]:
     return {
         "seconds": plan.value,
         "counted": problem.options.memory == "peak",
+        "training": bool(problem.is_backward.any()),
         "devices": [
             {
                 "device": d,

@@ -10,7 +10,7 @@ function el(tag, attributes = {}, ...children) {
       for (const [property, text] of Object.entries(value)) made.style.setProperty(property, text);
     } else made.setAttribute(name, value === true ? "" : value);
   }
-  made.append(...children.flat().filter((each) => each !== null && each !== undefined));
+  made.append(...children.flat(Infinity).filter((each) => each !== null && each !== undefined));
   return made;
 }
 

@@ -7,9 +7,11 @@ function memorySection(plan) {
   const charts = memory.devices.slice(0, MOST_CHARTS).map((record) => memoryChart(plan, record));
   const counted = memory.counted ? "The plan counts both."
     : "The plan counts what ops keep (memory option resident); the tensors come on top.";
+  const stashed = memory.training && !memory.counted
+    ? " In training what ops keep has the tensors that the backward pass needs in it already." : "";
   const left = memory.devices.length - charts.length;
   return section("memory", "Memory over time",
-    `Solid: what ops keep. Light: tensors that are alive besides. Line: what the device has. ${counted}`,
+    `Solid: what ops keep. Light: tensors that are alive besides. Line: what the device has. ${counted}${stashed}`,
     el("div", { class: "charts" }, charts),
     left > 0 ? el("p", { class: "hint" }, `${left} more devices, not shown.`) : null);
 }

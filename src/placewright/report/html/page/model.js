@@ -77,7 +77,8 @@ class ModelTree {
     const { order, offsets } = this.model.byBlock;
     const totals = this.totals(order.subarray(offsets[from], offsets[to]));
     const name = `${runName(this.blocks[from].name, this.blocks[to - 1].name)}: ${to - from} alike`;
-    const run = this.item("run", name, totals, 0, () => {});
+    const received = this.blocks.slice(from, to).reduce((sum, _, k) => sum + (this.received.get(from + k) || 0), 0);
+    const run = this.item("run", name, totals, received, () => {});
     run.lastElementChild.append(...items);
     return [run];
   }
