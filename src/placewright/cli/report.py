@@ -23,6 +23,12 @@ def command(
             metavar="FILE",
         ),
     ],
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="Show a run beside its plan: what 'run PLAN --json' printed.", metavar="FILE"
+        ),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Write PLANS as one HTML file: the answer, the schedule, the devices, the model.
@@ -33,9 +39,16 @@ def command(
     from placewright.cli.output import console, print_json
     from placewright.report.html.writing import report
 
-    report(plans, output)
+    report(plans, output, run=run)
     size = output.stat().st_size
     if json:
-        print_json({"path": str(output), "bytes": size, "plans": [str(plan) for plan in plans]})
+        print_json(
+            {
+                "path": str(output),
+                "bytes": size,
+                "plans": [str(plan) for plan in plans],
+                "run": None if run is None else str(run),
+            }
+        )
         return
     console().print(f"written to {output}", markup=False, soft_wrap=True)

@@ -14,11 +14,15 @@ from placewright.report.html.comparison import comparison_record
 from placewright.report.html.devices import devices_record
 from placewright.report.html.drawing import drawing
 from placewright.report.html.model import crossings_record, model_record, placement_record
+from placewright.report.html.runs import Run, beside
 from placewright.version import __version__
 
 
-def page_document(plans: Sequence[Plan]) -> dict[str, Any]:
-    """`models` that plans share, `plans`, and their `comparison` where there are several."""
+def page_document(plans: Sequence[Plan], run: Run | None = None) -> dict[str, Any]:
+    """`models` that plans share, `plans`, and their `comparison` where there are several.
+
+    With a `run` of the one plan there is.
+    """
     labels = plan_labels(plans)
     models: list[Problem] = []
     numbers = [_number(models, plan.problem) for plan in plans]
@@ -26,16 +30,16 @@ def page_document(plans: Sequence[Plan]) -> dict[str, Any]:
         "version": __version__,
         "models": [model_record(problem) for problem in models],
         "plans": [
-            plan_part(plan, label) | {"model": number}
+            plan_part(plan, label, run) | {"model": number}
             for plan, label, number in zip(plans, labels, numbers, strict=True)
         ],
         "comparison": comparison_record(plans, labels),
     }
 
 
-def plan_part(plan: Plan, label: str) -> dict[str, Any]:
-    """What is shown of one plan, but for the model's own names."""
-    shown = drawing(plan)
+def plan_part(plan: Plan, label: str, run: Run | None = None) -> dict[str, Any]:
+    """What is shown of one plan, and of a run of it, but for the model's own names."""
+    shown = drawing(plan) if run is None else beside(plan, drawing(plan), run)
     return {
         "label": label,
         "title": plan.problem.name,

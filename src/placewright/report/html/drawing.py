@@ -13,7 +13,7 @@ from placewright.plan import Plan
 from placewright.report.html.columns import column
 from placewright.system.references import referred
 
-OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED = range(6)
+OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED, WAITING = range(7)
 """The kinds of slice; `page/slices.js` has words for each."""
 
 TrackKind = Literal["device", "link", "rank"]
@@ -21,7 +21,10 @@ TrackKind = Literal["device", "link", "rank"]
 
 @dataclass(frozen=True)
 class Track:
-    """A row of the timeline; `device` is the one that it is, or that a link leaves."""
+    """A row of the timeline; `device` is the one that it is, or that a link leaves.
+
+    A ``rank`` is what a run measured of a device.
+    """
 
     name: str
     kind: TrackKind

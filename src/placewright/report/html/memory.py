@@ -66,5 +66,5 @@ def _highest(lives: Floats, seconds: float, moments: int) -> Floats:
     np.maximum.at(found, stretch, alive)
     last = np.searchsorted(stretch, np.arange(moments)) - 1  # what is alive as a stretch begins
     begin: Floats = np.where(last >= 0, alive[last], 0.0)
-    highest = np.rint(np.maximum(found, begin)).astype(np.float64)
+    highest: Floats = np.rint(np.maximum(found, begin)).astype(np.float64)
     return highest

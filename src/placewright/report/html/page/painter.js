@@ -1,6 +1,7 @@
 // Draws the tracks of a timeline. What is narrower than a pixel is drawn together, as dense as it is.
 
 const ROW = 26, BAR = 20, LABELLED = 46;
+const FILLED = [1, 0.6, 0.45, 1, 0.45, 0.8, 0.2]; // how solid each kind of slice is
 
 class Painter {
   constructor(slices, view, state) {
@@ -85,7 +86,7 @@ class Painter {
     const sized = slices.sized && slices.kind[k] === OP;
     const tall = sized ? Math.max(4, BAR * (slices.amount[k] / slices.largest)) : BAR;
     const under = top + 2 + BAR - tall, weight = this.weight(k), kind = slices.kind[k];
-    const filled = kind === TRANSFER ? 0.6 : kind === READING || kind === WRITING ? 0.45 : 1;
+    const filled = FILLED[kind];
     context.fillStyle = deviceColour(row.device, filled * weight);
     context.fillRect(left, under, width, tall);
     if (slices.critical[k] && this.state.critical) {
@@ -93,7 +94,7 @@ class Painter {
       context.fillRect(left, top + BAR, width, 3);
     }
     if (width > LABELLED && weight === 1) {
-      this.label(context, k, left, width, top, filled === 1 && tall > 12 ? inkOn(row.device) : style.ink);
+      this.label(context, k, left, width, top, filled >= 0.8 && tall > 12 ? inkOn(row.device) : style.ink);
     }
   }
 

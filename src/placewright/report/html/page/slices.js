@@ -1,7 +1,7 @@
 // The slices of a timeline, by track and start, and what each is in words.
 
-const KINDS = ["op", "transfer", "reading", "computing", "writing", "measured"];
-const OP = 0, TRANSFER = 1, READING = 2, COMPUTING = 3, WRITING = 4, MEASURED = 5;
+const KINDS = ["op", "transfer", "reading", "computing", "writing", "measured", "waiting"];
+const OP = 0, TRANSFER = 1, READING = 2, COMPUTING = 3, WRITING = 4, MEASURED = 5, WAITING = 6;
 
 class Slices {
   constructor(plan) {
@@ -50,7 +50,7 @@ class Slices {
 
   // The op that it is, or whose output it moves; -1 of a whole subgraph.
   op(k) {
-    return this.isOp(k) || this.kind[k] === TRANSFER ? this.item[k] : -1;
+    return [READING, COMPUTING, WRITING].includes(this.kind[k]) ? -1 : this.item[k];
   }
 
   name(k) {
@@ -68,13 +68,18 @@ class Slices {
   // Rows of what it is and what that comes to.
   describe(k) {
     const track = this.tracks[this.track[k]], op = this.op(k), model = this.plan.model;
-    const rows = [[track.kind === "link" ? "link" : track.kind, track.name]];
+    const rows = [[track.kind === "link" ? "link" : "device", track.name]];
+    if (this.kind[k] === WAITING) rows.push(["waits", "for what this op makes"]);
     if (this.isOp(k)) {
       rows.push(["type", model.type(op)]);
       if (model.module(op)) rows.push(["module", model.module(op)]);
     }
     rows.push(["start", formatSeconds(this.start[k])], ["end", formatSeconds(this.finish[k])],
       ["takes", formatSeconds(this.finish[k] - this.start[k])]);
+    if (this.kind[k] === MEASURED && this.ofOp(op) >= 0) {
+      const planned = this.ofOp(op);
+      rows.push(["planned", formatSeconds(this.finish[planned] - this.start[planned])]);
+    }
     if (this.kind[k] === TRANSFER) rows.push(["bytes", formatBytes(this.amount[k])]);
     if (this.sized && this.kind[k] === OP) rows.push(["inputs", formatCount(this.amount[k])]);
     if (this.kind[k] === OP && model.memory[op]) rows.push(["keeps", formatBytes(model.memory[op])]);

@@ -32,7 +32,7 @@ class Timeline {
     }, this.canvas);
     this.scroller = el("div", { class: "tracks", tabindex: "-1" },
       el("div", { class: "labels", "aria-hidden": "true" }, slices.tracks.map((track) =>
-        el("div", { class: `label ${track.kind}` }, track.kind === "link" ? null : swatch(track.device),
+        el("div", { class: `label ${track.kind}` }, track.kind === "device" ? swatch(track.device) : null,
           named(track.name)))),
       this.stage);
     this.scroller.style.setProperty("--rows", slices.tracks.length);
@@ -65,8 +65,9 @@ class Timeline {
   summary() {
     const { slices, plan } = this;
     const devices = slices.tracks.filter((track) => track.kind === "device").length;
+    const links = slices.tracks.filter((track) => track.kind === "link").length;
     return `Timeline of ${plan.title}: ${formatSeconds(slices.end)}, ${formatCount(slices.count)} `
-      + `slices on ${devices} devices and ${slices.tracks.length - devices} links.`;
+      + `slices on ${devices} devices and ${links} links.`;
   }
 
   // The same for those who see no canvas: what takes longest.
