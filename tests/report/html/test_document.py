@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -142,6 +144,24 @@ def test_memory_over_time_reaches_the_peak_that_the_plan_counts(tmp_path):
     for each in page["memory"]["devices"]:
         peak = each["kept"] + column(each["alive"]).max()
         assert peak == page["devices"]["rows"][each["device"]]["memory"]
+
+
+def test_a_plan_that_takes_no_time_has_a_page(tmp_path):
+    problem = chain([1.0, 1.0], [10.0, 10.0])
+    plan = solve(replace(problem, op_time=np.zeros((2, 2))), "heft")
+    [page] = written(tmp_path, plan).data["plans"]
+    assert page["answer"]["value"] == 0
+    assert page["answer"]["limits"] == []
+
+
+def test_the_shares_of_the_critical_path_are_named_the_largest_first(tmp_path):
+    plan = solve(chain([8.0, 8.0], [8.0, 8.0], tensor_bytes=5.0), "heft")
+    [page] = written(tmp_path, plan).data["plans"]
+    assert page["answer"]["limits"] == [
+        "The critical path of 4.000 s is 50% computing on y, 25% computing on x and 25% transfers "
+        "x → y.",
+        "The memory of x (8 B of 8 B) and y (8 B of 8 B) is full.",
+    ]
 
 
 def test_plans_of_one_model_share_its_names(tmp_path):

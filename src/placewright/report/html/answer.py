@@ -36,9 +36,13 @@ def answer_record(plan: Plan, shown: Drawing) -> dict[str, Any]:
         "limits": [*shown.limits, *_full(plan)],
         "costs": cost_shares(plan),
         "range": value_range(plan),
-        "notes": [each for each in (block_words(plan), cache_words(plan), *remarks(plan)) if each],
+        "notes": [each for each in (*shown.notes, *_remarks(plan)) if each],
         "provenance": terms(plan),
     }
+
+
+def _remarks(plan: Plan) -> list[str]:
+    return [block_words(plan), cache_words(plan), *remarks(plan)]
 
 
 def sentence(plan: Plan) -> str:

@@ -94,13 +94,14 @@ class Drawing:
     """What one plan has to show.
 
     `op_seconds[op]` is how long it computes in all, `limits` are sentences on what limits the
-    plan, the weightiest first, `parts` records for sections that only its objective has.
+    plan, the weightiest first, `notes` others, `parts` records for sections of its objective alone.
     """
 
     op_seconds: Floats
     limits: Sequence[str]
     columns: Sequence[DeviceColumn]
     timeline: Timeline | None = None
+    notes: Sequence[str] = ()
     parts: dict[str, Any] = field(default_factory=dict)
 
 

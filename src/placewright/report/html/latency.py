@@ -20,9 +20,10 @@ from placewright.report.html.drawing import (
     transferred,
 )
 from placewright.report.html.memory import memory_record
-from placewright.units import format_seconds
+from placewright.units import format_seconds, listed
 
 NAMED = 3  # shares of the critical path that are named
+LEAST = 0.005  # of the path: a share that is named
 
 
 def drawing(plan: Plan) -> Drawing:
@@ -75,13 +76,8 @@ def _limits(plan: Plan, path: list[Step]) -> list[str]:
     if not total:
         return []
     ranked = sorted(shares.items(), key=lambda each: -each[1])
-    shown = [
-        f"{what} {seconds / total:.0%}"
-        for what, seconds in ranked[:NAMED]
-        if seconds > 0.005 * total
-    ]
-    seconds = format_seconds(total)
-    return [f"The critical path of {seconds} is {', '.join(shown)}."] if shown else []
+    shown = [f"{seconds / total:.0%} {what}" for what, seconds in ranked if seconds > LEAST * total]
+    return [f"The critical path of {format_seconds(total)} is {listed(shown[:NAMED])}."]
 
 
 def _path_seconds(plan: Plan, path: list[Step]) -> dict[str, float]:

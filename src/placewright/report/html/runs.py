@@ -92,7 +92,7 @@ def beside(plan: Plan, shown: Drawing, run: Run) -> Drawing:
     return replace(
         shown,
         timeline=replace(timeline, tracks=[*tracks, *links], slices=slices),
-        limits=[*shown.limits, words],
+        notes=[*shown.notes, words],
     )
 
 

@@ -65,7 +65,7 @@ class Painter {
     for (let k = slices.from(track, view.from); k < end && slices.start[k] <= view.to; k++) {
       if (slices.finish[k] < view.from) continue;
       const left = this.x(slices.start[k]), right = this.x(slices.finish[k]);
-      if (right - left < 1) thin.add(left, right, this.weight(k), slices.critical[k]);
+      if (right - left < 1) thin.add(left, right, FILLED[slices.kind[k]], this.weight(k), slices.critical[k]);
       else {
         thin.flush();
         this.bar(context, k, Math.max(left, -2), Math.min(right, this.width + 2), top, row);
@@ -151,13 +151,13 @@ class Thin {
     this.filled = this.weight = this.critical = 0;
   }
 
-  add(left, right, weight, critical) {
+  add(left, right, solid, weight, critical) {
     const pixel = Math.floor(left);
     if (pixel !== this.pixel) {
       this.flush();
       this.pixel = pixel;
     }
-    this.filled += right - left;
+    this.filled += (right - left) * solid;
     this.weight = Math.max(this.weight, weight);
     this.critical |= critical;
   }
