@@ -10,7 +10,14 @@ from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Plan
 from placewright.report.html.drawing import DeviceColumn, Drawing
 
-PARTS = ("forward", "backward", "incoming", "outgoing", "adding up gradients")
+PARTS = {
+    "forward": "computes forward",
+    "backward": "computes backward",
+    "incoming": "takes tensors in",
+    "outgoing": "gives tensors out",
+    "adding up gradients": "adds up gradients",
+}
+"""What a device does, and that as a verb."""
 
 
 def drawing(plan: Plan) -> Drawing:
@@ -88,4 +95,4 @@ def _limits(plan: Plan) -> list[str]:
     total = sum(parts.values())
     share = parts[most] / total if total else 0.0
     name = plan.problem.device_names[device]
-    return [f"The slowest stage is on {name}: {share:.0%} of what it does is {most}."]
+    return [f"The slowest stage is on {name}: it {PARTS[most]} for {share:.0%} of what it does."]
