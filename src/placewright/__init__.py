@@ -34,6 +34,7 @@ from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Sche
 from placewright.plan import Placement, Plan
 from placewright.planning import improve, plan
 from placewright.problem import Problem
+from placewright.report.html.writing import report
 from placewright.report.remarks import remarks
 from placewright.serving.planning import ServingPlan, plan_request
 from placewright.solving import Comparison, compare, solve
@@ -83,6 +84,7 @@ __all__ = [
     "plan",
     "plan_request",
     "remarks",
+    "report",
     "solve",
     "verify",
 ]

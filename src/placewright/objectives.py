@@ -38,6 +38,8 @@ class ObjectiveEntry:
     """The members of the portfolio beside the quick planners, in the order they are asked."""
     report: str
     """The module that words and tabulates its plans: `value_words`, `counts`, `device_columns`."""
+    page: str
+    """The module of what an HTML report shows of its plans: `drawing`."""
     check: str = ""
     """``(problem) -> None``: raises InfeasibleError where no plan can exist, if that is known."""
     placement_fields: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ LATENCY = ObjectiveEntry(
     planners="planners.table.latency:LATENCY",
     members="portfolio.members.latency:LATENCY",
     report="report.latency",
+    page="report.html.latency",
     placement_fields=("sequence",),
 )
 
@@ -82,6 +85,7 @@ THROUGHPUT = ObjectiveEntry(
     planners="planners.table.throughput:THROUGHPUT",
     members="portfolio.members.throughput:THROUGHPUT",
     report="report.throughput",
+    page="report.html.throughput",
     check="analysis.ties:check_fits",
     placement_fields=("replicas",),
     is_rate=True,
@@ -100,6 +104,7 @@ INVOCATION = ObjectiveEntry(
     planners="planners.table.invocation:INVOCATION",
     members="portfolio.members.invocation:INVOCATION",
     report="report.invocation",
+    page="report.html.invocation",
     placement_fields=("subgraph",),
 )
 
@@ -116,6 +121,7 @@ BATCH = ObjectiveEntry(
     planners="planners.table.batch:BATCH",
     members="portfolio.members.batch:BATCH",
     report="report.batch",
+    page="report.html.batch",
     is_rate=True,
     by_input=True,
 )

@@ -20,6 +20,7 @@ from placewright.cli import (
     profile,
     profiles,
     replan,
+    report,
     run,
     schema,
     sweep,
@@ -44,6 +45,7 @@ app.command("replan")(replan.command)
 app.command("verify")(verify.command)
 app.command("judge")(judge.command)
 app.command("export")(export.command)
+app.command("report")(report.command)
 app.command("run")(run.command)
 app.command("tune")(tune.command)
 app.command("info")(info.command)

@@ -87,7 +87,7 @@ def run_record(plan: Plan, report: RunReport, path: str | Path | None = None) ->
 
 
 def step_records(plan: Plan, report: RunReport) -> dict[str, Any]:
-    """`ops` and `transfers`, and the times of each rank's device.
+    """`ops` and `transfers`, the times of each rank's device, and `step_times` of the median call.
 
     Empty for a run without steps, or a plan that does not say when each op runs.
     Seconds; null where there are none. What is compared: see `runtime.comparison`.
@@ -121,6 +121,10 @@ def step_records(plan: Plan, report: RunReport) -> dict[str, Any]:
             }
             for each in found.transfers
         ],
+        "step_times": {
+            column: [getattr(step, column) for step in report.steps]
+            for column in ("rank", "kind", "name", "start", "finish")
+        },
         "rank_times": [
             {
                 "device": names[each.device],

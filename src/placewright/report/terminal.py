@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,12 +45,23 @@ def summary(plan: Plan) -> str:
 
 
 def provenance(plan: Plan) -> str:
-    """Who planned what, and on which terms."""
+    """Who planned what, on which terms, and on which costs."""
+    return "; ".join(filter(None, (terms(plan), cost_words(plan))))
+
+
+def terms(plan: Plan) -> str:
+    """Who planned what, and on which terms; how long it took, unless the plan is from a file."""
     amounts = ", ".join(f"{count} {what}" for what, count in counts(plan).items())
-    return (
-        f"planner {plan.planner}{_finder(plan)}, {format_seconds(plan.seconds)}; "
-        f"{plan.problem.op_count} ops, {amounts}; "
-        + "; ".join(filter(None, (_chosen(plan.problem.options), cost_words(plan))))
+    took = "" if math.isnan(plan.seconds) else f", {format_seconds(plan.seconds)}"
+    return "; ".join(
+        filter(
+            None,
+            (
+                f"planner {plan.planner}{_finder(plan)}{took}",
+                f"{plan.problem.op_count} ops, {amounts}",
+                _chosen(plan.problem.options),
+            ),
+        )
     )
 
 

@@ -13,13 +13,11 @@ from placewright.problem import ROUNDING, Problem
 def peak_memory(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:
     """`[device]` bytes: what its ops keep, and the most that tensors take besides at any time.
 
-    A tensor lives on its producer's device from the producer's start until the last use there,
-    transfers away included; on another device from the start of its transfer until the last
-    use that the transfer serves. At one instant, what ends goes before what begins.
+    At one instant, what ends goes before what begins.
     """
     device = placement.device
     kept: Floats = np.bincount(device, problem.op_memory, problem.device_count).astype(np.float64)
-    lives = np.concatenate([_at_home(problem, device, schedule), _away(problem, device, schedule)])
+    lives = tensor_lives(problem, placement, schedule)
     lives = lives[lives[:, 2] > lives[:, 1]]
     for d in range(problem.device_count):
         mine = lives[lives[:, 0] == d]
@@ -29,6 +27,17 @@ def peak_memory(problem: Problem, placement: Placement, schedule: Schedule) -> F
             order = np.lexsort((change, time))
             kept[d] += max(0.0, np.cumsum(change[order]).max())
     return kept
+
+
+def tensor_lives(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:
+    """Rows (device, from, to, bytes) of every copy of a tensor.
+
+    A tensor lives on its producer's device from the producer's start until the last use there,
+    transfers away included; on another device from the start of its transfer until the last
+    use that the transfer serves.
+    """
+    device = placement.device
+    return np.concatenate([_at_home(problem, device, schedule), _away(problem, device, schedule)])
 
 
 def peak_excess(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:

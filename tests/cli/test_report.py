@@ -1,0 +1,48 @@
+"""``placewright report``: what it writes, and the code it ends with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from placewright.plan import Plan
+from placewright.solving import solve
+from tests.builders import chain
+from tests.cli.running import run
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path) -> Path:
+    path = tmp_path / "plan.json"
+    solve(chain([1.0, 1.0], [10.0, 10.0]), "heft").save(path)
+    return path
+
+
+def test_it_writes_a_page_and_says_where(plan_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = run("report", plan_file, "-o", page)
+    assert (done.code, done.out) == (0, f"written to {page}\n")
+    assert page.read_text("utf-8").startswith("<!doctype html>")
+
+
+def test_a_wrong_plan_ends_with_4_and_leaves_no_page(plan_file: Path, tmp_path: Path) -> None:
+    document = Plan.load(plan_file).to_document()
+    plan_file.write_text(json.dumps(document | {"value": 0.5}), "utf-8")
+    done = run("report", plan_file, "-o", tmp_path / "page.html")
+    assert done.code == 4
+    assert list(tmp_path.iterdir()) == [plan_file]
+
+
+@pytest.mark.parametrize("missing", ["plan", "run", "folder"])
+def test_what_is_not_there_is_named_and_ends_with_2(
+    plan_file: Path, tmp_path: Path, missing: str
+) -> None:
+    plan = tmp_path / "none.json" if missing == "plan" else plan_file
+    beside = ["--run", tmp_path / "none.json"] if missing == "run" else []
+    folder = tmp_path / "none" if missing == "folder" else tmp_path
+    done = run("report", plan, *beside, "-o", folder / "page.html")
+    assert done.code == 2
+    assert "none" in done.err
+    assert list(tmp_path.iterdir()) == [plan_file]
