@@ -295,8 +295,8 @@ def test_it_stops_in_time():
     robust_plan(start, 0.2, iterations=8)  # compiles
     began = time.perf_counter()
     found = robust_plan(start, 0.2, time_limit=1.0)
-    assert time.perf_counter() - began < 8.0  # on a loaded machine
-    assert found.improved
+    assert time.perf_counter() - began < 8.0  # on a loaded machine, where little is found
+    assert verify(found.plan).violations == ()
 
 
 def test_an_interrupt_ends_the_search_with_what_it_found():

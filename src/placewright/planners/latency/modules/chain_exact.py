@@ -18,6 +18,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from placewright.budget import Budget
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.latency.exact.cases import PROVED, Answer, Job, Method
@@ -47,8 +48,11 @@ class ExactChain:
 
     def __init__(self, chain: Chain[ExactArcs]) -> None:
         self.chain = chain
+        self._unfilled = list(dict.fromkeys(chain.arcs))
 
-    def next(self, under_way: Collection[Turn], turns: float = math.inf) -> Turn | None:
+    def next(
+        self, under_way: Collection[Turn], limit: Budget, turns: float = math.inf
+    ) -> Turn | None:
         """The most useful turn beside those under way; None if there is none.
 
         Of arcs that have had fewer than so many `turns`.
@@ -58,14 +62,20 @@ class ExactChain:
         part of which all pairs are under way wait for what comes of that, unless nothing else is
         left.
         """
-        self._bound_shortest()
+        self._bound_shortest(limit)
+        if limit.left <= 0:
+            return None
         return self._next(under_way, turns, True) or self._next(under_way, turns, False)
 
     def learn(self, placement: Placement) -> None:
-        """Take over what a plan of the whole does with each part, and what is like it."""
+        """Take over what a plan of the whole does with each part."""
         self.chain.learn(placement)
-        for arcs in dict.fromkeys(self.chain.arcs):
-            arcs.fill()
+
+    def fill(self, limit: Budget) -> None:
+        """Have a plan for every arc of each part that there is one of, as far as time allows."""
+        waiting = self._unfilled
+        while waiting and limit.left > 0 and waiting[-1].placements:
+            waiting.pop().fill()
 
     def take(self, turn: Turn, answer: Answer, method: Method) -> None:
         """What a turn has shown."""
@@ -101,15 +111,16 @@ class ExactChain:
 
     # -- what is next ----------------------------------------------------------------------------
 
-    def _bound_shortest(self) -> None:
+    def _bound_shortest(self, limit: Budget) -> None:
         """By more than their longest paths: all arcs of what is the shortest path after that."""
-        while True:
+        while limit.left > 0:
             arcs_of_path = self.chain.shortest(GUESS).arcs
             guessed = {arc for arc in arcs_of_path if arc[0].level[arc[1]] == GUESSED}
             if not guessed:
                 return
             for arcs, pair in guessed:
-                arcs.bound(pair)
+                if limit.left > 0:
+                    arcs.bound(pair)
 
     def _next(self, under_way: Collection[Turn], turns: float, waits: bool) -> Turn | None:
         cost = {arcs: arcs.guess for arcs in self.chain.arcs}

@@ -179,7 +179,8 @@ class ChainSearch:
         return self.search.best.value > 0.0 and self._in_vain < MOST_IN_VAIN
 
     def _arc(self, working: Sequence[Arc], limit: Budget, turns: float) -> Arc | None:
-        turn = self.chain.next([each.turn for each in working], turns)
+        self.chain.fill(limit)
+        turn = self.chain.next([each.turn for each in working], limit, turns)
         return None if turn is None else Arc(turn, self.solvers.case(turn.job), limit)
 
     def _anew(self, working: Sequence[Work], limit: Budget) -> Anew | None:
