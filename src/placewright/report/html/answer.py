@@ -49,7 +49,7 @@ def sentence(plan: Plan) -> str:
     """What the plan comes to, and how good that provably is."""
     used, all_devices = len(plan.used_devices), plan.problem.device_count
     if used == all_devices:
-        where = "its one device" if used == 1 else f"all {used} devices"
+        where = {1: "its one device", 2: "both devices"}.get(used, f"all {used} devices")
     else:
         where = f"{used} of {all_devices} devices"
     return f"{value_words(plan.problem)} {format_seconds(plan.value)} on {where}: {_proof(plan)}."
