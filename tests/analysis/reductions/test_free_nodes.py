@@ -38,7 +38,7 @@ def near(value):
 
 
 @given(with_free_ops())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_no_best_split_is_lost(problem):
     graphs = directions(problem)
     readings = [Reading.of(graph) for graph in graphs]
@@ -55,7 +55,7 @@ def test_no_best_split_is_lost(problem):
 
 
 @given(with_free_ops())
-@settings(max_examples=100)
+@settings(max_examples=40)
 def test_with_their_bytes_they_plan_and_without_them_they_bound(problem):
     readings = [Reading.of(graph) for graph in directions(problem)]
     best, _ = best_split(problem)
@@ -70,7 +70,7 @@ def test_with_their_bytes_they_plan_and_without_them_they_bound(problem):
 
 
 @given(with_free_ops())
-@settings(max_examples=150)
+@settings(max_examples=50)
 def test_the_planner_proves_the_best_split_whatever_takes_no_time(problem):
     best, _ = best_split(problem)
     try:
