@@ -22,7 +22,7 @@ from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.block_moves import BlockMoves
 from placewright.planners.throughput.coarse_ideals import coarse_split
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Answer, Search
-from placewright.planners.throughput.refitting import refitted
+from placewright.planners.throughput.refitting import kinds_in, refitted
 from placewright.planners.throughput.row_cuts import RowCuts, best_cuts
 from placewright.planners.throughput.splits import Split
 from placewright.planners.throughput.stages import StageTables, stage_tables, too_many_states
@@ -170,8 +170,11 @@ def _prove_light(search: Search, tables: _Tables) -> float:
 def _with_bytes(split: Split, tables: _Tables, limit: float) -> Split | None:
     """The split with the bytes that were left out, free nodes moved where they have room."""
     reading = tables.reading
+    kinds = kinds_in(tables.exact, split)
+    if kinds is None:
+        return None
     stages = split.node_stage[reading.group]
-    return refitted(tables.exact, stages, split.stage_kind, reading.joins, limit)
+    return refitted(tables.exact, stages, kinds, reading.joins, limit)
 
 
 def _row_cuts(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Answer | None:

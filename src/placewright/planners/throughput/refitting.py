@@ -13,6 +13,21 @@ from placewright.planners.throughput.stages import StageTables
 MOST_TRIED = 20_000
 
 
+def kinds_in(tables: StageTables, split: Split) -> Wide | None:
+    """`[stage]` kinds of the stages of a split of another graph of the same problem.
+
+    Devices that are alike for one graph may differ for another. None where a stage is of none.
+    """
+    numbers = {tuple(kind): number for number, kind in enumerate(tables.kinds)}
+    found = []
+    for devices in split.stage_devices():
+        counts = tuple(
+            sum(device in devices for device in members) for members in tables.graph.class_devices
+        )
+        found.append(numbers.get(counts))
+    return None if None in found else np.array(found, dtype=np.int64)
+
+
 def refitted(
     tables: StageTables, node_stage: Wide, stage_kind: Wide, movable: Flags, limit: float
 ) -> Split | None:

@@ -36,23 +36,24 @@ class Split:
     thresholds: tuple[float, ...]
     value: float
 
-    def placement(self) -> Placement:
-        """Devices for the stages: of each class in order."""
-        graph = self.tables.graph
-        left = [list(devices) for devices in graph.class_devices]
-        first: list[int] = []
-        replicas: list[tuple[int, ...]] = []
-        for kind in self.stage_kind.tolist():
-            members = [
+    def stage_devices(self) -> list[tuple[int, ...]]:
+        """The devices of each stage: of each class in order."""
+        left = [list(devices) for devices in self.tables.graph.class_devices]
+        return [
+            tuple(
                 left[each].pop(0)
                 for each, number in enumerate(self.tables.kinds[kind])
                 for _ in range(number)
-            ]
-            first.append(members[0])
-            if len(members) > 1:
-                replicas.append(tuple(members))
-        stage_device = np.array(first, dtype=np.int32)
-        return Placement(stage_device[self.node_stage[graph.op_node]], replicas=tuple(replicas))
+            )
+            for kind in self.stage_kind.tolist()
+        ]
+
+    def placement(self) -> Placement:
+        """Its stages on their devices."""
+        devices = self.stage_devices()
+        stage_device = np.array([each[0] for each in devices], dtype=np.int32)
+        node_device = stage_device[self.node_stage[self.tables.graph.op_node]]
+        return Placement(node_device, replicas=tuple(each for each in devices if len(each) > 1))
 
 
 def evaluated(tables: StageTables, node_stage: Wide, stage_kind: Wide) -> Split:
