@@ -14,12 +14,14 @@ from itertools import combinations
 import numpy as np
 
 from placewright.cluster import Cluster, Device, Link
-from placewright.graph import Graph, GraphBuilder
+from placewright.graph import Floats, Graph, GraphBuilder
 from placewright.planning import make_problem
 from placewright.problem import Problem
 
 MEGABYTE = 1e6
 LOOSE, TIGHT = 2.0, 1.25  # memory of all devices together, in what the ops keep
+BATCH = 32
+BATCH_SIZES = (8, 16, 24, 32)
 OBJECTIVES = ("latency", "throughput", "invocation-latency", "batch-throughput")
 
 
@@ -65,10 +67,14 @@ class Network:
         if trains:
             times += self._backward(builder, tensors)
         slower = self.rng.uniform(1.5, 3.0, len(times))
-        builder.times = {
+        seconds = {
             "fast": [each * 1e-3 for each in times],
             "slow": [each * 1e-3 * factor for each, factor in zip(times, slower, strict=True)],
         }
+        builder.times = dict(seconds)
+        for kind, row in seconds.items():
+            for size in BATCH_SIZES:  # larger batches take less for each input
+                builder.times[f"{kind}@{size}"] = [each * size**0.8 for each in row]
         return builder.build()
 
     def _backward(self, builder: GraphBuilder, tensors: Sequence[int]) -> list[float]:
@@ -215,13 +221,13 @@ def instance(seed: int) -> tuple[str, Problem]:
     net = Network(f"{family}-{seed}", rng)
     FAMILIES[family](net)
     devices = int(rng.integers(2, 9))
-    cluster = _cluster(rng, devices, equal, sum(net.kept) * (TIGHT if tight else LOOSE))
+    cluster = _cluster(rng, devices, equal)
     options: dict[str, str | int] = {"objective": objective}
     if objective == "latency":
         options |= {"contention": str(rng.choice(["none", "port", "link"]))}
         options |= {"transfer_unit": str(rng.choice(["tensor", "edge"]))}
     if objective == "batch-throughput":
-        options |= {"batch": 32}
+        options |= {"batch": BATCH}
     said = [
         family,
         objective,
@@ -229,16 +235,23 @@ def instance(seed: int) -> tuple[str, Problem]:
         "tight" if tight else "loose",
         *(["training"] if trains else []),
     ]
-    return f"{seed}: {', '.join(said)}", make_problem(net.graph(trains), cluster, options)[0]
+    problem = make_problem(net.graph(trains), cluster, options)[0]
+    shares = np.ones(devices) if equal else rng.uniform(0.5, 1.5, devices)
+    return f"{seed}: {', '.join(said)}", _with_memory(problem, shares, TIGHT if tight else LOOSE)
 
 
-def _cluster(rng: np.random.Generator, count: int, equal: bool, total: float) -> Cluster:
-    """Devices with so many bytes together, each linked to each."""
-    shares = np.ones(count) if equal else rng.uniform(0.5, 1.5, count)
+def _with_memory(problem: Problem, shares: Floats, factor: float) -> Problem:
+    """Devices with so many times what the ops keep, of which the largest fits on any."""
+    room = factor * problem.op_memory.sum() * shares / shares.sum()
+    return problem.with_device_memory(np.maximum(room, 1.01 * problem.unit_memory.max()))
+
+
+def _cluster(rng: np.random.Generator, count: int, equal: bool) -> Cluster:
+    """Devices of one or two kinds, each linked to each."""
     kinds = ["fast" if equal or each % 2 == 0 else "slow" for each in range(count)]
     devices = tuple(
-        Device(f"d{each}", kinds[each], memory=float(total * share / shares.sum()))
-        for each, share in enumerate(shares)
+        Device(f"d{each}", kind, memory=math.inf, batch_sizes=BATCH_SIZES)
+        for each, kind in enumerate(kinds)
     )
     speed = float(rng.choice([1e9, 5e9, 2e10]))
     links = tuple(
