@@ -48,14 +48,12 @@ class Solvers:
                     until=later(job.until, other.until),
                 )  # fmt: skip
             asked[key] = job
-        cases = {
-            key: Case(job, self.method, self.known.get(key, NOTHING)) for key, job in asked.items()
-        }
+        cases = [self.case(job) for job in asked.values()]
         try:
-            self._run(list(cases.values()), limit)
+            self._run(cases, limit)
         finally:  # after Ctrl-C too
-            for key, case in cases.items():
-                self.known[key] = case.known
+            for case in cases:
+                self.learn(case)
         return [self.known[key] for key in keys]
 
     def case(self, job: Job) -> Case:

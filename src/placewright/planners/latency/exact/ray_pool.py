@@ -50,6 +50,11 @@ class RayPool:
         """Those given whose answers are not heard yet."""
         return [case for case, _ in (*self._waiting, *self._busy.values())]
 
+    @property
+    def has_workers(self) -> bool:
+        """Whether there are any, if not all have begun."""
+        return bool(self._started)
+
     def give(self, case: Case) -> None:
         """Have a problem solved as soon as a worker is free."""
         self._waiting.append((case, 1))
@@ -59,10 +64,8 @@ class RayPool:
     def heard(self, limit: Budget, seconds: float) -> list[tuple[Case, Answer]]:
         """What is known after cases, as soon as one is over, or nothing after so many seconds.
 
-        Workers have what is left of `limit` for each. ChildProcessError if there are none.
+        Workers have what is left of `limit` for each.
         """
-        if not self._started:
-            raise ChildProcessError("no Ray worker starts")
         for worker in self._idle():
             if self._waiting:
                 case, _ = self._busy[worker] = self._waiting.popleft()

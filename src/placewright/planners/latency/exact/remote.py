@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from placewright.budget import Budget
 from placewright.planners.latency.exact.cases import Case
@@ -20,7 +19,7 @@ W = TypeVar("W", bound=HasCase)
 
 
 class RemoteCrew(Generic[W]):
-    """Workers of a pool; whatever they still do at the end of the block is stopped."""
+    """Workers of a pool; who made it stops them (`RayPool.kill`)."""
 
     def __init__(self, pool: RayPool, limit: Budget) -> None:
         self._pool, self._limit = pool, limit
@@ -36,21 +35,16 @@ class RemoteCrew(Generic[W]):
         self._pool.give(work.case)
 
     def heard(self, seconds: float) -> list[W]:
-        """The works that are done, their cases with what is known of them."""
+        """The works that are done, their cases with what is known of them.
+
+        Where no worker starts, all works are over, with no more known than before.
+        """
         found = []
         for case, answer in self._pool.heard(self._limit, seconds):
             case.known = answer
             found += [work for work in self.working if work.case is case]
+        if not self._pool.has_workers:
+            self._pool.kill()
+            found = self.working
         self.working = [work for work in self.working if work not in found]
         return found
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._pool.kill()

@@ -53,14 +53,12 @@ class ExactChain:
     def next(
         self, under_way: Collection[Turn], limit: Budget, turns: float = math.inf
     ) -> Turn | None:
-        """The most useful turn beside those under way; None if there is none.
+        """The most useful turn beside those under way; None if there is none, or no time.
 
-        Of arcs that have had fewer than so many `turns`.
-
-        Of the shortest path; if all of that are under way, of what is likely to be asked for next:
-        the shortest path without them, if a plan along it could be better than the best. Arcs of a
-        part of which all pairs are under way wait for what comes of that, unless nothing else is
-        left.
+        Of arcs that have had fewer than so many `turns`, those of the shortest path; if all of that
+        are under way, of what is likely to be asked for next: the shortest path without them, if a
+        plan along it could be better than the best. Arcs of a part of which all pairs are under way
+        wait for what comes of that, unless nothing else is left.
         """
         self._bound_shortest(limit)
         if limit.left <= 0:

@@ -121,7 +121,8 @@ class ChainSearch:
             crew = stack.enter_context(Crew[Work](self.solvers.workers))
             remote = None
             if self.solvers.pool is not None:
-                remote = stack.enter_context(RemoteCrew[Arc](self.solvers.pool, limit))
+                remote = RemoteCrew[Arc](self.solvers.pool, limit)
+                stack.callback(self.solvers.pool.kill)
             while limit.left > 0 and not self.chain.is_proved:
                 while crew.idle and (work := self._next(crew.working, limit, turns, remote)):
                     crew.give(work)
@@ -129,7 +130,9 @@ class ChainSearch:
                     remote.give(arc)
                 if not crew.working and not (remote and remote.working):
                     return
-                heard = [*crew.heard(POLL_SECONDS), *(remote.heard(0.0) if remote else ())]
+                heard = crew.heard(POLL_SECONDS) if crew.working else []
+                if remote and remote.working:
+                    heard += remote.heard(0.0 if crew.working else POLL_SECONDS)
                 for each in heard:
                     self._learn(each)
                 if heard:

@@ -30,7 +30,7 @@ from placewright.planners.latency.first_incumbent import first_incumbent
 from placewright.planners.latency.modules.arcs_exact import ExactArcs
 from placewright.planners.latency.modules.chain import chain_of
 from placewright.planners.latency.modules.chain_exact import ExactChain
-from placewright.planners.latency.modules.chain_search import ChainSearch
+from placewright.planners.latency.modules.chain_search import MOST_IN_VAIN, ChainSearch
 from placewright.planners.latency.modules.channel_bound import channel_bounds
 from placewright.planners.latency.modules.channels import polished, searched, solve_in_order
 from placewright.planners.latency.search.neighbourhoods import Search
@@ -49,15 +49,12 @@ SOLVABLE_OPS = 40
 JOINED_OPS = 20  # neighbouring modules of several channels: solved in a tenth of a second
 MODULE_SECONDS = 60.0
 SPLIT_SECONDS = 10.0  # a graph of 5,000 ops takes a tenth of one
-IN_VAIN, MOST_IN_VAIN = 20, 200
-"""Neighbourhoods in a row that bring nothing before the solver goes on, or the search is over."""
-
 LARGEST_MODULE = 3_000
 """Ops; no solver gets past reading a model of a larger one."""
 
 # Of the time that is left when each begins.
 CHAIN_SHARE = 0.8
-ORDER_SHARE, POLISH_SHARE, SEARCH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.75, 0.6
+ORDER_SHARE, POLISH_SHARE, BOUND_SHARE = 0.4, 0.2, 0.6
 
 
 class MilpSplit(LatencyPlanner):
