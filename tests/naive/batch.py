@@ -247,6 +247,8 @@ def _possible(problem: Problem, device: np.ndarray) -> bool:
     sizes = problem.batch_sizes.tolist()
     for op, row in enumerate(device.tolist()):
         for where in set(row):
+            if not math.isfinite(problem.op_time[op, where]):
+                return False
             count = row.count(where)
             if count not in sizes:
                 return False

@@ -236,7 +236,11 @@ def larger(objective: str, **options: Any) -> tuple[Problem, Placement, float]:
 
 @pytest.mark.parametrize(
     ("objective", "name"),
-    [pytest.param(*row, marks=[pytest.mark.slow] * (row[1] == "auto")) for row in SEARCHING],
+    [
+        pytest.param(*row, marks=[pytest.mark.slow] * (row[1] == "auto"))
+        for row in SEARCHING
+        if row[1] != "exhaustive"  # for a handful of ops
+    ],
 )
 def test_on_a_larger_graph_too_it_never_returns_worse_than_its_start(objective, name):
     chosen = OPTIONS.get((objective, name))

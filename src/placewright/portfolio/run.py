@@ -81,11 +81,12 @@ class Run:
     # -- the outline -----------------------------------------------------------------------------
 
     def go(self, start: Placement | None) -> None:
-        """Instant members, then all the others at work until a limit is reached."""
+        """Who is done at once or decides here, then all the others at work until a limit."""
         try:
             if start is not None:
                 self._take(Found(start), "the plan to start from", fatal=True)
             self._instant_members()
+            self._decide()
             if not self._is_over:
                 with self._at_work() as workers:
                     if self.limits.iterations is None:
@@ -107,9 +108,21 @@ class Run:
             task = self.scheduler.instant(self.incumbent, self.left)
             if task is None:
                 return
-            with self._interruptible():
-                self._begin(alone, 0, task)
-            self._listen(alone, 0.0)
+            self._do_here(alone, task)
+
+    def _decide(self) -> None:
+        """A small problem is mostly decided in less time than workers take to start."""
+        alone = Alone(self.problem, self._hear_at_once)
+        while not self._is_over:
+            task = self.scheduler.deciding(self.incumbent, self.left)
+            if task is None:
+                return
+            self._do_here(alone, task)
+
+    def _do_here(self, alone: Alone, task: Task) -> None:
+        with self._interruptible():
+            self._begin(alone, 0, task)
+        self._listen(alone, 0.0)
 
     def _warm_up(self, members: list[Member]) -> list[Member]:
         """What is compiled takes none of the run's time; who could not be in time."""

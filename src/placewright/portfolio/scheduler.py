@@ -19,6 +19,8 @@ OPS_PER_SECOND = 1_250  # of a turn on a large graph, no shorter
 # Of the time of the searches, for constructive members that take time; of what is left, for one.
 CONSTRUCTING = 0.25
 INSTANT_SECONDS = 2.0  # that the first of them may take anyway
+# Of the time that is left, for a member that may decide a small problem; and the most of it.
+DECIDING, DECIDING_SECONDS = 0.4, 2.0
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
 # Of the time left, the most of a prover that holds up the search; and of one that comes first.
@@ -38,7 +40,7 @@ class _Searcher:
 
 
 class Scheduler:
-    """The first constructive members, then provers beside the searches.
+    """The first constructive members and who may decide, then provers beside the searches.
 
     One prover at a time for every four workers; one that uses all cores waits for those that
     construct.
@@ -58,13 +60,14 @@ class Scheduler:
     def __init__(self, members: Iterable[Member], seed: int, in_iterations: bool) -> None:
         members = list(members)
         self.constructive = deque(each for each in members if each.role == "construct")
+        self.deciders = deque(each for each in members if each.role == "decide")
         self.provers = deque(each for each in members if each.role == "prove")
         self.searchers = [_Searcher(each) for each in members if each.role == "search"]
         self.seed, self.in_iterations = seed, in_iterations
         self.proving: set[int] = set()  # tasks, but for one that works on several cores
         self.constructing = 0
         self.cores: dict[int, float] = {}  # that each task under way works on, by its number
-        self.spent = {"construct": 0.0, "search": 0.0, "prove": 0.0}
+        self.spent = {"construct": 0.0, "decide": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
 
     def instant(self, incumbent: Incumbent, left: float) -> Task | None:
@@ -72,6 +75,13 @@ class Scheduler:
         if self.constructive and self.constructive[0].is_instant(incumbent.problem):
             return self._construct(incumbent, left)
         return None
+
+    def deciding(self, incumbent: Incumbent, left: float) -> Task | None:
+        """The next member that may decide a small problem before there are workers."""
+        if not self.deciders or left < LEAST_SECONDS:
+            return None
+        seconds = min(DECIDING_SECONDS, DECIDING * left)
+        return self._task(self.deciders.popleft(), incumbent, seconds)
 
     def next(
         self, incumbent: Incumbent, left: float, workers: int, widest: int | None = None
@@ -123,7 +133,7 @@ class Scheduler:
     def members(self) -> list[Member]:
         """Those that have had no turn yet, and the searches."""
         searching = [each.member for each in self.searchers]
-        return [*self.constructive, *searching, *self.provers]
+        return [*self.constructive, *self.deciders, *searching, *self.provers]
 
     def _construct(self, incumbent: Incumbent, left: float) -> Task:
         self.constructing += 1

@@ -157,7 +157,7 @@ def _urgency(objective: str, member: Member) -> int:
     """What a run needs, the longest first; then what makes plans better, then what proves."""
     if _is_needed(objective, member):
         return 0 if member.name == _first_search(objective) else 1
-    return {"search": 2, "prove": 3, "construct": 4}[member.role]
+    return {"search": 2, "prove": 3, "decide": 3, "construct": 4}[member.role]
 
 
 def _warm_up_bounds(member: Member, problem: Problem) -> None:

@@ -97,6 +97,14 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
         quick=False,
     ),
     PlannerEntry(
+        "exhaustive",
+        "throughput",
+        "exact: every split, contiguous or not, with replicas, of a handful of ops",
+        "brute force",
+        "planners.throughput.exhaustive:Exhaustive",
+        quick=False,
+    ),
+    PlannerEntry(
         "metis",
         "throughput",
         "METIS graph partitioning, not contiguous (extra partitioners)",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from placewright.portfolio.members.member import STEPS, Member
 
 INVOCATION = (
+    Member("invocation-ip", "decide", {"cuts": "0"}),
     Member("annealing", "search", {}, STEPS),
     # The best plan has deep valleys around it: hotter out of them, or from somewhere else.
     Member("annealing", "search", {"temperature": "0.03"}, STEPS),

@@ -10,6 +10,7 @@ RELAXATION = "latency.relaxation:prove"
 NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
+    Member("cp-sat", "decide", {"workers": "1"}),
     # A large model of equal layers: few of them are soon planned, the others placed alike.
     Member("region-moves", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
     Member("region-moves", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),

@@ -9,7 +9,7 @@ from typing import Literal
 
 from placewright.problem import Problem
 
-Role = Literal["construct", "search", "prove"]
+Role = Literal["construct", "decide", "search", "prove"]
 Shape = Literal["chain", "modules", "whole"]
 CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
@@ -22,14 +22,19 @@ SMALL = 300
 """Ops × devices of a problem on which every constructive planner takes a moment: all of them
 together less than a worker takes to start. So does a round of what is counted in iterations."""
 
+DECIDED = 100
+"""Ops × devices of a problem that an exact planner mostly decides before a worker has started."""
+
 
 @dataclass(frozen=True)
 class Member:
     """A planner, or a prover ``module:function`` of `bounds`, and when it takes part.
 
-    - `role`: ``construct`` is asked once, at the start; ``search`` goes on from the best plan as
-      often as time allows (with `afresh`, from a start of its own); ``prove`` is asked once, for
-      `share` of the time that is then left, and is the one to say that a plan is optimal;
+    - `role`: ``construct`` is asked once, at the start; ``decide`` is an exact planner, asked once
+      after those in this process and for a moment, where the problem is so small (`DECIDED`) that
+      nobody else may be needed; ``search`` goes on from the best plan as often as time allows (with
+      `afresh`, from a start of its own); ``prove`` is asked once, for `share` of the time that is
+      then left, and is the one to say that a plan is optimal;
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
@@ -57,6 +62,8 @@ class Member:
     core_share: float = 1.0
 
     def takes(self, problem: Problem, shape: Shape) -> bool:
+        if self.role == "decide" and problem.op_count * problem.device_count > DECIDED:
+            return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
     @property

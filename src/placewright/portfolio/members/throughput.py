@@ -5,6 +5,7 @@ from __future__ import annotations
 from placewright.portfolio.members.member import Member
 
 THROUGHPUT = (
+    Member("exhaustive", "decide"),
     Member("annealing", "search", {}, {"steps": "20000"}, most_ops=5_000),
     Member("block-moves", "search", {}, {"steps": "20000"}),
     # Asked once and beside the searches, before the next has all cores: on devices that differ

@@ -1,0 +1,181 @@
+"""Every split tried, but for those that begin worse than the best: for a handful of units.
+
+The devices are grouped into stages in every way that replication allows, and each unit is given to
+each stage in turn. Two things end a branch: a stage has no room, or its computing alone takes as
+long as the best split known. Of complete splits the judge's definition of a load decides
+(`simulate.throughput`), so every option of the objective is taken. What is left at the end is
+optimal, whatever the kinds of devices and links.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.budget import Budget, Progress
+from placewright.errors import InfeasibleError, ProvedInfeasibleError
+from placewright.graph import Floats
+from placewright.plan import Placement
+from placewright.planners.base import Proposal
+from placewright.planners.throughput.contiguity import in_a_row
+from placewright.planners.throughput.reporting import PipelineReporter
+from placewright.problem import ROUNDING, Problem
+from placewright.simulate.throughput import loads
+
+MOST_SPLITS = 2_000_000
+LOOKS = 256  # branches between two looks at the clock
+
+Stage = tuple[int, ...]
+"""The devices that run the same ops."""
+
+
+class Exhaustive:
+    """Depth-first over the units, those that take longest first, each on every stage."""
+
+    name: ClassVar[str] = "exhaustive"
+    objective: ClassVar[str] = "throughput"
+
+    def supports(self, problem: Problem) -> str | None:
+        splits = split_count(problem)
+        if splits <= MOST_SPLITS:
+            return None
+        return f"it tries every split, and there are about {splits:.0e}; leave it to small models"
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        search = _Search(problem, budget)
+        groupings = list(groups_of(problem))
+        for number, stages in enumerate(groupings):
+            on_progress("all splits", number / len(groupings))
+            search.over(stages)
+        return search.answer()
+
+
+def split_count(problem: Problem) -> float:
+    """How many splits there are at most."""
+    devices, units = problem.device_count, problem.unit_count
+    if not problem.options.replicate:
+        return float(devices) ** units
+    if devices > 6:  # a few hundred groupings, each with splits of its own
+        return math.inf
+    return sum(float(len(stages)) ** units for stages in groups_of(problem))
+
+
+def groups_of(problem: Problem) -> Iterator[list[Stage]]:
+    """Every way to group the devices into stages, each device alone first."""
+    count = problem.device_count
+    yield [(device,) for device in range(count)]
+    if not problem.options.replicate:
+        return
+    for labels in itertools.product(range(count), repeat=count):
+        first = all(label <= max(labels[:k], default=-1) + 1 for k, label in enumerate(labels))
+        if first and max(labels) + 1 < count:
+            yield [
+                tuple(device for device in range(count) if labels[device] == label)
+                for label in range(max(labels) + 1)
+            ]
+
+
+@dataclass
+class _Table:
+    """`[unit, stage]` seconds per input of a replica, infinite where the stage cannot run it."""
+
+    stages: list[Stage]
+    seconds: Floats
+    memory: Floats
+    """`[stage]` the room of its smallest device."""
+
+
+class _Search:
+    """The best split so far, and the branch that is looked at."""
+
+    def __init__(self, problem: Problem, budget: Budget) -> None:
+        self.problem, self.budget = problem, budget
+        reporter = PipelineReporter(problem, budget)
+        self.best, self.value = reporter.start, reporter.start_value
+        mean = np.where(np.isfinite(problem.unit_time), problem.unit_time, 0.0).mean(axis=1)
+        self.order = np.argsort(-mean, kind="stable").tolist()
+        self.done = True  # unless time was up
+        self._looks = 0
+
+    def over(self, stages: list[Stage]) -> None:
+        """Try all splits over these stages."""
+        table = stage_table(self.problem, stages)
+        unit_stage = np.zeros(self.problem.unit_count, dtype=np.int64)
+        self._descend(table, unit_stage, 0, np.zeros(len(stages)), table.memory.copy())
+
+    def _descend(
+        self, table: _Table, unit_stage: NDArray[np.int64], depth: int, busy: Floats, room: Floats
+    ) -> None:
+        if self._is_late():
+            return
+        if depth == len(self.order):
+            self._take(table.stages, unit_stage)
+            return
+        unit = self.order[depth]
+        needed = self.problem.unit_memory[unit]
+        for stage in np.argsort(busy + table.seconds[unit], kind="stable").tolist():
+            after = busy[stage] + table.seconds[unit, stage]
+            if not after < self.value * (1 - ROUNDING):
+                return  # nor are those behind it any faster
+            if needed > room[stage]:
+                continue
+            unit_stage[unit] = stage
+            before, left = busy[stage], room[stage]
+            busy[stage], room[stage] = after, left - needed
+            self._descend(table, unit_stage, depth + 1, busy, room)
+            busy[stage], room[stage] = before, left
+
+    def _is_late(self) -> bool:
+        self._looks += 1
+        if self._looks % LOOKS == 0 and self.budget.left <= 0:
+            self.done = False
+        return not self.done
+
+    def _take(self, stages: list[Stage], unit_stage: NDArray[np.int64]) -> None:
+        problem = self.problem
+        first = np.array([stage[0] for stage in stages], dtype=np.int32)
+        device = first[unit_stage][problem.op_unit]
+        used = {int(stage) for stage in unit_stage}
+        replicas = tuple(stages[each] for each in sorted(used) if len(stages[each]) > 1)
+        placement = Placement(device, replicas=replicas)
+        value = loads(problem, placement).value
+        if not value < self.value * (1 - ROUNDING):
+            return
+        if problem.options.contiguous and not in_a_row(problem, device):
+            return
+        self.best, self.value = placement, value
+        self.budget.listener.found(placement)
+
+    def answer(self) -> Proposal:
+        """The best split, and its value as a bound if all were tried."""
+        if self.best is None and self.done:
+            raise ProvedInfeasibleError(
+                "no split fits the memory of the devices and keeps every rule: all were tried; "
+                "give a device more memory, or set fewer pins"
+            )
+        if self.best is None:
+            raise InfeasibleError("no split was found in this time; give a longer --time-limit")
+        proved = self.value * (1 - ROUNDING) if self.done else 0.0
+        return Proposal(self.best, proved, Exhaustive.name)
+
+
+def stage_table(problem: Problem, stages: list[Stage]) -> _Table:
+    """What the units take on each stage: equal devices can be replicas, and pins forbid it."""
+    seconds = np.full((problem.unit_count, len(stages)), np.inf)
+    pinned = problem.unit_pinned >= 0
+    for number, stage in enumerate(stages):
+        times = np.where(problem.unit_allowed, problem.unit_time, np.inf)[:, list(stage)]
+        if len(stage) > 1:
+            op_times = problem.op_time[:, list(stage)]
+            differs = (op_times != op_times[:, :1]).any(axis=1)
+            differs = np.bincount(problem.op_unit, differs, problem.unit_count) > 0
+            times = np.where((differs | pinned)[:, None], np.inf, times)
+        seconds[:, number] = times.max(axis=1) / len(stage)
+    memory = np.array([problem.device_memory[list(stage)].min() for stage in stages])
+    return _Table(stages, seconds, memory * (1 + ROUNDING))
