@@ -40,6 +40,7 @@ from placewright.serving.planning import ServingPlan, plan_request
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
 from placewright.version import __version__
+from placewright.whatif.explain.explaining import explain
 
 __all__ = [
     "BatchSchedule",
@@ -78,6 +79,7 @@ __all__ = [
     "__version__",
     "build_problem",
     "compare",
+    "explain",
     "improve",
     "load",
     "load_cluster",

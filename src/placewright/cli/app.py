@@ -10,6 +10,7 @@ from placewright.cli import (
     cluster,
     compare,
     demo,
+    explain,
     export,
     imports,
     improve,
@@ -44,6 +45,7 @@ app.command("sweep")(sweep.command)
 app.command("replan")(replan.command)
 app.command("verify")(verify.command)
 app.command("judge")(judge.command)
+app.command("explain")(explain.command)
 app.command("export")(export.command)
 app.command("report")(report.command)
 app.command("run")(run.command)

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import numpy as np
 
+from placewright.analysis.waiting import Step, critical_path
 from placewright.plan import Plan
-from placewright.report.html.critical import Step, critical_path
 from placewright.report.html.drawing import (
     OP,
     TRANSFER,

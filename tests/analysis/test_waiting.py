@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, reject
 
+from placewright.analysis.waiting import Step, critical_path
 from placewright.errors import InfeasibleError
-from placewright.report.html.critical import Step, critical_path
 from placewright.solving import solve
 from tests.builders import chain
 from tests.report.html.plans import plan_for

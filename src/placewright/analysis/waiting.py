@@ -1,4 +1,4 @@
-"""The critical path of a schedule: what its last op waited for, and what that waited for.
+"""What ops and transfers of a schedule waited for; from its last op, that is the critical path.
 
 Each item, an op or a transfer, began when the last thing that it needed was done: an input, the
 device that was busy with another op, or a channel that was busy with another transfer. The chain of
@@ -25,10 +25,10 @@ class Step(NamedTuple):
 
 def critical_path(plan: Plan) -> list[Step]:
     """The items of the path in the order in which they run; of several paths one."""
-    return _Waits(plan).path()
+    return Waits(plan).path()
 
 
-class _Waits:
+class Waits:
     """What ops and transfers of a schedule may have waited for."""
 
     def __init__(self, plan: Plan) -> None:
@@ -45,16 +45,27 @@ class _Waits:
         self.before_on_channels = self._before_on_channels()
 
     def path(self) -> list[Step]:
-        step = Step(False, int(np.argmax(self.finish[False])))
+        """The critical path."""
+        return self.chain(Step(False, int(np.argmax(self.finish[False]))))
+
+    def chain(self, step: Step) -> list[Step]:
+        """What led to a step, from the start of the schedule; the step is the last."""
         found = [step]
         seen = {step}
-        while (cause := self._cause(step)) is not None and cause not in seen:
+        while (cause := self.cause(step)) is not None and cause not in seen:
             found.append(cause)
             seen.add(cause)
             step = cause
         return found[::-1]
 
-    def _cause(self, step: Step) -> Step | None:
+    def times(self, step: Step) -> tuple[float, float]:
+        """When a step starts and ends."""
+        return (
+            float(self.start[step.is_transfer][step.item]),
+            float(self.finish[step.is_transfer][step.item]),
+        )
+
+    def cause(self, step: Step) -> Step | None:
         """What ended last of all that the step needed; an input before a device, if at once."""
         needed = self._of_transfer(step.item) if step.is_transfer else self._of_op(step.item)
         limit = self.start[step.is_transfer][step.item] + self.slack
