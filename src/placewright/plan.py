@@ -8,12 +8,14 @@ from typing import Literal
 
 import numpy as np
 
+from placewright.errors import GraphError
 from placewright.graph import Floats, Ints, ReadOnly, frozen
 from placewright.outcome import Outcome, Schedule
 from placewright.problem import Problem
 from placewright.stored import Stored
 
 OPTIMAL_GAP = 1e-4
+MOST_EVENTS = 200  # of a history
 Status = Literal["optimal", "feasible"]
 
 
@@ -61,6 +63,54 @@ def numbered(device: Ints, subgraph: Ints) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
+class History(ReadOnly):
+    """How planning went: columns, one entry each time that a better plan or bound was found.
+
+    `seconds` since it began, never falling; `value` (infinite before there was a plan) and
+    `lower_bound` as they stood then. GraphError for columns that are no such thing.
+    """
+
+    seconds: Floats
+    value: Floats
+    lower_bound: Floats
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "value", "lower_bound"):
+            object.__setattr__(self, name, frozen(getattr(self, name), np.float64))
+        lengths = {len(self.seconds), len(self.value), len(self.lower_bound)}
+        if len(lengths) > 1:
+            raise GraphError("the columns of history differ in length")
+        falling = (np.diff(self.seconds) < 0).any() or (self.seconds < 0).any()
+        if falling or not np.isfinite(self.seconds).all():
+            raise GraphError("the seconds of history must not fall, from 0 or more")
+
+    def __len__(self) -> int:
+        return len(self.seconds)
+
+    def then(self, later: History) -> History:
+        """This and what came `later`, on one clock; the better of each holds on."""
+        started = float(self.seconds[-1]) if len(self) else 0.0
+        value = np.concatenate([self.value, later.value])
+        bound = np.concatenate([self.lower_bound, later.lower_bound])
+        return History(
+            np.concatenate([self.seconds, later.seconds + started]),
+            np.minimum.accumulate(value),
+            np.maximum.accumulate(bound),
+        ).thinned()
+
+    def thinned(self, most: int = MOST_EVENTS) -> History:
+        """At most so many entries: the ends, and those that bring value and bound nearest."""
+        if len(self) <= most:
+            return self
+        with np.errstate(divide="ignore", invalid="ignore"):
+            width = np.where(np.isfinite(self.value), self.value - self.lower_bound, np.inf)
+            gain = np.nan_to_num(-np.diff(width), nan=0.0, posinf=np.inf)
+        best = np.argsort(-gain[:-1], kind="stable")[: most - 2] + 1
+        kept = np.unique(np.concatenate([[0], best, [len(self) - 1]]))
+        return History(self.seconds[kept], self.value[kept], self.lower_bound[kept])
+
+
+@dataclass(frozen=True, eq=False)
 class Plan(Stored):
     """A placement, what it comes to, its value and the proof of how good that is.
 
@@ -81,6 +131,9 @@ class Plan(Stored):
     source: str = ""
     seconds: float = float("nan")
     """How long planning took; not kept in the file, so that equal plans are equal files."""
+    history: History | None = None
+    """How value and bound came about; None where the planner tells no such thing, or where its
+    plan does not depend on the clock, so that equal plans are equal files."""
     stated_status: Status | None = field(default=None, init=False)
     """What its file says, for the judge to compare; a plan that is made or changed states none."""
 

@@ -16,7 +16,7 @@ from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
 from placewright.options import chosen_options
-from placewright.plan import Placement, Plan
+from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
@@ -253,6 +253,14 @@ def improve(
         on_progress=on_progress,
     )
     better = new if new.value < old.value else replace(old, seconds=new.seconds)
+    better = replace(better, history=_in_a_row(old, new))
     proofs = [new] + ([old] if old.lower_bound <= better.value else [])
     proof = max(proofs, key=lambda plan: plan.lower_bound)
     return replace(better, lower_bound=proof.lower_bound, bound_source=proof.bound_source)
+
+
+def _in_a_row(old: Plan, new: Plan) -> History | None:
+    """How planning went, then and now; only now where of then nothing is known."""
+    if old.history is None or new.history is None:
+        return new.history
+    return old.history.then(new.history)

@@ -11,6 +11,7 @@ from placewright.plan import Plan
 from placewright.solving import solve
 from tests.builders import chain
 from tests.cli.running import run
+from tests.report.html.pages import Parts
 
 
 @pytest.fixture
@@ -45,4 +46,21 @@ def test_what_is_not_there_is_named_and_ends_with_2(
     done = run("report", plan, *beside, "-o", folder / "page.html")
     assert done.code == 2
     assert "none" in done.err
+    assert list(tmp_path.iterdir()) == [plan_file]
+
+
+def test_what_if_says_what_other_hardware_would_do(plan_file: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    done = run("report", plan_file, "--what-if", 0.5, "-o", page)
+    assert done.code == 0
+    rows = Parts(page.read_text("utf-8")).data["plans"][0]["sensitivities"]["rows"]
+    assert {row["kind"] for row in rows} >= {"memory", "device"}
+    for row in rows:
+        assert row["value"] is None or row["bound"] <= row["value"]
+
+
+def test_what_if_without_time_ends_with_2_and_leaves_no_page(plan_file: Path, tmp_path: Path):
+    done = run("report", plan_file, "--what-if", 0, "-o", tmp_path / "page.html")
+    assert done.code == 2
+    assert "seconds above 0" in done.err
     assert list(tmp_path.iterdir()) == [plan_file]

@@ -29,6 +29,14 @@ def command(
             help="Show a run beside its plan: what 'run PLAN --json' printed.", metavar="FILE"
         ),
     ] = None,
+    what_if: Annotated[
+        float | None,
+        typer.Option(
+            help="Plan for so many seconds what more memory, a faster link or a device less would "
+            "do to each plan, and show it.",
+            metavar="SECONDS",
+        ),
+    ] = None,
     json: o.Json = False,
 ) -> None:
     """Write PLANS as one HTML file: the answer, the schedule, the devices, the model.
@@ -36,10 +44,12 @@ def command(
     Several plans are compared. The file needs no network and no server. Each plan is judged first:
     exit code 4 if one is wrong.
     """
-    from placewright.cli.output import console, print_json
+    from placewright.cli.output import announce_compilation, console, print_json, progress
     from placewright.report.html.writing import report
 
-    report(plans, output, run=run)
+    announce_compilation()
+    with progress(quiet=json or what_if is None) as on_progress:
+        report(plans, output, run=run, what_if=what_if, on_progress=on_progress)
     size = output.stat().st_size
     if json:
         print_json(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +14,13 @@ from placewright.formats.problems import problem_document, read_problem
 from placewright.graph import Ints
 from placewright.objectives import OBJECTIVES, ObjectiveEntry
 from placewright.outcome import Outcome
-from placewright.plan import Placement, Plan
+from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem, once_per_problem
 from placewright.system.references import referred
 from placewright.version import __version__
 
 if TYPE_CHECKING:
-    from placewright.formats.schema import PlanFile
+    from placewright.formats.schema import HistoryEntry, PlanFile
 
 FORMAT = "placewright.plan/1"
 
@@ -62,7 +63,24 @@ def _without_problem(plan: Plan) -> dict[str, Any]:
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
     document[plan.problem.options.row.outcome_key] = plan.outcome.to_document()
+    if plan.history is not None:
+        document["history"] = _history_document(plan.history)
     return document
+
+
+def _history_document(history: History) -> dict[str, Any]:
+    return {
+        "seconds": history.seconds.tolist(),
+        "value": [each if math.isfinite(each) else None for each in history.value.tolist()],
+        "lower_bound": history.lower_bound.tolist(),
+    }
+
+
+def _history(entry: HistoryEntry | None) -> History | None:
+    if entry is None:
+        return None
+    value = [math.inf if each is None else each for each in entry.value]
+    return History(np.array(entry.seconds), np.array(value), np.array(entry.lower_bound))
 
 
 def read_plan(document: Any, path: str | Path = "plan") -> Plan:
@@ -91,6 +109,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
             planner_options=content.planner.options,
             coarsening=content.planner.coarsening,
             source=content.source,
+            history=_history(content.history),
         )
     except (GraphError, ClusterError, OptionError) as error:
         raise FormatError(f"{path}: {error}") from None

@@ -372,6 +372,17 @@ class PlannerEntry(Strict):
     coarsening: str = "none"
 
 
+class HistoryEntry(Strict):
+    """How planning went: columns, one entry each time that a better plan or bound was found.
+
+    `seconds` since it began; `value` (null before there was a plan) and `lower_bound` then.
+    """
+
+    seconds: list[Amount]
+    value: list[Amount | None]
+    lower_bound: list[Amount]
+
+
 class PlanFile(Strict):
     """A plan with the whole problem it answers, so that anyone can judge it.
 
@@ -395,6 +406,7 @@ class PlanFile(Strict):
     loads: LoadsEntry | None = None
     invocations: InvocationsEntry | None = None
     batches: BatchScheduleEntry | None = None
+    history: HistoryEntry | None = None
     problem: ProblemEntry
 
 

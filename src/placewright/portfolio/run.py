@@ -8,11 +8,14 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock, current_thread, main_thread
+
+import numpy as np
 
 from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.kernels import compiling
-from placewright.plan import Placement, Plan
+from placewright.plan import History, Placement, Plan
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.events import Event, Kind
 from placewright.portfolio.incumbent import Incumbent
@@ -73,6 +76,7 @@ class Run:
         self.running: dict[int, _Turn] = {}
         self.lost = 0  # workers
         self.hearing = Lock()
+        self.told: list[Event] = []  # of plans and bounds
         self.refusals: dict[str, str] = {}
         self.why_infeasible = ""
         if cold:
@@ -293,7 +297,7 @@ class Run:
         """The best plan; InfeasibleError, or KeyboardInterrupt, if there is none."""
         plan = self.incumbent.plan(self.seconds)
         if plan is not None:
-            return plan
+            return replace(plan, history=self._history())
         if self.why_infeasible:
             raise ProvedInfeasibleError(self.why_infeasible)
         if self.interrupts.came:
@@ -341,11 +345,25 @@ class Run:
             self.interrupts.raising = False
 
     def _tell(self, kind: Kind, source: str, message: str = "") -> None:
-        seconds = time.monotonic() - self.started
+        seconds = max(time.monotonic() - self.started, 0.0)
         value = self.incumbent.value if math.isfinite(self.incumbent.value) else None
         bound = self.incumbent.bound.value
         bound = bound if value is None else min(bound, value)
-        self.settings.observer(Event(kind, seconds, value, bound, source, message))
+        event = Event(kind, seconds, value, bound, source, message)
+        if kind in ("plan", "bound", "end"):
+            self.told.append(event)
+        self.settings.observer(event)
+
+    def _history(self) -> History | None:
+        """What was told of plans and bounds; None of a run that counts, for its plans are equal."""
+        if self.limits.iterations is not None or not self.told:
+            return None
+        rows = [
+            (each.seconds, math.inf if each.value is None else each.value, each.lower_bound)
+            for each in self.told
+        ]
+        seconds, value, bound = np.array(rows).T
+        return History(np.maximum.accumulate(seconds), value, bound).thinned()
 
     def _tell_progress(self) -> None:
         seconds = self.limits.seconds

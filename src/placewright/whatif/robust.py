@@ -117,6 +117,7 @@ def _planned(start: Plan, placement: Placement) -> Plan:
         outcome=schedule,
         value=schedule.value,
         planner=start.planner.removesuffix(SUFFIX) + SUFFIX,
+        history=None,
     )
     verify(found).raise_if_failed()
     return found

@@ -11,6 +11,7 @@ from placewright.problem import Problem
 from placewright.report.html.answer import answer_record
 from placewright.report.html.columns import column
 from placewright.report.html.comparison import comparison_record
+from placewright.report.html.convergence import convergence_record
 from placewright.report.html.devices import devices_record
 from placewright.report.html.drawing import drawing
 from placewright.report.html.model import crossings_record, model_record, placement_record
@@ -18,10 +19,14 @@ from placewright.report.html.runs import Run, beside
 from placewright.version import __version__
 
 
-def page_document(plans: Sequence[Plan], run: Run | None = None) -> dict[str, Any]:
+def page_document(
+    plans: Sequence[Plan],
+    run: Run | None = None,
+    changed: Sequence[dict[str, Any]] = (),
+) -> dict[str, Any]:
     """`models` that plans share, `plans`, and their `comparison` where there are several.
 
-    With a `run` of the one plan there is.
+    With a `run` of the one plan there is; `changed` are the sensitivities of each plan.
     """
     labels = plan_labels(plans)
     models: list[Problem] = []
@@ -30,8 +35,10 @@ def page_document(plans: Sequence[Plan], run: Run | None = None) -> dict[str, An
         "version": __version__,
         "models": [model_record(problem) for problem in models],
         "plans": [
-            plan_part(plan, label, run) | {"model": number}
-            for plan, label, number in zip(plans, labels, numbers, strict=True)
+            plan_part(plan, label, run)
+            | {"model": number}
+            | ({"sensitivities": changed[k]} if changed else {})
+            for k, (plan, label, number) in enumerate(zip(plans, labels, numbers, strict=True))
         ],
         "comparison": comparison_record(plans, labels),
     }
@@ -50,6 +57,7 @@ def plan_part(plan: Plan, label: str, run: Run | None = None) -> dict[str, Any]:
         "placement": placement_record(plan),
         "crossings": crossings_record(plan),
         "timeline": shown.timeline.record() if shown.timeline is not None else None,
+        "convergence": convergence_record(plan),
         **shown.parts,
     }
 

@@ -28,6 +28,8 @@ SCRIPTS = (
     "devices.js",
     "memory.js",
     "loads.js",
+    "convergence.js",
+    "whatif.js",
     "map.js",
     "model.js",
     "comparison.js",

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
 from placewright.plan import Plan
+
+if TYPE_CHECKING:
+    from placewright.budget import Progress
 
 MOST_PLANS = 12
 
@@ -16,13 +20,16 @@ def report(
     path: str | Path,
     *,
     run: str | Path | None = None,
+    what_if: float | None = None,
+    on_progress: Progress | None = None,
 ) -> None:
     """Write plans, or plan files, as one HTML file that works offline, whole or not at all.
 
     With several plans it compares them; one can have beside it a `run` of it, the file that
-    ``placewright run PLAN --json`` printed. Each is judged first: VerificationError for a plan that
-    is wrong. FormatError for a file that is no plan or no run, or cannot be written; InputError for
-    no plan, too many to look at, or the run of another.
+    ``placewright run PLAN --json`` printed. With `what_if` seconds for each plan the page says what
+    other hardware would do, planned in that time. Each plan is judged first: VerificationError for
+    one that is wrong. FormatError for a file that is no plan or no run, or cannot be written;
+    InputError for no plan, too many to look at, or the run of another.
     """
     from placewright.formats import files
     from placewright.report.html.document import page_document
@@ -40,4 +47,13 @@ def report(
     for plan in loaded:
         verify(plan).raise_if_failed()
     measured = None if run is None else read_run(run)
-    files.write_text(path, page_html(page_document(loaded, measured)))
+    changed = [] if what_if is None else [_changed(plan, what_if, on_progress) for plan in loaded]
+    files.write_text(path, page_html(page_document(loaded, measured, changed)))
+
+
+def _changed(plan: Plan, seconds: float, on_progress: Progress | None) -> dict[str, Any]:
+    from placewright.report.html.sensitivities import sensitivities_record
+    from placewright.whatif.sensitivities import sensitivities
+
+    found = sensitivities(plan, seconds, on_progress=on_progress)
+    return sensitivities_record(plan, found, seconds)

@@ -49,6 +49,8 @@ function planSections(plan) {
     plan.subgraphs ? subgraphsSection(plan) : null,
     devicesSection(plan),
     plan.memory ? memorySection(plan) : null,
+    plan.convergence ? convergenceSection(plan) : null,
+    plan.sensitivities ? sensitivitiesSection(plan) : null,
     new ModelTree(plan, showOp).section,
   ].filter(Boolean);
 }
