@@ -33,7 +33,7 @@ def test_it_says_where_an_op_is_what_forbids_other_places_and_what_it_waits_for(
 def test_of_a_device_it_says_load_memory_and_life_without_it(plan_file):
     done = run("explain", plan_file, "y")
     assert done.code == 0
-    for words in ("1 ops, busy", "memory 6 B of 8 B", "without y"):
+    for words in ("1 op, busy", "memory 6 B of 8 B", "without y"):
         assert words in done.out
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from placewright.plan import Plan
+from placewright.report.figures import writing
 from placewright.solving import solve
 from tests.builders import chain
 from tests.cli.running import run
@@ -63,4 +64,20 @@ def test_what_if_without_time_ends_with_2_and_leaves_no_page(plan_file: Path, tm
     done = run("report", plan_file, "--what-if", 0, "-o", tmp_path / "page.html")
     assert done.code == 2
     assert "seconds above 0" in done.err
+    assert list(tmp_path.iterdir()) == [plan_file]
+
+
+def test_with_neither_a_page_nor_figures_it_ends_with_2(plan_file: Path) -> None:
+    done = run("report", plan_file)
+    assert done.code == 2
+    assert "--figures DIR" in done.err
+
+
+def test_figures_without_matplotlib_end_with_2_and_name_the_extra(
+    plan_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "find_spec", lambda name: None)
+    done = run("report", plan_file, "--figures", tmp_path / "new", "-o", tmp_path / "page.html")
+    assert done.code == 2
+    assert "[figures]" in done.err
     assert list(tmp_path.iterdir()) == [plan_file]

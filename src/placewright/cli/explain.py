@@ -55,7 +55,7 @@ def _print_place(found: PlaceExplanation) -> None:
     out.print(place_words(found), markup=False, soft_wrap=True)
     if found.moves:
         out.print(places_table(found))
-    if found.ties:
+    if {id(each) for each in found.ties} - {id(each) for each in found.moves}:
         out.print(ties_table(found.plan, found.ties, "allowed moves that change least"))
     for line in chain_lines(found):
         out.print(line, markup=False, soft_wrap=True)

@@ -26,8 +26,9 @@ def place_words(found: PlaceExplanation) -> str:
     """Where it is, in a sentence or two."""
     plan = found.plan
     names = [plan.problem.device_names[d] for d in found.devices]
-    count = f" ({len(found.ops)} ops)" if found.kind != "op" else ""
-    together = f", with {found.together} ops that must be together with it" * bool(found.together)
+    count = f" ({_ops(len(found.ops))})" if found.kind != "op" else ""
+    together = f", with {_ops(found.together)} that must be together with it"
+    together = together if found.together else ""
     where = f"{found.kind} {found.name}{count} is on {listed(names)}{together}"
     value = f"{value_words(plan.problem)} {format_seconds(plan.value)}"
     return f"{where}; {value}, {_role(found)}"
@@ -74,8 +75,8 @@ def _less(what: str, seconds: float) -> list[str]:
 def _worse(plan: Plan, move: Move) -> str:
     longest = max(move.computing, move.transferring)
     if longest <= 0:
-        what = "wait for each other" if _in_time(plan) else "are too much for it"
-        return f"the ops of {plan.problem.device_names[move.device]} {what}"
+        name = plan.problem.device_names[move.device]
+        return f"ops wait for {name}" if _in_time(plan) else f"{name} has too much to do"
     what = "computing takes" if move.computing >= move.transferring else "transfers take"
     return f"{what} {format_seconds(longest)} more"
 
@@ -144,7 +145,7 @@ def chain_lines(found: PlaceExplanation) -> list[str]:
     lines = ["what it waits for, backwards from its start:"]
     lines += [f"  {_wait_words(plan, wait)}" for wait in shown]
     if len(found.chain) > SHOWN:
-        lines.append(f"  and {len(found.chain) - SHOWN} steps before that (--json has all)")
+        lines.append(f"  before that: {len(found.chain) - SHOWN} more (--json has all)")
     return lines
 
 
@@ -171,16 +172,20 @@ def device_lines(found: DeviceExplanation) -> list[str]:
     share = found.load / plan.value if plan.value else 0.0
     slowest = ", the busiest" if found.slowest else ""
     lines = [
-        f"device {name} ({plan.problem.device_kinds[found.device]}): {found.ops} ops, busy "
+        f"device {name} ({plan.problem.device_kinds[found.device]}): {_ops(found.ops)}, busy "
         f"{format_seconds(found.load)} ({share:.0%}{slowest}), idle {format_seconds(found.idle)} "
         f"of {format_seconds(plan.value)}",
         f"memory {format_bytes(found.memory)} of {format_bytes(found.capacity)}",
     ]
     if found.waits:
-        shown = [f"{format_seconds(seconds)} for {what}" for what, seconds in found.waits]
-        lines.append(f"idle: {listed(shown, 6)}")
+        shown = [f"{format_seconds(seconds)} {what}" for what, seconds in found.waits]
+        lines.append(f"idle in the meantime: {listed(shown, 6)}")
     lines.append(_without_words(plan, name, found.without))
     return lines
+
+
+def _ops(count: int) -> str:
+    return "1 op" if count == 1 else f"{count} ops"
 
 
 def _without_words(plan: Plan, name: str, without: Without | None) -> str:

@@ -9,14 +9,18 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import placewright
 from placewright.objectives import OBJECTIVES
+from placewright.plan import History
 from placewright.solving import solve
+from tests.builders import chain
 from tests.report.html.plans import plan_for, with_names
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -43,9 +47,11 @@ def shown(browser: Any, tmp_path: Path) -> Iterator[Any]:
     asked: list[str] = []
     contexts = []
 
-    def open_page(*plans: placewright.Plan, scheme: str = "light", size: Any = WIDE) -> Any:
+    def open_page(
+        *plans: placewright.Plan, scheme: str = "light", size: Any = WIDE, what_if: Any = None
+    ) -> Any:
         path = tmp_path / "page.html"
-        placewright.report(plans, path)
+        placewright.report(plans, path, what_if=what_if)
         context = browser.new_context(viewport=size, color_scheme=scheme, bypass_csp=bool(AXE))
         contexts.append(context)
         context.on("request", lambda request: asked.append(request.url))
@@ -97,6 +103,21 @@ def test_a_page_of_any_objective_draws_all_its_parts(shown, objective):
         "batch-throughput": ["timeline", "devices"],
     }[objective]
     assert parts == ["answer", *own, "model"]
+
+
+def test_how_planning_went_and_what_other_hardware_would_do_are_drawn(shown):
+    plan = solve(chain([6.0, 6.0], [6.0, 80.0], tensor_bytes=1.0), "heft")
+    history = History([0.01, 0.1, 2.0], [np.inf, 9.0, plan.value], [0.5, 0.5, 1.0])
+    for size in (WIDE, NARROW):
+        page = shown(replace(plan, history=history), size=size, what_if=0.4)
+        parts = [each.get_attribute("id") for each in page.locator("main > section").all()]
+        assert parts[3:6] == ["memory", "convergence", "sensitivities"]
+        page.locator("#convergence canvas").hover()
+        assert "9.000 s" in page.locator("#convergence .tip").inner_text()
+        rows = page.locator("#sensitivities tbody tr").all_inner_texts()
+        assert rows[0].startswith("1 GiB more on x")
+        assert "needs 12 B" in rows[-1] or "without" in rows[-1]
+        assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
 
 
 def test_hovering_an_op_shows_its_name_device_and_times(shown):

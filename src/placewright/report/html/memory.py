@@ -33,7 +33,7 @@ def memory_record(plan: Plan) -> dict[str, Any]:
             {
                 "device": d,
                 "kept": float(kept[d]),
-                "alive": column(_highest(lives[lives[:, 0] == d, 1:], plan.value, moments)),
+                "alive": column(highest(lives[lives[:, 0] == d, 1:], plan.value, moments)),
             }
             for d in used
         ],
@@ -49,7 +49,7 @@ def peak_of(plan: Plan) -> Floats:
     return plan.device_memory
 
 
-def _highest(lives: Floats, seconds: float, moments: int) -> Floats:
+def highest(lives: Floats, seconds: float, moments: int) -> Floats:
     """`[stretch]` the most bytes alive in it, of rows (from, to, bytes).
 
     At one instant, what ends goes before what begins.

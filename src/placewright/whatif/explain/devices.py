@@ -132,14 +132,14 @@ def _gap(
     """What a device did not work for from `clock` to `start`: its op's input was on the way."""
     names, moves = plan.problem.device_names, plan.schedule.transfers
     if cause is None or not cause.is_transfer:
-        yield "room in memory or its turn", start - clock
+        yield "its turn, or room in memory", start - clock
         return
     source, target = int(moves.source[cause.item]), int(moves.target[cause.item])
     begun, ended = waits.times(cause)
     begun, ended = max(begun, clock), max(ended, clock)
     yield f"work on {names[source]}", begun - clock
     yield f"transfers {names[source]} → {names[target]}", ended - begun
-    yield "room in memory or its turn", start - ended
+    yield "its turn, or room in memory", start - ended
 
 
 # -- without it ------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ function convergenceSection(plan) {
 // last are cut off, for the rest would be one line.
 function convergenceScale(record) {
   const { seconds, value, bound } = record, last = seconds.length - 1;
-  const low = Math.max(1e-3, Math.min(...seconds.filter((each) => each > 0)) / 1.5), high = Math.max(seconds[last], 1.1 * low);
+  const low = Math.max(1e-3, seconds[0]), high = Math.max(seconds[last], 1.1 * low);
   const part = (moment) => Math.max(0, Math.log(Math.max(moment, low) / low) / Math.log(high / low));
   const floor = Math.min(bound[0], bound[last]) * 0.98;
   const ceiling = Math.min(Math.max(...value.filter((each) => each !== null)), 2 * value[last]) * 1.02;
@@ -54,7 +54,7 @@ function drawConvergence(context, width, record, scale) {
   const floor = CONVERGENCE_HEIGHT - CONVERGENCE_EDGE;
   context.font = "12px system-ui, sans-serif";
   context.textAlign = "center";
-  for (let moment = 10 ** Math.ceil(Math.log10(scale.low)); moment <= scale.high; moment *= 10) {
+  for (const moment of moments(scale, width)) {
     const x = scale.x(moment, width);
     context.fillStyle = style.line;
     context.fillRect(x, 0, 1, floor);
@@ -65,6 +65,24 @@ function drawConvergence(context, width, record, scale) {
   context.fillRect(0, floor, width, 1);
   steps(context, width, record.seconds, record.bound, scale, style.mark);
   steps(context, width, record.seconds, record.value, scale, style.accent);
+  const last = record.seconds.length - 1;
+  context.textAlign = "right";
+  const [above, below] = [scale.y(record.value[last]), scale.y(record.bound[last])];
+  for (const [amount, y, colour] of [[record.value[last], above + 16, style.accent],
+    [record.bound[last], Math.max(below - 7, above + 30), style.mark]]) {
+    context.fillStyle = colour;
+    context.fillText(formatSeconds(amount), width - 4, y);
+  }
+}
+
+// Moments of the axis: 1, 2 and 5 times powers of ten where there is room, else the powers alone.
+function moments(scale, width) {
+  const decades = Math.log10(scale.high / scale.low), factors = width / decades > 160 ? [1, 2, 5] : [1];
+  const found = [];
+  for (let power = 10 ** Math.floor(Math.log10(scale.low)); power <= scale.high; power *= 10) {
+    found.push(...factors.map((factor) => factor * power));
+  }
+  return found.filter((moment) => moment >= scale.low && moment <= scale.high);
 }
 
 function steps(context, width, seconds, amounts, scale, colour) {

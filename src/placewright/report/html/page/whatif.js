@@ -2,7 +2,7 @@
 
 function sensitivitiesSection(plan) {
   const { seconds, rows } = plan.sensitivities;
-  const titles = ["change", "value", "", "no plan is faster than", ""].map((text, k) => ({ text, number: k > 0 }));
+  const titles = ["change", "value", "lower bound"].map((text, k) => ({ text, number: k > 0 }));
   return section("sensitivities", "With other hardware",
     `Each change was planned anew, ${formatSeconds(seconds / Math.max(rows.length, 1))} each: the best plan found in that time, `
     + "and what no plan can beat. A plan not found may exist.",
@@ -11,12 +11,12 @@ function sensitivitiesSection(plan) {
 
 function sensitivityRow(row) {
   const name = el("th", { scope: "row" }, named(row.name, { class: "name wraps" }));
-  if (row.value === null) return el("tr", {}, name, el("td", { colspan: 4 }, row.error));
-  return el("tr", {}, name,
-    el("td", { class: "number" }, formatSeconds(row.value)), el("td", { class: "number" }, changeWords(row.change)),
-    el("td", { class: "number" }, formatSeconds(row.bound)), el("td", { class: "number" }, changeWords(row.least)));
+  if (row.value === null) return el("tr", {}, name, el("td", { colspan: 2, class: "error" }, row.error));
+  return el("tr", {}, name, changedCell(row.value, row.change), changedCell(row.bound, row.least));
 }
 
-function changeWords(share) {
-  return `${share < 0 ? "−" : "+"}${(100 * Math.abs(share)).toFixed(1)}%`;
+// Seconds, and below them how far from the plan's own value.
+function changedCell(seconds, share) {
+  const words = `${share < 0 ? "−" : "+"}${(100 * Math.abs(share)).toFixed(1)}%`;
+  return el("td", { class: "number" }, formatSeconds(seconds), el("span", { class: "kind" }, words));
 }
