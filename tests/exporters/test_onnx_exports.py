@@ -214,6 +214,8 @@ def test_device_configurations_say_where_each_op_runs(name, tmp_path):
         assert of_node.configuration_id == configuration.name
         assert [each.tensor_name for each in of_node.sharding_spec] == made
         assert {index for each in of_node.sharding_spec for index in each.device} == {device[op]}
+        metadata = {each.key: each.value for each in nodes[made[0]].metadata_props}
+        assert metadata["placewright.device"] == plan.problem.device_names[device[op]]
 
 
 def test_a_model_with_device_configurations_passes_the_checker_and_runs_as_before(tmp_path):

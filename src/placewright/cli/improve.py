@@ -21,6 +21,7 @@ def command(
     seed: o.Seed = 0,
     events: o.Events = None,
     output: o.Output = None,
+    quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
     """Look for a better plan than PLAN, and for a better proof, on the problem that it carries.
@@ -28,13 +29,19 @@ def command(
     The better plan replaces PLAN, or is written to --output; a plan that cannot be bettered stays
     as it is, with the better bound.
     """
+    from placewright.cli.gaps import Gaps
     from placewright.cli.observing import observed
-    from placewright.cli.output import announce_compilation, print_plan, progress
+    from placewright.cli.output import announce_compilation, print_line, print_plan, progress
     from placewright.planning import improve
 
-    announce_compilation()
+    if not quiet:
+        announce_compilation()
+    gaps = Gaps()
     target = output or plan
-    with progress(quiet=json) as on_progress, observed(events, planner) as on_event:
+    with (
+        progress(quiet=json or quiet, gaps=gaps) as on_progress,
+        observed(events, planner, gaps=gaps) as on_event,
+    ):
         better = improve(
             plan,
             planner=planner,
@@ -46,4 +53,7 @@ def command(
             on_progress=on_progress,
         )
     better.save(target)
-    print_plan(better, target, json)
+    if quiet and not json:
+        print_line(better, target)
+    else:
+        print_plan(better, target, json)

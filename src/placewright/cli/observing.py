@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placewright.cli.gaps import Gaps
 from placewright.cli.output import remark
 from placewright.errors import OptionError
 from placewright.formats import files
@@ -18,16 +19,24 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def observed(path: Path | None, planner: str, coarsening: str = "none") -> Iterator[Observer]:
+def observed(
+    path: Path | None, planner: str, coarsening: str = "none", gaps: Gaps | None = None
+) -> Iterator[Observer]:
     """An observer that writes every event to `path`, a JSON object per line, if there is one.
 
-    Members that failed or sit out are also named on stderr. OptionError if `planner` has no
-    events to tell.
+    `gaps` hears of them too. Members that failed or sit out are also named on stderr. OptionError
+    if `planner` has no events to tell.
     """
+    told = gaps or Gaps()
+
+    def tell(event: Event) -> None:
+        told.hear(event)
+        _tell(event)
+
     if path is not None and not asks_portfolio(planner, coarsening):
         raise OptionError("--events is for planner auto without --coarsen; leave one of them out")
     if path is None:
-        yield _tell
+        yield tell
         return
     with files.writing(path):
         file = path.open("w", encoding="utf-8")
@@ -36,7 +45,7 @@ def observed(path: Path | None, planner: str, coarsening: str = "none") -> Itera
         def write(event: Event) -> None:
             file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
             file.flush()
-            _tell(event)
+            tell(event)
 
         yield write
 

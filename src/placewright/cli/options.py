@@ -215,6 +215,10 @@ Robust = Annotated[
     bool,
     typer.Option("--robust", help="With --cost-noise: look for the plan of least 95th percentile."),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", "-q", help="Print the answer in one line, without progress."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

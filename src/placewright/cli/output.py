@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from placewright.budget import Progress
+    from placewright.cli.gaps import Gaps
     from placewright.costs.profiles.profiling import DeviceProfile
     from placewright.exporters.planning import EnginePlan
     from placewright.measuring.standard_evaluation import Evaluation
@@ -46,6 +47,14 @@ def print_remarks(plans: Iterable[Plan]) -> None:
 
     for text in dict.fromkeys(text for plan in plans for text in remarks(plan)):
         remark(f"placewright: {text}")
+
+
+def print_line(plan: Plan, output: Path | None) -> None:
+    """A plan in one line: its value, its bound, how many devices it uses, and its file."""
+    from placewright.report.terminal import line
+
+    where = f"; written to {output}" if output is not None else ""
+    console().print(f"{line(plan)}{where}", markup=False, soft_wrap=True)
 
 
 def print_plan(
@@ -149,8 +158,11 @@ def _tell_of_compilation() -> None:
 
 
 @contextmanager
-def progress(quiet: bool = False) -> Iterator[Progress]:
-    """A progress bar on stderr, where stderr is a terminal; gives the function that moves it."""
+def progress(quiet: bool = False, gaps: Gaps | None = None) -> Iterator[Progress]:
+    """A progress bar on stderr, where stderr is a terminal; gives the function that moves it.
+
+    Behind it are the `gaps` of the run so far, if it tells any.
+    """
     if quiet or not sys.stderr.isatty():
         yield lambda what, done: None
         return
@@ -158,7 +170,14 @@ def progress(quiet: bool = False) -> Iterator[Progress]:
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    texts = [
+        TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[gaps]}")
+    ]
+    columns = (texts[0], BarColumn(), TimeElapsedColumn(), texts[1])
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("importing", total=1.0)
-        yield lambda what, done: bar.update(task, description=what, completed=done)
+        task = bar.add_task("importing", total=1.0, gaps="")
+
+        def move(what: str, done: float) -> None:
+            bar.update(task, description=what, completed=done, gaps=gaps.line if gaps else "")
+
+        yield move

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placewright.cli import options as o
 from placewright.cli.groups import grouped
 from placewright.errors import OptionError
+
+if TYPE_CHECKING:
+    from placewright.plan import Plan
+    from placewright.whatif.robust import RobustPlan
 
 ROBUST_SECONDS = 10.0  # of the search for a robust plan, where nothing says when to end
 
@@ -32,16 +36,19 @@ def command(
     robust: o.Robust = False,
     events: o.Events = None,
     output: o.Output = None,
+    quiet: o.Quiet = False,
     json: o.Json = False,
 ) -> None:
     """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is.
 
     The default planner keeps its best plan so far in the output file; Ctrl-C ends it with that.
     """
-    from placewright.cli.output import announce_compilation, print_plan, progress
+    from placewright.cli.gaps import Gaps
+    from placewright.cli.output import progress
 
     _check_noise(problem.objective, cost_noise, robust)
-    announce_compilation()
+    _announce(quiet, engine, mix, cost_noise)
+    gaps = Gaps()
     if engine is not None:
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
         _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json)
@@ -49,7 +56,6 @@ def command(
     from placewright.cli.observing import observed  # not for engines, which are to take no time
     from placewright.planning import plan as make_plan
     from placewright.whatif.robust import robust_plan
-    from placewright.whatif.robustness import makespan_percentiles
 
     found = None
     asked: dict[str, Any] = {
@@ -62,13 +68,13 @@ def command(
         "checkpoint": output,
     }
     if mix is not None:
-        if cost_noise is not None:
-            raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
-        if granularity != "op":
-            raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
+        _refuse_beside_mix(cost_noise, granularity)
         _plan_mix(source, cluster, mix, problem, asked, events, json)
         return
-    with progress(quiet=json) as on_progress, observed(events, planner, coarsen) as on_event:
+    with (
+        progress(quiet=json or quiet, gaps=gaps) as on_progress,
+        observed(events, planner, coarsen, gaps) as on_event,
+    ):
         plan = make_plan(
             source,
             cluster,
@@ -89,11 +95,49 @@ def command(
             plan = found.plan
     if output is not None:
         plan.save(output)
-    if found is not None:
-        print_plan(plan, output, json, cost_noise, found.after, found.before)
+    _print(plan, found, output, cost_noise, seed, quiet, json)
+
+
+def _print(
+    plan: Plan,
+    robust: RobustPlan | None,
+    output: Path | None,
+    cost_noise: float | None,
+    seed: int,
+    quiet: bool,
+    json: bool,
+) -> None:
+    """A plan, with what varying costs make of it if that was asked; if `quiet` in one line."""
+    from placewright.cli.output import print_line, print_plan
+    from placewright.whatif.robustness import makespan_percentiles
+
+    if quiet and not json:
+        print_line(plan, output)
+    elif cost_noise is None:
+        print_plan(plan, output, json)
+    elif robust is not None:
+        print_plan(plan, output, json, cost_noise, robust.after, robust.before)
     else:
-        noise = None if cost_noise is None else makespan_percentiles(plan, cost_noise, seed=seed)
+        noise = makespan_percentiles(plan, cost_noise, seed=seed)
         print_plan(plan, output, json, cost_noise, noise)
+
+
+def _announce(quiet: bool, *others: object) -> None:
+    """Say when kernels are compiled; if `quiet` OptionError for answers that are not one plan's."""
+    from placewright.cli.output import announce_compilation
+
+    if not quiet:
+        announce_compilation()
+    elif any(each is not None for each in others):
+        raise OptionError("--quiet is for one run of a model; leave out --for, --mix, --cost-noise")
+
+
+def _refuse_beside_mix(cost_noise: float | None, granularity: str) -> None:
+    """OptionError for what is about one run of a model."""
+    if cost_noise is not None:
+        raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
+    if granularity != "op":
+        raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
 
 
 def _check_noise(objective: str | None, cost_noise: float | None, robust: bool) -> None:

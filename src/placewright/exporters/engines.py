@@ -159,6 +159,13 @@ ENGINES: dict[str, Engine] = {
             write="exporters.tables:write_dot",
         ),
         Engine(
+            "model-explorer",
+            "Model Explorer: the graph, and per node its device and its seconds",
+            "ai-edge-model-explorer 0.1.34, graph_builder.py, node_data_builder.py",
+            write="exporters.model_explorer:write_model_explorer",
+            folder=True,
+        ),
+        Engine(
             "perfetto",
             "a trace of the schedule for ui.perfetto.dev (plans for latency)",
             "the trace-event format of Chrome",

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 CONFIGURATION = "placewright"
 LAYER = "layer_ann"
+DEVICE = "placewright.device"
+"""Metadata of nodes with the device's name, which viewers such as Netron show."""
 _FIRST_VERSION = 11  # of the IR, that has device configurations
 
 
@@ -40,7 +42,8 @@ def write_device_configurations(path: str | Path, plan: Plan) -> list[str]:
 def configured(stages: OnnxStages) -> ModelProto:
     """The model with a device configuration of the cluster's devices.
 
-    Of a node whose result nothing needs the device is said, but no stage.
+    Of a node whose result nothing needs the device is said, but no stage. The device is in the
+    metadata of each node too.
     """
     problem = stages.plan.problem
     model = loaded(with_values(stages.model), stages.model.path)
@@ -57,7 +60,16 @@ def configured(stages: OnnxStages) -> ModelProto:
             of_node.pipeline_stage = stage_of[op]
         for name in filter(None, node.output):
             of_node.sharding_spec.add(tensor_name=name, device=[device_of[op]])
+        _tell(node, DEVICE, problem.device_names[device_of[op]])
     return model
+
+
+def _tell(node: NodeProto, key: str, value: str) -> None:
+    """Set the metadata `key` of a node."""
+    kept = [each for each in node.metadata_props if each.key != key]
+    del node.metadata_props[:]
+    node.metadata_props.extend(kept)
+    node.metadata_props.add(key=key, value=value)
 
 
 def annotated(stages: OnnxStages) -> ModelProto:
@@ -65,10 +77,7 @@ def annotated(stages: OnnxStages) -> ModelProto:
     model = loaded(with_values(stages.model), stages.model.path)
     device_of = _device_of(stages.plan)
     for node, op in _nodes(stages, model):
-        kept = [each for each in node.metadata_props if each.key != LAYER]
-        del node.metadata_props[:]
-        node.metadata_props.extend(kept)
-        node.metadata_props.add(key=LAYER, value=layer_name(device_of[op]))
+        _tell(node, LAYER, layer_name(device_of[op]))
     return model
 
 

@@ -25,7 +25,7 @@ def write_csv(path: str | Path, plan: Plan) -> list[str]:
     Of a plan for batches the device is that of the first input.
     """
     problem, text = plan.problem, io.StringIO()
-    device = _devices(plan)
+    device = first_devices(plan)
     seconds = problem.op_time[np.arange(problem.op_count), device]
     rows = csv.writer(text)
     rows.writerow(COLUMNS)
@@ -46,7 +46,7 @@ def write_csv(path: str | Path, plan: Plan) -> list[str]:
 
 def write_dot(path: str | Path, plan: Plan) -> list[str]:
     """Write the graph, ops in the colour of their device; how to draw it."""
-    problem, device = plan.problem, _devices(plan)
+    problem, device = plan.problem, first_devices(plan)
     lines = [f"digraph {_quoted(problem.name)} {{", "  node [shape=box, style=filled];"]
     for each, name in enumerate(problem.device_names):
         if (device == each).any():
@@ -60,7 +60,7 @@ def write_dot(path: str | Path, plan: Plan) -> list[str]:
     return [f"dot -Tsvg {path} -o plan.svg"]
 
 
-def _devices(plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+def first_devices(plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
     return plan.placement.device.reshape(plan.problem.op_count, -1)[:, 0]
 
 

@@ -44,6 +44,15 @@ def summary(plan: Plan) -> str:
     return "\n".join(filter(None, (value, cache_words(plan), block_words(plan), provenance(plan))))
 
 
+def line(plan: Plan) -> str:
+    """The answer in one line."""
+    used, there = len(plan.used_devices), plan.problem.device_count
+    return (
+        f"{_value(plan)}, lower bound {format_seconds(plan.lower_bound)}, gap {plan.gap:.1%}, "
+        f"{used} of {there} devices"
+    )
+
+
 def provenance(plan: Plan) -> str:
     """Who planned what, on which terms, and on which costs."""
     return "; ".join(filter(None, (terms(plan), cost_words(plan))))
