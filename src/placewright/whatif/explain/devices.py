@@ -49,8 +49,8 @@ class DeviceExplanation:
       ``latency``, else nothing: "transfers a → b", "work on a", …;
     - `memory` bytes as the plan counts them, and `capacity`;
     - `without` it: a quick plan, None where no op is there;
-    - `leaving`: the allowed moves of its units and blocks to other devices that change the value
-      most for the better, or least for the worse; `tried` of `movable` units were tried.
+    - `leaving`: of its units and blocks, each with the best allowed move to another device, those
+      that change the value most for the better, or least for the worse; `tried` of `movable` were.
     """
 
     plan: Plan
@@ -180,9 +180,12 @@ def _leaving(plan: Plan, device: int) -> tuple[tuple[Move, ...], int, int]:
     sets = list(_sets(plan, device))
     others = [d for d in range(problem.device_count) if d != device]
     most = min(MOST_UNITS, evaluations(plan) // max(len(others), 1) + 1)
-    found = [moving.move(name, ops, other) for name, ops in sets[:most] for other in others]
-    allowed = [each for each in found if not each.blocked]
-    best = sorted(allowed, key=lambda each: each.change)[:TIES]
+    found: list[Move] = []
+    for name, ops in sets[:most]:
+        moves = [moving.move(name, ops, other) for other in others]
+        allowed = [each for each in moves if not each.blocked]
+        found += [min(allowed, key=lambda each: each.change)] if allowed else []
+    best = sorted(found, key=lambda each: each.change)[:TIES]
     return tuple(best), min(most, len(sets)), len(sets)
 
 

@@ -14,7 +14,7 @@ from placewright.whatif.explain.moved import Move, Moving
 from placewright.whatif.explain.named import Kind, Named, enclosing
 
 TIES = 5
-MOST_WORK = 30_000_000  # evaluations × items, beside those that are asked for
+MOST_WORK = 10_000_000  # evaluations × items, beside those that are asked for
 
 
 @dataclass(frozen=True)
