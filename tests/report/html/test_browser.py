@@ -105,19 +105,19 @@ def test_a_page_of_any_objective_draws_all_its_parts(shown, objective):
     assert parts == ["answer", *own, "model"]
 
 
-def test_how_planning_went_and_what_other_hardware_would_do_are_drawn(shown):
+@pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_how_planning_went_and_what_other_hardware_would_do_are_drawn(shown, size):
     plan = solve(chain([6.0, 6.0], [6.0, 80.0], tensor_bytes=1.0), "heft")
     history = History([0.01, 0.1, 2.0], [np.inf, 9.0, plan.value], [0.5, 0.5, 1.0])
-    for size in (WIDE, NARROW):
-        page = shown(replace(plan, history=history), size=size, what_if=0.4)
-        parts = [each.get_attribute("id") for each in page.locator("main > section").all()]
-        assert parts[3:6] == ["memory", "convergence", "sensitivities"]
-        page.locator("#convergence canvas").hover()
-        assert "9.000 s" in page.locator("#convergence .tip").inner_text()
-        rows = page.locator("#sensitivities tbody tr").all_inner_texts()
-        assert rows[0].startswith("1 GiB more on x")
-        assert "needs 12 B" in rows[-1] or "without" in rows[-1]
-        assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
+    page = shown(replace(plan, history=history), size=size, what_if=0.4)
+    parts = [each.get_attribute("id") for each in page.locator("main > section").all()]
+    assert parts[3:6] == ["memory", "convergence", "sensitivities"]
+    page.locator("#convergence canvas").hover()
+    assert "9.000 s" in page.locator("#convergence .tip").inner_text()
+    rows = page.locator("#sensitivities tbody tr").all_inner_texts()
+    assert rows[0].startswith("1 GiB more on x")
+    assert any("needs 12 B" in row for row in rows)
+    assert page.evaluate("document.documentElement.scrollWidth") == size["width"]
 
 
 def test_hovering_an_op_shows_its_name_device_and_times(shown):

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 import placewright
 from placewright.errors import InputError, VerificationError
@@ -59,6 +59,7 @@ def test_an_op_of_every_objective_is_explained_for_every_other_device(objective)
     assert bool(found.chain) == (objective == "latency")
 
 
+@settings(max_examples=12)
 @given(plans("latency"))
 def test_the_chain_to_an_op_ends_in_it_and_each_step_follows_the_one_before(plan):
     op = plan.problem.op_count - 1
@@ -75,6 +76,7 @@ def test_a_pinned_op_says_what_it_would_cost_elsewhere():
     assert all(np.isfinite(move.value) for move in found.moves)
 
 
+@settings(max_examples=12)
 @given(plans("latency"))
 def test_load_and_what_a_device_waits_for_make_up_the_value(plan):
     for name in plan.problem.device_names:

@@ -80,6 +80,7 @@ def test_what_a_moved_op_costs_is_what_evaluation_and_the_judge_say(objective):
 
 @pytest.mark.parametrize("objective", RANDOM_OPS)
 def test_what_is_forbidden_the_judge_refuses_for_the_same_reason(objective):
+    @settings(max_examples=15)
     @given(data=st.data())
     def of_a_random_op(data):
         plan = data.draw(plans(objective))
