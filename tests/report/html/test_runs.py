@@ -76,6 +76,7 @@ def test_the_command_takes_a_run(plan, run_file, tmp_path):
         "bytes": out.stat().st_size,
         "plans": [str(tmp_path / "plan.json")],
         "run": str(run_file),
+        "figures": [],
     }
 
 
