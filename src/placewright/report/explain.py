@@ -64,12 +64,12 @@ def move_words(plan: Plan, move: Move) -> str:
 
 
 def _better(move: Move) -> str:
-    parts = _less("computing", move.computing) + _less("transfers", move.transferring)
+    parts = _less("computing takes", move.computing) + _less("transfers take", move.transferring)
     return "better" + (f": {' and '.join(parts)}" if parts else "; 'improve' looks for more")
 
 
 def _less(what: str, seconds: float) -> list[str]:
-    return [f"{what} take {format_seconds(-seconds)} less"] if seconds < 0 else []
+    return [f"{what} {format_seconds(-seconds)} less"] if seconds < 0 else []
 
 
 def _worse(plan: Plan, move: Move) -> str:
