@@ -170,7 +170,7 @@ def _planned(plan: Plan, change: Change, planner: str, seconds: float, seed: int
 
 
 def _kept(plan: Plan, change: Change) -> Plan:
-    """The old plan under the change."""
+    """The old plan under the change, of which nothing is proved."""
     placement = starting_placement(plan, change.problem)
     outcome = evaluate(change.problem, placement)
     return replace(
@@ -179,6 +179,6 @@ def _kept(plan: Plan, change: Change) -> Plan:
         placement=replace(placement, sequence=None),
         outcome=outcome,
         value=outcome.value,
-        lower_bound=min(plan.lower_bound, outcome.value),
+        lower_bound=0.0,
         history=None,
     )
