@@ -1,0 +1,47 @@
+"""Prices of a Lagrangian relaxation, found by steps towards a value that is hoped for."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from placewright.graph import Floats
+from placewright.problem import LONG_ROUNDING
+
+STEPS = 80
+PATIENCE = 3  # steps without a better bound, after which less is hoped for
+
+
+class HopedFor:
+    """Polyak's step: along the excess, as far as would bring the value to the one hoped for.
+
+    That is the best so far and `more`, at first as much again. Every vector of prices gives a valid
+    bound; what is hoped for only says where to look.
+    """
+
+    def __init__(self, steps: int = STEPS) -> None:
+        self.best, self.more = -math.inf, math.nan
+        self.idle, self.left = 0, steps
+        self.given_up = False
+
+    def next_prices(self, price: Floats, value: float, excess: Floats) -> Floats:
+        """The next prices, after these gave `value` and demand exceeded supply by `excess`.
+
+        `given_up` where there are none better, or where the steps are used up.
+        """
+        if math.isnan(self.more):
+            self.more = abs(value)
+        self.idle = 0 if value > self.best else self.idle + 1
+        self.best = max(self.best, value)
+        if self.idle == PATIENCE:
+            self.more, self.idle = self.more / 2, 0
+        self.left -= 1
+        slope = np.where((excess > 0) | (price > 0), excess, 0.0)
+        steepness = float(slope @ slope)
+        if self.left <= 0 or not steepness or self.more <= LONG_ROUNDING * abs(self.best):
+            self.given_up = True
+            return price
+        step = (self.best + self.more - value) / steepness
+        following: Floats = np.maximum(price + step * slope, 0.0)
+        return following
