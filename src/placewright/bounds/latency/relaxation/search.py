@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.bounds.bound import Bound
-from placewright.bounds.latency.paths import lower_bound
+from placewright.bounds.latency.best import lower_bound
 from placewright.bounds.latency.relaxation.cases import Cases
 from placewright.bounds.latency.relaxation.lagrangian import Chain
 from placewright.bounds.latency.relaxation.network import network_of
 from placewright.bounds.latency.relaxation.paths import Reach, settle
 from placewright.bounds.latency.relaxation.regions import Regions
 from placewright.bounds.latency.relaxation.solving import Solver
+from placewright.bounds.latency.stretches import stretches
 from placewright.budget import Budget, Progress
 from placewright.formulations.latency.incumbent import longest
 from placewright.problem import LONG_ROUNDING, Problem
@@ -41,6 +42,8 @@ class Search:
         """The best bound; after Ctrl-C the best until then."""
         try:
             self._prove(lower_bound(self.problem))
+            if not self.is_over():
+                self._prove(stretches(self.problem, most_work=MOST_WORK))
             self._search()
         except KeyboardInterrupt:
             pass

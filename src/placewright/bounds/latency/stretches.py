@@ -1,0 +1,213 @@
+"""A chain of ops in stretches that devices have memory for: a lower bound on latency.
+
+Take the ops v_0, v_1, … that all others lead to or depend on. A *stretch* is a run of them, as long
+as can be, on one device and with all that lies between them there too. The device has memory for
+all of it. Ops that lie beside some of its ops, and are to be with one of them, run there meanwhile.
+From one stretch to the next some tensor is sent, or even there and back (`steps`). So
+
+    T  ≥  Σ over stretches of what they take on their device  +  Σ over changes of what they take,
+
+and a shortest way along the chain is a lower bound: it changes device where it must, for no device
+has memory for all. That is more than prices of memory say where devices are equal: those are
+content with a mean over plans that have all on one device.
+
+The same holds for any chain of ops each of which leads to the next; what lies beside some of its
+ops is left out then. A second chain passes by ops that lie beside much of the longest path, such as
+a decoder's first ones, which need nothing of the encoder, or that are to be with one of its ops.
+
+Where devices differ prices say the rest. As in `paths`, for μ ≥ 0 per device the plan pays at most
+Σ_d μ_d M_d for all that ops keep; so each stretch is charged μ_d for its bytes, other ops the least
+price of a device that takes them, and Σ_d μ_d M_d is given back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from placewright.analysis.comparable import cut_ops, heaviest_path, spans, with_mates
+from placewright.analysis.devices import kinds
+from placewright.bounds.bound import Bound
+from placewright.bounds.latency.steps import Steps, steps_of
+from placewright.bounds.prices import HopedFor
+from placewright.graph import Flags, Floats, Whole
+from placewright.problem import LONG_ROUNDING, Problem
+
+SOURCE = "stretches of a chain of ops"
+MOST_WORK = 20_000  # ops, and edges between units × kinds of devices, of some 10 µs each
+MOST_PLACES = 600
+NARROW = 0.2  # of a path, that an op lies beside; wider ones are left out of the second chain
+
+
+def stretches(problem: Problem, most_work: int = MOST_WORK) -> Bound:
+    """The bound of the module's text; 0 seconds for graphs that are too large for it."""
+    unit = problem.op_unit
+    apart = np.count_nonzero(unit[problem.edge_producer] != unit[problem.consumers])
+    if problem.op_count + apart * len(kinds(problem)[0]) > most_work:
+        return Bound(0.0, SOURCE)
+    quickest = np.where(problem.unit_allowed[problem.op_unit], problem.op_time, np.inf).min(axis=1)
+    longest = float(quickest.max(initial=0.0)) or 1.0
+    path = heaviest_path(problem, quickest + longest * LONG_ROUNDING)
+    span = spans(problem, path)
+    passed = span[:, 1] - span[:, 0] > NARROW * len(path)
+    passed[with_mates(problem, path, span)] = True
+    chains = cut_ops(path, span), cut_ops(path, span[~passed])
+    bounds = [_along(problem, chain) for chain in chains[: 1 + (chains[0] != chains[1])]]
+    return max(bounds, key=lambda bound: bound.value)
+
+
+def _along(problem: Problem, chain: list[int]) -> Bound:
+    """The bound of a chain of ops each of which leads to the next."""
+    if not chain:
+        return Bound(0.0, SOURCE)
+    chain = chain[:: 1 + len(chain) // MOST_PLACES]
+    ways = _Ways.of(problem, chain, steps_of(problem, chain))
+    best, plain = ways.best_over_prices()
+    return Bound(best * (1 - LONG_ROUNDING), SOURCE + " with memory" * (best > plain))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ways:
+    """Ways along the chain for any prices; bytes are in shares of the memory of each kind.
+
+    Places between which no plan changes device are one. `taken[place, kind]` is what all up to this
+    place computes there, `kept[place, kind]` its bytes, of which `own[place, kind]` are of the
+    place itself and `inside[place, kind]` of what lies before it and after the one before.
+    `begin[place]` is what a place takes if a stretch begins there, beside its first op. A stretch
+    to this place begins at `first[place, kind]` at the earliest. `beside[op, kind]` are the bytes
+    of other ops. `along[place]` are the places and times of ops that run from one to the other,
+    and where the stretch is if that has both.
+    """
+
+    steps: Steps
+    taken: Floats
+    kept: Floats
+    own: Floats
+    inside: Floats
+    begin: Floats
+    first: Whole
+    beside: Floats
+    along: list[list[tuple[int, Floats]]]
+
+    @classmethod
+    def of(cls, problem: Problem, chain: list[int], steps: Steps) -> _Ways:
+        limited = np.isfinite(steps.memory) & (steps.memory > 0)
+        capacity = np.where(limited, steps.memory, np.inf)
+        part = problem.op_memory[:, None] / capacity[None, :]
+        lies = steps.between >= 0
+        inside = np.zeros((len(chain), len(capacity)))
+        np.add.at(inside, steps.between[lies], part[lies])
+        beside: Flags = ~lies
+        beside[chain] = False
+        changes = _can_change(steps)
+        changes[0] = True
+        opens = np.flatnonzero(changes)
+        later = ~changes[:, None]
+        begin = np.add.reduceat(np.where(later, steps.whole, 0.0), opens)
+        own = np.add.reduceat(part[chain] + np.where(later, inside, 0.0), opens)
+        whole, inside = begin + steps.whole[opens], inside[opens]
+        kept = np.cumsum(own + inside, axis=0)
+        opened = replace(steps, whole=whole, split=steps.split[opens], away=steps.away[opens])
+        taken = np.cumsum(np.where(np.isfinite(whole), whole, 0.0), axis=0)
+        first = _first_places(np.isfinite(whole), kept, own)
+        group = np.cumsum(changes) - 1
+        along: list[list[tuple[int, Floats]]] = [[] for _ in opens]
+        for op in steps.along.tolist():
+            low, high = group[steps.span[op]].tolist()
+            along[high].append((low, np.nan_to_num(steps.time[op], posinf=0.0)))
+        return cls(opened, taken, kept, own, inside, begin, first, part[beside], along)
+
+    def best_over_prices(self) -> tuple[float, float]:
+        """Seconds: the best bound, and that without prices; by subgradient steps."""
+        count = self.steps.count
+        limited = np.isfinite(self.steps.memory)
+        price = np.zeros(len(count))
+        value, used = self._shortest(price)
+        plain = value
+        hoped = HopedFor()
+        while np.isfinite(plain):
+            price = hoped.next_prices(price, value, np.where(limited, used - count, 0.0))
+            if hoped.given_up:
+                break
+            value, used = self._shortest(price)
+        return max(hoped.best, plain), plain
+
+    def _shortest(self, price: Floats) -> tuple[float, Floats]:
+        """Seconds, less what the devices are paid; and the memory used, in devices of a kind.
+
+        `price` is what all the memory of a device of a kind costs.
+        """
+        steps, places = self.steps, len(self.kept)
+        number = len(price)
+        cheapest = (self.inside * price).min(axis=1)
+        end = np.empty((places, number))
+        source, start = np.zeros((places, number), dtype=np.int64), self.first.copy()
+        begun = np.empty((places, number))  # less what the stretch would have taken before
+        everywhere = np.arange(number)
+        before = self.taken + self.kept * price
+        extra = np.zeros((places, number))  # of a stretch from each place to this one
+        for place in range(places):
+            if place:
+                total = end[place - 1][:, None] + steps.away[place]
+                total[everywhere, everywhere] = np.minimum(
+                    total.diagonal(), end[place - 1] + steps.split[place]
+                )
+                source[place] = total.argmin(axis=0)
+                here = total[source[place], everywhere] + cheapest[place]
+            else:
+                here = steps.before
+            begun[place] = here + self.begin[place] + self.own[place] * price - before[place]
+            for low, seconds in self.along[place]:
+                extra[: low + 1] += seconds
+            for kind in range(number):
+                low = self.first[place, kind]
+                total = begun[low : place + 1, kind] + extra[low : place + 1, kind]
+                start[place, kind] = low + int(total.argmin())
+                end[place, kind] = total.min() + before[place, kind]
+        value = end[-1] + steps.after
+        kind = int(value.argmin())
+        others = (self.beside * price).min(axis=1, initial=np.inf) if len(self.beside) else 0.0
+        paid = float(np.sum(others)) - float((steps.count * price).sum())
+        return float(value[kind]) + paid, self._used(source, start, kind, price)
+
+    def _used(self, source: Whole, start: Whole, kind: int, price: Floats) -> Floats:
+        """`[kind]` the memory that the way which ends on this kind uses."""
+        used = np.zeros(len(price))
+        place = len(start) - 1
+        while place >= 0:
+            begin = int(start[place, kind])
+            used[kind] += self.kept[place, kind] - self.kept[begin, kind] + self.own[begin, kind]
+            if begin:
+                cheap = int((self.inside[begin] * price).argmin())
+                used[cheap] += self.inside[begin, cheap]
+                kind = int(source[begin, kind])
+            place = begin - 1
+        if len(self.beside):
+            cheapest = (self.beside * price).argmin(axis=1)
+            used += np.bincount(
+                cheapest, self.beside[np.arange(len(cheapest)), cheapest], len(used)
+            )
+        return used
+
+
+def _can_change(steps: Steps) -> Flags:
+    """`[place]` whether any plan changes device there, or has what lies before it elsewhere."""
+    finite: Flags = np.isfinite(np.concatenate([steps.split[:, None], steps.away], axis=1))
+    return np.asarray(finite.any(axis=(1, 2)))
+
+
+def _first_places(possible: Flags, kept: Floats, own: Floats) -> Whole:
+    """`[place, kind]` where a stretch to it that has room begins at the earliest."""
+    first = np.empty(kept.shape, dtype=np.int64)
+    for kind in range(kept.shape[1]):
+        start = 0
+        for place in range(len(kept)):
+            if not possible[place, kind]:
+                start = place
+            while start < place and (
+                kept[place, kind] - kept[start, kind] + own[start, kind] > 1 + LONG_ROUNDING
+            ):
+                start += 1
+            first[place, kind] = start
+    return first
