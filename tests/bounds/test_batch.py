@@ -26,6 +26,17 @@ def test_no_bound_is_above_the_optimum(problem):
         assert 0 <= bound.value <= optimum + 1e-9, bound
 
 
+@settings(max_examples=20)
+@given(
+    problem=batch_problems(max_ops=4, max_devices=3, max_batch=3),
+    shares=st.lists(st.sampled_from([0.4, 0.5, 0.7, 1.0]), min_size=3, max_size=3),
+)
+def test_the_mean_path_is_below_the_optimum_where_memory_is_tight(problem, shares):
+    room = np.array(shares[: problem.device_count]) * problem.op_memory.sum()
+    problem = problem.with_device_memory(room)
+    assert batch.mean_path(problem).value <= shortest(problem) + 1e-9
+
+
 @given(problem=batch_problems(), weights=st.lists(st.floats(0.01, 1), min_size=3, max_size=3))
 def test_the_cheapest_split_is_that_of_trying_all(problem, weights):
     table = batch._op_table(problem)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from placewright.bounds.bound import Bound
 from placewright.bounds.latency.paths import longest_path
+from placewright.bounds.prices import HopedFor
 from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.batch.timing import batches_of
 from placewright.kernels.common.arrays import arrays_of
@@ -42,7 +43,7 @@ def mean_path(problem: Problem) -> Bound:
 
     On a path P an input's batches run one after another: T ≥ Σ_{o∈P} t[o, d(o, l), n(o, l)] for
     each input l. The mean over all l is Σ_{o∈P} Σ_d (n_d / L) t[o, d, n_d], at least the sum of
-    the least such means, memory priced.
+    the least such means, memory priced: other ops pay the least price of a split.
     """
     table = _op_table(problem)
     share = np.arange(table.time.shape[2]) / (table.time.shape[2] - 1)
@@ -50,17 +51,21 @@ def mean_path(problem: Problem) -> Bound:
     values, _ = table.cheapest(mean)
     plain = best = longest_path(problem, values[table.kind])[0]
     limited, part = table.memory_parts(problem)
-    price = np.zeros(problem.device_count)
-    priced = limited.any() and np.isfinite(plain)  # infinite: an op has no split at all
-    for step in range(STEPS if priced else 0):
+    price, hoped = np.zeros(problem.device_count), HopedFor(STEPS)
+    free = np.where(np.isfinite(mean), 0.0, np.inf)
+    while limited.any() and np.isfinite(plain):  # infinite: an op has no split at all
         values, counts = table.cheapest(_priced(mean, part, price))
-        length, path = longest_path(problem, values[table.kind])
-        best = max(best, length - price.sum())
-        used = ((counts > 0) * part)[table.kind[path]].sum(axis=0)
-        excess = np.where(limited, used - 1.0, 0.0)
-        if not (excess > 0).any() and not price.any():
-            break  # the cheapest splits have room: memory does not bind on this path
-        price = np.maximum(price + plain * excess / (1.0 + step), 0.0)
+        beside, counts_beside = table.cheapest(_priced(free, part, price))
+        length, path = longest_path(problem, (values - beside)[table.kind])
+        value = length + float(beside[table.kind].sum() - price.sum())
+        held = np.bincount(table.kind, minlength=len(beside))
+        held_beside = held - np.bincount(table.kind[path], minlength=len(beside))
+        used = (held - held_beside) @ ((counts > 0) * part)
+        used += held_beside @ ((counts_beside > 0) * part)
+        price = hoped.next_prices(price, value, np.where(limited, used - 1.0, 0.0))
+        if hoped.given_up:
+            break
+    best = max(best, hoped.best)
     return Bound(best * (1 - ROUNDING), _named("mean path of an input", best, plain))
 
 
