@@ -129,7 +129,8 @@ def test_it_agrees_with_the_exact_planner_on_random_wiring():
     ours, exact = solve(problem, MilpSplit()), solve(problem, DivimlMilp(), time_limit=30)
     assert ours.value == pytest.approx(exact.value, rel=1e-5)
     assert ours.status == "optimal"
-    assert ours.bound_source in ("milp-split", "critical path")
+    quick = "critical path", "stretches of a chain of ops"
+    assert ours.bound_source in ("milp-split", *quick)
 
 
 @settings(max_examples=15, deadline=None)
