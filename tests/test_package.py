@@ -80,6 +80,12 @@ def reachable(name: str) -> set[str]:
     return found
 
 
+def reachable_roots(name: str) -> set[str]:
+    """The first names of all that importing module `name` imports."""
+    every = [imported(each, at_import=True) for each in reachable(name)]
+    return {each.partition(".")[0] for some in every for each in some}
+
+
 def inside(name: str, *places: str) -> bool:
     """Whether module `name` is, or is in, one of the `places` of the package."""
     return any(f"{name}.".startswith(f"placewright.{place}.") for place in places)
@@ -180,6 +186,9 @@ def test_what_plans_knows_no_file_no_framework_and_no_command_line(name):
     banned = ("cli", "importers", "costs", "exporters", "runtime", "report")
     assert [each for each in imported(name) if inside(each, *banned)] == []
     roots = {each.partition(".")[0] for each in imported(name)}
+    if inside(name, "planners.latency.learned"):
+        assert "torch" not in reachable_roots("placewright.planners.latency.learned.planners")
+        roots -= {"torch"}
     assert roots.isdisjoint({"torch", "onnx", "transformers", "typer", "rich"})
 
 

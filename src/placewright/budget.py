@@ -47,18 +47,40 @@ class Silence:
         pass
 
 
+@dataclass(frozen=True)
+class Lesson:
+    """A point of the learning curve of a planner that learns.
+
+    `seconds` since it began, `episodes` so far, and `value`, the best plan so far (seconds; None
+    before there is one); `mean` and `spread` (standard deviation) of what the latest episodes came
+    to, in seconds.
+    """
+
+    seconds: float
+    episodes: int
+    value: float | None
+    mean: float
+    spread: float
+
+
+def unheard(lesson: Lesson) -> None:
+    pass
+
+
 @dataclass
 class Budget:
     """How long a planner may take, what it may start from, and who wants to hear on the way.
 
     A planner that cannot stop early ignores the time; one that does not search ignores `start`,
     a placement that fits (with its sequence, if it has one), which a planner that searches
-    never returns worse than. Telling the `listener` is up to the planner too.
+    never returns worse than. Telling the `listener` is up to the planner too; one that learns
+    tells `on_lesson` besides.
     """
 
     seconds: float = float("inf")
     start: Placement | None = None
     listener: Listener = field(default_factory=Silence)
+    on_lesson: Callable[[Lesson], None] = unheard
     _started: float = field(default_factory=time.monotonic)
 
     @property
@@ -66,8 +88,8 @@ class Budget:
         return self.seconds - (time.monotonic() - self._started)
 
     def part(self, seconds: float) -> Budget:
-        """At most `seconds` of what is left, with the same start and listener."""
-        return Budget(min(seconds, self.left), self.start, self.listener)
+        """At most `seconds` of what is left, with the same start and listeners."""
+        return Budget(min(seconds, self.left), self.start, self.listener, self.on_lesson)
 
     def or_at_most(self, seconds: float) -> Budget:
         """What is left; `seconds` if there is no limit."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +22,11 @@ from placewright.solving import solve
 from placewright.verify import verify
 
 if TYPE_CHECKING:
-    from placewright.budget import Progress
+    from placewright.budget import Lesson, Progress
     from placewright.portfolio.events import Observer
 
 AUTO = "auto"
+LEARNING = tuple(row.name for row in planners.TABLE if row.learns)
 DEFAULT_COSTS = CostOptions()
 
 Source = str | Path | Graph | Imported | Problem
@@ -128,6 +129,7 @@ def plan_problem(
             start=start,
             source=source,
             on_progress=on_progress,
+            on_lesson=_told(on_event, planner),
         )
     from placewright.portfolio import Limits, best_plan
     from placewright.portfolio.events import warn_of_failures
@@ -152,6 +154,23 @@ def plan_problem(
 def asks_portfolio(planner: str, coarsening: str) -> bool:
     """Whether the portfolio plans itself, with events and checkpoints, not as one planner."""
     return planner == AUTO and coarsening == "none"
+
+
+def tells(planner: str, coarsening: str) -> bool:
+    """Whether there are events of it: better plans and bounds, or a learning curve."""
+    return asks_portfolio(planner, coarsening) or planner in LEARNING
+
+
+def _told(on_event: Observer | None, planner: str) -> Callable[[Lesson], None] | None:
+    """What makes an event of each point of a planner's learning curve."""
+    if on_event is None:
+        return None
+    from placewright.portfolio.events import Event
+
+    def tell(lesson: Lesson) -> None:
+        on_event(Event("episodes", lower_bound=0.0, source=planner, **vars(lesson)))
+
+    return tell
 
 
 def _start(warm_start: Plan | str | Path, problem: Problem) -> Placement:

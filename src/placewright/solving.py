@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from placewright.verify import verify
 
 if TYPE_CHECKING:
     from placewright.bounds import Bound
-    from placewright.budget import Budget, Listener, Progress
+    from placewright.budget import Budget, Lesson, Listener, Progress
     from placewright.coarsen import Coarser
     from placewright.planners.base import Planner, Proposal
 
@@ -62,18 +62,20 @@ def solve(
     source: str = "",
     bound: Bound | None = None,
     on_progress: Progress | None = None,
+    on_lesson: Callable[[Lesson], None] | None = None,
 ) -> Plan:
     """Plan a problem with one planner, time the plan, bound it, and have it verified.
 
     `planner` is a name of the table, or a planner of your own (see `planners.base.Planner`).
     With a `coarsening` (see `coarsen.COARSENINGS`) the planner sees the coarser problem, and its
     answer is expanded and timed on this one. `start` is a placement that fits, for planners that
-    can go on from one (`planners.base.Budget`).
+    can go on from one (`planners.base.Budget`). One that learns tells `on_lesson` how it gets on.
     """
     from placewright.bounds import Bound, lower_bound
-    from placewright.budget import Budget, no_progress
+    from placewright.budget import Budget, no_progress, unheard
 
-    started, budget = time.perf_counter(), Budget(time_limit, start)
+    started = time.perf_counter()
+    budget = Budget(time_limit, start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
     objective = problem.options.objective
     if isinstance(planner, str):

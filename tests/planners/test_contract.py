@@ -70,6 +70,8 @@ EFFORT = {
     ("latency", "diviml-milp"): {"nodes": "5"},
     ("latency", "milp-split"): {"processes": "1", "nodes": "5"},
     ("latency", "module-annealing"): {"turns": "2"},
+    ("latency", "hrl"): {"episodes": "8", "groups": "4"},
+    ("latency", "placeto"): {"episodes": "8"},
     ("throughput", "auto"): {"processes": "1", "iterations": "1"},
     ("throughput", "local-search"): {"iterations": "30", "restarts": "1"},
     ("throughput", "annealing"): {"steps": "30"},

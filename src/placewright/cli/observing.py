@@ -12,7 +12,7 @@ from placewright.cli.gaps import Gaps
 from placewright.cli.output import remark
 from placewright.errors import OptionError
 from placewright.formats import files
-from placewright.planning import asks_portfolio
+from placewright.planning import LEARNING, tells
 
 if TYPE_CHECKING:
     from placewright.portfolio.events import Event, Observer
@@ -33,8 +33,11 @@ def observed(
         told.hear(event)
         _tell(event)
 
-    if path is not None and not asks_portfolio(planner, coarsening):
-        raise OptionError("--events is for planner auto without --coarsen; leave one of them out")
+    if path is not None and not tells(planner, coarsening):
+        raise OptionError(
+            "--events is for planner auto without --coarsen, and for those that learn "
+            f"({', '.join(LEARNING)}); leave one of them out"
+        )
     if path is None:
         yield tell
         return

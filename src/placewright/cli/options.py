@@ -203,7 +203,8 @@ Events = Annotated[
     Path | None,
     typer.Option(
         callback=lambda path: writable(path),
-        help="Planner auto: write better plans and bounds to this file, a JSON object per line.",
+        help="Planner auto: write better plans and bounds to this file, a JSON object per line; "
+        "hrl and placeto: their learning curve.",
     ),
 ]
 Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]

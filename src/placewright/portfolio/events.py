@@ -9,16 +9,19 @@ from typing import Any, Literal
 
 from placewright.plan import gap_of
 
-Kind = Literal["plan", "bound", "failure", "absence", "end"]
+Kind = Literal["plan", "bound", "failure", "absence", "end", "episodes"]
 
 
 @dataclass(frozen=True)
 class Event:
-    """A better plan, a better bound, a member that failed, members that sit out, or the end.
+    """A better plan or bound, a member that failed, members that sit out, the end, or episodes.
 
     `seconds` since the start; `value` and `lower_bound` (seconds) as they stand then, None
     before there is one; `source`: which member it comes from, or why the run ends; `message`:
     what a member that failed had to say, or who sits out and why.
+
+    Of planners that learn there are only `episodes`: how many so far, and the `mean` and `spread`
+    of what the latest came to, in seconds.
     """
 
     kind: Kind
@@ -27,6 +30,9 @@ class Event:
     lower_bound: float
     source: str
     message: str = ""
+    episodes: int | None = None
+    mean: float | None = None
+    spread: float | None = None
 
     @property
     def gap(self) -> float | None:
@@ -36,7 +42,13 @@ class Event:
         return gap_of(self.value, self.lower_bound)
 
     def to_document(self) -> dict[str, Any]:
-        return asdict(self) | {"gap": self.gap}
+        learning = ("episodes", "mean", "spread")
+        fields = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in learning or self.kind == "episodes"
+        }
+        return fields | {"gap": self.gap}
 
 
 Observer = Callable[[Event], None]

@@ -23,3 +23,5 @@ class PlannerEntry:
     """What its constructor gets beside the options."""
     quick: bool = True
     """Done in seconds on any graph: what `compare` asks if none is named, and `auto` first."""
+    learns: bool = False
+    """Has a learning curve to tell (`budget.Lesson`)."""

@@ -17,6 +17,13 @@ PARTITIONER: dict[str, str] = {
     "imbalance": "how much a part may exceed its share (0.03)",
 }
 
+LEARNED: dict[str, str] = {
+    "episodes": "placements tried (1,600; with a time limit, no limit), 0: without training",
+    "policy": "the file of a saved policy to go on from (none)",
+    "save": "a file for the policy when training ends (none)",
+    "nodes": "units of a larger graph are joined to about so many (hrl 1000, placeto 128)",
+}
+
 MILP: dict[str, str] = {
     "solver": "highs, scip or gurobi (highs)",
     "nodes": "limit on branch-and-bound nodes, which a run repeats exactly (none)",
@@ -274,5 +281,25 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "processes": "modules annealed at the same time (1)",
         },
         quick=False,
+    ),
+    PlannerEntry(
+        "hrl",
+        "latency",
+        "learns: a grouper of ops and a placer of groups, by policy gradients (extra torch)",
+        "Mirhoseini et al., ICLR 2018; Moirai §IV, Celeritas §6.2.2",
+        "planners.latency.learned.planners:Hrl",
+        LEARNED | {"groups": "of ops (20 per device, at most 256)"},
+        quick=False,
+        learns=True,
+    ),
+    PlannerEntry(
+        "placeto",
+        "latency",
+        "learns: a policy that revises one op's device after another (extra torch)",
+        "Addanki et al., NeurIPS 2019; Moirai §IV",
+        "planners.latency.learned.planners:Placeto",
+        LEARNED,
+        quick=False,
+        learns=True,
     ),
 )

@@ -1,0 +1,119 @@
+"""What trying placements has in common: their costs, the best plan so far, and torch by itself."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from placewright.budget import Budget, Lesson, Reporter
+from placewright.formulations.latency.incumbent import fitting
+from placewright.graph import Floats, Ints
+from placewright.plan import Placement
+from placewright.planners.latency.learned.nodes import Nodes
+from placewright.problem import ROUNDING, Problem
+
+TOGETHER = 16
+"""Episodes between two updates of a policy."""
+
+
+class Trial:
+    """A placement problem that is tried again and again, and the best plan that came of it."""
+
+    def __init__(self, problem: Problem, nodes: Nodes, start: Placement, budget: Budget) -> None:
+        self.problem, self.nodes, self.budget = problem, nodes, budget
+        self._best = fitting(problem, [start])
+        self._least = np.inf
+        known = self._best.value if self._best is not None and budget.start else np.inf
+        self._reporter = Reporter(budget, known)
+        self._given, self._started = start, time.perf_counter()
+        self.episodes = 0
+
+    def timed(self, node_device: Ints) -> tuple[float, float]:
+        """Makespan and excess memory (see `Nodes.timed`), in shares: the first of all work.
+
+        The best placement within memory is kept.
+        """
+        seconds, excess = self.nodes.timed(node_device)
+        if seconds < self._least and excess <= ROUNDING:
+            self._least = seconds
+            found = self.nodes.placement(node_device)
+            self._best = fitting(self.problem, [found, Placement(found.device)], self._best)
+            if self._best is not None:
+                self._reporter.tell(self._best.value, lambda: self.placement)
+        return seconds / self.nodes.seconds, excess
+
+    @property
+    def placement(self) -> Placement:
+        """The best so far, in its own order."""
+        return self._best.placement if self._best is not None else self._given
+
+    def progress(self, limit: float) -> float:
+        """The share that is done: of so many episodes, or of the time."""
+        seconds = self.budget.seconds
+        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
+        return min(1.0, max(self.episodes / limit, elapsed))
+
+    def learnt(self, costs: Floats) -> None:
+        """Tell of a point of the learning curve: what the latest episodes cost, in shares."""
+        self.episodes += len(costs)
+        seconds = costs * self.nodes.seconds
+        self.budget.on_lesson(
+            Lesson(
+                seconds=time.perf_counter() - self._started,
+                episodes=self.episodes,
+                value=self._best.value if self._best is not None else None,
+                mean=float(seconds.mean()),
+                spread=float(seconds.std()),
+            )
+        )
+
+
+class Learner(Protocol):
+    """A policy with what it takes to try and to train it on one problem."""
+
+    policy: torch.nn.Module
+    sizes: dict[str, int]
+    """What the policy is built from, which a saved one must share."""
+
+    def episodes(self, trial: Trial, count: int, learn: bool) -> Floats | None:
+        """`[episode]` what they cost; None if time was up before.
+
+        Without `learn` the policy stays as it is, and the first episode takes what it rates
+        highest at each step.
+        """
+
+
+@contextmanager
+def torch_alone(seed: int) -> Iterator[None]:
+    """Torch on one thread with random numbers from `seed`; afterwards all is as before."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the matrices are small; and sums are the same again
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def drawn(logits: torch.Tensor, greedy_first: bool) -> torch.Tensor:
+    """Actions drawn by the softmax over the last axis; `greedy_first`: the first the likeliest.
+
+    `logits` is ``[…, episode, action]``.
+    """
+    noise = -torch.log(-torch.log(torch.rand_like(logits).clamp(1e-9, 1 - 1e-7)))
+    if greedy_first:
+        noise[..., 0, :] = 0.0
+    return (logits + noise).argmax(-1)
+
+
+def two_layers(inputs: int, width: int, outputs: int) -> torch.nn.Sequential:
+    return torch.nn.Sequential(
+        torch.nn.Linear(inputs, width), torch.nn.ReLU(), torch.nn.Linear(width, outputs)
+    )
