@@ -77,9 +77,11 @@ class Trial:
 class Learner(Protocol):
     """A policy with what it takes to try and to train it on one problem."""
 
-    policy: torch.nn.Module
     sizes: dict[str, int]
     """What the policy is built from, which a saved one must share."""
+
+    @property
+    def policy(self) -> torch.nn.Module: ...
 
     def episodes(self, trial: Trial, count: int, learn: bool) -> Floats | None:
         """`[episode]` what they cost; None if time was up before.

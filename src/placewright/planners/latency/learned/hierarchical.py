@@ -141,19 +141,18 @@ class Hierarchical:
         self.updates += 1
         loss = -(advantage * taken).mean() - ENTROPY * decay * entropy
         self.optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()
 
     def _advantage(self, reward: Floats) -> Floats:
         if self.baseline is None:
             self.baseline, self.variance = float(reward.mean()), float(reward.var())
-        advantage = (reward - self.baseline) / (self.variance**0.5 + 1e-6)
-        kept = BASELINE_DECAY
-        self.variance = kept * self.variance + (1 - kept) * float(
-            ((reward - self.baseline) ** 2).mean()
-        )
-        self.baseline = kept * self.baseline + (1 - kept) * float(reward.mean())
+        off: Floats = reward - self.baseline
+        advantage: Floats = off / (self.variance**0.5 + 1e-6)
+        kept, fresh = BASELINE_DECAY, 1.0 - BASELINE_DECAY
+        self.variance = kept * self.variance + fresh * float((off**2).mean())
+        self.baseline = kept * self.baseline + fresh * float(reward.mean())
         return advantage
 
 

@@ -64,7 +64,8 @@ class Nodes:
             projected = self.contraction.project(placement)
             if projected is None:
                 fastest = np.where(self.allowed, self.problem.unit_time[self.unit], np.inf)
-                return fastest.argmin(axis=1).astype(np.int32)
+                found: Ints = fastest.argmin(axis=1).astype(np.int32)
+                return found
             placement = projected
         return self.problem.unit_device(placement.device)[self.unit]
 

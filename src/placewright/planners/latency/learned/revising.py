@@ -20,8 +20,8 @@ from placewright.planners.latency.learned.nodes import Nodes, feature_count
 
 WIDTH, ROUNDS = 16, 8
 MEMORY_PENALTY = 2.0  # for a device that would need twice what it has
-LEARNING_RATE, LEAST_LEARNING_RATE = 3e-3, 3e-4
-ENTROPY, LEAST_ENTROPY = 0.03, 0.001
+LEARNING_RATE, LEAST_LEARNING_RATE = 5e-3, 5e-4
+ENTROPY, LEAST_ENTROPY = 0.1, 0.003
 DECAY = 150  # updates after which rates and entropy are down by e
 STATES = 256
 """Of those seen since the last update, drawn at random, that the next learns from."""
@@ -51,17 +51,17 @@ class Policy(nn.Module):
         super().__init__()
         self.devices = devices
         self.embed = two_layers(feature_count(devices) + devices + 2, 2 * WIDTH, WIDTH)
-        self.down = two_layers(WIDTH, WIDTH, WIDTH)
-        self.up = two_layers(WIDTH, WIDTH, WIDTH)
-        self.pool = nn.ModuleList(two_layers(2 * WIDTH, WIDTH, WIDTH) for _ in range(3))
+        self.down, self.up = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.pool = nn.ModuleList(nn.Linear(2 * WIDTH, WIDTH) for _ in range(3))
         self.choose = two_layers(5 * WIDTH, 2 * WIDTH, devices)
 
     def forward(self, graph: Graph, device: Tensor, node: Tensor) -> Tensor:
         """`[state, device]` scores for ``node[state]`` of placements ``device[node, state]``."""
         embedding = self._embeddings(graph, self._inputs(graph, device, node))
         parts = [embedding[node, torch.arange(len(node))]]
-        for mask, layers in zip((graph.before, graph.after, graph.beside), self.pool, strict=True):
-            parts.append(torch.einsum("sn,nsw->sw", mask[node], layers(embedding)) * graph.scale)
+        for mask, layer in zip((graph.before, graph.after, graph.beside), self.pool, strict=True):
+            seen = torch.relu(layer(embedding))
+            parts.append(torch.einsum("sn,nsw->sw", mask[node], seen) * graph.scale)
         scores: Tensor = self.choose(torch.cat(parts, 1))
         return scores.masked_fill(graph.forbidden[node], -1e9)
 
@@ -77,11 +77,11 @@ class Policy(nn.Module):
         """`[node, state, 2 · WIDTH]`: after messages down the edges, and after messages up."""
         first = self.embed(inputs)
         found = []
-        for layers, edges in ((self.down, graph.down), (self.up, graph.up)):
+        for layer, edges in ((self.down, graph.down), (self.up, graph.up)):
             embedding = first
             for _ in range(ROUNDS):
                 received = torch.sparse.mm(edges, torch.relu(embedding).flatten(1))
-                embedding = first + layers(received.view_as(first))
+                embedding = first + layer(received.view_as(first))
             found.append(embedding)
         return torch.cat(found, 2)
 
@@ -126,7 +126,8 @@ class Revising:
         if learn:
             gain = torch.tensor(cost[:-1] - cost[-1], dtype=torch.float32)
             self._learn(_Seen(torch.stack(before), torch.stack(actions), gain))
-        return cost[-1]
+        total: Floats = cost[-1]
+        return total
 
     def _cost(self, trial: Trial, device: Ints) -> float:
         makespan, excess = trial.timed(device)
@@ -148,7 +149,7 @@ class Revising:
         loss = loss - max(ENTROPY * decay, LEAST_ENTROPY) * entropy
         self.optimizer.param_groups[0]["lr"] = max(LEARNING_RATE * decay, LEAST_LEARNING_RATE)
         self.optimizer.zero_grad()
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
         self.optimizer.step()
         self.updates += 1
