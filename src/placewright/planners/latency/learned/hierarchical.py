@@ -18,7 +18,7 @@ from placewright.planners.latency.learned.nodes import TYPES, Nodes, feature_cou
 GROUPER_WIDTH, PLACER_WIDTH = 64, 64
 PLACEMENTS = 4  # for each grouping
 FAILED = -10.0  # reward where memory overflows
-LEARNING_RATE, ENTROPY = 5e-3, 0.1
+LEARNING_RATE, ENTROPY = 1e-2, 0.05
 DECAY = 300  # updates after which the entropy counts an e-th
 BASELINE_DECAY = 0.9
 PLACES = 8  # waves by which a node's place in the order is told

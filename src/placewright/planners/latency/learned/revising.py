@@ -21,7 +21,7 @@ from placewright.planners.latency.learned.nodes import Nodes, feature_count
 WIDTH, ROUNDS = 16, 8
 MEMORY_PENALTY = 2.0  # for a device that would need twice what it has
 LEARNING_RATE, LEAST_LEARNING_RATE = 5e-3, 5e-4
-ENTROPY, LEAST_ENTROPY = 0.1, 0.003
+ENTROPY, LEAST_ENTROPY = 0.05, 0.003
 DECAY = 150  # updates after which rates and entropy are down by e
 STATES = 256
 """Of those seen since the last update, drawn at random, that the next learns from."""
