@@ -35,10 +35,10 @@ SHARED = Path(__file__).resolve().parents[2] / "shared" / "workloads"
 WORKLOADS = (
     (str(SHARED / "moirai" / "googlenet.json"), None),
     ("zoo:googlenet", "diviml"),
-    ("zoo:rwnn?modules=2&ops=20", "diviml"),
+    ("zoo:rwnn?modules=2&ops=20&width=256", "moirai-intra-server"),
 )
 NAMES = ("hrl", "placeto")
-WIRING = "zoo:rwnn?modules=1&ops=20&seed={}"
+WIRING, CLUSTER = "zoo:rwnn?modules=1&ops=20&width=256&seed={}", "moirai-intra-server"
 TRAINED, OTHERS = range(10), range(10, 20)
 ROUNDS = 2
 
@@ -173,7 +173,7 @@ def transfer(seconds: float) -> Table:
 
 
 def wiring(seed: int) -> Problem:
-    return make_problem(WIRING.format(seed), "diviml")[0]
+    return make_problem(WIRING.format(seed), CLUSTER)[0]
 
 
 def used(problem: Problem, options: dict[str, str]) -> tuple[float, float]:

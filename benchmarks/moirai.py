@@ -13,9 +13,11 @@ fusion, and then neighbours in Celeritas's order until at most --exact-ops are l
 leaves a program of hundreds of thousands to millions of order variables.
 
 Planners are names, or these words: `quick`, `partitioners`, `searches` (each for --time-limit
-seconds), `exact` (each for --milp-seconds), `all`. On two cores the default, all but the exact
-ones, takes some twenty minutes. `--planners all` takes up to two times --milp-seconds
-more for each model, testbed and coarsening, so with 600 s hours:
+seconds), `learned` (the paper's row of hours of training: each for --learned-seconds), `exact`
+(each for --milp-seconds), `all`. On two cores the default, all but the exact and the learned
+ones, takes some twenty minutes, and `learned` three quarters of an hour more. `--planners all`
+takes up to two times --milp-seconds more for each model, testbed and coarsening, so with 600 s
+hours:
 
     python benchmarks/moirai.py --planners all --coarsenings exact --models gpt3-330m
 """
@@ -55,6 +57,7 @@ MODELS = (
     "alphafold2-87m", "alphafold2-930m", "alphafold2-2.4b", "alphafold2-3.2b",
 )  # fmt: skip
 EXACT = ("moirai-milp", "diviml-milp", "milp-split")
+LEARNED = ("hrl", "placeto")
 PARTITIONERS = ("metis", "scotch")
 NEED_A_FILE = ("expert",)
 WARM_UP = "gpt2"
@@ -127,6 +130,7 @@ def parsed() -> argparse.Namespace:
     add("--coarsenings", default="none,fusion", help=f"of {', '.join(COARSENINGS)}")
     add("--planners", default="quick,partitioners,searches", help="names, or the words above")
     add("--time-limit", type=float, default=5.0, help="seconds for each search (5)")
+    add("--learned-seconds", type=float, default=30.0, help="seconds for each learned one (30)")
     add("--milp-seconds", type=float, default=600.0, help="seconds for each exact planner (600)")
     add("--milp-start", default="celeritas", help="what they start from besides HEFT (celeritas)")
     add("--exact-ops", type=int, default=100, help="ops that coarsening exact leaves (100)")
@@ -156,7 +160,8 @@ def planners_named(text: str) -> list[str]:
         "quick": [row.name for row in table if row.quick],
         "partitioners": list(PARTITIONERS),
         "exact": list(EXACT),
-        "searches": [name for name in slow if name not in EXACT + PARTITIONERS],
+        "searches": [name for name in slow if name not in EXACT + LEARNED + PARTITIONERS],
+        "learned": list(LEARNED),
     }
     chosen = {name for word in text.split(",") for name in words.get(word, [word])}
     for name in chosen:
@@ -168,6 +173,8 @@ def limit(name: str, arguments: argparse.Namespace) -> float:
     """Seconds that the planner may take. Quick ones and partitioners end by themselves."""
     if name in EXACT:
         return float(arguments.milp_seconds)
+    if name in LEARNED:
+        return float(arguments.learned_seconds)
     if planners.entry(name).quick or name in PARTITIONERS:
         return float("inf")
     return float(arguments.time_limit)
@@ -239,6 +246,8 @@ def warm_up(case: Case, name: str) -> None:
         return
     row = planners.entry(name)
     options = {"iterations": "1000"} if not row.quick and "iterations" in row.options else {}
+    if row.learns:
+        options = {"episodes": "16"}
     with contextlib.suppress(PlacewrightError):  # its cells will say why
         solve(case.problem, name, planner_options=options)
 

@@ -20,6 +20,7 @@ from placewright.problem import ROUNDING, Problem
 
 TOGETHER = 16
 """Episodes between two updates of a policy."""
+MOMENTUM, MOMENTUM_OF_SQUARES = 0.9, 0.999
 
 
 class Trial:
@@ -89,6 +90,33 @@ class Learner(Protocol):
         Without `learn` the policy stays as it is, and the first episode takes what it rates
         highest at each step.
         """
+
+
+class Adam:
+    """Gradient descent with Adam (Kingma & Ba 2015), gradients no longer than 1.
+
+    Torch's own imports its compiler when it is made, which takes longer than a small training.
+    """
+
+    def __init__(self, policy: torch.nn.Module) -> None:
+        self.weights = list(policy.parameters())
+        self.mean = [torch.zeros_like(each) for each in self.weights]
+        self.square = [torch.zeros_like(each) for each in self.weights]
+        self.steps = 0
+
+    def descend(self, loss: torch.Tensor, rate: float) -> None:
+        gradients = torch.autograd.grad(loss, self.weights)
+        length = float(torch.stack([each.square().sum() for each in gradients]).sum().sqrt())
+        self.steps += 1
+        fresh, fresh_square = 1 - MOMENTUM**self.steps, 1 - MOMENTUM_OF_SQUARES**self.steps
+        with torch.no_grad():
+            for weight, gradient, mean, square in zip(
+                self.weights, gradients, self.mean, self.square, strict=True
+            ):
+                gradient = gradient / max(length, 1.0)
+                mean.lerp_(gradient, 1 - MOMENTUM)
+                square.lerp_(gradient**2, 1 - MOMENTUM_OF_SQUARES)
+                weight.sub_(rate * (mean / fresh) / ((square / fresh_square).sqrt() + 1e-8))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from placewright.graph import Floats
-from placewright.planners.latency.learned.episodes import Trial, drawn, two_layers
+from placewright.planners.latency.learned.episodes import Adam, Trial, drawn, two_layers
 from placewright.planners.latency.learned.nodes import TYPES, Nodes, feature_count
 
 GROUPER_WIDTH, PLACER_WIDTH = 64, 64
@@ -79,9 +79,9 @@ class Hierarchical:
         self.fastest = time.argmin(axis=1)
         self.sizes = {"devices": nodes.devices, "groups": groups}
         self.policy = Policy(nodes.devices, groups)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
+        self.adam = Adam(self.policy)
         self.baseline: float | None = None
-        self.variance, self.updates = 0.0, 0
+        self.variance = 0.0
 
     def episodes(self, trial: Trial, count: int, learn: bool) -> Floats | None:
         groupings = -(-count // PLACEMENTS)
@@ -137,13 +137,9 @@ class Hierarchical:
         taken = taken + placing.gather(2, device[:, :, None])[:, :, 0].sum(0)
         entropy = -(grouping.exp() * grouping).sum()
         entropy = entropy - (placing.exp() * placing).sum((0, 2)).mean()
-        decay = float(np.exp(-self.updates / DECAY))
-        self.updates += 1
+        decay = float(np.exp(-self.adam.steps / DECAY))
         loss = -(advantage * taken).mean() - ENTROPY * decay * entropy
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
-        self.optimizer.step()
+        self.adam.descend(loss, LEARNING_RATE)
 
     def _advantage(self, reward: Floats) -> Floats:
         if self.baseline is None:

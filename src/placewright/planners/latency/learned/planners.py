@@ -67,8 +67,8 @@ class _Learned(LatencyPlanner, ABC):
 
         if self.save is not None:
             check_writable(self.save)
-        nodes = Nodes(problem, self.nodes)
         start = budget.start or self._start(problem)
+        nodes = Nodes(problem, self.nodes)
         trial = episodes.Trial(problem, nodes, start, budget)
         with episodes.torch_alone(seed):
             learner = self.learner(nodes, nodes.start(start))

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from placewright.graph import Floats, Ints
-from placewright.planners.latency.learned.episodes import Trial, drawn, two_layers
+from placewright.planners.latency.learned.episodes import Adam, Trial, drawn, two_layers
 from placewright.planners.latency.learned.nodes import Nodes, feature_count
 
 WIDTH, ROUNDS = 16, 8
@@ -103,8 +103,7 @@ class Revising:
         self.steps = torch.tensor(np.flatnonzero(nodes.allowed.sum(axis=1) > 1))
         self.sizes = {"devices": nodes.devices}
         self.policy = Policy(nodes.devices)
-        self.optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
-        self.updates = 0
+        self.adam = Adam(self.policy)
 
     def episodes(self, trial: Trial, count: int, learn: bool) -> Floats | None:
         cost = np.full((len(self.steps) + 1, count), self._cost(trial, self.start.numpy()))
@@ -144,12 +143,7 @@ class Revising:
         chances = scores.log_softmax(1)
         taken = chances[torch.arange(len(step)), seen.action[step, episode]]
         entropy = -(chances.exp() * chances).sum(1).mean()
-        decay = float(np.exp(-self.updates / DECAY))
+        decay = float(np.exp(-self.adam.steps / DECAY))
         loss = -(taken * advantage[step, episode]).mean()
         loss = loss - max(ENTROPY * decay, LEAST_ENTROPY) * entropy
-        self.optimizer.param_groups[0]["lr"] = max(LEARNING_RATE * decay, LEAST_LEARNING_RATE)
-        self.optimizer.zero_grad()
-        torch.autograd.backward(loss)
-        nn.utils.clip_grad_norm_(self.policy.parameters(), 1.0)
-        self.optimizer.step()
-        self.updates += 1
+        self.adam.descend(loss, max(LEARNING_RATE * decay, LEAST_LEARNING_RATE))
