@@ -21,7 +21,7 @@ LEARNED: dict[str, str] = {
     "episodes": "placements tried (1,600; with a time limit, no limit), 0: without training",
     "policy": "the file of a saved policy to go on from (none)",
     "save": "a file for the policy when training ends (none)",
-    "nodes": "units of a larger graph are joined to about so many (hrl 1000, placeto 128)",
+    "nodes": "units of a larger graph are joined to about so many (hrl 1000, placeto 64)",
 }
 
 MILP: dict[str, str] = {
@@ -288,7 +288,8 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "learns: a grouper of ops and a placer of groups, by policy gradients (extra torch)",
         "Mirhoseini et al., ICLR 2018; Moirai §IV, Celeritas §6.2.2",
         "planners.latency.learned.planners:Hrl",
-        LEARNED | {"groups": "of ops (20 per device, at most 256)"},
+        LEARNED
+        | {"groups": "of nodes (a quarter as many as these; at most 20 per device, and 256)"},
         quick=False,
         learns=True,
     ),

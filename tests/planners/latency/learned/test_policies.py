@@ -15,8 +15,6 @@ from tests.cli.running import run
 
 NAMES = ("hrl", "placeto")
 TRAINED, OTHER = "zoo:rwnn?modules=1&ops=10", "zoo:rwnn?modules=1&ops=12&seed=5"
-# Groups follow the number of nodes, unless they are given.
-OPTIONS = {"hrl": ("-O", "groups=4"), "placeto": ()}
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -32,7 +30,7 @@ def saved(request, tmp_path_factory) -> tuple[str, Path]:
 
 def plan_with(saved: tuple[str, Path], path: Path, source: str = OTHER, cluster: str = "diviml"):
     name, _ = saved
-    words = ("plan", source, "-c", cluster, "-p", name, "-O", f"policy={path}", *OPTIONS[name])
+    words = ("plan", source, "-c", cluster, "-p", name, "-O", f"policy={path}")
     return run(*words, "-O", "episodes=0", "--json")
 
 
@@ -56,7 +54,7 @@ def changed(saved: tuple[str, Path], to: Path, **fields: object) -> Path:
 def test_a_policy_is_used_on_another_graph_without_training(saved):
     name, path = saved
     problem, _ = make_problem(OTHER, "diviml")
-    options = {"policy": str(path), "episodes": "0", **({"groups": "4"} if name == "hrl" else {})}
+    options = {"policy": str(path), "episodes": "0"}
     lessons = []
     plan = solve(problem, name, planner_options=options, on_lesson=lessons.append)
     again = solve(problem, name, planner_options=options)
@@ -69,7 +67,6 @@ def test_a_policy_that_is_not_trained_is_saved_as_it_was(saved, tmp_path):
     name, path = saved
     copy = tmp_path / "copy.safetensors"
     options = {"policy": str(path), "save": str(copy), "episodes": "0"}
-    options |= {"groups": "4"} if name == "hrl" else {}
     solve(make_problem(OTHER, "diviml")[0], name, planner_options=options)
     assert copy.read_bytes() == path.read_bytes()
 
@@ -78,7 +75,6 @@ def test_training_goes_on_from_a_policy(saved, tmp_path):
     name, path = saved
     further = tmp_path / "further.safetensors"
     options = {"policy": str(path), "save": str(further), "episodes": "16"}
-    options |= {"groups": "4"} if name == "hrl" else {}
     solve(make_problem(OTHER, "diviml")[0], name, planner_options=options)
     assert further.read_bytes() != path.read_bytes()
 
@@ -143,6 +139,21 @@ def test_options_out_of_range_are_refused(saved, option):
     done = run("plan", OTHER, "-c", "diviml", "-p", saved[0], "-O", option)
     assert done.code == 2
     assert "give a whole number above 0" in done.err
+
+
+def test_a_policy_keeps_its_number_of_groups(tmp_path):
+    path = tmp_path / "policy.safetensors"
+    words = ("plan", TRAINED, "-c", "diviml", "-p", "hrl", "-O", "episodes=1")
+    assert run(*words, "-O", "groups=4", "-O", f"save={path}").code == 0
+    assert run(*words, "-O", f"policy={path}").code == 0
+    done = run(*words, "-O", f"policy={path}", "-O", "groups=5")
+    assert (done.code, done.out) == (2, "")
+    assert "is a policy for 4 groups, here there are 5" in done.err
+    for groups in (0, 257, "many", None):
+        odd = changed(("hrl", path), tmp_path / "odd.safetensors", sizes={"groups": groups})
+        done = run(*words, "-O", f"policy={odd}")
+        assert (done.code, done.out) == (2, "")
+        assert f"{odd}: is a policy for {groups} groups" in done.err
 
 
 def test_more_groups_than_a_grouper_can_have_are_refused():

@@ -119,7 +119,8 @@ class Placeto(_Learned):
 class Hrl(_Learned):
     """A grouper and a placer (Mirhoseini et al. 2018; see `hierarchical`).
 
-    Options: `groups` (20 a device, at most 256, as in the authors' program), and see `_Learned`.
+    Options: `groups` (a quarter as many as nodes, at most 20 a device and 256, as in the authors'
+    program), and see `_Learned`.
     """
 
     name: ClassVar[str] = "hrl"
@@ -134,9 +135,16 @@ class Hrl(_Learned):
     def learner(self, nodes: Nodes, start: Ints) -> Learner:
         from placewright.planners.latency.learned.hierarchical import Hierarchical
 
+        return Hierarchical(nodes, self.groups or self._groups(nodes))
+
+    def _groups(self, nodes: Nodes) -> int:
+        """As many as the policy to go on from has, or as suit the nodes."""
+        if self.policy is not None:
+            from placewright.planners.latency.learned.policies import saved_size
+
+            return saved_size(self.policy, "groups", MOST_GROUPS, self.name)
         few = max(LEAST_GROUPS, nodes.count // NODES_PER_GROUP)
-        groups = self.groups or min(MOST_GROUPS, GROUPS_PER_DEVICE * nodes.devices, few)
-        return Hierarchical(nodes, groups)
+        return min(MOST_GROUPS, GROUPS_PER_DEVICE * nodes.devices, few)
 
 
 def _check_torch(planner: str) -> None:

@@ -25,21 +25,24 @@ def write_policy(path: Path, policy: nn.Module, planner: str, sizes: dict[str, i
     files.write_bytes(path, save(weights, {KEY: files.json_text(document)}))
 
 
+def saved_size(path: Path, size: str, most: int, planner: str) -> int:
+    """A size of the policy in a file; FormatError unless it is from 1 to `most`."""
+    found = _read(path, planner)[0].get(size)
+    if not isinstance(found, int) or not 1 <= found <= most:
+        raise FormatError(
+            f"{path}: is a policy for {found} {size}, no number from 1 to {most}; train it again"
+        )
+    return found
+
+
 def read_policy(path: Path, policy: nn.Module, planner: str, sizes: dict[str, int]) -> None:
     """Put a file's weights into `policy`, which is built from `sizes`.
 
     FormatError for a file that is damaged, foreign, or of a policy of another planner or size.
     """
-    document, weights = _read(path)
-    files.check_format(document, FORMAT, path)
-    if document.get("planner") != planner:
-        raise FormatError(
-            f"{path}: is a policy of planner {document.get('planner')!r}, not of '{planner}'; give "
-            f"one that planner '{planner}' saved"
-        )
-    saved = document.get("sizes")
+    saved, weights = _read(path, planner)
     for size, wanted in sizes.items():
-        found = saved.get(size) if isinstance(saved, dict) else None
+        found = saved.get(size)
         if found != wanted:
             raise FormatError(
                 f"{path}: is a policy for {found} {size}, here there are {wanted}; train one for "
@@ -56,7 +59,20 @@ def read_policy(path: Path, policy: nn.Module, planner: str, sizes: dict[str, in
     policy.load_state_dict(weights)
 
 
-def _read(path: Path) -> tuple[Any, dict[str, Tensor]]:
+def _read(path: Path, planner: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The sizes of a policy of `planner`, as its file says, and the tensors."""
+    document, weights = _content(path)
+    files.check_format(document, FORMAT, path)
+    if document.get("planner") != planner:
+        raise FormatError(
+            f"{path}: is a policy of planner {document.get('planner')!r}, not of '{planner}'; give "
+            f"one that planner '{planner}' saved"
+        )
+    sizes = document.get("sizes")
+    return (sizes if isinstance(sizes, dict) else {}), weights
+
+
+def _content(path: Path) -> tuple[Any, dict[str, Tensor]]:
     """What the header says and the tensors."""
     files.read_bytes(path)  # says why a file cannot be read
     try:
