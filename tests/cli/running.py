@@ -45,10 +45,10 @@ def run(*arguments: object) -> Run:
         except SystemExit as stop:
             code = stop.code
     assert isinstance(code, int | None), code
-    return Run(code or 0, out.getvalue(), _without_remark(err.getvalue()))
+    return Run(code or 0, out.getvalue(), without_remark(err.getvalue()))
 
 
-def _without_remark(text: str) -> str:
+def without_remark(text: str) -> str:
     """Without the one line that a kernel's first use on a machine adds, at whatever command."""
     lines = text.splitlines(keepends=True)
     return "".join(line for line in lines if "compiling kernels" not in line)

@@ -10,7 +10,7 @@ from placewright.budget import Budget, no_progress
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 
-OVERTIME = 10.0  # seconds; on an idle machine it is less than half of one, but for batches
+OVERTIME = 20.0  # seconds; on an idle machine it is less than half of one, but for batches
 
 CASES = [
     ("latency", "moirai-milp", {}),

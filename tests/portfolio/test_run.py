@@ -136,7 +136,7 @@ def test_worker_processes_keep_the_time_limit():
     best_plan(problem, Limits(0.1), processes=1)  # compiles
     started = time.monotonic()
     found = best_plan(problem, Limits(3.0), processes=2)
-    assert time.monotonic() - started < 3.0 + 10.0  # it would go on for minutes
+    assert time.monotonic() - started < 3.0 + 25.0  # it would go on for minutes
     assert verify(found).ok
 
 

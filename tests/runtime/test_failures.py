@@ -26,7 +26,7 @@ from tests.runtime.programs import split  # noqa: E402
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("temporary")]
 ROOT = Path(__file__).resolve().parents[2]
 HERE = "tests.runtime.models"
-ENDED_WITHIN = 10.0
+ENDED_WITHIN = 30.0
 
 
 def once_running(action: Callable[[Any], None]) -> Callable[[str, float], None]:

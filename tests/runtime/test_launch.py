@@ -78,7 +78,7 @@ def test_a_rank_that_only_lost_its_connection_is_told_where_no_other_failed(
     started = time.monotonic()
     told = complaint(script, tmp_path, monkeypatch)
     assert told == "rank 1 lost another rank while starting (closed)"
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25
 
 
 def test_a_rank_that_ends_without_a_word_is_told_with_its_last_line(
@@ -112,4 +112,4 @@ def test_a_rank_ends_when_the_block_is_left(
     with pytest.raises(KeyboardInterrupt), Ranks(tmp_path, {"threads": [1, 1]}) as ranks:
         raise KeyboardInterrupt
     assert all(process.returncode == -9 for process in ranks._processes)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 25

@@ -349,7 +349,7 @@ def test_a_time_limit_is_kept():
     started = time.perf_counter()
     found = replan(old, without_devices(old.problem, ["gpu0"]), time_limit=0.5, planner="heft")
     assert found.points
-    assert time.perf_counter() - started < 10  # with judging, which has no limit
+    assert time.perf_counter() - started < 30  # with judging, which has no limit
 
 
 def test_the_record_holds_the_chosen_plan_and_every_answer():

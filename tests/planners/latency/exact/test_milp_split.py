@@ -81,7 +81,7 @@ def _mute(what, done):
     pass
 
 
-OVERTIME = 4.0  # seconds on a loaded machine; on an idle one it is less than half of one
+OVERTIME = 20.0  # seconds on a loaded machine; on an idle one it is less than half of one
 
 
 # -- one channel -----------------------------------------------------------------------------------

@@ -362,7 +362,7 @@ def test_it_stops_in_time():
     Multilevel(iterations=100).plan(problem, Budget(), 0, no_progress)  # compiles
     started = time.monotonic()
     Multilevel().plan(problem, Budget(1.5), 0, no_progress)
-    assert time.monotonic() - started < 10.0  # on a loaded machine
+    assert time.monotonic() - started < 30.0  # on a loaded machine
 
 
 def test_an_interrupt_keeps_the_best_so_far(monkeypatch):
