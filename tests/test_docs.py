@@ -116,7 +116,7 @@ def command_lines(page: Path) -> Iterator[str]:
     for text in blocks(page, "sh"):
         for line in re.split(r"\n|&&", text.replace("\\\n", " ")):
             if line.strip().startswith("placewright "):
-                yield line.strip()
+                yield line.partition(" > ")[0].strip()
 
 
 @pytest.mark.parametrize("page", pages_with("sh"), ids=lambda page: page.name)
