@@ -6,6 +6,7 @@ and plans are made by ``heft`` or without a search; marked slow is every command
 
 from __future__ import annotations
 
+import os
 import re
 import runpy
 import shlex
@@ -21,6 +22,9 @@ from tests.test_docs import DOCS, blocks
 pytest.importorskip("torch")
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
+
+if (os.cpu_count() or 1) < 2:
+    pytest.skip("the pages split a CPU of two cores or more", allow_module_level=True)
 
 NAMED = re.compile(r"# ([\w.]+\.(?:py|yaml))\n")
 PAGES = [DOCS / "tutorial.md", DOCS / "howto.md"]
