@@ -40,6 +40,7 @@ def check(problem):
     assert found.status == "optimal"
 
 
-def test_a_large_model_is_left_to_others():
-    with pytest.raises(OptionError, match="there are about 1e\\+12; leave it to small models"):
-        solve(row_of_ops([1.0] * 40), "exhaustive")
+@pytest.mark.parametrize(("ops", "splits"), [(40, "1e\\+12"), (5_000, "1e\\+300")])
+def test_a_large_model_is_left_to_others(ops, splits):
+    with pytest.raises(OptionError, match=f"there are about {splits}; leave it to small models"):
+        solve(row_of_ops([1.0] * ops), "exhaustive")

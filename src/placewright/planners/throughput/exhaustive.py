@@ -29,6 +29,8 @@ from placewright.problem import ROUNDING, Problem
 from placewright.simulate.throughput import loads
 
 MOST_SPLITS = 2_000_000
+HUGE = 1e300
+MOST_GROUPED = 6  # devices, of which there are 203 groupings
 LOOKS = 256  # branches between two looks at the clock
 
 Stage = tuple[int, ...]
@@ -57,13 +59,17 @@ class Exhaustive:
 
 
 def split_count(problem: Problem) -> float:
-    """How many splits there are at most."""
-    devices, units = problem.device_count, problem.unit_count
-    if not problem.options.replicate:
-        return float(devices) ** units
-    if devices > 6:  # a few hundred groupings, each with splits of its own
-        return math.inf
-    return sum(float(len(stages)) ** units for stages in groups_of(problem))
+    """How many splits there are at most, `HUGE` for more; those with replicas if that matters."""
+
+    def over(stages: int) -> float:
+        return math.pow(stages, min(problem.unit_count, math.log(HUGE, max(stages, 2))))
+
+    alone = over(problem.device_count)
+    if not problem.options.replicate or alone > MOST_SPLITS:
+        return alone
+    if problem.device_count > MOST_GROUPED:
+        return HUGE
+    return sum(over(len(stages)) for stages in groups_of(problem))
 
 
 def groups_of(problem: Problem) -> Iterator[list[Stage]]:
