@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from placewright.cluster import Cluster, Device, Link
@@ -46,6 +46,7 @@ def pins(source: str, layers: list[int]) -> dict[str, str]:
     st.sampled_from([1, 2, 4]),
     st.integers(1, 40),
 )
+@example([2, 4], [0, 0, 0], 1, 1)  # devices that are full to the byte
 def test_as_many_sequences_fit_as_a_paged_cache_admits(
     layers: list[int], spare: list[int], kv_heads: int, pages: int
 ) -> None:

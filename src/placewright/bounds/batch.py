@@ -27,6 +27,7 @@ from placewright.kernels.common.ranks import upward_ranks
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 
 STEPS = 80
+ROOM = 1 + LONG_ROUNDING  # of a device: what is full may be fuller by what sums are rounded
 MOST_WINDOWS = 48  # heads, and tails, that windows begin and end with
 
 
@@ -57,12 +58,12 @@ def mean_path(problem: Problem) -> Bound:
         values, counts = table.cheapest(_priced(mean, part, price))
         beside, counts_beside = table.cheapest(_priced(free, part, price))
         length, path = longest_path(problem, (values - beside)[table.kind])
-        value = length + float(beside[table.kind].sum() - price.sum())
+        value = length + float(beside[table.kind].sum() - ROOM * price.sum())
         held = np.bincount(table.kind, minlength=len(beside))
         held_beside = held - np.bincount(table.kind[path], minlength=len(beside))
         used = (held - held_beside) @ ((counts > 0) * part)
         used += held_beside @ ((counts_beside > 0) * part)
-        price = hoped.next_prices(price, value, np.where(limited, used - 1.0, 0.0))
+        price = hoped.next_prices(price, value, np.where(limited, used - ROOM, 0.0))
         if hoped.given_up:
             break
     best = max(best, hoped.best)
@@ -230,7 +231,7 @@ def _share_out(
     for step in range(STEPS):
         priced = _priced(table.weighted(weight[:, None]), part, price)
         values, counts = table.cheapest(priced)
-        value = float(values @ number - price.sum())
+        value = float(values @ number - ROOM * price.sum())
         best = max(best, value)
         if not price.any() and value > plain:
             plain, best_weight = value, weight

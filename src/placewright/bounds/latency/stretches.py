@@ -118,16 +118,20 @@ class _Ways:
             along[high].append((low, np.nan_to_num(steps.time[op], posinf=0.0)))
         return cls(opened, taken, kept, own, inside, begin, first, part[beside], along)
 
+    @property
+    def room(self) -> Floats:
+        """`[kind]` devices, and a little: what is full may be fuller by what sums are rounded."""
+        return self.steps.count.astype(np.float64) * (1 + LONG_ROUNDING)
+
     def best_over_prices(self) -> tuple[float, float]:
         """Seconds: the best bound, and that without prices; by subgradient steps."""
-        count = self.steps.count
         limited = np.isfinite(self.steps.memory)
-        price = np.zeros(len(count))
+        price = np.zeros(len(self.room))
         value, used = self._shortest(price)
         plain = value
         hoped = HopedFor()
         while np.isfinite(plain):
-            price = hoped.next_prices(price, value, np.where(limited, used - count, 0.0))
+            price = hoped.next_prices(price, value, np.where(limited, used - self.room, 0.0))
             if hoped.given_up:
                 break
             value, used = self._shortest(price)
@@ -168,7 +172,7 @@ class _Ways:
         value = end[-1] + steps.after
         kind = int(value.argmin())
         others = (self.beside * price).min(axis=1, initial=np.inf) if len(self.beside) else 0.0
-        paid = float(np.sum(others)) - float((steps.count * price).sum())
+        paid = float(np.sum(others)) - float((self.room * price).sum())
         return float(value[kind]) + paid, self._used(source, start, kind, price)
 
     def _used(self, source: Whole, start: Whole, kind: int, price: Floats) -> Floats:
