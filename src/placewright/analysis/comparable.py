@@ -82,6 +82,16 @@ def heaviest_path(problem: Problem, weight: Floats) -> list[int]:
     return path[::-1]
 
 
+def longest_within(problem: Problem, home: Whole, time: Floats) -> Floats:
+    """`[op]` the longest path to its end through ops with the same home; 0 where that is -1."""
+    ends = np.where(home >= 0, time, 0.0)
+    offsets, edges = problem.op_inputs
+    for op in problem.topological_order[home[problem.topological_order] >= 0].tolist():
+        before = problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
+        ends[op] += ends[before[home[before] == home[op]]].max(initial=0.0)
+    return ends
+
+
 def _producers(problem: Problem) -> list[list[int]]:
     """Per op those that make what it reads."""
     offsets, edges = problem.op_inputs

@@ -24,7 +24,7 @@ from copy import copy
 
 import numpy as np
 
-from placewright.analysis.comparable import place_after
+from placewright.analysis.comparable import longest_within, place_after
 from placewright.graph import Floats, Whole
 from placewright.problem import LONG_ROUNDING, Problem
 
@@ -55,12 +55,13 @@ class Between:
         home = place_after(span)
         self.ops = [np.flatnonzero(home == place) for place in range(count + 1)]
         back = problem.is_backward
-        ends = [back[chain[max(place - 1, 0) : place + 1]] for place in range(count + 1)]
+        neighbours = [back[chain[max(place - 1, 0) : place + 1]] for place in range(count + 1)]
         self.is_mixed = [
             len({*back[ops].tolist(), *around.tolist()}) > 1
-            for ops, around in zip(self.ops, ends, strict=True)
+            for ops, around in zip(self.ops, neighbours, strict=True)
         ]
-        self.least = _critical(problem, home, np.minimum(self._fastest, self._on_cpu), count)
+        ends = longest_within(problem, home, np.minimum(self._fastest, self._on_cpu))
+        self.least = np.array([ends[ops].max(initial=0.0) for ops in self.ops])
         self.apart = np.zeros((count + 1, kinds + 1, kinds + 1))
         self.beside = np.zeros((count + 1, MOST_BESIDE))
         for place, ops in enumerate(self.ops):
@@ -126,18 +127,3 @@ def _makespan(time: Floats, ways: int) -> float:
     longest = -np.sort(-time)
     pair = float(longest[ways - 1] + longest[ways]) if len(time) > ways else 0.0
     return max(float(time.sum()) / ways, float(longest[0]), pair)
-
-
-def _critical(problem: Problem, home: Whole, time: Floats, count: int) -> Floats:
-    """`[place]` the longest path through the ops before each place."""
-    longest = np.zeros(count + 1)
-    ends = time.copy()
-    offsets, edges = problem.op_inputs
-    for op in problem.topological_order.tolist():
-        if home[op] < 0:
-            continue
-        before = problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
-        before = before[home[before] == home[op]]
-        ends[op] += ends[before].max(initial=0.0)
-        longest[home[op]] = max(longest[home[op]], ends[op])
-    return longest

@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from placewright.bounds.invocation.cut import (
 )
 from placewright.bounds.invocation.ways import Run, Ways
 from placewright.bounds.prices import HopedFor
-from placewright.graph import Floats, Whole
+from placewright.graph import Flags, Floats, Whole
 from placewright.kernels.invocation.hulls import enclose
 from placewright.kernels.invocation.timing import equal_accelerators, network_of
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
@@ -160,13 +161,23 @@ class Runs:
     def _kept_alone(self) -> Floats:
         """`[op]` the share of its unit's bytes that is the op's alone; 0 where others share it."""
         problem = self.problem
-        way = problem.is_backward.astype(np.int64)
-        count = np.zeros((2, problem.unit_count))
-        np.add.at(count, (way, problem.op_unit), 1)
-        alone = count[way, problem.op_unit] == 1
-        ways = (count > 0).sum(axis=0)
-        share = problem.unit_memory / ways if self.tied else problem.unit_memory / count.sum(axis=0)
-        return np.where(alone, share[problem.op_unit], 0.0) * (1 - ROUNDING)
+        alone = self._ops_by_pass[problem.is_backward.astype(np.int64), problem.op_unit] == 1
+        return np.where(alone, self._share[problem.op_unit], 0.0) * (1 - ROUNDING)
+
+    @cached_property
+    def _ops_by_pass(self) -> Whole:
+        """`[pass, unit]` how many ops of a unit are of the pass."""
+        problem = self.problem
+        count = np.zeros((2, problem.unit_count), dtype=np.int64)
+        np.add.at(count, (problem.is_backward.astype(np.int64), problem.op_unit), 1)
+        return count
+
+    @cached_property
+    def _share(self) -> Floats:
+        """`[unit]` bytes of each of its ops; of all in a pass, where these are in one subgraph."""
+        count = self._ops_by_pass
+        parts = (count > 0).sum(axis=0) if self.tied else count.sum(axis=0)
+        return np.asarray(self.problem.unit_memory / parts)
 
     def _longest(self) -> float:
         """Seconds: all ops one after another where they take longest, each tensor ever so often."""
@@ -195,7 +206,7 @@ class Runs:
         producer = problem.tensor_producer[self.used]
         back = problem.is_backward
         mine = back == back[self.path[first]]
-        inside = mine & (low >= first) & (high < count)
+        inside = self._inside(first)
         total = _from(high[inside], kind.time[inside], count)
         reader = problem.consumers
         read_at = np.where(mine[reader] & (low[reader] >= first), high[reader], count)
@@ -217,31 +228,30 @@ class Runs:
 
     def _surely_held(self, first: int) -> Floats:
         """`[last]` bytes that the device of a run keeps: of the units of ops between its places."""
-        problem, count = self.problem, len(self.path)
-        low, high = self.span[:, 0], self.span[:, 1]
-        inside = (problem.is_backward == problem.is_backward[self.path[first]]) & (low >= first)
-        inside &= high < count
-        unit_at = np.full(problem.unit_count, count)
-        np.minimum.at(unit_at, problem.op_unit[inside], high[inside])
-        placed = unit_at < count
-        return _from(unit_at[placed], problem.unit_memory[placed], count)
+        return self._of_units(first, self.problem.unit_memory)
 
     def _surely_kept(self, first: int) -> Floats:
         """`[last]` bytes that a run keeps, of each unit the share that no other run counts."""
+        if self.tied:
+            return self._of_units(first, self._share) * (1 - ROUNDING)
+        inside, high = self._inside(first), self.span[:, 1]
+        share = self._share[self.problem.op_unit[inside]]
+        return _from(high[inside], share, len(self.path)) * (1 - ROUNDING)
+
+    def _inside(self, first: int) -> Flags:
+        """`[op]` whether it is in a run from this place to some other, for it lies between."""
+        back, span = self.problem.is_backward, self.span
+        mine: Flags = back == back[self.path[first]]
+        return mine & (span[:, 0] >= first) & (span[:, 1] < len(self.path))
+
+    def _of_units(self, first: int, amount: Floats) -> Floats:
+        """`[last]` the sum of ``amount[unit]`` over the units of ops in a run to there."""
         problem, count = self.problem, len(self.path)
-        low, high = self.span[:, 0], self.span[:, 1]
-        inside = (problem.is_backward == problem.is_backward[self.path[first]]) & (low >= first)
-        inside &= high < count
-        if not self.tied:
-            share = problem.unit_memory / np.bincount(problem.op_unit)
-            return _from(high[inside], share[problem.op_unit[inside]], count) * (1 - ROUNDING)
-        ways = np.zeros((2, problem.unit_count))
-        ways[problem.is_backward.astype(np.int64), problem.op_unit] = 1
+        inside = self._inside(first)
         unit_at = np.full(problem.unit_count, count)
-        np.minimum.at(unit_at, problem.op_unit[inside], high[inside])
+        np.minimum.at(unit_at, problem.op_unit[inside], self.span[inside, 1])
         placed = unit_at < count
-        share = problem.unit_memory / ways.sum(axis=0)
-        return _from(unit_at[placed], share[placed], count) * (1 - ROUNDING)
+        return _from(unit_at[placed], amount[placed], count)
 
     # -- least cuts
 

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.analysis.comparable import place_after, spans, with_mates
+from placewright.analysis.comparable import longest_within, place_after, spans, with_mates
 from placewright.analysis.devices import kinds
 from placewright.graph import Flags, Floats, Whole
 from placewright.problem import Problem
@@ -63,7 +63,7 @@ def steps_of(problem: Problem, chain: list[int]) -> Steps:
     links = _Links.of(problem, class_of, len(first))
     labels = [_Labels(problem, chain, between, time, links, home) for home in range(len(first))]
     ends = np.where((between == 0) | (between == len(chain)), between, -1)
-    heads = _longest(problem, ends, time.min(axis=1))
+    heads = longest_within(problem, ends, time.min(axis=1))
     whole = np.zeros((len(chain), len(first)))
     inside = (between > 0) & (between < len(chain))
     np.add.at(whole, between[inside], time[inside])
@@ -87,16 +87,6 @@ def _at_end(problem: Problem, there: Flags, heads: Floats, time: Floats, op: int
     mates = there & (problem.op_unit == problem.op_unit[op])
     longest: Floats = np.maximum(heads[there].max(initial=0.0), time[mates].sum(axis=0))
     return longest
-
-
-def _longest(problem: Problem, home: Whole, time: Floats) -> Floats:
-    """`[op]` the longest path to its end, of ops with the same home, not -1."""
-    ends = np.where(home >= 0, time, 0.0)
-    offsets, edges = problem.op_inputs
-    for op in problem.topological_order[home[problem.topological_order] >= 0].tolist():
-        before = problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
-        ends[op] += ends[before[home[before] == home[op]]].max(initial=0.0)
-    return ends
 
 
 @dataclass(frozen=True, eq=False)
