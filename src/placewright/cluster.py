@@ -95,7 +95,8 @@ class Device:
 
     `memory` bytes (`inf` = unlimited); `peak_flops` FLOP/s per dtype; `memory_bandwidth` B/s;
     `launch_overhead` seconds added to every op that does work; the efficiencies are the shares
-    of the two peaks that real ops reach. None means: not given here, look in the catalog.
+    of the two peaks that real ops reach; `multiprocessors` are the SMs of a GPU. None means: not
+    given here, look in the catalog.
     `batch_sizes`: how many inputs it may take at once (objective ``batch-throughput``; None:
     quarters of the batch, see `costs.batches`). `run`: what the device is on the machine at hand,
     where it is part of it.
@@ -110,6 +111,7 @@ class Device:
     launch_overhead: float | None = None
     compute_efficiency: float | None = None
     memory_efficiency: float | None = None
+    multiprocessors: int | None = None
     batch_sizes: tuple[int, ...] | None = None
     run: Run | None = None
 
@@ -125,6 +127,7 @@ class Device:
             "memory_bandwidth": self.memory_bandwidth,
             "compute_efficiency": self.compute_efficiency,
             "memory_efficiency": self.memory_efficiency,
+            "multiprocessors": self.multiprocessors,
             **{f"peak_flops.{dtype}": peak for dtype, peak in (self.peak_flops or {}).items()},
         }
         for what, value in positive.items():

@@ -97,7 +97,13 @@ def _device_entry(device: Device) -> dict[str, Any]:
         entry["memory"] = _amount(device.memory)
     if device.peak_flops is not None:
         entry["peak_flops"] = dict(device.peak_flops)
-    for what in ("memory_bandwidth", "launch_overhead", "compute_efficiency", "memory_efficiency"):
+    for what in (
+        "memory_bandwidth",
+        "launch_overhead",
+        "compute_efficiency",
+        "memory_efficiency",
+        "multiprocessors",
+    ):
         if getattr(device, what) is not None:
             entry[what] = getattr(device, what)
     if device.batch_sizes is not None:

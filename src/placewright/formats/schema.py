@@ -128,6 +128,7 @@ class DeviceEntry(Strict):
     launch_overhead: Seconds | None = None
     compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
     memory_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
+    multiprocessors: Count | None = None
     batch_sizes: Annotated[list[Count], Field(min_length=1)] | None = None
     run: RunEntry | None = None
 
@@ -414,11 +415,12 @@ class PlanFile(Strict):
 
 
 class DeviceFiguresEntry(Strict):
-    """What a measured device is said to reach: FLOP/s by dtype, and B/s."""
+    """What a measured device is said to reach: FLOP/s by dtype, and B/s; a GPU's SMs if known."""
 
     peak_flops: dict[str, Amount]
     memory_bandwidth: Amount
     is_cpu: bool
+    multiprocessors: Count | None = None
 
 
 class ProfileGroupEntry(Strict):

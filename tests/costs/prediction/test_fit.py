@@ -20,17 +20,19 @@ from placewright.costs.prediction.fit import (
 )
 
 sizes = st.floats(0, 10)
-figures = st.lists(st.floats(-12, 3), min_size=7, max_size=7).map(np.array)
+outputs = st.one_of(st.just(math.inf), st.floats(1e-3, 1e6))
+figures = st.lists(st.floats(-12, 3), min_size=8, max_size=8).map(np.array)
 
 
-def naive_seconds(log_figures, computing, moving, before):
-    overhead, a, b, c, z, d, v = (math.exp(each) for each in log_figures)
+def naive_seconds(log_figures, computing, moving, before, outputs):
+    overhead, a, b, c, z, d, v, e = (math.exp(each) for each in log_figures)
     moved = b * min(moving, z) + c * max(moving - z, 0.0)
     overhead *= 1 + d * before / (before + v)
-    return overhead + ((a * computing) ** 4 + moved**4) ** 0.25
+    idle = (1 + (e / outputs) ** 4) ** 0.25
+    return overhead + ((a * computing * idle) ** 4 + moved**4) ** 0.25
 
 
-@given(figures, st.lists(st.tuples(sizes, sizes, sizes), min_size=1, max_size=5))
+@given(figures, st.lists(st.tuples(sizes, sizes, sizes, outputs), min_size=1, max_size=5))
 def test_the_formula_is_that_of_its_description(log_figures, works):
     work = Work(*np.array(works).T)
     expected = [naive_seconds(log_figures, *each) for each in works]
@@ -39,23 +41,23 @@ def test_the_formula_is_that_of_its_description(log_figures, works):
 
 def drawn(rng, count):
     """Sizes over five orders of magnitude, most ops either computing or moving."""
-    return Work(*(10 ** rng.uniform(-7, -2, count) for _ in range(3)))
+    return Work(*(10 ** rng.uniform(-7, -2, count) for _ in range(3)), np.full(count, np.inf))
 
 
 def test_figures_are_found_again_and_extrapolate():
     rng = np.random.default_rng(0)
-    true = np.log([8e-6, 1.3, 0.7, 2.5, 1e-4, 5.0, 1e-4])
+    true = np.log([8e-6, 1.3, 0.7, 2.5, 1e-4, 5.0, 1e-4, 8192.0])
     work = drawn(rng, 200)
     took = seconds_of(true, work) * np.exp(0.05 * rng.standard_normal(200))
     found = fit_figures(work, took, ROOT, ROOT_SPREAD)
-    larger = Work(work.computing * 10, work.moving * 10, work.before)
+    larger = Work(work.computing * 10, work.moving * 10, work.before, work.outputs)
     for asked in (work, larger):
         assert seconds_of(found, asked) == pytest.approx(seconds_of(true, asked), rel=0.1)
 
 
 def test_a_few_wild_samples_do_not_move_the_fit():
     rng = np.random.default_rng(1)
-    true = np.log([8e-6, 1.3, 0.7, 2.5, 1e-4, 5.0, 1e-4])
+    true = np.log([8e-6, 1.3, 0.7, 2.5, 1e-4, 5.0, 1e-4, 8192.0])
     work = drawn(rng, 100)
     took = seconds_of(true, work)
     took[:5] *= 50
@@ -67,7 +69,7 @@ def test_one_sample_moves_an_op_from_its_family():
     """An op four times as slow as its family, measured once: nearer to it than to the family."""
     rng = np.random.default_rng(2)
     work = drawn(rng, 41)
-    took = seconds_of(np.log([5e-6, 1.5, 1.0, 1.5, 1e-4, 1.0, 1e-4]), work)
+    took = seconds_of(np.log([5e-6, 1.5, 1.0, 1.5, 1e-4, 1.0, 1e-4, 8192.0]), work)
     took[40] *= 4
     ops = ["aten.add.Tensor"] * 40 + ["aten.erf.default"]
     efficiency = learn(ops, ["elementwise"] * 41, work, took)
@@ -82,7 +84,8 @@ def test_one_sample_moves_an_op_from_its_family():
 def test_whatever_was_measured_predictions_are_finite_and_above_zero(seed):
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 30))
-    work = Work(*(rng.choice([0.0, 1e-9, 1e-3, 10.0], count) for _ in range(3)))
+    seconds = (rng.choice([0.0, 1e-9, 1e-3, 10.0], count) for _ in range(3))
+    work = Work(*seconds, rng.choice([1.0, 1e5, np.inf], count))
     took = rng.choice([0.0, 1e-9, 1e-4, 5.0], count)
     ops = [f"op{number % 3}" for number in range(count)]
     efficiency = learn(ops, ["elementwise"] * count, work, took)

@@ -42,8 +42,9 @@ THIS_MACHINE = "this-machine"
 class DeviceKind:
     """Figures of one kind of device: bytes, B/s, FLOP/s (dense) and seconds.
 
-    `memory` is None where it is no part of the device (a CPU, a GPU on unified memory). The
-    overhead and the efficiencies are defaults, everything else is from `source`.
+    `memory` is None where it is no part of the device (a CPU, a GPU on unified memory), and
+    `multiprocessors` (an NVIDIA GPU's SMs) where they are not known. The overhead and the
+    efficiencies are defaults, everything else is from `source`.
     """
 
     name: str
@@ -56,6 +57,7 @@ class DeviceKind:
     compute_efficiency: float
     memory_efficiency: float
     source: str
+    multiprocessors: int | None = None
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Defaults:
     launch_overhead: float
     compute_efficiency: float
     memory_efficiency: float
+    multiprocessors: None = None
 
 
 # -- kinds -----------------------------------------------------------------------------------
@@ -170,6 +173,7 @@ def _fill(device: Device, source: DeviceKind | Defaults) -> Device:
         "launch_overhead",
         "compute_efficiency",
         "memory_efficiency",
+        "multiprocessors",
     )
     missing = {name for name in figures if getattr(device, name) is None}
     return replace(device, **{name: getattr(source, name) for name in missing})

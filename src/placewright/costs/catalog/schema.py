@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from placewright.formats.schema import Bandwidth, Bytes, Positive, Seconds, Strict
+from placewright.formats.schema import Bandwidth, Bytes, Count, Positive, Seconds, Strict
 from placewright.graph import DTYPES
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -25,6 +25,7 @@ class KindEntry(Strict):
     aliases: tuple[str, ...] = ()
     memory: Bytes | None = None
     memory_bandwidth: Bandwidth
+    multiprocessors: Count | None = None
     peak_tflops: Annotated[dict[str, Positive], Field(min_length=1)]
     launch_overhead: Seconds | None = None
     compute_efficiency: Share | None = None

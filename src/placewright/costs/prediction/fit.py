@@ -3,7 +3,8 @@
 An op that computes for x seconds at the device's peak and moves its bytes in y seconds at the
 device's bandwidth takes
 
-    t = o (1 + d w / (w + v)) + ((a x)⁴ + m(y)⁴)^¼,    m(y) = b min(y, z) + c max(y - z, 0)
+    t = o (1 + d w / (w + v)) + ((a u x)⁴ + m(y)⁴)^¼,    m(y) = b min(y, z) + c max(y - z, 0),
+    u = (1 + (e / n)⁴)^¼
 
 seconds: `o` for being called, up to 1 + d times as much where calls since the last one of the same
 op moved so many bytes (in w seconds) that little of what calling it needs is left in the caches;
@@ -11,6 +12,12 @@ then the longer of computing, at 1/a of the peak, and moving, at 1/b of the band
 and 1/c of it beyond what they hold. For large ops it becomes a line, so it extrapolates to sizes
 nobody measured. Since x, y and w are seconds at the peaks of the device, what is fitted on one
 device says something about others of its class.
+
+A GPU computes blocks of outputs in waves, a block per multiprocessor (wave scaling, as in Habitat,
+Yu et al. 2021): an op with fewer outputs than a wave leaves multiprocessors idle, and is no faster
+on a GPU that has more of them. With n outputs for each multiprocessor it computes u times as long
+as it would with all of them busy, which takes e outputs for each. Where the multiprocessors are not
+known n is infinite and u is 1.
 
 Few ops are measured at many sizes, so the figures of an op are drawn to those of its family,
 and the family's to those of all ops, as much as there is too little to tell them apart (a maximum
@@ -27,12 +34,13 @@ import numpy as np
 
 from placewright.graph import Floats
 
-FIGURES = ("overhead", "computing", "cached", "moving", "cache", "cold", "eviction")
+FIGURES = ("overhead", "computing", "cached", "moving", "cache", "cold", "eviction", "wave")
 # Of all ops: where nothing is known, and how far off that may be (of logs, natural).
-ROOT = np.log([6e-6, 2.0, 1.0, 1.7, 2e-4, 2.0, 2e-4])
-ROOT_SPREAD = np.array([1.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5])
-FAMILY_SPREAD = np.array([0.8, 0.8, 0.8, 0.8, 0.8, 0.5, 0.3])
-OP_SPREAD = np.array([0.5, 0.5, 0.5, 0.5, 0.3, 0.3, 0.2])
+# A block of a matrix product is usually one of 128 x 128 outputs or half of that.
+ROOT = np.log([6e-6, 2.0, 1.0, 1.7, 2e-4, 2.0, 2e-4, 8192.0])
+ROOT_SPREAD = np.array([1.5, 1.0, 1.0, 1.0, 1.5, 1.5, 1.5, 1.0])
+FAMILY_SPREAD = np.array([0.8, 0.8, 0.8, 0.8, 0.8, 0.5, 0.3, 0.8])
+OP_SPREAD = np.array([0.5, 0.5, 0.5, 0.5, 0.3, 0.3, 0.2, 0.5])
 NOISE = 0.15  # of the log of a measured time, beside what sizes explain
 OUTLIER = 2.0  # noises; a sample further off counts less (Huber)
 FEWEST_OF_OP = 6  # samples for figures of its own; what fewer say is smoothed over
@@ -45,23 +53,25 @@ POWER = 4.0
 
 class Work(NamedTuple):
     """`[op]` seconds of computing at the peak, of moving at the bandwidth, and of moving what calls
-    moved since the last one of the same op."""
+    moved since the last one of the same op; outputs for each multiprocessor, `inf` if not known."""
 
     computing: Floats
     moving: Floats
     before: Floats
+    outputs: Floats
 
     def of(self, chosen: np.ndarray) -> Work:
-        return Work(self.computing[chosen], self.moving[chosen], self.before[chosen])
+        return Work(*(column[chosen] for column in self))
 
 
 def seconds_of(log_figures: Floats, work: Work) -> Floats:
     """The formula of this module: `[op]` seconds, `log_figures` as `FIGURES` has them."""
-    overhead, computing, cached, moving, cache, cold, eviction = np.exp(log_figures)
+    overhead, computing, cached, moving, cache, cold, eviction, wave = np.exp(log_figures)
     hot = np.minimum(work.moving, cache)
     moved = cached * hot + moving * (work.moving - hot)
-    longest = np.maximum(computing * work.computing, moved)
-    least = np.minimum(computing * work.computing, moved)
+    idle = (1.0 + (wave / work.outputs) ** POWER) ** (1.0 / POWER)
+    computed = computing * work.computing * idle
+    longest, least = np.maximum(computed, moved), np.minimum(computed, moved)
     ratio = np.divide(least, longest, out=np.zeros_like(longest), where=longest > 0)
     calling = overhead * (1.0 + cold * work.before / (work.before + eviction))
     found: Floats = calling + longest * (1.0 + ratio**POWER) ** (1.0 / POWER)

@@ -18,7 +18,7 @@ from placewright.costs.profiles.entry import DeviceFigures, Measured, ProfileKey
 from placewright.costs.profiles.reuse import bytes_before
 from placewright.costs.profiles.store import ProfileStore
 from placewright.errors import ClusterError
-from placewright.graph import Flags, Floats, Graph
+from placewright.graph import ITEM_BYTES, Flags, Floats, Graph
 
 FEWEST = 20
 """Samples that are enough to learn from."""
@@ -91,9 +91,17 @@ def _columns(
         ops.append(op_name(key.signature))
         families.append(VIEW if not measured.flops + moved else family_of(ops[-1]))
         bandwidth = of_device.memory_bandwidth
-        work.append((measured.flops / peak, moved / bandwidth, measured.bytes_before / bandwidth))
+        outputs = measured.bytes_written / ITEM_BYTES[measured.dtype]
+        work.append(
+            (
+                measured.flops / peak,
+                moved / bandwidth,
+                measured.bytes_before / bandwidth,
+                float(_for_each(of_device.multiprocessors, np.array(outputs))),
+            )
+        )
         seconds.append(measured.seconds)
-    columns = np.array(work).reshape(-1, 3).T
+    columns = np.array(work).reshape(-1, len(Work._fields)).T
     names = (tuple(signatures), tuple(devices), tuple(ops), tuple(families))
     return Samples(*names, Work(*columns), np.array(seconds))
 
@@ -115,7 +123,16 @@ def work_of(graph: Graph, figures: DeviceFigures) -> Work | None:
     moving = (graph.op_bytes_read + graph.op_bytes_written) / figures.memory_bandwidth
     # Ops are in the order of their program.
     before = np.array(bytes_before(names_of(graph)[0], moving.tolist()))
-    return Work(graph.op_flops / peak, moving, before)
+    item = np.array([ITEM_BYTES[dtype] for dtype in graph.op_dtypes])
+    outputs = _for_each(figures.multiprocessors, graph.op_bytes_written / item)
+    return Work(graph.op_flops / peak, moving, before, outputs)
+
+
+def _for_each(multiprocessors: int | None, outputs: Floats) -> Floats:
+    """Outputs for each multiprocessor; infinite where either is not known."""
+    share = outputs / (multiprocessors or np.nan)
+    found: Floats = np.where(share > 0, share, np.inf)
+    return found
 
 
 def names_of(graph: Graph) -> tuple[list[str], list[str]]:

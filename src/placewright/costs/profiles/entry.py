@@ -124,12 +124,14 @@ class Measured:
 class DeviceFigures:
     """What the cluster said of a measured device: FLOP/s by dtype, B/s, and whether it is a CPU.
 
-    Prediction scales by them (see `costs.prediction`).
+    `multiprocessors` are a GPU's, None where they are not known. Prediction scales by
+    them (see `costs.prediction`).
     """
 
     peak_flops: Mapping[str, float]
     memory_bandwidth: float
     is_cpu: bool
+    multiprocessors: int | None = None
 
     def __post_init__(self) -> None:
         peaks = self.peak_flops
@@ -140,19 +142,28 @@ class DeviceFigures:
         for figure in (*peaks.values(), self.memory_bandwidth):
             if not (isinstance(figure, (int, float)) and 0 < figure < math.inf):
                 raise ProfileError(f"a device has a figure of {figure}; give numbers above 0")
+        count = self.multiprocessors
+        if count is not None and not (isinstance(count, int) and count >= 1):
+            raise ProfileError(f"a device has {count} multiprocessors; give 1 or more, or none")
 
     @classmethod
     def of(cls, device: Device) -> Self | None:
         """Those of a device, or None where it has none."""
         if not device.peak_flops or not device.memory_bandwidth:
             return None
-        return cls(dict(device.peak_flops), device.memory_bandwidth, is_cpu(device))
+        return cls(
+            dict(device.peak_flops),
+            device.memory_bandwidth,
+            is_cpu(device),
+            device.multiprocessors,
+        )
 
     def to_json(self) -> str:
         return json.dumps(self.document(), sort_keys=True)
 
     def document(self) -> dict[str, Any]:
-        return asdict(self) | {"peak_flops": dict(self.peak_flops)}
+        known = {name: value for name, value in asdict(self).items() if value is not None}
+        return known | {"peak_flops": dict(self.peak_flops)}
 
     @classmethod
     def from_json(cls, text: str) -> Self:
