@@ -38,7 +38,7 @@ FAMILIES = {
     "throughput, with replicas": pipelines(6, 3, replicate=True),
     "invocation latency": invocation_problems(7, 2),
     "invocation latency, tight memory": tight_invocation_problems(6),
-    "batches": batch_problems(4, 2, 3, contention="none"),
+    "batches": batch_problems(4, 2, 3),
 }
 EACH = 112  # a thousand in all
 SECONDS = 5.0  # that the planner may take for one

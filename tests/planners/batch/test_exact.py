@@ -36,6 +36,7 @@ from placewright.verify import verify
 from tests.builders import batches_of_four as by_hand
 from tests.naive.batch import shortest_batch_time
 from tests.strategies import problems
+from tests.strategies.batch import batch_problems
 
 LATENCY = st.builds(
     Options, transfer_unit=st.sampled_from(["tensor", "edge"]), contention=st.just("none")
@@ -94,6 +95,10 @@ def with_equal_devices(problem: Problem) -> Problem:
     )
 
 
+def is_contended(problem: Problem) -> bool:
+    return problem.options.contention != "none"
+
+
 def is_optimal(problem: Problem, planner) -> None:
     best = shortest_batch_time(problem)
     assume(np.isfinite(best))
@@ -120,6 +125,12 @@ def test_the_program_finds_the_least_time_on_three_devices(problem):
 @settings(max_examples=20)
 @given(batches())
 def test_cp_sat_finds_the_least_time(problem):
+    is_optimal(problem, BatchMilp(solver="cp-sat"))
+
+
+@settings(max_examples=25)
+@given(batch_problems(4, 2, 3).filter(is_contended))
+def test_cp_sat_finds_the_least_time_under_contention(problem):
     is_optimal(problem, BatchMilp(solver="cp-sat"))
 
 
@@ -367,7 +378,7 @@ def test_simple_plans_put_no_op_where_it_is_not_supported():
 
 
 @pytest.mark.parametrize("planner", [BatchMilp, BatchSplit])
-def test_contention_is_refused(planner):
+def test_contention_is_refused_by_the_programs(planner):
     problem = make_problem(
         "zoo:rwnn?modules=1&ops=6", "diviml", {"objective": "batch-throughput", "batch": 4}
     )[0]

@@ -1,8 +1,10 @@
 """The same problem as `batch_program`, as a constraint program for CP-SAT.
 
 CP-SAT knows that a device runs one batch at a time (`no overlap` of optional intervals) and needs
-no big constants for it. It counts in whole ticks: durations and transfers are rounded down, so
-that what it proves holds for the true ones, and plans are timed anew.
+no big constants for it. So it can be told of channels too: under contention transfers are intervals
+on them (`cp_transfers`), which DiviML's program does not know. It counts in whole ticks: durations
+and transfers are rounded down, so that what it proves holds for the true ones, and plans are timed
+anew.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import numpy as np
 
 from placewright.analysis.symmetry import Symmetry
 from placewright.budget import Budget
+from placewright.formulations.batch.cp_transfers import Transfers, placement_in_order
 from placewright.formulations.batch.diviml_program import new_names, placement_of
 from placewright.formulations.batch.instance import Batch, BatchIncumbent, BatchInstance
 from placewright.formulations.batch.instance import chunk_devices as chunks_of
@@ -48,17 +51,20 @@ class BatchModel:
         self.instance = instance
         self.problem = instance.problem
         self.symmetry = symmetry
+        self.is_contended = self.problem.options.contention != "none"
+        self._shared: dict[tuple[int, int, int, int], dict[int, Any]] = {}
         self.model: Any = cp_model.CpModel()
         self._variables()
         self._assignment()
         self._memory()
         self._latency()
         self._dependencies()
+        self.transfers = Transfers(self) if self.is_contended else None
         self._no_overlap()
         self._alike()
         self.model.minimize(self.latency)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """At the clock."""
         if self.limit.left <= 0:
             raise OutOfTimeError
@@ -67,11 +73,12 @@ class BatchModel:
 
     def _variables(self) -> None:
         instance, model = self.instance, self.model
-        self.latency = model.new_int_var(0, TICKS, "")
+        self.horizon = TICKS
+        self.latency = model.new_int_var(0, self.horizon, "")
         self.on: list[dict[int, list[Any]]] = []
         self.size: list[dict[int, dict[int, Any]]] = []
         for unit, known in enumerate(instance.known.tolist()):
-            self._look()
+            self.look()
             devices = instance.devices(unit)
             free = known[0] < 0
             self.on.append(
@@ -93,8 +100,8 @@ class BatchModel:
         self.start: dict[Batch, Any] = {}
         for op, unit in enumerate(self.problem.op_unit.tolist()):
             for u in self.size[unit]:
-                first = _ticks(instance.head[op, u])
-                last = max(first, _ticks(instance.latest_start[op, u]) + 1)
+                first = self.ticks(instance.head[op, u])
+                last = max(first, self.ticks(instance.latest_start[op, u]) + 1)
                 if first + 1 >= last and instance.latest_start[op, u] == instance.head[op, u]:
                     last = first
                 self.start[op, u] = model.new_int_var(first, last, "")
@@ -104,6 +111,10 @@ class BatchModel:
 
     def _is_free(self, op: int) -> bool:
         return bool(self.instance.known[self.problem.op_unit[op], 0] < 0)
+
+    def end(self, op: int, device: int) -> Any:
+        """When a batch ends; when it would start, where there is none."""
+        return self.start[op, device] + self._duration(op, device)
 
     def _duration(self, op: int, device: int) -> Any:
         times = self.time[op, device]
@@ -138,30 +149,33 @@ class BatchModel:
         instance, model = self.instance, self.model
         work: dict[int, list[int]] = {}
         for (op, u), start in self.start.items():
-            tail = _ticks(instance.tail[op, u])
-            end = [(int(self.time[op, u, k]) + tail) * b for k, b in self._sizes(op, u).items()]
+            after = self.ticks(instance.tail[op, u])
+            end = [(int(self.time[op, u, k]) + after) * b for k, b in self._sizes(op, u).items()]
             model.add(self.latency >= start + sum(end))
             work.setdefault(u, []).append(op)
         for u, ops in work.items():
-            outside = _ticks(instance.head[ops, u].min()) + _ticks(instance.tail[ops, u].min())
+            outside = self.ticks(instance.head[ops, u].min()) + self.ticks(
+                instance.tail[ops, u].min()
+            )
             model.add(self.latency >= outside + sum(self._duration(op, u) for op in ops))
 
     def _dependencies(self) -> None:
         for (i, j), move in self.instance.moves.items():
-            self._look()
+            self.look()
             for u in self.instance.devices(int(self.problem.op_unit[i])):
                 for v in self.instance.devices(int(self.problem.op_unit[j])):
-                    self._dependency(i, j, u, v, _ticks(move[u, v]))
+                    if u == v or not self.is_contended:
+                        self._dependency(i, j, u, v, self.ticks(move[u, v]))
 
     def _dependency(self, i: int, j: int, u: int, v: int, move: int) -> None:
         unit = self.problem.op_unit
         if unit[i] == unit[j]:
             sharing = list(self._sizes(i, u).values()) if u == v else []
         else:
-            sharing = self._sharing(int(unit[i]), int(unit[j]), u, v)
+            sharing = list(self.sharing(int(unit[i]), int(unit[j]), u, v).values())
         if not sharing:
             return
-        waits = self.model.add(self.start[j, v] >= self.start[i, u] + self._duration(i, u) + move)
+        waits = self.model.add(self.start[j, v] >= self.end(i, u) + move)
         if not any(each is True for each in sharing):
             y = sharing[0]
             if len(sharing) > 1:
@@ -170,25 +184,28 @@ class BatchModel:
                     self.model.add_implication(each, y)
             waits.only_enforce_if(y)
 
-    def _sharing(self, one: int, two: int, u: int, v: int) -> list[Any]:
-        """Literals of which one holds if the units share a chunk on devices u and v."""
-        found = []
-        for x, y in zip(self.on[one][u], self.on[two][v], strict=True):
+    def sharing(self, one: int, two: int, u: int, v: int) -> dict[int, Any]:
+        """By chunk: what holds if units `one` and `two` have it on devices u and v."""
+        found = self._shared.get((one, two, u, v))
+        if found is not None:
+            return found
+        found = self._shared[one, two, u, v] = {}
+        for chunk, (x, y) in enumerate(zip(self.on[one][u], self.on[two][v], strict=True)):
             if x is False or y is False:
                 continue
             if x is True or y is True:
-                found.append(y if x is True else x)
+                found[chunk] = y if x is True else x
             else:
                 both = self.model.new_bool_var("")
                 self.model.add_bool_or(x.negated(), y.negated(), both)
-                found.append(both)
+                found[chunk] = both
         return found
 
     def _no_overlap(self) -> None:
         instance, model = self.instance, self.model
         for one, two, u in instance.orders():
-            self._look()
-            row = model.add(self.start[two, u] >= self.start[one, u] + self._duration(one, u))
+            self.look()
+            row = model.add(self.start[two, u] >= self.end(one, u))
             if self._is_free(one):
                 row.only_enforce_if(self._used(one, u))
         meeting: dict[int, set[int]] = {}
@@ -270,8 +287,8 @@ class BatchModel:
         ):
             variable = self.start.get((op, int(renamed[u])))
             if variable is not None:
-                model.add_hint(variable, _ticks(start / self.instance.scale))
-        model.add_hint(self.latency, min(TICKS, _ticks(incumbent.value / self.instance.scale)))
+                model.add_hint(variable, self.ticks(start / self.instance.scale))
+        model.add_hint(self.latency, min(TICKS, self.ticks(incumbent.value / self.instance.scale)))
 
     def solve(
         self,
@@ -301,9 +318,23 @@ class BatchModel:
                 for chunk, literal in enumerate(x):
                     if literal is True or (literal is not False and solver.value(literal)):
                         device[ops, chunk] = u
+        if self.transfers is not None:
+            start = {batch: solver.value(start) for batch, start in self.start.items()}
+            times = self.transfers.times(solver, start)
+            return placement_in_order(self.problem, device, self._taken(solver), times)
         starts = {batch: solver.value(start) / PER_UNIT for batch, start in self.start.items()}
         return placement_of(self.problem, self.instance.chunk, device, starts, self.instance.scale)
 
+    def _taken(self, solver: Any) -> Floats:
+        """`[op, device]` ticks that the batches of a solution take."""
+        taken = np.zeros((self.problem.op_count, self.problem.device_count))
+        for op, u in self.start:
+            for k, b in self._sizes(op, u).items():
+                if b is True or solver.value(b):
+                    taken[op, u] = self.time[op, u, k]
+        return taken
 
-def _ticks(time: float) -> int:
-    return int(np.floor(time * PER_UNIT))
+    @staticmethod
+    def ticks(time: float) -> int:
+        """Whole ticks of scaled time, rounded down."""
+        return int(np.floor(time * PER_UNIT))

@@ -18,7 +18,8 @@ chunks whose batches are as large and wait for no others:
   0 at i or at j, so some input is elsewhere at both.
 
 In other cases placements of chunks may miss the optimum: then nothing that was proved of them is
-claimed for the problem.
+claimed for the problem. Under contention a transfer takes the longer the more inputs go in it,
+which none of this looks at: there a chunk is a single input.
 """
 
 from __future__ import annotations
@@ -59,7 +60,9 @@ def timed_batches(problem: Problem, placement: Placement) -> BatchIncumbent:
 
 
 def chunk_size(problem: Problem) -> int:
-    """g: the inputs that stay together."""
+    """g: the inputs that stay together; 1 under contention."""
+    if problem.options.contention != "none":
+        return 1
     some = np.isfinite(problem.batch_time).any(axis=(0, 1))
     return math.gcd(problem.options.batch, *problem.batch_sizes[some].tolist())
 
@@ -142,6 +145,8 @@ class BatchInstance:
         ops = finite.max(axis=2).sum()
         sizes = problem.tensor_bytes[problem.edge_tensor]
         moves = problem.link_latency.max() + sizes * problem.link_seconds_per_byte.max()
+        if problem.options.contention != "none":
+            moves = moves * problem.options.batch
         return float(ops + moves.sum()) or 1.0
 
     def _moves(self) -> dict[tuple[int, int], Floats]:

@@ -1,4 +1,4 @@
-"""The planner `diviml-milp` for a batch of inputs: exact, without contention."""
+"""The planner `diviml-milp` for a batch of inputs: exact, under contention too with CP-SAT."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ class BatchMilp:
 
     def supports(self, problem: Problem) -> str | None:
         advice = "coarsen the graph or take a heuristic planner"
-        return refused(problem) or too_many(binaries(problem), MAX_BINARIES, advice)
+        fault = None if self.solver == CP_SAT else refused(problem)
+        return fault or too_many(binaries(problem), MAX_BINARIES, advice)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         limit = budget.or_at_most(DEFAULT_SECONDS)
@@ -123,7 +124,8 @@ def refused(problem: Problem) -> str | None:
     if problem.options.contention != "none":
         return (
             "DiviML's program knows no contention and this problem has "
-            f"'{problem.options.contention}'; set contention none"
+            f"'{problem.options.contention}'; set contention none, or take diviml-milp with "
+            "solver=cp-sat"
         )
     return None
 
