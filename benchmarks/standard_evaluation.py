@@ -1,16 +1,16 @@
 """How true the Standard Evaluation is: Celeritas' Table 5 and Figure 5 for models on this machine.
 
     python benchmarks/standard_evaluation.py [--only MODEL ...] [--batch 32] [--batches 4,8,16]
-        [--steps 5] [--repeats 10] [--cores 1] [--figure FILE.svg] [--json]
+        [--steps 5] [--cores 1] [--figure FILE.svg] [--json]
 
 The deviation of an op is |estimated - actual| / actual (Celeritas §6.3), and what the table gives
 is its mean over all ops of the program, each counted once and none by its length. Actual is the
-median of the op's own runs (`--repeats` passes of the large batch in context), the mean of what is
-measured right before the steps of the large batch and right after: the machine's speed drifts by
-a tenth within minutes. Estimated is what the store says
-of its signature: `regressed` is from the small batches alone, `corrected` after the steps of the
-large batch, and `noise` puts the measurement before in the place of the estimate and the one after
-in that of the actual time: what is below it says nothing.
+median of the op's runs in steps of the large batch that nothing was learnt from. There are as many
+of them as of the `--steps` that correct, in turns with these: the machine's speed drifts by a tenth
+within minutes, which is no fault of an estimate. Estimated is what the store says of the op's
+signature: `regressed` is from the small batches alone, `corrected` after the steps of the large
+batch. `noise` is how far medians of every other of the steps held out deviate from those of the
+rest; an estimate that is not further off is as good as a measurement.
 
 Memory is bytes beyond the inputs, outputs and temporaries, without weights. An op that has none,
 such as a view, is not counted; one that is estimated to have some and has none counts as a
@@ -39,7 +39,6 @@ from this_cpu import this_cpu
 
 from placewright.cluster import Cluster, CpuRun, Device
 from placewright.costs.profiles.entry import Measured
-from placewright.costs.profiles.measure import measure_in_context
 from placewright.costs.profiles.memory import measure_memory
 from placewright.costs.profiles.store import ProfileStore
 from placewright.importers.torch.costs import is_view, size_of
@@ -81,12 +80,6 @@ class Actual:
     seconds: dict[str, float]
     bytes: dict[str, float]
 
-    def mean(self, other: Actual) -> Actual:
-        return Actual(
-            {op: (self.seconds[op] + other.seconds[op]) / 2 for op in self.seconds},
-            {op: (self.bytes[op] + other.bytes[op]) / 2 for op in self.bytes},
-        )
-
 
 def main() -> None:
     arguments = _arguments()
@@ -108,7 +101,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--batches", type=lambda text: tuple(map(int, text.split(","))), default=())
     parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--cores", type=int, default=1)
     parser.add_argument("--figure", type=Path)
     parser.add_argument("--json", action="store_true")
@@ -120,45 +112,37 @@ def _rows(name: str, arguments: argparse.Namespace) -> list[Row]:
     source += f"{'&' if '?' in source else '?'}batch={arguments.batch}"
     executable, device = load_executable(source), this_cpu(arguments.cores)
     started, load = time.perf_counter(), os.getloadavg()[0]
-    around: list[Actual] = []
-
-    def measure() -> None:
-        around.append(_actual(executable, device, arguments.repeats))
-
     with tempfile.TemporaryDirectory() as folder, ProfileStore(f"{folder}/profiles") as store:
         cluster = Cluster(device.name, (device,))
         [done] = standard_evaluation(
-            source, cluster, store, batches=arguments.batches, steps=arguments.steps,
-            before_large=measure,
-        )  # fmt: skip
-        kept = {key.signature: each for key, each in store.entries()}
-    measure()
-    before, after = around
-    if done.left_out:
-        print(f"{name}: the large batch was not run: {done.left_out}", file=sys.stderr)
-    load = max(load, os.getloadavg()[0])
-    estimates = {
-        "regressed": _estimated(executable, kept | dict(done.estimates)),
-        "corrected": _estimated(executable, kept),
-        "noise": before,
-    }
-    both = before.mean(after)
-    return [
-        _row(
-            name, done, what, label, getattr(found, field),
-            getattr(after if label == "noise" else both, field), load, started,
+            source, cluster, store, batches=arguments.batches, steps=arguments.steps, hold_out=True
         )
+        kept = {key.signature: each for key, each in store.entries()}
+    if done.left_out:
+        sys.exit(f"{name}: the large batch was not run: {done.left_out}")
+    load = max(load, os.getloadavg()[0])
+    actual, even, odd = (
+        _actual(executable, device, done, part)
+        for part in (slice(None), slice(0, None, 2), slice(1, None, 2))
+    )
+    compared = {
+        "regressed": (_estimated(executable, kept | dict(done.estimates)), actual),
+        "corrected": (_estimated(executable, kept), actual),
+        "noise": (even, odd),
+    }
+    return [
+        _row(name, done, what, label, getattr(found, field), getattr(judge, field), load, started)
         for what, field in (("memory", "bytes"), ("time", "seconds"))
-        for label, found in estimates.items()
-    ]  # fmt: skip
+        for label, (found, judge) in compared.items()
+    ]
 
 
-def _actual(executable: Executable, device: Device, repeats: int) -> Actual:
+def _actual(executable: Executable, device: Device, done: Evaluation, part: slice) -> Actual:
+    """Of some of the steps held out; bytes are measured again."""
     assert isinstance(device.run, CpuRun)
     with pinned(device.run.cores):
-        context = measure_in_context(executable, lambda *_: None, steps=repeats)
         held = measure_memory(executable)
-    return Actual({op: float(np.median(each)) for op, each in context.calls.items()}, held)
+    return Actual({op: float(np.median(x[part])) for op, x in done.held_out.items()}, held)
 
 
 def _estimated(executable: Executable, entries: Mapping[str, Measured]) -> Actual:

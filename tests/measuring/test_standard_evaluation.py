@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import statistics
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from placewright.costs.profiles.store import ProfileStore  # noqa: E402
 from placewright.costs.roofline import CostOptions  # noqa: E402
 from placewright.errors import OptionError  # noqa: E402
 from placewright.importers.torch import export  # noqa: E402
+from placewright.importers.torch.programs import load_executable  # noqa: E402
+from placewright.importers.torch.signature import signature  # noqa: E402
 from placewright.measuring import standard_evaluation as module  # noqa: E402
 from placewright.measuring.standard_evaluation import standard_evaluation  # noqa: E402
 from placewright.planning import plan  # noqa: E402
@@ -80,6 +83,32 @@ def test_steps_of_the_large_batch_correct_what_was_regressed(store):
     assert (made.problem.op_cost_source == MEASURED).all()
     [again] = standard_evaluation(SOURCE, cluster(MANY), store)
     assert (again.known, again.regressed, again.batches) == (done.corrected + 1, 0, ())
+
+
+def test_steps_held_out_are_as_many_again_and_nothing_is_learnt_from_them(store, monkeypatch):
+    seen = []
+    real = module.measure_in_context
+
+    def seeing(executable, *args, **kwargs):
+        found = real(executable, *args, **kwargs)
+        seen.append((kwargs.get("steps"), found.calls))
+        return found
+
+    monkeypatch.setattr(module, "measure_in_context", seeing)
+    [done] = standard_evaluation(
+        SOURCE, cluster(MANY), store, batches=(2, 4), steps=3, hold_out=True
+    )
+    steps, calls = seen[-1]
+    assert steps == 6
+    assert done.held_out == {name: seconds[1::2] for name, seconds in calls.items()}
+    learnt = {name: seconds[::2] for name, seconds in calls.items()}
+    nodes = {node.name: signature(node) for node in load_executable(SOURCE).calls}
+    alone = [name for name in nodes if list(nodes.values()).count(nodes[name]) == 1]
+    kept = entries(store)
+    checked = [name for name in alone if nodes[name] in done.estimates]
+    assert checked
+    for name in checked:
+        assert kept[nodes[name]].seconds == statistics.median(learnt[name])
 
 
 def test_the_large_batch_is_exported_once(store, monkeypatch):
@@ -149,7 +178,7 @@ def test_a_large_batch_without_the_memory_stays_regressed_and_says_why(store, mo
 
 
 def test_an_interrupt_in_the_large_batch_keeps_what_was_regressed(store, monkeypatch):
-    def interrupted(*args):
+    def interrupted(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "_correct", interrupted)

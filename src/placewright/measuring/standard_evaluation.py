@@ -61,7 +61,8 @@ class Evaluation:
     Of the distinct ops at the large `batch`, `known` were measured before it ran (some by the small
     ones, where their shapes have no batch), `corrected` are measured by its steps, and `regressed`
     rest on the small `batches`. `estimates` is what regression alone said of the last two, by
-    signature. `left_out` says why the large batch was not run, if it should have been.
+    signature. `left_out` says why the large batch was not run, if it should have been. `held_out`
+    are the seconds of steps that nothing was learnt from, by the names of the large batch's ops.
     """
 
     devices: tuple[str, ...]
@@ -75,6 +76,7 @@ class Evaluation:
     seconds: float
     left_out: str = ""
     estimates: Mapping[str, Measured] = field(default_factory=dict, repr=False)
+    held_out: Mapping[str, Sequence[float]] = field(default_factory=dict, repr=False)
 
 
 def standard_evaluation(
@@ -87,14 +89,15 @@ def standard_evaluation(
     devices: Sequence[str] = (),
     training: bool = False,
     on_progress: Progress | None = None,
-    before_large: Callable[[], object] | None = None,
+    hold_out: bool = False,
 ) -> list[Evaluation]:
     """Costs of `source`, whose batch is the large one, on `devices` of `cluster` (all at hand).
 
     Small are `batches`; where none are given, the three largest halvings of the large one that
     fit each device. The large batch runs so many `steps` after two that do not count; with 0 all
     stays regressed, as it does where its memory is not there. What is measured is kept at once.
-    `before_large` is called between the small batches and those steps.
+    To `hold_out`, as many steps again run in turns with these, for the estimates to be judged by:
+    before them or after, the machine may have another speed.
 
     OptionError for a source or for batches that this cannot be done with, ClusterError for a device
     that is not this machine's, ExecutionError for a call that fails.
@@ -111,7 +114,7 @@ def standard_evaluation(
     large = exported.executable
     works = [_Work(group, large, store) for group in groups]
     new = [work for work in works if work.nodes]
-    left_out = ""
+    correction = Correction()
     if new:
         usable = min(usable_memory(device) for work in new for device in work.devices)
         small = _small_batches(source, batch, large, batches, training, usable)
@@ -120,12 +123,10 @@ def standard_evaluation(
                 work.measure(each, executable, _telling(report, work.devices[0], each, done))
         for work in new:
             work.regress(batch)
-        if before_large:
-            before_large()
         if steps:
-            left_out = _correct(works, exported, steps, cluster, report)
+            correction = _correct(works, exported, steps, cluster, report, hold_out=hold_out)
     seconds = time.perf_counter() - started
-    return [work.result(batch, seconds, left_out) for work in works]
+    return [work.result(batch, seconds, correction) for work in works]
 
 
 def _check(source: str, batch: int, batches: Sequence[int], steps: int) -> None:
@@ -196,6 +197,14 @@ def _telling(report: Progress, device: Device, batch: int, done: int) -> Heard:
         report(f"{device.name}: batch {batch}, pass {passes}", (done + share) / (SMALL + 1))
 
     return heard
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What `Evaluation` says of the steps of the large batch."""
+
+    left_out: str = ""
+    held_out: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 # -- one kind of device ------------------------------------------------------------------------
@@ -284,7 +293,7 @@ class _Work:
         self.store.put(found)
         self.corrected = {key.signature for key in found}
 
-    def result(self, batch: int, seconds: float, left_out: str) -> Evaluation:
+    def result(self, batch: int, seconds: float, correction: Correction) -> Evaluation:
         return Evaluation(
             tuple(device.name for device in self.devices),
             self.identity,
@@ -295,8 +304,9 @@ class _Work:
             len(self.nodes) - len(self.corrected),
             len(self.corrected),
             seconds,
-            left_out if self.nodes else "",
+            correction.left_out if self.nodes else "",
             self.estimates,
+            correction.held_out,
         )
 
     def _key(self, text: str) -> ProfileKey:
@@ -324,13 +334,19 @@ def _facts(executable: Executable) -> Callable[[str], tuple[Cost, float]]:
 
 
 def _correct(
-    works: Sequence[_Work], exported: Source, steps: int, cluster: Cluster, report: Progress
-) -> str:
-    """Run a few steps of the large batch, placed sequentially; or why that cannot be done."""
+    works: Sequence[_Work],
+    exported: Source,
+    steps: int,
+    cluster: Cluster,
+    report: Progress,
+    *,
+    hold_out: bool,
+) -> Correction:
+    """Run a few steps of the large batch, placed sequentially; or say why that cannot be done."""
     large = exported.executable
     needed, there = bytes_in_context(large), CONTEXT_SHARE * available_memory()
     if needed > there:
-        return (
+        return Correction(
             f"running it needs {format_bytes(needed)}, and {format_bytes(there)} of this machine "
             "may be used"
         )
@@ -339,7 +355,7 @@ def _correct(
     try:
         placement = _placed_sequentially(exported, cluster, list(devices), costs)
     except InfeasibleError as error:
-        return str(error)
+        return Correction(str(error))
     cores = {name: device.run.cores for name, device in devices.items()
              if isinstance(device.run, CpuRun)}  # fmt: skip
 
@@ -349,12 +365,19 @@ def _correct(
     with pinned(sorted({core for each in cores.values() for core in each})):
         move_to(cores[placement[large.calls[-1].name]])  # where every pass ends, and is watched
         context = measure_in_context(
-            large, heard, steps=steps, before=_moves(large, placement, cores)
+            large,
+            heard,
+            steps=steps * 2 if hold_out else steps,
+            before=_moves(large, placement, cores),
         )
         memory = measure_memory(large)
+    turns = 2 if hold_out else 1
+    learnt = {name: seconds[::turns] for name, seconds in context.calls.items()}
     for work in works:
-        work.correct(context.calls, memory, placement)
-    return ""
+        work.correct(learnt, memory, placement)
+    if not hold_out:
+        return Correction()
+    return Correction(held_out={name: each[1::turns] for name, each in context.calls.items()})
 
 
 def _placed_sequentially(
