@@ -202,7 +202,6 @@ def test_a_plan_that_splits_blocks_is_refused_by_every_engine():
         ("nonsense", "no engine 'nonsense'; there are accelerate"),
         ("llama-cpp", "keeps the input embedding in host memory"),
         ("transformers", "which Transformers does not load"),
-        ("perfetto", "a trace shows when each op runs"),
     ],
 )
 def test_what_an_engine_cannot_express_is_refused_with_the_reason(engine, why, tmp_path):

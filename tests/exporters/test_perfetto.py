@@ -15,14 +15,17 @@ from hypothesis import strategies as st
 from placewright.errors import FormatError, InputError, OptionError
 from placewright.exporters.perfetto import MEASURED, PLANNED, trace, write_trace
 from placewright.options import Options
+from placewright.outcome import Loads
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
-from tests.builders import throughput_chain
+from tests.builders import small, throughput_chain
+from tests.report.html.plans import plan_for
 from tests.runtime.simulated import simulated_run
 from tests.runtime.test_comparison import two_devices
 from tests.strategies import placements, problems
+from tests.strategies.throughput import pipelines
 
 Event = dict[str, Any]
 NANOSECOND = 1e-3  # in microseconds, as times are in a trace
@@ -52,7 +55,7 @@ def assert_valid(document: dict[str, Any]) -> None:
     text = json.dumps(document, allow_nan=False)
     assert json.loads(text) == document
     for each in document["traceEvents"]:
-        assert each["ph"] in "MXstf" and isinstance(each["name"], str)
+        assert each["ph"] in "MXBEstf" and isinstance(each.get("name", ""), str)
         assert isinstance(each["pid"], int) and isinstance(each["tid"], int)
         assert each["ts"] >= 0
     slices = defaultdict(list)
@@ -60,6 +63,15 @@ def assert_valid(document: dict[str, Any]) -> None:
         assert each["dur"] >= 0
         slices[each["pid"], each["tid"]].append((each["ts"], each["ts"] + each["dur"]))
         assert each["tid"] in tracks(document, each["pid"])
+    begun: dict[tuple[int, int], float] = {}
+    for each in document["traceEvents"]:
+        if each["ph"] == "B":
+            assert (each["pid"], each["tid"]) not in begun
+            begun[each["pid"], each["tid"]] = each["ts"]
+        if each["ph"] == "E":
+            track = each["pid"], each["tid"]
+            slices[track].append((begun.pop(track), each["ts"]))
+    assert not begun
     for spans in slices.values():
         around: list[float] = []
         for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
@@ -120,7 +132,7 @@ def test_a_run_has_a_track_for_each_rank_and_what_was_planned_beside_it(plan: Pl
     document = trace(plan, simulated_run(plan, slower(plan.problem)))
     assert_valid(document)
     assert list(tracks(document, MEASURED).values()) == ["rank 0: x", "rank 1: y"]
-    found = {each["name"]: each for each in events(document, "X", MEASURED)}
+    found = {each["name"]: each for phase in "XB" for each in events(document, phase, MEASURED)}
     assert {"a", "send a", "wait a", "wait b", "d"} <= set(found)
     assert found["b"]["args"]["planned seconds"] == 4.0
     assert found["b"]["args"]["measured seconds"] == 8.0
@@ -200,6 +212,87 @@ def test_a_file_that_cannot_be_written_leaves_nothing(plan: Plan, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_without_a_schedule_is_refused() -> None:
-    with pytest.raises(OptionError, match="the plan is for throughput, and a trace shows"):
-        trace(solve(throughput_chain(), "linear-dp"))
+def test_a_plan_without_a_schedule_of_ops_is_refused() -> None:
+    plan = plan_for("batch-throughput")
+    with pytest.raises(OptionError, match="the plan is for batch-throughput, and traces are"):
+        trace(plan)
+
+
+def test_one_that_begins_after_a_slice_of_no_length_is_not_around_it() -> None:
+    problem = small(op_pinned=[0, 0, 0, 0], op_time=[[0, 9], [2, 9], [0, 9], [1, 9]])
+    plan = solve(problem, "heft")
+    said = [(each["ph"], each.get("name", ""), each["ts"])
+            for each in trace(plan)["traceEvents"] if each["ph"] in "XBE"]  # fmt: skip
+    assert said == [
+        ("X", "a", 0.0), ("B", "b", 0.0), ("E", "", 2e6),
+        ("X", "c", 2e6), ("B", "d", 2e6), ("E", "", 3e6),
+    ]  # fmt: skip
+
+
+def test_a_name_that_ends_in_a_backslash_is_written_so_that_perfetto_finds_its_end(
+    plan: Plan, tmp_path: Path
+) -> None:
+    named = replace(plan, problem=replace(plan.problem, op_names=("C:\\", "\\\\", '\\"', "d")))
+    path = tmp_path / "trace.json"
+    write_trace(path, named)
+    text = path.read_text("utf-8")
+    assert 2 * "\\" not in text
+    assert json.loads(text) == trace(named)
+
+
+# -- pipelines ---------------------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_in_a_period_each_device_does_what_its_load_says(data: st.DataObject) -> None:
+    problem = data.draw(pipelines(memory=False))
+    placement = Placement(data.draw(placements(problem)))
+    loads = evaluate(problem, placement)
+    assert isinstance(loads, Loads)
+    document = trace(Plan(problem, placement, loads, loads.value, 0.0, "none", "random"))
+    assert_valid(document)
+    assert events(document, "s") == []
+    assert_added_up(document, problem, loads)
+    ends = [0.0, *(each["ts"] + each.get("dur", 0) for each in document["traceEvents"])]
+    assert max(ends) == pytest.approx(loads.value * 1e6, abs=NANOSECOND)
+
+
+def assert_added_up(document: dict[str, Any], problem: Problem, loads: Loads) -> None:
+    """The seconds that slices say, by device and by what is done."""
+    wanted = {"op": loads.compute, "in": loads.incoming, "out": loads.outgoing}
+    named = tracks(document, PLANNED)
+    found: dict[tuple[str, str], float] = defaultdict(float)
+    for each in document["traceEvents"]:
+        if each["ph"] in "XB" and each["cat"] in wanted:
+            args = each["args"]
+            seconds = args["planned seconds"] * args.get("share", 1.0)
+            found[named[each["tid"]].split()[0], each["cat"]] += seconds
+    for device, name in enumerate(problem.device_names):
+        for kind, column in wanted.items():
+            assert found[name, kind] == pytest.approx(column[:, device].sum())
+
+
+def test_replicas_share_what_their_stage_does_and_add_up_gradients() -> None:
+    options = Options(objective="throughput", replicate=True)
+    problem = throughput_chain(options=options, op_sync_bytes=[1.0, 1.0, 1.0, 1.0])
+    placement = Placement([0, 0, 0, 0], replicas=((0, 1),))
+    loads = evaluate(problem, placement)
+    document = trace(Plan(problem, placement, loads, loads.value, 0.0, "none", "by hand"))
+    assert_valid(document)
+    found = [(each["tid"], each["name"], each["dur"]) for each in events(document, "X")]
+    halves = [("a", 5e5), ("b", 5e5), ("c", 5e5), ("d", 1e6), ("add up gradients", 2e6)]
+    assert sorted(found) == sorted((tid, *each) for tid in (1, 2) for each in halves)
+
+
+def test_backward_passes_of_gpipe_begin_together() -> None:
+    options = Options(objective="throughput", schedule="gpipe")
+    problem = throughput_chain(options=options, is_backward=[False, False, True, True])
+    placement = Placement([0, 1, 0, 1])
+    loads = evaluate(problem, placement)
+    document = trace(Plan(problem, placement, loads, loads.value, 0.0, "none", "by hand"))
+    begins = {each["name"]: each["ts"] for each in events(document, "X")}
+    assert begins == {
+        "a": 0.0, "out a": 1e6, "in a": 0.0, "b": 1e6, "out b": 2e6,
+        "in b": 4e6, "c": 6e6, "out c": 7e6, "in c": 4e6, "d": 7e6,
+    }  # fmt: skip

@@ -21,7 +21,8 @@ added under ``sum`` and one more candidate for the largest otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -61,7 +62,9 @@ class _Sending:
         d = problem.device_count
         self.incoming, self.outgoing = np.zeros((2, d)), np.zeros((2, d))
         for tensor in range(problem.tensor_count):
-            _add_transfers(problem, self.stages, tensor, self.incoming, self.outgoing)
+            for each in transfers_of(self.stages, tensor):
+                total = self.outgoing if each.outgoing else self.incoming
+                total[each.way, each.stage] += each.seconds
         for total in (self.incoming, self.outgoing):
             self.stages.share_out(total)
         self.sync = self.stages.sync()
@@ -155,9 +158,23 @@ def sync_seconds_per_byte(problem: Problem, stage: tuple[int, ...]) -> float:
     return float(problem.link_seconds_per_byte[np.ix_(members, members)].max())
 
 
-def _add_transfers(
-    problem: Problem, stages: Stages, tensor: int, incoming: Floats, outgoing: Floats
-) -> None:
+class Transfer(NamedTuple):
+    """What one stage gives out, or takes in, of one tensor per input, in a pass (`way`).
+
+    `other` is the stage at the other end, or -1 for host memory.
+    """
+
+    tensor: int
+    stage: int
+    other: int
+    way: int
+    outgoing: bool
+    seconds: float
+
+
+def transfers_of(stages: Stages, tensor: int) -> Iterator[Transfer]:
+    """All that the stages give out and take in of a tensor; nothing where it is read at home."""
+    problem = stages.problem
     device: Ints = stages.placement.device
     producer = problem.tensor_producer[tensor]
     source = int(device[producer])
@@ -168,16 +185,18 @@ def _add_transfers(
         return
     out_way = int(problem.is_backward[producer])
     if problem.staging == "host":
-        outgoing[out_way, source] += stages.staged(tensor, source, 0)
+        seconds = stages.staged(tensor, source, 0)
+        yield Transfer(tensor, source, -1, out_way, True, seconds)
     for target in targets:
         here = readers[device[readers] == target]
         in_way = int(problem.is_backward[here].all())
         if problem.staging == "host":
-            incoming[in_way, target] += stages.staged(tensor, target, 1)
+            seconds = stages.staged(tensor, target, 1)
+            yield Transfer(tensor, target, -1, in_way, False, seconds)
         else:
             seconds = stages.transfer(tensor, source, target)
-            incoming[in_way, target] += seconds
-            outgoing[out_way, source] += seconds
+            yield Transfer(tensor, target, source, in_way, False, seconds)
+            yield Transfer(tensor, source, target, out_way, True, seconds)
 
 
 def _with_sync(options: Options, load: Floats, sync: Floats) -> Floats:
