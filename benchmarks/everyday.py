@@ -34,7 +34,7 @@ from rich.table import Table
 from placewright.costs.clusters import load_cluster
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import Limits, find_engine, limits_of
-from placewright.exporters.planning import plan_for
+from placewright.exporters.planning import counted, plan_for
 from placewright.exporters.timing import judged_blocks
 from placewright.importers import Imported, load
 from placewright.planning import make_problem
@@ -140,6 +140,7 @@ def row_of(row: Row, source: Imported, known: Known) -> Row:
     if refused:
         return row
     problem = make_problem(source, cluster, {"objective": objective}, together=True)[0]
+    problem = counted(problem, source, engine)[0]
     hosts = [device.host for device in load_cluster(cluster).devices]
     setting = Setting.of(problem, engine, hosts)
     for name, baseline in {**BASELINES[engine.name], **BY_HAND}.items():

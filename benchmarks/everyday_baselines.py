@@ -109,7 +109,7 @@ def _filled(setting: Setting, share: float) -> list[int]:
     left = share * setting.room(waiting[0])
     for piece, size in enumerate(memory.tolist()):
         if piece == 0 and _input_is_apart(setting):
-            device.append(setting.cpu if setting.cpu is not None else waiting[0])
+            device.append(setting.cpu)
             continue
         while waiting and size > left:
             waiting.pop(0)
@@ -122,13 +122,12 @@ def _filled(setting: Setting, share: float) -> list[int]:
 
 
 def _input_is_apart(setting: Setting) -> bool:
-    return limits_of(setting.engine).cuts == "slots" and not setting.blocks.repeated[0]
+    is_slots, cpu = limits_of(setting.engine).cuts == "slots", setting.cpu
+    return is_slots and cpu is not None and not setting.blocks.repeated[0]
 
 
 def _with_input_on_cpu(setting: Setting, device: list[int]) -> list[int]:
-    if _input_is_apart(setting) and setting.cpu is not None:
-        return [setting.cpu, *device[1:]]
-    return device
+    return [setting.cpu, *device[1:]] if _input_is_apart(setting) else device
 
 
 # -- llama.cpp -------------------------------------------------------------------------------------
@@ -154,9 +153,7 @@ def _split(setting: Setting, shares: list[float], slots: int, on_gpu: int) -> li
         else:
             place = bisect_right(shares, (slot - first) / on_gpu * shares[-1])
             device.append(setting.gpus[min(place, len(shares) - 1)])
-    if not _input_is_apart(setting):
-        return device
-    return [setting.cpu if setting.cpu is not None else device[0], *device]
+    return [setting.cpu, *device] if _input_is_apart(setting) else device
 
 
 # -- pipelines -------------------------------------------------------------------------------------

@@ -243,6 +243,9 @@ TWINS = {
     "throughput.stage_loads.chain_rows": Twin(
         IDEALS, "placewright.simulate.throughput.loads", "evaluated"
     ),
+    "throughput.stage_rows.best_stages": Twin(
+        "exporters.test_row_search", "tests.naive.stage_rows.best_row", "best_of_rows"
+    ),
 }
 
 # Kernels without a twin that other kernels call: what they do is compared with what those do.

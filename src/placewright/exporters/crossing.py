@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -33,38 +32,21 @@ class Crossing:
         """`(sent, received)`, to and from any others."""
         return self._summed(self._sent()), self._summed(self._received())
 
-    def sent_to_neighbours(self) -> tuple[Amounts, Amounts]:
-        """What piece j + 1 reads of pieces i … j, and what piece i − 1 does."""
-        after, before = self._zeros(), self._zeros()
-        for tensor, home, reader in self._pairs():
-            if reader > home:  # a stage i … reader − 1 with i ≤ home
-                self._add(after, slice(None, home + 1), slice(reader - 1, reader), tensor)
-            else:  # a stage reader + 1 … j with j ≥ home
-                self._add(before, slice(reader + 1, reader + 2), slice(home, None), tensor)
-        return after, before
-
-    def received_from_neighbours(self) -> tuple[Amounts, Amounts]:
-        """What pieces i … j read of piece i − 1, and of piece j + 1."""
-        before, after = self._zeros(), self._zeros()
+    def from_the_first(self) -> Amounts:
+        """`[h, i, j]` what pieces i … j read of pieces before h, themselves not among these."""
+        count = self.count
+        tensors, nbytes = np.zeros((2, count + 1, count, count))
         for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
-            later = [reader for reader in readers if reader > home]
-            if later:
-                self._add(before, slice(home + 1, home + 2), slice(later[0], None), tensor)
-            earlier = [reader for reader in readers if reader < home]
-            if earlier:
-                self._add(after, slice(None, earlier[-1] + 1), slice(home - 1, home), tensor)
-        return before, after
-
-    def _pairs(self) -> Iterator[tuple[int, int, int]]:
-        for tensor, (home, readers) in enumerate(zip(self.home, self.readers, strict=True)):
-            yield from ((tensor, home, reader) for reader in readers if reader != home)
-
-    def _zeros(self) -> Amounts:
-        return np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
-
-    def _add(self, amounts: Amounts, first: slice, last: slice, tensor: int) -> None:
-        amounts[0][first, last] += 1.0
-        amounts[1][first, last] += self.bytes[tensor]
+            spans = [(one, one, 1.0) for one in readers]
+            spans += [(one, two, -1.0) for one, two in pairwise(readers)]
+            for first, last, sign in spans:
+                tensors[home + 1, first, last] += sign
+                nbytes[home + 1, first, last] += sign * self.bytes[tensor]
+        for table in (tensors, nbytes):
+            np.cumsum(table[:, ::-1], axis=1, out=table[:, ::-1])
+            np.cumsum(table, axis=2, out=table)
+            np.cumsum(table, axis=0, out=table)
+        return tensors, nbytes
 
     def _sent(self) -> list[tuple[int, int, int, int]]:
         """Tensors of pieces i … j, less those that are read there only: (first, last, t, sign)."""
@@ -91,7 +73,7 @@ class Crossing:
 
     def _summed(self, rows: list[tuple[int, int, int, int]]) -> Amounts:
         if not rows:
-            return self._zeros()
+            return np.zeros((self.count, self.count)), np.zeros((self.count, self.count))
         first, last, tensor, sign = np.array(rows, dtype=np.int64).T
         signs = sign.astype(np.float64)
         amounts = (signs, signs * self.bytes[tensor])

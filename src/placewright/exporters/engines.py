@@ -167,8 +167,8 @@ ENGINES: dict[str, Engine] = {
         ),
         Engine(
             "perfetto",
-            "a trace of the schedule for ui.perfetto.dev (plans for latency)",
-            "the trace-event format of Chrome",
+            "a trace for ui.perfetto.dev (plans for latency and throughput)",
+            "Perfetto 52: its trace processor, on the trace-event format of Chrome",
             write="exporters.perfetto:write_trace",
         ),
     )

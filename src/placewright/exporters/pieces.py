@@ -50,7 +50,7 @@ def pieces_for(problem: Problem, engine: Engine) -> Pieces:
     limits, blocks = limits_of(engine), find_blocks(problem)
     if limits.cuts != "blocks":
         check_one_row(blocks, engine.name)
-    piece = _piece_of_block(blocks, limits.cuts)
+    piece = _piece_of_block(blocks, limits.cuts, main_cpu(problem, main_host(problem)))
     op_piece = frozen(piece[blocks.op_block], np.int32)
     shared: tuple[Shared, ...] = ()
     returns, held = NO_RETURN, 0
@@ -91,15 +91,15 @@ def check_one_row(blocks: Blocks, engine: str) -> None:
         )
 
 
-def _piece_of_block(blocks: Blocks, cuts: str) -> Ints:
-    """`[block]` its piece."""
+def _piece_of_block(blocks: Blocks, cuts: str, cpu: int | None) -> Ints:
+    """`[block]` its piece; an input of llama.cpp that no `cpu` has is with the first layer."""
     if cuts == "blocks":
         return np.arange(blocks.count, dtype=np.int32)
     rows = np.flatnonzero(blocks.repeated)
     begins = np.zeros(blocks.count, dtype=np.int32)
     begins[rows[1:]] = 1
     if cuts == "slots":
-        begins[rows[0]] = int(rows[0] > 0)
+        begins[rows[0]] = int(rows[0] > 0 and cpu is not None)
         if rows[-1] + 1 < blocks.count:
             begins[rows[-1] + 1] = 1
     return np.cumsum(begins).astype(np.int32)

@@ -21,7 +21,7 @@ from placewright.exporters.engines import Engine, find_engine, limits_of
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
-from placewright.exporters.row_sequences import best_of_orders
+from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row
 from placewright.exporters.sharing import without_spare
@@ -93,8 +93,8 @@ def plan_for(
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     problem, name = make_problem(source, cluster, together=True, **asked)
-    counted, facts = _counted(problem, source, row)
-    parts = _hosts(counted) if limits_of(row).one_host else [counted]
+    problem, facts = counted(problem, source, row)
+    parts = _hosts(problem) if limits_of(row).one_host else [problem]
     found = _best_of(parts, row, name, seed, facts)
     free = None
     if free_seconds > 0:
@@ -131,7 +131,7 @@ def _best_of(
     return min(plans, key=lambda plan: plan.value)
 
 
-def _counted(
+def counted(
     problem: Problem, source: Imported | Problem, engine: Engine
 ) -> tuple[Problem, Mapping[str, str]]:
     """The problem with the engine's own count of memory, and what this took from the source."""
@@ -180,9 +180,7 @@ def plan_row(
     timed = _timed(found, found.row)
     bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        other, bound = _of_orders(found, bound)
-        if other is not found:
-            found, timed = other, _timed(other, other.row)
+        found, timed, bound = _of_rows(found, timed, bound)
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
         timed = _best_nearby(found, timed, pieces)
     lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
@@ -219,15 +217,17 @@ def _best_found(pieces: Pieces) -> Found:
     return found
 
 
-def _of_orders(found: Found, bound: float) -> tuple[Found, float]:
-    """With the best row of all orders of devices, for a pipeline over ways that differ."""
-    pieces, costs = found.pieces, found.costs
-    if pieces.problem.options.objective != "throughput":
-        return found, bound
-    row = best_of_orders(pieces, costs)
-    if row is None:
-        return found, bound
-    return replace(found, row=row), max(bound, row.value * (1 - LONG_ROUNDING))
+def _of_rows(found: Found, timed: Timed, bound: float) -> tuple[Found, Timed, float]:
+    """With the best row below it, for a pipeline: over ways that differ, or from one to many."""
+    if found.pieces.problem.options.objective != "throughput":
+        return found, timed, bound
+    row, is_whole = best_of_rows(found.pieces, found.costs, timed.value)
+    if row is not None:
+        found = replace(found, row=row)
+        timed = _timed(found, row)
+    if is_whole:
+        bound = max(bound, timed.value * (1 - LONG_ROUNDING))
+    return found, timed, bound
 
 
 def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[float, str]:

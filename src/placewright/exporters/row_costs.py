@@ -6,7 +6,9 @@ c(j) be an op of piece j that only later pieces read, with c(j − 1) among its 
 a stage i … j that come after c(i − 1) and before c(j) run one by one on the stage's device, after
 the tensor of c(i − 1) has come there, and before that of c(j) leaves; so a plan takes at least the
 sum of these and of these transfers. Where one op at the end of each block leads to all that
-follows, as in any stack of layers, the sum is what the plan takes.
+follows, as in any stack of layers, the sum is what the plan takes. Ops that wait for nothing before
+their stage (a mask, the modulation of a diffusion transformer) may come sooner; but c(j) ends no
+sooner than its device has computed all that comes before it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from placewright.exporters.pieces import Pieces
 from placewright.exporters.sharing import spared
 from placewright.exporters.spine import Chain, chain_of, handovers
 from placewright.exporters.stretches import within
-from placewright.graph import Floats
+from placewright.graph import Floats, Wide
 from placewright.problem import Problem
 from placewright.simulate.throughput import combined
 
@@ -32,13 +34,15 @@ class RowCosts:
     """`seconds[class, first, last]` of a stage, `inf` where the class takes none of its ops.
 
     `handover[class, class, piece]` seconds from a stage that ends with the piece to the next
-    (``latency``; zero for ``throughput``, whose stages count their transfers themselves);
+    (``latency``; zero for ``throughput``, whose stages count their transfers themselves).
+    `work[class, first, last]` seconds from the start before which no stage ends (``latency``).
     `memory[first, last]` bytes, `cache[first, last]` those of them that are a KV cache. `is_bound`:
     no plan of such stages takes less than they say.
     """
 
     classes: Classes
     seconds: Floats
+    work: Floats
     handover: Floats
     memory: Floats
     cache: Floats
@@ -60,14 +64,15 @@ def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
             raise OptionError("--for plans stages without replicas, under schedule pipedream")
         seconds = _loads(pieces, first)
         handover = np.zeros((len(first), len(first), pieces.count))
-        is_bound = True
+        work, is_bound = np.zeros_like(seconds), True
     else:
         options.require_latency("--for is", " nor throughput")
         chain = chain or chain_of(problem, pieces.op_piece, pieces.count)
-        seconds = _serial(pieces, first, chain)
+        seconds = _serial(pieces, first, chain.first, chain.last)
+        work = _serial(pieces, first, pieces.op_piece.astype(np.int64), chain.last)
         handover, is_bound = handovers(problem, chain.spine, classes), chain.leads
     seconds = _where_supported(pieces, first, seconds)
-    return RowCosts(classes, seconds, handover, held, cache, is_bound)
+    return RowCosts(classes, seconds, work, handover, held, cache, is_bound)
 
 
 def _sums(pieces: Pieces, values: Floats) -> Floats:
@@ -132,9 +137,7 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
     )
 
 
-def _serial(pieces: Pieces, devices: list[int], chain: Chain) -> Floats:
-    """`[class, i, j]` seconds of a stage that nothing overlaps; all it computes without a spine."""
+def _serial(pieces: Pieces, devices: list[int], after: Wide, before: Wide) -> Floats:
+    """`[class, i, j]` seconds of the ops with `after` ≥ i and `before` ≤ j, one by one."""
     problem, count = pieces.problem, pieces.count
-    return np.stack(
-        [within(chain.first, chain.last, _finite(problem, each), count) for each in devices]
-    )
+    return np.stack([within(after, before, _finite(problem, each), count) for each in devices])

@@ -8,7 +8,7 @@ value is a lower bound where the costs are.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -155,9 +155,11 @@ class _Search:
         """Rows that end on class `last`, by one more stage on class `one`."""
         costs, end = self.costs, len(before)
         stage = self.stages[one, 1:end, 1:end]
-        arrived = before[:-1] + (0.0 if self.is_rate else costs.handover[last, one, : end - 1])
-        join: Callable[..., Floats] = np.maximum if self.is_rate else np.add
-        total = join(arrived[:, None], stage)
+        if self.is_rate:
+            total = np.maximum(before[:-1, None], stage)
+        else:
+            arrived = before[:-1] + costs.handover[last, one, : end - 1]
+            total = np.maximum(arrived[:, None] + stage, costs.work[one, 1:end, 1:end])
         if not total.size:
             return
         cut = total.argmin(axis=0)
