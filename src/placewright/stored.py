@@ -1,10 +1,12 @@
 """Data that is kept in files; how, is known to `placewright.formats`, which says so here.
 
-So the data itself reads and writes nothing, and imports no format.
+So the data itself reads and writes nothing, and imports no format. What notebooks show of it is
+known to `placewright.report` likewise.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
@@ -33,11 +35,17 @@ class Format(Generic[T]):
 
 
 _formats: dict[type, Format[Any]] = {}
+_shown: dict[type, Callable[[Any], str]] = {}
 
 
 def kept_as(data: type[T], format: Format[T]) -> None:
     """Have `Stored` data of a class saved and loaded by `format`."""
     _formats[data] = format
+
+
+def shown_as(data: type[T], html: Callable[[T], str]) -> None:
+    """Have notebooks show `Stored` data of a class as the HTML that `html` makes of it."""
+    _shown[data] = html
 
 
 class Stored:
@@ -46,6 +54,11 @@ class Stored:
     def save(self, path: str | Path) -> None:
         """Write a file, whole or not at all; a cluster as YAML if it is named so, else as JSON."""
         _formats[type(self)].save(self, path)
+
+    def _repr_html_(self) -> str | None:
+        """What a notebook shows, or None where it shows the text."""
+        html = _shown.get(type(self))
+        return html(self) if html is not None else None
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from dataclasses import replace
@@ -11,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.errors import FormatError, MissingExtraError, VerificationError
+from placewright.errors import FormatError, InputError, MissingExtraError, VerificationError
 from placewright.plan import History
 from placewright.report.figures import writing
 from placewright.report.figures.writing import figures
 from placewright.solving import solve
+from tests.builders import small
 from tests.report.html.plans import QUICK, plan_for, with_names
 
 needs_matplotlib = pytest.mark.skipif(
@@ -57,7 +59,15 @@ def test_several_plans_are_compared_and_those_with_a_history_converge(tmp_path):
     two = replace(solve(one.problem, "single-device"), history=history)
     figures([one, two], tmp_path / "new")
     stems = {name.partition(".")[0] for name in names(tmp_path / "new")}
-    assert stems == {"gantt-1", "gantt-2", "memory-1", "memory-2", "convergence", "comparison"}
+    assert stems == {
+        "gantt-1",
+        "gantt-2",
+        "memory-1",
+        "memory-2",
+        "convergence",
+        "comparison",
+        "pareto",
+    }
     assert "single-device" in (tmp_path / "new/comparison.svg").read_text("utf-8")
 
 
@@ -94,3 +104,52 @@ def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
     with pytest.raises(MissingExtraError, match="figures"):
         figures(plan_for("latency"), tmp_path / "new")
     assert names(tmp_path) == []
+
+
+@needs_matplotlib
+def test_plans_on_different_numbers_of_devices_have_a_front(tmp_path):
+    one = solve(plan_for("latency").problem, "single-device")
+    figures([one, plan_for("latency")], tmp_path / "new")
+    svg = (tmp_path / "new/pareto.svg").read_text("utf-8")
+    assert "devices used" in svg and "single-device" in svg
+
+
+@needs_matplotlib
+def test_only_plans_that_no_other_beats_are_on_the_front():
+    from placewright.report.figures.pareto import _front
+
+    dots = [(2, 3.0), (1, 5.0), (3, 3.0), (1, 4.0), (4, 1.0)]
+    assert _front(dots) == [(1, 4.0), (2, 3.0), (4, 1.0)]
+
+
+def run_file(plan, folder, **seconds):
+    """A run of `plan` in which ops take what is said."""
+    steps = {name: [] for name in ("rank", "kind", "name", "start", "finish")}
+    for name, took in seconds.items():
+        for column, value in zip(steps, (0, "op", name, 1.0, 1.0 + took), strict=True):
+            steps[column].append(value)
+    path = folder / "run.json"
+    devices = list(plan.problem.device_names)
+    path.write_text(json.dumps({"measured": 1.0, "rank_devices": devices, "step_times": steps}))
+    return path
+
+
+@needs_matplotlib
+def test_a_run_is_drawn_against_what_was_planned(tmp_path):
+    plan = solve(small(op_pinned=[0, 1, 1, 0], op_time=[[1, 9], [9, 4], [9, 0], [1, 9]]), "heft")
+    figures(plan, tmp_path / "new", run_file(plan, tmp_path, a=1.25, b=8.0, c=1.0, d=0.0))
+    svg = (tmp_path / "new/errors.svg").read_text("utf-8")
+    assert "2 ops, costs off by 35% (median)" in svg  # a by a fifth, b by a half; c and d take 0
+    assert "planned (s)" in svg and "measured (s)" in svg and "math" not in svg
+
+
+@needs_matplotlib
+def test_a_run_of_another_plan_or_objective_is_refused_and_nothing_drawn(tmp_path):
+    plan = plan_for("latency")
+    with pytest.raises(InputError, match="the run has no op of the plan"):
+        figures(plan, tmp_path / "new", run_file(plan, tmp_path, other=1.0))
+    with pytest.raises(InputError, match="the plan is for throughput"):
+        figures(plan_for("throughput"), tmp_path / "new", run_file(plan, tmp_path, a=1.0))
+    with pytest.raises(InputError, match="give that plan alone"):
+        figures([plan, plan], tmp_path / "new", run_file(plan, tmp_path, a=1.0))
+    assert not (tmp_path / "new").exists()

@@ -56,10 +56,10 @@ def command(
 
     if output is None and figures is None:
         raise OptionError("say what to write: a page (-o FILE), figures (--figures DIR), or both")
-    if output is None and (run is not None or what_if is not None):
-        raise OptionError("--run and --what-if are shown on a page; give -o FILE too")
+    if output is None and what_if is not None:
+        raise OptionError("--what-if is shown on a page; give -o FILE too")
     announce_compilation()
-    drawn = [] if figures is None else _drawn(plans, figures)
+    drawn = [] if figures is None else _drawn(plans, figures, run)
     if output is not None:
         _page(plans, output, run=run, what_if=what_if, quiet=json)
     if json:
@@ -77,12 +77,12 @@ def command(
         console().print(f"written to {path}", markup=False, soft_wrap=True)
 
 
-def _drawn(plans: list[Path], folder: Path) -> list[Path]:
+def _drawn(plans: list[Path], folder: Path, run: Path | None) -> list[Path]:
     from placewright.plan import Plan
     from placewright.report.figures.writing import check_figures, figures
 
     check_figures(folder)
-    return figures([Plan.load(plan) for plan in plans], folder)
+    return figures([Plan.load(plan) for plan in plans], folder, run)
 
 
 def _page(

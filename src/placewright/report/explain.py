@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.markup import escape
@@ -257,13 +257,9 @@ def _device_record(found: DeviceExplanation) -> dict[str, Any]:
 
 
 def _records(plan: Plan, moves: Sequence[Move]) -> list[dict[str, Any]]:
-    return list(_move_records(plan, moves))
-
-
-def _move_records(plan: Plan, moves: Sequence[Move]) -> Iterator[dict[str, Any]]:
     names = plan.problem.device_names
-    for move in moves:
-        yield {
+    return [
+        {
             "what": move.what,
             "ops": len(move.ops),
             "device": names[move.device],
@@ -275,6 +271,8 @@ def _move_records(plan: Plan, moves: Sequence[Move]) -> Iterator[dict[str, Any]]
             "short": {"device": names[move.full], "bytes": move.short} if move.short else None,
             "why": move_words(plan, move),
         }
+        for move in moves
+    ]
 
 
 def _wait_record(plan: Plan, wait: Wait) -> dict[str, Any]:

@@ -350,11 +350,11 @@ def _png(dots: Sequence[_Dot], title: str, x_title: str, y_title: str) -> bytes:
         if chosen:
             axes.scatter([text(dot.x) for dot in chosen], [dot.y for dot in chosen],
                          color=color, label=name, zorder=3)  # fmt: skip
-    bounded = [dot for dot in dots if dot.bound is not None]
-    if bounded:
+    bounds = [(dot.x, dot.bound) for dot in dots if dot.bound is not None]
+    if bounds:
         axes.scatter(
-            [text(dot.x) for dot in bounded],
-            [dot.bound for dot in bounded],
+            [text(x) for x, _ in bounds],
+            [bound for _, bound in bounds],
             color="#d62728",
             marker="_",
             s=150,

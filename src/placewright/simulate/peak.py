@@ -6,7 +6,7 @@ import numpy as np
 
 from placewright.graph import Floats, Ints
 from placewright.outcome import Schedule
-from placewright.plan import Placement
+from placewright.plan import Placement, Plan
 from placewright.problem import ROUNDING, Problem
 
 
@@ -38,6 +38,14 @@ def tensor_lives(problem: Problem, placement: Placement, schedule: Schedule) -> 
     """
     device = placement.device
     return np.concatenate([_at_home(problem, device, schedule), _away(problem, device, schedule)])
+
+
+def used_memory(plan: Plan) -> Floats:
+    """`[device]` bytes that the plan counts on: what ops keep, and under ``peak`` tensors too."""
+    options = plan.problem.options
+    if options.objective == "latency" and options.memory == "peak":
+        return peak_memory(plan.problem, plan.placement, plan.schedule)
+    return plan.device_memory
 
 
 def peak_excess(problem: Problem, placement: Placement, schedule: Schedule) -> Floats:

@@ -21,9 +21,9 @@ from placewright.plan import Plan
 from placewright.planning import AUTO, plan_problem
 from placewright.problem import Problem
 from placewright.simulate import evaluate
+from placewright.simulate.peak import used_memory
 from placewright.verify import verify
 from placewright.whatif.changes import without_devices
-from placewright.whatif.explain.devices import used_memory
 
 Kind = Literal["memory", "link", "device"]
 MORE_MEMORY = 2.0**30

@@ -5,10 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH = 3.5  # inches: a column of a paper
@@ -21,7 +22,7 @@ HUES = (
 """Okabe and Ito's, which people tell apart however they see colours."""
 VALUE, BOUND = HUES[0], HUES[3]
 INK, FAINT = "#222222", "#bbbbbb"
-SETTINGS = {
+SETTINGS: dict[Any, object] = {
     "font.size": TEXT,
     "axes.titlesize": TEXT,
     "axes.labelsize": TEXT,
@@ -66,20 +67,23 @@ def new_figure(height: float) -> tuple[Figure, Axes]:
     return figure, figure.subplots()
 
 
-def seconds_axis(axis: object, most: float) -> float:
+def seconds_axis(axis: Axis, most: float) -> float:
     """Label an axis of times up to `most` seconds; what a second is on it."""
-    units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-    scale, unit = next((each for each in units if most >= each[0]), units[-1])
-    axis.set_label_text(f"time ({unit})")  # type: ignore[attr-defined]
+    scale, unit = _unit(most, ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")))
+    axis.set_label_text(f"time ({unit})")
     return 1.0 / scale
 
 
-def bytes_axis(axis: object, most: float) -> float:
+def bytes_axis(axis: Axis, most: float) -> float:
     """Label an axis of memory up to `most` bytes; what a byte is on it."""
-    units = ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B"))
-    scale, unit = next((each for each in units if most >= each[0]), units[-1])
-    axis.set_label_text(unit)  # type: ignore[attr-defined]
+    scale, unit = _unit(most, ((2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")))
+    axis.set_label_text(unit)
     return 1.0 / scale
+
+
+def _unit(most: float, units: Sequence[tuple[float, str]]) -> tuple[float, str]:
+    """The first of the units, the largest first, of which there is one; else the last."""
+    return next((each for each in units if most >= each[0]), units[-1])
 
 
 def rows_of(axes: Axes, names: Sequence[str]) -> None:

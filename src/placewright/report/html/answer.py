@@ -12,10 +12,10 @@ from placewright.report.blocks import block_words
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_shares
 from placewright.report.html.drawing import Drawing
-from placewright.report.html.memory import peak_of
 from placewright.report.remarks import remarks
 from placewright.report.terminal import terms
 from placewright.report.words import rate_words, value_words
+from placewright.simulate.peak import used_memory
 from placewright.units import format_bytes, format_seconds, listed
 from placewright.whatif.ranges import value_range
 
@@ -73,7 +73,7 @@ def _rate(plan: Plan) -> str | None:
 
 def _full(plan: Plan) -> Iterator[str]:
     """A sentence on the devices whose memory is full."""
-    capacity, used = plan.problem.device_memory, peak_of(plan)
+    capacity, used = plan.problem.device_memory, used_memory(plan)
     full = np.flatnonzero(np.isfinite(capacity) & (capacity > 0) & (used >= FULL * capacity))
     if not len(full):
         return

@@ -9,14 +9,14 @@ import numpy as np
 from placewright.plan import Plan
 from placewright.report.blocks import device_blocks
 from placewright.report.html.drawing import DeviceColumn, Drawing
-from placewright.report.html.memory import peak_of
+from placewright.simulate.peak import used_memory
 
 
 def devices_record(plan: Plan, shown: Drawing) -> dict[str, Any]:
     """Rows of devices, and the columns that come after those of every objective."""
     problem = plan.problem
     ops = [len(each) for each in plan.device_ops]
-    load, peak, kept = plan.device_load, peak_of(plan), plan.device_memory
+    load, peak, kept = plan.device_load, used_memory(plan), plan.device_memory
     blocks = device_blocks(plan)
     rows = [
         {

@@ -40,15 +40,6 @@ def memory_record(plan: Plan) -> dict[str, Any]:
     }
 
 
-def peak_of(plan: Plan) -> Floats:
-    """`[device]` bytes that the plan counts on: what ops keep, and under ``peak`` tensors too."""
-    if plan.problem.options.objective == "latency" and plan.problem.options.memory == "peak":
-        from placewright.simulate.peak import peak_memory
-
-        return peak_memory(plan.problem, plan.placement, plan.schedule)
-    return plan.device_memory
-
-
 def highest(lives: Floats, seconds: float, moments: int) -> Floats:
     """`[stretch]` the most bytes alive in it, of rows (from, to, bytes).
 

@@ -56,6 +56,15 @@ def read_run(path: str | Path) -> Run:
     return run
 
 
+def read_run_of(plans: Sequence[Plan], path: str | Path | None) -> Run | None:
+    """The run of the one plan, if there is a file of one; InputError where plans are several."""
+    if path is None:
+        return None
+    if len(plans) > 1:
+        raise InputError("a run is shown beside the one plan that was run; give that plan alone")
+    return read_run(path)
+
+
 def _is_step(row: tuple[Any, ...], run: Run) -> bool:
     rank, kind, name, start, finish = row
     return (

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
 from placewright.plan import Plan
+from placewright.stored import shown_as
 
 if TYPE_CHECKING:
     from placewright.budget import Progress
 
 MOST_PLANS = 12
+
+
+def _top(plan: Plan) -> str:
+    from placewright.report.html.notebook import plan_html
+
+    return plan_html(plan)
+
+
+shown_as(Plan, _top)
 
 
 def report(
@@ -34,19 +44,17 @@ def report(
     from placewright.formats import files
     from placewright.report.html.document import page_document
     from placewright.report.html.page import page_html
-    from placewright.report.html.runs import read_run
+    from placewright.report.html.runs import read_run_of
     from placewright.verify import verify
 
     given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
     if not 0 < len(given) <= MOST_PLANS:
         raise InputError(f"a report is of 1 to {MOST_PLANS} plans, not of {len(given)}")
-    if run is not None and len(given) > 1:
-        raise InputError("a run is shown beside the one plan that was run; give that plan alone")
     files.check_writable(Path(path))
     loaded = [each if isinstance(each, Plan) else Plan.load(each) for each in given]
+    measured = read_run_of(loaded, run)
     for plan in loaded:
         verify(plan).raise_if_failed()
-    measured = None if run is None else read_run(run)
     changed = [] if what_if is None else [_changed(plan, what_if, on_progress) for plan in loaded]
     files.write_text(path, page_html(page_document(loaded, measured, changed)))
 

@@ -12,9 +12,9 @@ from placewright.analysis.waiting import Step, Waits
 from placewright.bounds import lower_bound
 from placewright.coarsen.blocks import named_blocks
 from placewright.errors import InfeasibleError
-from placewright.graph import Floats, Whole
+from placewright.graph import Whole
 from placewright.plan import Plan
-from placewright.simulate.peak import peak_memory
+from placewright.simulate.peak import used_memory
 from placewright.solving import best_of, compare, solve
 from placewright.whatif.changes import forwarders, home_devices, without_devices
 from placewright.whatif.explain.moved import Move, Moving
@@ -88,14 +88,6 @@ def explain_device(plan: Plan, device: int) -> DeviceExplanation:
         tried=tried,
         movable=movable,
     )
-
-
-def used_memory(plan: Plan) -> Floats:
-    """`[device]` bytes as the plan counts them."""
-    options = plan.problem.options
-    if options.objective == "latency" and options.memory == "peak":
-        return peak_memory(plan.problem, plan.placement, plan.schedule)
-    return plan.device_memory
 
 
 # -- idle time -------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate import evaluate
 from placewright.simulate.invocation import op_slots
 from placewright.simulate.latency import schedule_placement, schedule_sequence
-from placewright.simulate.peak import peak_memory
+from placewright.simulate.peak import used_memory
 
 Blocked = Literal["", "support", "pin", "colocation", "memory", "contiguity", "replicas"]
 
@@ -149,9 +149,7 @@ class Moving:
     def _short(self, placement: Placement, outcome: Outcome) -> tuple[float, int]:
         """Bytes that the fullest device lacks, 0 where all fits, and that device."""
         problem = self.problem
-        used = replace(self.plan, placement=placement).device_memory
-        if isinstance(outcome, Schedule) and problem.options.memory == "peak":
-            used = peak_memory(problem, placement, outcome)
+        used = used_memory(replace(self.plan, placement=placement, outcome=outcome))
         with np.errstate(invalid="ignore"):
             over: Floats = used - problem.device_memory
         over = np.where(used > problem.device_memory * (1 + LONG_ROUNDING), over, 0.0)
