@@ -8,7 +8,9 @@ from hypothesis import given
 
 from placewright import planners
 from placewright.budget import Budget, no_progress
+from placewright.cluster import Cluster, Device, Link
 from placewright.errors import InfeasibleError, OptionError
+from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planning import make_problem
@@ -106,6 +108,23 @@ def test_pipedream_finds_what_the_paper_says_it_finds(name, milliseconds):
     """Tarnawski et al. 2020, Table 1, column PipeDream."""
     plan = solve(problem_of(name, True), "pipedream")
     assert plan.value * 1e3 == pytest.approx(milliseconds, abs=0.006)
+
+
+def test_what_dangles_from_a_layer_and_takes_no_time_is_no_branching_to_pipedream():
+    """Four layers of 1 s, each with a part of no time that nothing reads: two to each device."""
+    builder = GraphBuilder("dangling")
+    tensor = None
+    for layer in range(4):
+        op = builder.add_op(f"layer{layer}", "layer", [] if tensor is None else [tensor])
+        tensor = builder.add_tensor(op, 0.0)
+        builder.add_op(f"part{layer}", "getitem", [tensor])
+    builder.times["box"] = np.tile([1.0, 0.0], 4)
+    boxes = [Device(name, "box", memory=1e9) for name in ("a", "b")]
+    cluster = Cluster("two", boxes, (Link("a", "b", bandwidth=1e9),))
+    problem, _ = make_problem(builder.build(), cluster, {"objective": "throughput"})
+    plan = solve(problem, "pipedream")
+    assert verify(plan).ok
+    assert plan.value == 2.0
 
 
 @needs_workloads

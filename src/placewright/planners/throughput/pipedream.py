@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.analysis.contracted import ContractedGraph, directions
+from placewright.analysis.reductions.free_nodes import joined
 from placewright.budget import Budget, Progress
 from placewright.coarsen.contraction import Contraction, contract
 from placewright.errors import GraphError, InfeasibleError
@@ -22,9 +23,11 @@ from placewright.problem import Problem
 class PipeDream:
     """The best cuts of a path of layers, which branchings are contracted into.
 
-    PipeDream knows layers in a row. What lies between two ops that everything passes through
-    becomes one layer, and the best cuts of the row are found by dynamic programming, with
-    replicas where the problem allows them and over slower links between hosts where it has some.
+    PipeDream knows layers in a row. Nodes that take no time join a neighbour, so that what dangles
+    from a layer (the parts of a tuple, a dropout in inference) is no branching. What then lies
+    between two ops that everything passes through becomes one layer, and the best cuts of the row
+    are found by dynamic programming, with replicas where the problem allows them and over slower
+    links between hosts where it has some.
     """
 
     name: ClassVar[str] = "pipedream"
@@ -36,7 +39,7 @@ class PipeDream:
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         best: tuple[Split, Contraction] | None = None
         for graph in directions(problem):
-            path = _as_path(problem, graph)
+            path = _as_path(problem, joined(graph, np.ones(graph.node_count, dtype=np.bool_)))
             if path is None:
                 continue
             for layers in directions(path.problem):
