@@ -34,8 +34,15 @@ from tests.costs.profiles.profiles import FOUR
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "placewright"
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS.glob("*.md")]
-IDS = [page.name for page in PAGES]
+SITE = sorted(DOCS.rglob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *SITE]
+
+
+def identity(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+IDS = [identity(page) for page in PAGES]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 TYPER_OPTIONS = {"--help", "--install-completion", "--show-completion"}
 
@@ -119,7 +126,7 @@ def command_lines(page: Path) -> Iterator[str]:
                 yield line.partition(" > ")[0].strip()
 
 
-@pytest.mark.parametrize("page", pages_with("sh"), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages_with("sh"), ids=identity)
 def test_command_lines_in_the_docs_parse(page):
     for line in command_lines(page):
         words = shlex.split(line, comments=True)[1:]
@@ -149,22 +156,45 @@ def test_extras_in_the_docs_exist(page):
 # -- planners, presets, names ----------------------------------------------------------------
 
 
-def test_the_planners_tables_are_those_of_the_rows():
-    written = (DOCS / "planners.md").read_text("utf-8")
-    tables = runpy.run_path(str(DOCS / "tables.py"))
-    assert tables["with_tables"](written) == written  # else: python docs/tables.py
-    assert tables["TABLE"].sub("", written).count("| planner |") == 0
-    assert [found[2] for found in tables["TABLE"].finditer(written)] == list(OBJECTIVES)
+TABLES = runpy.run_path(str(DOCS / "tables.py"))
+PLANNERS = list(dict.fromkeys(row.name for row in planners.TABLE))
 
 
-@pytest.mark.parametrize("row", planners.TABLE, ids=lambda row: f"{row.name}, {row.objective}")
-def test_the_planners_page_says_how_a_planner_works_and_names_its_options(row):
-    text = (DOCS / "planners.md").read_text("utf-8")
-    heading = row.name if row.objective == "latency" else f"{row.name}, {row.objective}"
-    section = text.partition(f"\n### {heading}\n")[2].partition("\n#")[0]
-    assert section.strip()
-    for option in row.options:
-        assert f"`{option}`" in section
+@pytest.mark.parametrize("page", TABLES["pages"](), ids=identity)
+def test_the_tables_of_planners_are_those_of_the_rows(page):
+    written = page.read_text("utf-8")
+    assert TABLES["with_tables"](page) == written  # else: python docs/tables.py
+    outside = TABLES["BLOCK"].sub("", written)
+    assert "| planner | what it does |" not in outside
+
+
+def test_the_index_of_planners_has_a_table_for_each_objective():
+    found = TABLES["BLOCK"].finditer((DOCS / "planners.md").read_text("utf-8"))
+    assert [each[3] for each in found] == list(OBJECTIVES)
+
+
+def test_there_is_a_page_for_each_planner_and_no_other():
+    assert sorted(page.stem for page in (DOCS / "planners").glob("*.md")) == sorted(PLANNERS)
+
+
+@pytest.mark.parametrize("name", PLANNERS)
+def test_the_page_of_a_planner_says_how_it_works_for_each_objective_and_when_to_take_it(name):
+    text = TABLES["page_of"](name).read_text("utf-8")
+    sections = {each.partition("\n")[0]: each for each in re.split(r"^## ", text, flags=re.M)[1:]}
+    order = ["Method", "Complexity", "When it wins, and when not", "Options", "Measured"]
+    assert list(sections) == order
+    assert all(section.partition("\n")[2].strip() for section in sections.values())
+    assert [each[2] for each in TABLES["BLOCK"].finditer(text)] == ["facts", "options", "values"]
+    objectives = [row.objective for row in TABLES["rows_of"](name)]
+    if len(objectives) > 1:
+        assert re.findall(r"^### (.*)$", sections["Method"], re.MULTILINE) == objectives
+
+
+def test_every_planner_but_expert_has_a_value_in_every_case_of_its_objective():
+    cases = json.loads((DOCS / "planners" / "values.json").read_text("utf-8"))
+    for case in cases.values():
+        names = {row.name for row in planners.planners_for(case["objective"])} - {"expert"}
+        assert set(case["planners"]) == names
 
 
 def test_the_planners_page_has_every_coarsening():
@@ -193,6 +223,29 @@ def test_all_is_complete():
 @pytest.mark.parametrize("name", placewright.__all__)
 def test_the_api_page_has_every_public_name(name):
     assert re.search(rf"`(pw\.)?{name}`", (DOCS / "api.md").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("page", ["cli-reference", "api-reference"])
+def test_a_page_written_from_the_code_is_as_the_code_is(page):
+    script = DOCS / f"{page.replace('-', '_')}.py"
+    written = (DOCS / f"{page}.md").read_text("utf-8")
+    assert runpy.run_path(str(script))["reference"]() == written  # else: run the script
+
+
+def test_the_command_reference_has_every_variable_that_the_source_reads():
+    table = runpy.run_path(str(DOCS / "cli_reference.py"))["ENVIRONMENT"]
+    named = {each for names in table for each in names.split(", ")}
+    text = "".join(path.read_text("utf-8") for path in SOURCE.rglob("*.py"))
+    ours = set(re.findall(r"\bPLACEWRIGHT_[A-Z_]+", text))
+    assert {each for each in ours if "COMPLETE" not in each} <= named  # that is the shell's
+    assert [each for each in named - {"NO_COLOR"} if f'"{each}"' not in text] == []
+
+
+@pytest.mark.parametrize("name", placewright.__all__)
+def test_a_public_name_says_what_it_is(name):
+    value = getattr(placewright, name)
+    if isinstance(value, type) or callable(value):
+        assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__
 
 
 @pytest.mark.parametrize(
@@ -289,7 +342,7 @@ def test_files_we_write_fit_the_schema(name, tmp_path):
     jsonschema.validate(document, json_schema(name))
 
 
-@pytest.mark.parametrize("page", pages_with("yaml"), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages_with("yaml"), ids=identity)
 def test_cluster_files_in_the_docs_are_usable(page, tmp_path):
     for text in blocks(page, "yaml"):
         path = tmp_path / "cluster.yaml"
@@ -297,7 +350,7 @@ def test_cluster_files_in_the_docs_are_usable(page, tmp_path):
         assert complete(Cluster.load(path)).device_count > 1
 
 
-@pytest.mark.parametrize("page", pages_with("json"), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages_with("json"), ids=identity)
 def test_files_in_the_docs_are_valid(page):
     readers = {
         "placewright.graph/1": Graph.from_document,
@@ -312,7 +365,7 @@ def test_files_in_the_docs_are_valid(page):
 # -- examples and links ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("page", pages_with("python"), ids=lambda page: page.name)
+@pytest.mark.parametrize("page", pages_with("python"), ids=identity)
 def test_python_in_the_docs_runs(page, tmp_path, monkeypatch):
     """The blocks of a page run one after another, in an empty directory."""
     monkeypatch.chdir(tmp_path)
@@ -331,6 +384,5 @@ def test_links_between_pages_lead_somewhere(page):
 
 def test_the_site_lists_every_page():
     text = (ROOT / "mkdocs.yml").read_text("utf-8")
-    assert sorted(re.findall(r": ([\w-]+\.md)$", text, re.MULTILINE)) == sorted(
-        page.name for page in DOCS.glob("*.md")
-    )
+    listed = re.findall(r"^ +- (?:.*: )?([\w/-]+\.md)$", text, re.MULTILINE)
+    assert sorted(listed) == sorted(page.relative_to(DOCS).as_posix() for page in SITE)

@@ -35,27 +35,29 @@ class PlacewrightError(Exception):
 
 
 class InputError(PlacewrightError):
+    """What was given cannot be used: a file, a graph, a cluster, an option, a missing extra."""
+
     exit_code = 2
 
 
 class FormatError(InputError):
-    pass
+    """A file that cannot be read: malformed, or of another version."""
 
 
 class GraphError(InputError):
-    pass
+    """A graph with a cycle, or with impossible figures."""
 
 
 class ClusterError(InputError):
-    pass
+    """Devices and links that make no usable cluster."""
 
 
 class ProfileError(InputError):
-    pass
+    """A store of measured costs that cannot be used, or a cost that is none."""
 
 
 class OptionError(InputError):
-    pass
+    """An option, a planner or a name that does not exist."""
 
 
 class MissingExtraError(InputError):
@@ -71,6 +73,8 @@ class MissingExtraError(InputError):
 
 
 class InfeasibleError(PlacewrightError):
+    """No plan can exist, or the planner found none."""
+
     exit_code = 3
 
 
@@ -79,10 +83,14 @@ class ProvedInfeasibleError(InfeasibleError):
 
 
 class VerificationError(PlacewrightError):
+    """The judge rejects the plan."""
+
     exit_code = 4
 
 
 class ExecutionError(PlacewrightError):
+    """Running a plan failed."""
+
     exit_code = 5
 
 
