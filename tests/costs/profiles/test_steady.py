@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
 from placewright.costs.profiles.program import (
@@ -13,6 +15,7 @@ from placewright.costs.profiles.program import (
     share_done,
 )
 from placewright.costs.profiles.steady import (
+    LEAST_SHARE,
     LONG_SECONDS,
     MOST_SECONDS,
     MOST_TIMES,
@@ -101,6 +104,16 @@ def test_a_few_steady_passes_count_alone():
     took, passes = measured(machine, 0.12, watch)
     assert passes.counted == passes.steady == list(range(STEADY_ENOUGH))
     assert len(took) > 10
+
+
+def test_where_few_are_steady_the_next_steadiest_count_if_they_are_not_much_slower():
+    machine = Machine()
+    watch = machine.watch()
+    machine.speed = lambda now: 1.0 if now < 0.45 else 0.9 if now < 2.5 else 0.5
+    took, passes = measured(machine, 0.12, watch)
+    assert passes.steady == [0, 1, 2]
+    assert len(passes.counted) == math.ceil(LEAST_SHARE * len(took)) > STEADY_ENOUGH
+    assert max(took[number] for number in passes.counted) == pytest.approx(0.12 / 0.9)
 
 
 def test_no_pass_is_begun_in_vain_once_there_are_as_many_as_without():

@@ -5,7 +5,9 @@ and lowered, neighbours take cores and caches. So work that is always the same, 
 timed before and after some passes; where it took longer than it usually does at best, by more than
 a tolerance, the passes between are not steady, and others are run in their place, for a limited
 time. What a part takes at best is its 20th percentile, not its shortest time: on two cores, clocks
-that are a fifth faster now and then are the exception, and nearly no pass would be as fast.
+that are a fifth faster now and then are the exception, and nearly no pass would be as fast. Where
+few are steady all the same, the next steadiest count too, if they are not much slower: a median of
+three passes varies more than one of many.
 
 The reference has parts. Computing tells much and swings little by itself: the best of a few runs
 lies within 3 % half of the time. Copying tells when others use the memory, and varies by 20 % with
@@ -28,6 +30,8 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 Readings = tuple[float, ...]
 """Seconds of each part of a reference."""
 Clock = Callable[[], float]
@@ -39,7 +43,9 @@ USUAL = 0.2  # of all readings of a part, those that are shorter than what it ta
 REPEATS = 4  # runs of a part for a reading, which is the shortest of them
 LONG_SECONDS = 5e-3  # after so long no more are made: the machine is busy
 PASSES_TO_READING = 15.0  # passes between two readings take so many times as long as one
-STEADY_ENOUGH = 3  # steady passes that are better than all
+STEADY_ENOUGH = 3  # passes that count, where there are so many; else all do
+LEAST_SHARE = 0.3  # of all passes that count, if so many are nearly steady
+NEARLY = 3.0  # tolerances
 MOST_TIMES, MOST_SECONDS = 3.0, 6.0  # the normal time that may be taken, and beyond it
 
 
@@ -103,8 +109,12 @@ class Watch:
 
     def is_steady(self, readings: Readings) -> bool:
         """Whether the machine was about as fast then as it is at best, as far as is known now."""
-        return all(
-            seconds <= known[int(USUAL * len(known))] * (1 + tolerance)
+        return self.slowness(readings) <= 1.0
+
+    def slowness(self, readings: Readings) -> float:
+        """By how many tolerances the slowest part took longer than at best; below 0 if less."""
+        return max(
+            (seconds / known[int(USUAL * len(known))] - 1) / tolerance
             for seconds, known, tolerance in zip(
                 readings, self._sorted, self._tolerances, strict=True
             )
@@ -163,20 +173,32 @@ class Passes:
     @property
     def steady(self) -> list[int]:
         """The numbers of those that were steady, as far as is known by now."""
-        found: list[int] = []
-        first = 0
-        for block in self._blocks:
-            if self._is_steady(block):
-                found += range(first, first + block.count)
-            first += block.count
-        return found
+        return [number for number, slowness in enumerate(self._slowness()) if slowness <= 1.0]
 
     @property
     def counted(self) -> list[int]:
-        """The numbers of the passes that count: the steady ones, or all where these are too few."""
-        steady = self.steady
-        enough = self._share_of(*self._steady) >= 1.0 or len(steady) >= STEADY_ENOUGH
-        return steady if enough else list(range(self.ran))
+        """The numbers of the passes that count: the steady ones, and if few, nearly steady ones.
+
+        All, where these are too few.
+        """
+        slowness = np.array(self._slowness())
+        steadiest = np.argsort(slowness, kind="stable")
+        count = int(np.count_nonzero(slowness <= 1.0))
+        if self._share_of(*self._steady) < 1.0:
+            nearly = int(np.count_nonzero(slowness <= NEARLY))
+            count = max(count, min(nearly, math.ceil(LEAST_SHARE * self.ran)))
+            if count < STEADY_ENOUGH:
+                return list(range(self.ran))
+        return sorted(steadiest[:count].tolist())
+
+    def _slowness(self) -> list[float]:
+        """`[pass]` that of the slower of the readings around it (`Watch.slowness`)."""
+        return [
+            slowness
+            for block in self._blocks
+            for slowness in [max(map(self._watch.slowness, (block.before, block.after)))]
+            * block.count
+        ]
 
     def _is_due(self, now: float) -> bool:
         """Whether passes since the last reading took long enough, or would be the last."""
