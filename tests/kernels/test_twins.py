@@ -107,6 +107,9 @@ TWINS = {
         f"{LATENCY}.earliest_start_placement",
         "earliest_start_placement",
     ),
+    "latency.ejection.make_room": Twin(
+        "kernels.latency.test_ejection", "tests.naive.ejection.Ejection"
+    ),
     "latency.favourite_child._place": Twin(
         "planners.latency.construct.test_m_sct",
         "tests.naive.lp_planners.favourite_child_placement",
