@@ -19,7 +19,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
 
@@ -37,34 +37,33 @@ from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planning import make_problem
 from placewright.problem import Problem
-from placewright.solving import solve
+from placewright.solving import propose, solve
 
 ROOM = (1.02, 1.05, 1.1, 1.25)
 """Memory of all devices together, in what the ops keep; seeds go through it in turn."""
 
 MODELS = ("llama-7b", "llama-13b", "gpt2-xl", "llama3-8b", "bert-large", "t5-large")
 KINDS = ("RTX 4090", "RTX 3060", "RTX 3090", "T4", "A100 40GB", "V100 16GB")
-PLANNERS = "annealing:order=free,multilevel,region-moves,module-annealing"
+PLANNERS = "annealing:order=free,multilevel"
 
 
+@dataclass
 class ProcessorBudget(Budget):
     """Seconds are those that this process works."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__(seconds)
-        self._started = time.process_time()
+    _started: float = field(default_factory=time.process_time)
 
     @property
     def left(self) -> float:
         return self.seconds - (time.process_time() - self._started)
 
     def part(self, seconds: float) -> Budget:
-        return ProcessorBudget(min(seconds, self.left))
+        return ProcessorBudget(min(seconds, self.left), self.start, self.listener, self.on_lesson)
 
 
 @dataclass(frozen=True)
 class Values:
-    """Milliseconds of each planner on each instance, `inf` where it found no plan."""
+    """Milliseconds of each planner on each instance, `inf` where it found none or cannot take it."""
 
     of: Mapping[str, Mapping[str, float]]  # [instance][planner]
 
@@ -115,14 +114,14 @@ def value_of(problem: Problem, planner: str, seed: int, arguments: argparse.Name
     if arguments.iterations:
         options["iterations"] = arguments.iterations
     chosen = planners.create(name, options, problem.options.objective)
-    if refusal := chosen.supports(problem):
-        raise SystemExit(f"planner '{planner}': {refusal}")
+    if chosen.supports(problem):
+        return math.inf
     budget = Budget() if arguments.iterations else ProcessorBudget(arguments.seconds)
     try:
-        placement = chosen.plan(problem, budget, seed, no_progress).placement
+        proposal, _ = propose(problem, None, chosen, budget, seed, no_progress)
     except InfeasibleError:
         return math.inf
-    return judged(problem, placement) * 1e3
+    return judged(problem, proposal.placement) * 1e3
 
 
 def judged(problem: Problem, placement: Placement) -> float:
@@ -162,8 +161,9 @@ def table_of(found: Values, before: Values, names: Sequence[str]) -> Table:
         for name in names:
             for run, values in runs:
                 value = values.of.get(instance, {}).get(name, math.inf)
-                ratios.setdefault((name, run), []).append(value / best)
-                cells.append(f"{value / best:.4f}" if value < math.inf else "none")
+                ratio = value / best if value < math.inf else math.inf
+                ratios.setdefault((name, run), []).append(ratio)
+                cells.append(f"{ratio:.4f}" if value < math.inf else "none")
         table.add_row(instance, *cells)
     table.add_section()
     for said, figure in FIGURES.items():
@@ -236,10 +236,13 @@ def _links(count: int, speed: float) -> tuple[Link, ...]:
     )
 
 
-def _options(rng: np.random.Generator, objective: str) -> dict[str, str]:
-    if objective != "latency":
-        return {"objective": objective}
-    return {"objective": objective, "contention": str(rng.choice(["none", "port", "link"]))}
+def _options(rng: np.random.Generator, objective: str) -> dict[str, str | bool]:
+    said: dict[str, str | bool] = {"objective": objective}
+    if objective == "latency":
+        said["contention"] = str(rng.choice(["none", "port", "link"]))
+    if objective == "throughput":
+        said["contiguous"] = bool(rng.integers(2))
+    return said
 
 
 if __name__ == "__main__":

@@ -193,6 +193,12 @@ TWINS = {
     "latency.within_memory.value_within_memory": Twin(
         "simulate.test_within_memory", "tests.naive.peak.gated"
     ),
+    "throughput.ejection.has_room": Twin(
+        "kernels.throughput.test_ejection", "tests.naive.pipeline_ejection.Ejection"
+    ),
+    "throughput.ejection.make_room": Twin(
+        "kernels.throughput.test_ejection", "tests.naive.pipeline_ejection.Ejection"
+    ),
     "throughput.ideal_dp.find_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.least_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
