@@ -107,6 +107,9 @@ TWINS = {
         f"{LATENCY}.earliest_start_placement",
         "earliest_start_placement",
     ),
+    "latency.ejection.make_room": Twin(
+        "kernels.latency.test_ejection", "tests.naive.ejection.Ejection"
+    ),
     "latency.favourite_child._place": Twin(
         "planners.latency.construct.test_m_sct",
         "tests.naive.lp_planners.favourite_child_placement",
@@ -189,6 +192,12 @@ TWINS = {
     "latency.timing.time_sequence": Twin("kernels.latency.test_timing", f"{LATENCY}.time_sequence"),
     "latency.within_memory.value_within_memory": Twin(
         "simulate.test_within_memory", "tests.naive.peak.gated"
+    ),
+    "throughput.ejection.has_room": Twin(
+        "kernels.throughput.test_ejection", "tests.naive.pipeline_ejection.Ejection"
+    ),
+    "throughput.ejection.make_room": Twin(
+        "kernels.throughput.test_ejection", "tests.naive.pipeline_ejection.Ejection"
     ),
     "throughput.ideal_dp.find_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
@@ -289,6 +298,10 @@ WITHOUT = {
     ),
     "batch.search.mean_worsening": (
         "planners.batch.test_batch.test_sampling_the_temperature_leaves_everything_in_place"
+    ),
+    "invocation.search.make_room": (
+        "kernels.invocation.test_room"
+        ".test_units_stay_together_books_are_kept_and_all_can_be_taken_back"
     ),
     "invocation.segments.random_order": (
         "kernels.invocation.test_segments.test_orders_stay_topological"

@@ -155,6 +155,15 @@ def test_annealing_finds_the_best_of_all_plans_of_tiny_problems(problem):
         assert solve(problem, Annealing(iterations=5_000)).value == pytest.approx(best, rel=1e-6)
 
 
+@settings(max_examples=30, deadline=None)
+@given(tight_invocation_problems())
+def test_annealing_finds_the_best_of_all_plans_where_devices_are_full(problem):
+    assume(not problem.is_backward.any() and problem.options.subgraphs == 1)  # few plans
+    best = least_latency(problem)
+    if best < math.inf:
+        assert solve(problem, Annealing(iterations=5_000)).value == pytest.approx(best, rel=1e-6)
+
+
 @pytest.mark.parametrize("planner", [LinearDp(orders=5), Annealing(500), LocalSearch(500)])
 def test_the_same_seed_gives_the_same_plan(planner, published):
     problem = published("op_bert_l-3_inference")

@@ -3,7 +3,8 @@
 A mutation takes an op, a slot to bring it to, and what must come along: the op's ancestors or
 descendants in its own slot (on a CPU: those joined to it there), or all that lies between it and
 the new slot; then the whole atom of each, or the rest of its unit where that is on another
-device. What is infeasible all the same (memory, a circle) is never accepted.
+device. Where that overfills a device, ops of it go elsewhere, with what must come along in turn.
+What is infeasible all the same (memory, a circle) is never accepted.
 
 Random numbers come from the caller's generator, one uniform draw at a time.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 
 import math
 from typing import NamedTuple
+
+import numpy as np
 
 from placewright.graph import Floats, Wide
 from placewright.kernels.common.rows import copy_into
@@ -25,6 +28,9 @@ SHARE_OF_EXCHANGES = 0.02
 SHARE_TO_NEIGHBOUR = 0.6
 SHARE_TO_CPU = 0.15
 SHARE_OF_WHOLE_ATOMS = 0.7
+MOST_EJECTIONS = 6  # ops that are sent away from full devices, with what comes along
+MOST_DRAWN = 24  # ops, to find one that is on the full device
+SHARE_BACK = 0.4  # of what is sent away, to where the change came from; the rest to a neighbour
 
 
 class State(NamedTuple):
@@ -41,7 +47,7 @@ class Space(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    moved: Wide  # ops, in the order in which they were found
+    moved: Wide  # ops, in the order in which they were found; one may be there several times
     old_slot: Wide  # [place in moved]
     mark: Wide  # [op] the last search that found it
     mark_back: Wide  # [op] the last search from the other end that found it
@@ -75,6 +81,7 @@ def anneal(net, atoms, space, state, work, scratch, rng, evaluations, temperatur
         count = _mutate(net, atoms, space, state, scratch, rng)
         if count == 0:
             continue
+        count = make_room(net, atoms, space, state, scratch, rng, count)
         if _fits(net, state, scratch, count):
             value = evaluate(net, state.op_slot, work)
             worse = value - state.value[CURRENT]
@@ -144,11 +151,17 @@ def _mutate(net, atoms, space, state, scratch, rng):
     slot, how = _target(net, space, state, rng, op)
     if slot == state.op_slot[op]:
         return 0
-    scratch.searches[0] += 1
-    count = _closure(net, state, scratch, op, slot, how)
     whole = rng.random() < SHARE_OF_WHOLE_ATOMS
-    count = _complete(net, atoms, state, scratch, slot, count, whole)
-    for i in range(count):
+    return _bring(net, atoms, state, scratch, np.int64(0), op, slot, how, whole)
+
+
+@inner
+def _bring(net, atoms, state, scratch, first, op, slot, how, whole):
+    """Move the op to a slot with what comes along, listed from place `first` on; where they end."""
+    scratch.searches[0] += 1
+    count = _closure(net, state, scratch, first, op, slot, how)
+    count = _complete(net, atoms, state, scratch, first, slot, count, whole)
+    for i in range(first, count):
         other = scratch.moved[i]
         scratch.old_slot[i] = state.op_slot[other]
         _put(net, state, other, _same_number(net, slot, other))
@@ -208,19 +221,19 @@ def _neighbour_slot(net, state, rng, op):
 
 
 @inner
-def _closure(net, state, scratch, op, slot, how):
-    """List the op and what comes along; the number of them."""
+def _closure(net, state, scratch, first, op, slot, how):
+    """List the op and what comes along from place `first` on; where they end."""
     search = scratch.searches[0]
-    scratch.moved[0] = op
+    scratch.moved[first] = op
     scratch.mark[op] = search
-    count = 1
+    count = first + 1
     if how in (UPSTREAM, DOWNSTREAM):
-        at = 0
+        at = first
         while at < count:
             count = _spread(net, state, scratch, scratch.moved[at], op, count, how)
             at += 1
     elif how == BETWEEN:
-        count = _between(net, state, scratch, op, slot)
+        count = _between(net, state, scratch, count, op, slot)
     return count
 
 
@@ -249,9 +262,8 @@ def _spread(net, state, scratch, op, origin, count, how):
 
 
 @inner
-def _between(net, state, scratch, op, slot):
-    """List the op and all on a path from the slot to it, or from it to the slot."""
-    count = 1
+def _between(net, state, scratch, count, op, slot):
+    """List all on a path from the slot to the op, or from it to the slot, from `count` on."""
     search = scratch.searches[0]
     for way in (UPSTREAM, DOWNSTREAM):
         reached = _reach(net, scratch, op, way)
@@ -318,12 +330,12 @@ def _touches(net, state, scratch, op, slot, way):
 
 
 @inner
-def _complete(net, atoms, state, scratch, slot, count, whole):
+def _complete(net, atoms, state, scratch, first, slot, count, whole):
     """Add what cannot stay behind: whole atoms, or units whose rest is on another device."""
     per_device = 2 * net.subgraphs
     search = scratch.searches[0]
     device = slot // per_device
-    at = 0
+    at = first
     while at < count:
         op = scratch.moved[at]
         at += 1
@@ -344,6 +356,59 @@ def _complete(net, atoms, state, scratch, slot, count, whole):
                 scratch.moved[count] = other
                 count += 1
     return count
+
+
+# -- room ------------------------------------------------------------------------------------
+
+
+@kernel
+def make_room(net, atoms, space, state, scratch, rng, count):
+    """Send ops away from devices that `count` moves overfilled; how many moves there are then.
+
+    Each goes with what must come along; one that has been moved stays where it is now, unless it
+    has to come along.
+    """
+    device = _overfull(net, state, scratch, count)
+    if device < 0:
+        return count
+    scratch.searches[0] += 1
+    before = scratch.searches[0]  # what is marked from here on has been moved
+    for i in range(count):
+        scratch.mark[scratch.moved[i]] = before
+    for _ in range(MOST_EJECTIONS):
+        op = _one_on(net, space, state, scratch, rng, device, before)
+        if op < 0:
+            break
+        slot, how = _neighbour_slot(net, state, rng, op)
+        if rng.random() < SHARE_BACK:
+            slot = scratch.old_slot[_below(rng, count)]
+            slot = _same_number(net, slot, op)
+        if slot // (2 * net.subgraphs) != device:
+            count = _bring(net, atoms, state, scratch, count, op, slot, how, False)
+        device = _overfull(net, state, scratch, count)
+        if device < 0 or count + len(state.op_slot) > len(scratch.moved):
+            break
+    return count
+
+
+@inner
+def _overfull(net, state, scratch, count):
+    """A device that a moved op is on and that overflows; -1 if there is none."""
+    for i in range(count):
+        device = state.op_slot[scratch.moved[i]] // (2 * net.subgraphs)
+        if state.used[device] > net.device_memory[device]:
+            return device
+    return np.int64(-1)
+
+
+@inner
+def _one_on(net, space, state, scratch, rng, device, before):
+    """A random movable op on the device that has not been moved, if one is soon drawn; or -1."""
+    for _ in range(MOST_DRAWN):
+        op = space.movable[_below(rng, len(space.movable))]
+        if state.op_slot[op] // (2 * net.subgraphs) == device and scratch.mark[op] < before:
+            return op
+    return np.int64(-1)
 
 
 @inner

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.graph import Floats, Ints, Wide
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.common.arrays import Arrays
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
@@ -63,6 +63,7 @@ class Timeline(NamedTuple):
     undo_sequence: Ints  # see `passing`, as for `saved` and `kept`
     saved: Wide
     kept: Ints
+    changed: Flags  # [unit] by the change that is being made
     mark: Wide  # [unit] met in change number counts[STAMP]
     counts: Wide
     value: Floats  # [CURRENT], [BEST] seconds

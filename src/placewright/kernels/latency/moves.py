@@ -66,6 +66,7 @@ class Scratch(NamedTuple):
     block: Ints  # one block while it is moved
     undo_unit: Ints
     undo_device: Ints
+    changed: Flags  # [unit] by the change that is being made
     reordered: Wide  # what was done to the order, from, to
 
 

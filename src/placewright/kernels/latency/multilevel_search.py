@@ -15,6 +15,7 @@ import numpy as np
 from placewright.graph import Ints, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.latency.ejection import make_room
 from placewright.kernels.latency.moves import (
     MOVED,
     NOTHING,
@@ -83,6 +84,7 @@ def improve(p, space, clusters, state, scratch, timing, rng, evaluations, temper
         count = _propose(p, space, clusters, state, scratch, timing, rng)
         if count == 0 and scratch.reordered[0] == NOTHING:
             continue
+        count = make_room(space, state, scratch, rng, count)
         if fits(state, scratch, count):
             ranks = _touched(p, space, state, scratch, timing, count)
             more = _estimate(p, space, state, timing, ranks)

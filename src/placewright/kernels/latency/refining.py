@@ -11,6 +11,7 @@ import math
 
 from placewright.kernels.common.rows import largest_of
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.latency.ejection import make_room
 from placewright.kernels.latency.incremental import (
     CURRENT,
     REJECTED,
@@ -73,6 +74,7 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
         count = redevice(p, space, structure, t, rng, op)
         if count == 0:
             return
+        count = make_room(space, t, t, rng, count)
         if not fits(t, t, count):
             take_back(space, t, t, count)
             return

@@ -1,7 +1,8 @@
 """Simulated annealing of a pipeline by moves of a node, alone or with nodes that hang on it.
 
 Where stages stand in a row, what follows a moved node goes along if it has to. Moves keep to the
-memory of devices. A placement that does not fit to begin with pays for what is too much.
+memory of devices: one that is full sends others away (`ejection`). A placement that does not fit to
+begin with pays for what is too much.
 """
 
 from __future__ import annotations
@@ -11,6 +12,14 @@ import math
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.ejection import (
+    MANY_NETS,
+    STROLL,
+    has_room,
+    make_room,
+    neighbour,
+    places,
+)
 from placewright.kernels.throughput.loads import (
     busiest,
     fits,
@@ -28,8 +37,6 @@ NEIGHBOUR_SHARE = 0.8  # of the moves, to the device of a node that shares a net
 SINGLE_SHARE = 0.85  # of the moves, of one node
 DOUBLINGS = 5  # of the most nodes that a block begins with
 MOST_DRAWN = 256  # nodes that go with one move at most
-STROLL = 16  # nodes of a device passed to choose one
-MANY_NETS = 64  # of a node: it moves the more rarely the more it has
 
 
 @kernel(allocates=True)
@@ -62,9 +69,9 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
         if nets > MANY_NETS and rng.random() * nets > MANY_NETS:
             continue
         if rng.random() < NEIGHBOUR_SHARE:
-            target = state.node_device[_neighbour(p, node, rng)]
+            target = state.node_device[neighbour(p, np.int64(node), rng)]
         elif len(rank) > 0:
-            low, high = _range(p, state, rank, node, devices)
+            low, high = places(p, state, rank, np.int64(node), np.int64(devices))
             target = row[low + int(rng.random() * (high - low + 1))]
         else:
             target = np.int32(rng.random() * devices)
@@ -76,11 +83,15 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
         size = _gather(p, state, node, wanted, block, mark, step + 1, rng)
         if len(rank) > 0:
             size = _draw_along(p, state, rank, target, block, size, mark, step + 1)
-        if size == 0 or not _block_fits(p, state, block, size, target):
+        if size == 0 or not _is_allowed(p, block, size, target):
             continue
         for k in range(size):
             origins[k] = state.node_device[block[k]]
             move(p, state, np.int64(block[k]), np.int64(target))
+        size = make_room(p, state, rank, row, rng, block, origins, size, mark, step + 1)
+        if not has_room(p, state, block, size):
+            _take_back(p, state, block, origins, size)
+            continue
         changed[:] = powers
         for k in range(state.touched_count[0]):
             device = state.touched[k]
@@ -98,21 +109,14 @@ def anneal(p, state, movable, rank, rng, steps, scale, first, last, squarings):
                 state.best_value[0] = found
                 state.best[:] = state.node_device
         else:
-            for k in range(size - 1, -1, -1):
-                move(p, state, np.int64(block[k]), np.int64(origins[k]))
-            restore(state)
+            _take_back(p, state, block, origins, size)
 
 
 @inner
-def _neighbour(p, node, rng):
-    """One that shares a net with `node`, or itself."""
-    first, last = p.node_offsets[node], p.node_offsets[node + 1]
-    if first == last:
-        return node
-    net = p.node_nets[first + int(rng.random() * (last - first))]
-    low, high = p.reader_offsets[net], p.reader_offsets[net + 1]
-    pick = int(rng.random() * (high - low + 1))
-    return p.net_source[net] if pick == 0 else p.readers[low + pick - 1]
+def _take_back(p, state, block, origins, size):
+    for k in range(size - 1, -1, -1):
+        move(p, state, np.int64(block[k]), np.int64(origins[k]))
+    restore(state)
 
 
 @inner
@@ -126,17 +130,6 @@ def _any_node(p, state, movable, rng):
             state.first_on[device] = node
             return node
     return movable[int(rng.random() * len(movable))]
-
-
-@inner
-def _range(p, state, rank, node, devices):
-    """The first and the last place in the row where the node may be, all others where they are."""
-    low, high = 0, devices - 1
-    for k in range(p.leader_offsets[node], p.leader_offsets[node + 1]):
-        low = max(low, rank[state.node_device[p.leaders[k]]])
-    for k in range(p.follower_offsets[node], p.follower_offsets[node + 1]):
-        high = min(high, rank[state.node_device[p.followers[k]]])
-    return low, high
 
 
 @inner
@@ -194,14 +187,12 @@ def _draw_along(p, state, rank, target, block, size, mark, tick):
 
 
 @inner
-def _block_fits(p, state, block, size, target):
+def _is_allowed(p, block, size, target):
     kind = p.device_class[target]
-    needed = state.used[target]
     for k in range(size):
         if not p.allowed[block[k], kind]:
             return False
-        needed += p.memory[block[k]]
-    return needed <= p.device_memory[target] * (1.0 + ROUNDING)
+    return True
 
 
 @inner

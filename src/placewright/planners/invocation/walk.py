@@ -36,6 +36,7 @@ class Walk(Pace):
         self.network = network_of(problem)
         self.work = work_for(problem)
         ops = problem.op_count
+        most_moved = (1 + kernel.MOST_EJECTIONS) * ops
         choices = self.network.unit_allowed.sum(axis=1)
         self.space = kernel.Space(
             cpu_choices(problem),
@@ -49,8 +50,8 @@ class Walk(Pace):
             np.full(2, np.inf),
         )
         self.scratch = kernel.Scratch(
-            np.zeros(ops, dtype=np.int64),
-            np.zeros(ops, dtype=np.int64),
+            np.zeros(most_moved, dtype=np.int64),
+            np.zeros(most_moved, dtype=np.int64),
             np.full(ops, -1),
             np.full(ops, -1),
             np.zeros(ops + 1, dtype=np.int64),

@@ -195,6 +195,7 @@ def _timeline(problem: Problem, arrays: Arrays, start: Placement) -> Timeline:
         undo_sequence=np.empty(items, dtype=np.int32),
         saved=np.zeros(2, dtype=np.int64),
         kept=np.empty(edges, dtype=np.int32),
+        changed=np.zeros(problem.unit_count, dtype=bool),
         mark=np.zeros(problem.unit_count, dtype=np.int64),
         counts=np.zeros(7, dtype=np.int64),
         value=np.full(2, np.inf),

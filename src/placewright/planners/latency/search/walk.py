@@ -144,5 +144,6 @@ def _scratch(problem: Problem, space: moves.Space) -> moves.Scratch:
         block=np.empty(int(space.block_length.max()), dtype=np.int32),
         undo_unit=np.empty(problem.unit_count, dtype=np.int32),
         undo_device=np.empty(problem.unit_count, dtype=np.int32),
+        changed=np.zeros(problem.unit_count, dtype=bool),
         reordered=np.zeros(3, dtype=np.int64),
     )
