@@ -214,6 +214,14 @@ def test_names_that_are_html_are_shown_as_text(shown):
     assert name in page.locator("h1").inner_text()
 
 
+@pytest.mark.parametrize(
+    "name", ["x" * 10_000, "<img src=x onerror=alert(1)></script>" * 3, "אופ" * 90]
+)
+def test_long_names_fit_a_narrow_window(shown, name):
+    page = shown(with_names(name), size=NARROW)
+    assert page.evaluate("document.documentElement.scrollWidth") == NARROW["width"]
+
+
 def test_several_plans_are_compared_and_each_can_be_shown(shown):
     one = solve(plan_for("latency").problem, "single-device")
     page = shown(one, solve(one.problem, "heft"), one, plan_for("throughput"))
