@@ -390,7 +390,7 @@ def test_events_into_what_cannot_be_opened_are_refused(here, monkeypatch):
 def test_names_cannot_command_the_terminal(here):
     Path("odd.json").write_bytes(content(changed(GRAPH, ("name", "\x1b[31mred"))))
     for command in ("plan", "compare"):
-        more = ("-p", "heft") if command == "plan" else ("--planners", "heft")
+        more = ("-p", "heft", "--wide") if command == "plan" else ("--planners", "heft")
         done = run(command, "odd.json", "-c", "pair.json", *more)
         assert done.code == 0, done.err
         assert "\\x1b[31mred" in done.out

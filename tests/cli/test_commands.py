@@ -170,7 +170,7 @@ def test_a_reader_that_has_seen_enough_is_no_error():
 
 
 def test_plan_prints_a_table_of_devices_and_the_answer(here):
-    out = succeeded(planned("-p", "heft")).out
+    out = succeeded(planned("-p", "heft", "--wide")).out
     for word in ("diamond on pair", "x", "y", "latency", "lower bound", "gap", "planner heft"):
         assert word in out
     assert sorted(path.name for path in here.iterdir()) == ["graph.json", "pair.yaml"]

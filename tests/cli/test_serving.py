@@ -63,7 +63,7 @@ def test_a_plan_of_one_phase_says_how_many_sequences_fit():
     serving = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft", "--json")).json["serving"]
     assert serving["cache_bytes"] == 2 * 2 * 2 * 768 * 128 * 2
     assert serving["sequences"] > 2
-    text = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft")).out
+    text = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft", "--wide")).out
     assert "for 2 sequences" in text and "fit beside the weights" in text
 
 

@@ -16,6 +16,8 @@ from placewright.solving import solve
 from tests.builders import chain
 from tests.cli.running import run
 
+LINE = r"latency [\d.]+ .s, lower bound [\d.]+ .s, gap [\d.]+%, . of 2 devices"
+
 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
@@ -26,13 +28,38 @@ def test_quiet_prints_the_answer_in_one_line(tmp_path):
     path = tmp_path / "plan.json"
     done = run("plan", "zoo:gpt2?layers=1", "-c", "4090+3060", "-p", "heft", "-q", "-o", path)
     assert (done.code, done.err) == (0, "")
-    assert re.fullmatch(
-        r"latency [\d.]+ .s, lower bound [\d.]+ .s, gap [\d.]+%, . of 2 devices; written to .*\n",
-        done.out,
-    )
+    assert re.fullmatch(LINE + r"; written to .*\n", done.out)
     better = run("improve", path, "-p", "heft", "--quiet")
     assert better.code == 0
     assert better.out.count("\n") == 1
+
+
+def test_a_pipe_gets_one_line_and_whole_tables_if_asked(tmp_path):
+    asked = ("zoo:gpt2?layers=2", "-c", "4090+3060", "-p", "heft")
+    piped, wide = run("plan", *asked), run("plan", *asked, "--wide")
+    assert re.fullmatch(LINE + "\n", piped.out)
+    assert {"device", "kind", "capacity", "blocks"} <= set(wide.out.split())
+    assert piped.out.split(", lower")[0] in wide.out
+
+
+def test_a_pipe_gets_varying_costs_and_an_engine_in_the_same_line(tmp_path):
+    path = tmp_path / "plan.json"
+    noise = run("plan", "zoo:gpt2?layers=1", "-c", "2x3090", "-p", "heft", "--cost-noise", "0.1")
+    assert re.fullmatch(LINE + r"; with costs varying by 10%: .*\n", noise.out)
+    engine = run(
+        "plan", "zoo:gpt2?layers=2", "-c", "2x3090", "--for", "accelerate", "--time-limit", 0,
+        "-o", path,
+    )  # fmt: skip
+    assert re.fullmatch(LINE + r"; 1 stage of accelerate; written to .*\n", engine.out)
+
+
+def test_a_terminal_gets_tables(monkeypatch):
+    monkeypatch.setattr("tests.cli.running.io.StringIO", Terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    done = run("plan", "zoo:gpt2?layers=1", "-c", "4090+3060", "-p", "heft")
+    rows = [line for line in done.out.splitlines() if line.startswith(("┏", "│"))]
+    assert len(rows) > 2
+    assert all(len(line) == len(rows[0]) <= 80 for line in rows)
 
 
 def test_json_beside_quiet_is_json():
@@ -87,9 +114,9 @@ def test_the_bars_are_behind_the_progress_of_planning(monkeypatch):
 
 
 def test_where_colours_are_not_wanted_there_are_none(monkeypatch):
-    from placewright.report.terminal import device_table
+    from placewright.report.device_table import DeviceTable
 
-    table = device_table(solve(chain([1.0], [8.0, 8.0]), "heft"))
+    table = DeviceTable(solve(chain([1.0], [8.0, 8.0]), "heft"))
     colours = re.compile(r"\x1b\[[0-9;]*3[0-9]")
     for wanted in (True, False):
         monkeypatch.delenv("NO_COLOR", raising=False)

@@ -7,11 +7,16 @@ import io
 import pytest
 from rich.console import Console
 
+from placewright.objectives import OBJECTIVES
 from placewright.planning import make_problem
+from placewright.report.device_table import NOTE as MORE_COLUMNS
+from placewright.report.device_table import DeviceTable
 from placewright.report.terminal import ComparisonTable
 from placewright.solving import Comparison, compare
+from placewright.units import format_bytes, format_seconds
+from tests.report.html.plans import plan_for
 
-NOTE = "load and memory of each device: in a wider terminal, or with --json"
+NOTE = "load and memory of each device: in a wider terminal, or with --wide"
 
 
 def shown(lines: list[Comparison], width: int) -> list[str]:
@@ -58,6 +63,35 @@ def test_a_cluster_of_any_size_is_shown_where_it_fits():
     assert problem.device_count == 24
     assert NOTE in shown(found, 140)
     assert NOTE not in shown(found, 1000)
+
+
+def table_of(plan, width: int) -> list[str]:
+    console = Console(file=io.StringIO(), width=width)
+    console.print(DeviceTable(plan))
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_figures_of_devices_are_whole_in_80_characters(objective):
+    plan = plan_for(objective)
+    narrow, wide = table_of(plan, 80), table_of(plan, 300)
+    assert narrow[-1] == MORE_COLUMNS
+    assert MORE_COLUMNS not in wide
+    assert all(len(line) <= 80 and "…" not in line for line in narrow)
+    titles = wide[2].replace("┃", " ").split()
+    shown = narrow[2].replace("┃", " ").split()
+    assert {"device", "load", "busy", "memory", "blocks"} <= set(shown) < set(titles)
+    for d, name in enumerate(plan.problem.device_names):
+        row = next(line for line in narrow if line.startswith(f"│ {name} "))
+        assert format_seconds(float(plan.device_load[d])) in row
+        assert format_bytes(float(plan.device_memory[d])) in row
+
+
+def test_columns_come_back_as_the_terminal_widens():
+    plan = plan_for("latency")
+    counts = [table_of(plan, width)[2].count("┃") for width in range(60, 160)]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[-1]
 
 
 def test_without_any_plan_there_is_no_device_to_speak_of():

@@ -29,6 +29,7 @@ def command(
     time_limit: o.TimeLimit = float("inf"),
     seed: o.Seed = 0,
     output: o.Output = None,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Plan SOURCE with several planners and print them side by side.
@@ -74,7 +75,7 @@ def command(
     else:
         from placewright.report.terminal import ComparisonTable, failures
 
-        console().print(ComparisonTable(lines, made.name))
+        console(wide).print(ComparisonTable(lines, made.name))
         if any(line.plan for line in lines):  # else the error below has them all
             for failure in failures(lines):
                 remark(failure)

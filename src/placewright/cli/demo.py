@@ -19,6 +19,7 @@ def command(
         Path,
         typer.Option("--output", "-o", callback=o.writable, help="Where the best plan is written."),
     ] = Path("placewright-demo.json"),
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Plan a Llama of 13 billion parameters on an RTX 4090 and an RTX 3060, by several planners.
@@ -46,12 +47,13 @@ def command(
     if json:
         print_json({"planners": comparison_records(lines), "best": plan_record(best, output)})
         return
-    from placewright.report.terminal import ComparisonTable, device_table, failures, summary
+    from placewright.report.device_table import DeviceTable
+    from placewright.report.terminal import ComparisonTable, failures, summary
 
-    out = console()
+    out = console(wide)
     out.print(ComparisonTable(lines, f"{MODEL} on {CLUSTER}"))
     for failure in failures(lines):
         remark(failure)
-    out.print(device_table(best))
+    out.print(DeviceTable(best))
     out.print(summary(best), markup=False)
     out.print(f"verified, and written to {output}", markup=False)

@@ -22,6 +22,7 @@ def command(
     events: o.Events = None,
     output: o.Output = None,
     quiet: o.Quiet = False,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Look for a better plan than PLAN, and for a better proof, on the problem that it carries.
@@ -31,7 +32,14 @@ def command(
     """
     from placewright.cli.gaps import Gaps
     from placewright.cli.observing import observed
-    from placewright.cli.output import announce_compilation, print_line, print_plan, progress
+    from placewright.cli.output import (
+        announce_compilation,
+        in_one_line,
+        print_line,
+        print_plan,
+        print_remarks,
+        progress,
+    )
     from placewright.planning import improve
 
     if not quiet:
@@ -53,7 +61,9 @@ def command(
             on_progress=on_progress,
         )
     better.save(target)
-    if quiet and not json:
-        print_line(better, target)
-    else:
-        print_plan(better, target, json)
+    if json or not in_one_line(quiet, wide):
+        print_plan(better, target, json, wide=wide)
+        return
+    print_line(better, target)
+    if not quiet:
+        print_remarks([better])

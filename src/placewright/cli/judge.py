@@ -42,6 +42,7 @@ def command(
     ] = None,
     problem: o.Problem,
     output: o.Output = None,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Value a placement of SOURCE that a tool or a person has made, as if it were a plan."""
@@ -65,6 +66,6 @@ def command(
         record = plan_record(found.plan, output)
         print_json({**record, "remarks": [*found.remarks, *record["remarks"]]})
         return
-    print_plan(found.plan, output, json=False, cost_noise=None)
+    print_plan(found.plan, output, json=False, wide=wide)
     for text in found.remarks:
         remark(f"placewright: {text}")

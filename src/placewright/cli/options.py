@@ -220,6 +220,10 @@ Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", help="Print the answer in one line, without progress."),
 ]
+Wide = Annotated[
+    bool,
+    typer.Option("--wide", help="Print whole tables, however wide, into a pipe too."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 

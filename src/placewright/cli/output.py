@@ -26,15 +26,26 @@ if TYPE_CHECKING:
     from placewright.whatif.robustness import Percentiles
 
 
+PIPED_WIDTH = 140  # characters of the tables that are printed where there is no terminal
+BAR_WIDTH = 16  # characters: beside it a plan's value, bound and gap fit into 80
+UNBOUNDED = 1 << 20  # characters: every table fits
+
+
 def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def console() -> Console:
-    """Stdout; where that is no terminal, as wide as tables need."""
+def console(wide: bool = False) -> Console:
+    """Stdout; where that is no terminal, or if `wide`, as wide as tables need."""
     from placewright.cli.terminal import PrintableConsole
 
-    return PrintableConsole(width=None if sys.stdout.isatty() else 140, highlight=False)
+    width = UNBOUNDED if wide else None if sys.stdout.isatty() else PIPED_WIDTH
+    return PrintableConsole(width=width, highlight=False)
+
+
+def in_one_line(quiet: bool, wide: bool) -> bool:
+    """Whether a plan is told in one line: where that is asked, or nobody looks at a terminal."""
+    return quiet or not (wide or sys.stdout.isatty())
 
 
 def remark(text: str) -> None:
@@ -49,12 +60,13 @@ def print_remarks(plans: Iterable[Plan]) -> None:
         remark(f"placewright: {text}")
 
 
-def print_line(plan: Plan, output: Path | None) -> None:
-    """A plan in one line: its value, its bound, how many devices it uses, and its file."""
+def print_line(plan: Plan, output: Path | None, *others: str) -> None:
+    """A plan in one line: its value, its bound, how many devices it uses, `others`, its file."""
     from placewright.report.terminal import line
 
-    where = f"; written to {output}" if output is not None else ""
-    console().print(f"{line(plan)}{where}", markup=False, soft_wrap=True)
+    where = [f"written to {output}"] if output is not None else []
+    text = "; ".join((line(plan), *others, *where))
+    console().print(text, markup=False, soft_wrap=True)
 
 
 def print_plan(
@@ -64,6 +76,7 @@ def print_plan(
     cost_noise: float | None = None,
     percentiles: Percentiles | None = None,
     before: Percentiles | None = None,
+    wide: bool = False,
 ) -> None:
     """A plan as tables, or as one JSON object; `before` is what a robust plan started from."""
     if json:
@@ -73,11 +86,12 @@ def print_plan(
         robust = {"before": before._asdict()} if before else {}
         print_json(plan_record(plan, output) | noise | robust)
         return
-    from placewright.report.terminal import device_table, summary
+    from placewright.report.device_table import DeviceTable
+    from placewright.report.terminal import summary
     from placewright.report.whatif import percentiles_line, robust_line
 
-    out = console()
-    out.print(device_table(plan))
+    out = console(wide)
+    out.print(DeviceTable(plan))
     out.print(summary(plan), markup=False)
     if percentiles is not None and cost_noise is not None:
         out.print(percentiles_line(percentiles, cost_noise), markup=False)
@@ -129,16 +143,22 @@ def print_serving(served: ServingPlan, output: Path | None, json: bool) -> None:
     print_remarks([served.plan])
 
 
-def print_engine_plan(found: EnginePlan, output: Path | None, json: bool) -> None:
-    """A plan for an engine as tables, or as one JSON object."""
+def print_engine_plan(found: EnginePlan, output: Path | None, json: bool, wide: bool) -> None:
+    """A plan for an engine as tables, in one line where nobody looks, or as one JSON object."""
+    from placewright.report.device_table import DeviceTable
     from placewright.report.engines import engine_record, engine_words
-    from placewright.report.terminal import device_table, summary
+    from placewright.report.terminal import summary
 
     if json:
         print_json(engine_record(found, output))
         return
-    out = console()
-    out.print(device_table(found.plan))
+    if in_one_line(False, wide):
+        stages = len(found.by_blocks.stages)
+        of = "1 stage" if stages == 1 else f"{stages} stages"
+        print_line(found.plan, output, f"{of} of {found.engine.name}")
+        return
+    out = console(wide)
+    out.print(DeviceTable(found.plan))
     out.print(summary(found.plan), markup=False)
     for line in engine_words(found):
         out.print(line, markup=False)
@@ -161,7 +181,7 @@ def _tell_of_compilation() -> None:
 def progress(quiet: bool = False, gaps: Gaps | None = None) -> Iterator[Progress]:
     """A progress bar on stderr, where stderr is a terminal; gives the function that moves it.
 
-    Behind it are the `gaps` of the run so far, if it tells any.
+    Below what is being done are the `gaps` of the run so far, if it tells any.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda what, done: None
@@ -170,14 +190,16 @@ def progress(quiet: bool = False, gaps: Gaps | None = None) -> Iterator[Progress
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
-    texts = [
-        TextColumn(text, markup=False) for text in ("{task.description}", "{task.fields[gaps]}")
-    ]
-    columns = (texts[0], BarColumn(), TimeElapsedColumn(), texts[1])
+    columns = (
+        BarColumn(BAR_WIDTH),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}", markup=False),
+    )
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("importing", total=1.0, gaps="")
+        task = bar.add_task("importing", total=1.0)
 
         def move(what: str, done: float) -> None:
-            bar.update(task, description=what, completed=done, gaps=gaps.line if gaps else "")
+            shown = "\n".join(filter(None, (what, gaps.line if gaps else "")))
+            bar.update(task, description=shown, completed=done)
 
         yield move

@@ -37,6 +37,7 @@ def command(
     events: o.Events = None,
     output: o.Output = None,
     quiet: o.Quiet = False,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Plan SOURCE on a cluster: where each op runs, when, and how good that provably is.
@@ -51,7 +52,7 @@ def command(
     gaps = Gaps()
     if engine is not None:
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
-        _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json)
+        _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json, wide)
         return
     from placewright.cli.observing import observed  # not for engines, which are to take no time
     from placewright.planning import plan as make_plan
@@ -95,7 +96,7 @@ def command(
             plan = found.plan
     if output is not None:
         plan.save(output)
-    _print(plan, found, output, cost_noise, seed, quiet, json)
+    _print(plan, found, output, cost_noise, seed, json, quiet=quiet, wide=wide)
 
 
 def _print(
@@ -104,22 +105,30 @@ def _print(
     output: Path | None,
     cost_noise: float | None,
     seed: int,
-    quiet: bool,
     json: bool,
+    *,
+    quiet: bool,
+    wide: bool,
 ) -> None:
-    """A plan, with what varying costs make of it if that was asked; if `quiet` in one line."""
-    from placewright.cli.output import print_line, print_plan
+    """A plan, with what varying costs make of it if that was asked; in one line if `quiet`."""
+    from placewright.cli.output import in_one_line, print_line, print_plan, print_remarks
+    from placewright.report.whatif import percentiles_line, robust_line
     from placewright.whatif.robustness import makespan_percentiles
 
-    if quiet and not json:
-        print_line(plan, output)
-    elif cost_noise is None:
-        print_plan(plan, output, json)
-    elif robust is not None:
-        print_plan(plan, output, json, cost_noise, robust.after, robust.before)
-    else:
+    noise = before = None
+    if robust is not None:
+        noise, before = robust.after, robust.before
+    elif cost_noise is not None:
         noise = makespan_percentiles(plan, cost_noise, seed=seed)
-        print_plan(plan, output, json, cost_noise, noise)
+    if json or not in_one_line(quiet, wide):
+        print_plan(plan, output, json, cost_noise, noise, before, wide)
+        return
+    varying = [] if noise is None or cost_noise is None else [percentiles_line(noise, cost_noise)]
+    if noise is not None and before is not None:
+        varying.append(robust_line(before, noise))
+    print_line(plan, output, *varying)
+    if not quiet:
+        print_remarks([plan])
 
 
 def _announce(quiet: bool, *others: object) -> None:
@@ -179,6 +188,7 @@ def _plan_for_engine(
     seed: int,
     output: Path | None,
     json: bool,
+    wide: bool,
 ) -> None:
     """The best plan that an engine can run; `time_limit` is for looking beyond its limits."""
     from placewright.cli.output import print_engine_plan
@@ -199,7 +209,7 @@ def _plan_for_engine(
     )
     if output is not None:
         found.plan.save(output)
-    print_engine_plan(found, output, json)
+    print_engine_plan(found, output, json, wide)
 
 
 def _plan_mix(

@@ -45,6 +45,7 @@ def command(
     ] = float("inf"),
     seed: o.Seed = 0,
     output: o.Output = None,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Plan again after devices are lost or changed, moving only the weights that are worth it.
@@ -86,20 +87,21 @@ def command(
         )
     if output is not None:
         result.chosen.plan.save(output)
-    _print(result, output, json)
+    _print(result, output, json, wide)
 
 
-def _print(result: Replan, output: Path | None, json: bool) -> None:
+def _print(result: Replan, output: Path | None, json: bool, wide: bool) -> None:
     from placewright.cli.output import console, print_json
-    from placewright.report.terminal import device_table, summary
+    from placewright.report.device_table import DeviceTable
+    from placewright.report.terminal import summary
     from placewright.report.whatif import replan_record, replan_table
 
     if json:
         print_json(replan_record(result, output))
         return
-    out = console()
+    out = console(wide)
     out.print(replan_table(result))
-    out.print(device_table(result.chosen.plan))
+    out.print(DeviceTable(result.chosen.plan))
     out.print(summary(result.chosen.plan), markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)

@@ -47,6 +47,7 @@ def command(
     timeout: Annotated[float, typer.Option(help="Seconds before a rank counts as stuck.")] = 60.0,
     profiles: o.Profiles = None,
     seed: o.Seed = 0,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Look for the plan that is fastest when it is run: measure ops, plan, run, learn, again.
@@ -73,10 +74,10 @@ def command(
             on_progress=on_progress,
         )
         found = tune(source, cluster, store, asked, run=run, on_round=keep, on_progress=on_progress)
-    _print(found, output, json)
+    _print(found, output, json, wide)
 
 
-def _print(found: Tuning, output: Path, json: bool) -> None:
+def _print(found: Tuning, output: Path, json: bool, wide: bool) -> None:
     from placewright.cli.output import console, print_json, print_plan
     from placewright.report.records import plan_record
     from placewright.report.tuning import calibration_lines, round_records, rounds_table
@@ -87,8 +88,8 @@ def _print(found: Tuning, output: Path, json: bool) -> None:
         rounds = {"rounds": round_records(found.rounds)}
         print_json(plan_record(best.plan, output) | measured | rounds)
         return
-    out = console()
+    out = console(wide)
     out.print(rounds_table(found.rounds))
     for line in calibration_lines(found.rounds[-1].calibration):
         out.print(line, markup=False, soft_wrap=True)
-    print_plan(best.plan, output, json)
+    print_plan(best.plan, output, json, wide=wide)

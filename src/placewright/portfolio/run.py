@@ -30,6 +30,7 @@ from placewright.problem import Problem
 from placewright.solving import no_plan
 from placewright.system.interrupts import Interrupts
 from placewright.system.ray_connection import RayCluster
+from placewright.units import format_seconds, listed
 
 ROUND = 2
 """Tasks of one iteration. A constant: the number of workers must not change the plan."""
@@ -214,6 +215,7 @@ class Run:
 
     def _begin(self, workers: Workers, worker: int, task: Task) -> None:
         self.running[worker] = _Turn(task)
+        self._tell_progress()
         workers.give(worker, task)
 
     def _listen(self, workers: Workers, seconds: float) -> None:
@@ -368,10 +370,21 @@ class Run:
     def _tell_progress(self) -> None:
         seconds = self.limits.seconds
         share = 1 - self.left / seconds if 0 < seconds < math.inf else 0.0
-        gap = f", gap {self.incumbent.gap:.2%}" if self.incumbent.placement is not None else ""
-        self.settings.on_progress(
-            f"{self.incumbent.found_by or 'planning'}{gap}", min(1.0, max(0.0, share))
-        )
+        self.settings.on_progress(self._state(), min(1.0, max(0.0, share)))
+
+    def _state(self) -> str:
+        """The best plan and bound so far; on a second line who is at work, and how many wait."""
+        best = self.incumbent
+        bound = f"bound {format_seconds(best.bound.value)}"
+        if best.placement is None:
+            first = f"no plan yet, {bound}"
+        else:
+            first = f"{format_seconds(best.value)} ({best.found_by}), {bound}, gap {best.gap:.2%}"
+        at_work = dict.fromkeys(turn.task.member.title for turn in self.running.values())
+        second = [f"at work: {listed(list(at_work))}"] if at_work else []
+        if self.scheduler.waiting:
+            second.append(f"{self.scheduler.waiting} to come")
+        return "\n".join(filter(None, (first, "; ".join(second))))
 
 
 class _Turn:

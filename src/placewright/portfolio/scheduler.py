@@ -70,6 +70,11 @@ class Scheduler:
         self.spent = {"construct": 0.0, "decide": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
 
+    @property
+    def waiting(self) -> int:
+        """How many members have had no turn yet, of those that have one each."""
+        return len(self.constructive) + len(self.deciders) + len(self.provers)
+
     def instant(self, incumbent: Incumbent, left: float) -> Task | None:
         """The next member that is done at once."""
         if self.constructive and self.constructive[0].is_instant(incumbent.problem):

@@ -14,13 +14,12 @@ from rich.table import Table
 
 from placewright.options import Options
 from placewright.plan import Plan
-from placewright.report.blocks import block_words, device_blocks
+from placewright.report.blocks import block_words
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
 from placewright.report.memory import memory_rows
 from placewright.report.words import (
     counts,
-    device_columns,
     rate_words,
     value_title,
     value_words,
@@ -93,35 +92,6 @@ def _chosen(options: Options) -> str:
     return ", ".join(words)
 
 
-def device_table(plan: Plan) -> Table:
-    """A line per device: how long it computes, what it keeps and sends, which blocks it has."""
-    problem = plan.problem
-    table = Table(title=escape(problem.name), title_justify="left")
-    table.add_column("device")
-    table.add_column("kind")
-    sent = device_columns(plan)
-    columns = ("ops", "load", "busy", "memory", "capacity", *sent)
-    for column in columns:
-        table.add_column(column, justify="right")
-    blocks = device_blocks(plan)
-    if blocks is not None:
-        table.add_column("blocks")
-    for d, name in enumerate(problem.device_names):
-        load = float(plan.device_load[d])
-        table.add_row(
-            escape(name),
-            escape(problem.device_kinds[d]),
-            str(len(plan.device_ops[d])),
-            format_seconds(load),
-            f"{load / plan.value:.0%}" if plan.value else "-",
-            format_bytes(float(plan.device_memory[d])),
-            format_bytes(float(problem.device_memory[d])),
-            *(column[d] for column in sent.values()),
-            *([escape(blocks[d])] if blocks is not None else []),
-        )
-    return table
-
-
 @dataclass(frozen=True)
 class ComparisonTable:
     """A line per planner, the best marked; with the load and memory of each device if they fit."""
@@ -140,7 +110,7 @@ class ComparisonTable:
                 return
         yield self._table(())
         if devices:
-            yield "load and memory of each device: in a wider terminal, or with --json"
+            yield "load and memory of each device: in a wider terminal, or with --wide"
 
     def _table(self, devices: Sequence[str]) -> Table:
         plans = [line.plan for line in self.lines if line.plan is not None]

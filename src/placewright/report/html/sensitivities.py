@@ -15,13 +15,17 @@ def sensitivities_record(
     """Rows of a change with `value` and `bound`, or the `error`; planned for `seconds` in all.
 
     `change` and `least` are shares of the plan's value: of the plan found, and of the best there
-    can be under the change.
+    can be under the change; `keeps`: the plan is still one under it.
     """
     return {"seconds": seconds, "rows": [_row(plan, each) for each in found]}
 
 
 def _row(plan: Plan, each: Sensitivity) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": each.change.name, "kind": each.change.kind}
+    row: dict[str, Any] = {
+        "name": each.change.name,
+        "kind": each.change.kind,
+        "keeps": each.change.keeps,
+    }
     if each.plan is None:
         return {**row, "value": None, "error": each.error}
     whole = plan.value or 1.0

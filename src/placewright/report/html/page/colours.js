@@ -47,6 +47,25 @@ function redrawAll() {
   for (const redraw of redraws) redraw();
 }
 
+// On paper all is light, and canvases are as wide as the sheet: they are drawn anew before and after.
+function readyForPrinting() {
+  const root = document.documentElement;
+  let chosen;
+  window.addEventListener("beforeprint", () => {
+    chosen = root.dataset.theme;
+    root.dataset.theme = "light";
+    root.dataset.printing = "yes";
+    readStyle();
+    for (const redraw of redraws) redraw.now();
+  });
+  window.addEventListener("afterprint", () => {
+    if (chosen === undefined) delete root.dataset.theme;
+    else root.dataset.theme = chosen;
+    delete root.dataset.printing;
+    redrawAll();
+  });
+}
+
 function isDark() {
   const chosen = document.documentElement.dataset.theme;
   return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

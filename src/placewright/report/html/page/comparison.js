@@ -1,15 +1,18 @@
 // Several plans side by side, and what they do differently.
 
+const SAME = 1e-9; // values that differ by less are equal but for rounding
+
 function comparisonSection(record, plans, show) {
   const most = plans.reduce((high, plan) => Math.max(high, plan.answer.value), 0) || 1;
   const best = plans.reduce((low, plan) => Math.min(low, plan.answer.value), Infinity);
+  const isBest = (answer) => record.comparable && answer.value <= best * (1 + SAME);
   const hint = record.comparable ? null
     : "The plans are not for one problem, so that their values say little about one another. ";
   const marks = "Bar: the value. Mark: its lower bound.";
   const titles = ["plan", "value and bound", "value", "bound", "gap", "devices"]
     .map((text, k) => ({ text, number: k > 1 }));
   const rows = plans.map((plan, k) => {
-    const { answer } = plan, is = record.comparable && answer.value === best;
+    const { answer } = plan, is = isBest(answer);
     return el("tr", { class: is ? "best" : null },
       el("th", { scope: "row" }, el("button", { class: "link", onclick: () => show(k) }, named(record.labels[k])),
         is ? el("span", { class: "kind" }, "the best") : null),

@@ -4,9 +4,8 @@ const CONVERGENCE_HEIGHT = 190, CONVERGENCE_EDGE = 24;
 
 function convergenceSection(plan) {
   const record = plan.convergence, last = record.seconds.length - 1;
-  const words = `From ${formatSeconds(record.value.find((each) => each !== null))} to ${formatSeconds(record.value[last])}, `
-    + `the bound from ${formatSeconds(record.bound[0])} to ${formatSeconds(record.bound[last])}, `
-    + `in ${formatSeconds(record.seconds[last])}`;
+  const words = `${fromTo("The value", record.value.find((each) => each !== null), record.value[last])}, `
+    + `${fromTo("the bound", record.bound[0], record.bound[last])}, in ${formatSeconds(record.seconds[last])}`;
   const canvas = el("canvas", { role: "img", "aria-label": words });
   const frame = el("figure", { class: "chart" }, canvas);
   const tip = new Tip(frame);
@@ -28,6 +27,11 @@ function convergenceSection(plan) {
     el("ul", { class: "legend" },
       el("li", {}, el("span", { class: "swatch line-value" }), "best plan so far"),
       el("li", {}, el("span", { class: "swatch line-bound" }), "no plan is faster")), frame);
+}
+
+function fromTo(what, first, last) {
+  const [one, two] = [first, last].map(formatSeconds);
+  return one === two ? `${what} stays ${one}` : `${what} goes from ${one} to ${two}`;
 }
 
 // Places on the chart: time by its logarithm, seconds of the plan from the lowest bound up. Plans far above the

@@ -55,14 +55,16 @@ function paint(canvas, width, height, draw) {
   draw(context, width, height);
 }
 
-// Calls `draw` at most once a frame, however often it is asked for.
+// Calls `draw` at most once a frame, however often it is asked for; its `now` does not wait for one.
 function onceAFrame(draw) {
   let waiting = false;
-  return () => {
+  const ask = () => {
     if (waiting) return;
     waiting = true;
     requestAnimationFrame(() => { waiting = false; draw(); });
   };
+  ask.now = draw;
+  return ask;
 }
 
 // A box beside the pointer with rows of a title and a text.

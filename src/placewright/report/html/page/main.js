@@ -23,12 +23,22 @@ function main() {
   }
   root.append(shown, el("footer", {}, `placewright ${record.version}`));
   show(0);
+  readyForPrinting();
   document.documentElement.dataset.ready = "yes";
 }
 
+// Parts of the page in their order; those without `always` are there where the plan has figures for them.
+const PARTS = [
+  { id: "answer", title: "Answer", always: true }, { id: "timeline", title: "Timeline" },
+  { id: "loads", title: "Stages" }, { id: "subgraphs", title: "Invocations" },
+  { id: "devices", title: "Devices", always: true }, { id: "memory", title: "Memory" },
+  { id: "convergence", title: "Planning" }, { id: "sensitivities", title: "Other hardware" },
+  { id: "model", title: "Blocks", always: true },
+];
+
 function header(record, plans) {
-  const links = [["answer", "Answer"], ["timeline", "Timeline"], ["loads", "Stages"], ["devices", "Devices"],
-    ["model", "Blocks"]].filter(([id]) => id === "answer" || id === "devices" || id === "model" || plans[0][id]);
+  const there = PARTS.filter((part) => part.always || plans[0][part.id]);
+  const links = [...(record.comparison ? [["comparison", "Plans"]] : []), ...there.map(({ id, title }) => [id, title])];
   return el("header", {},
     el("span", { class: "brand" }, "placewright"),
     el("nav", { class: "places", "aria-label": "Parts of the page" },

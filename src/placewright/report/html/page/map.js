@@ -1,6 +1,6 @@
 // The map: blocks along the data, a row per device, and lines for what crosses between devices.
 
-const CELL = 30, MOST_LINES = 1500, MOST_ROWS = 40;
+const CELL = 30, MOST_LINES = 1500, MOST_ROWS = 40, MANY_LINES = 60, NAMED_LINES = 4;
 
 class BlockMap {
   constructor(plan, blocks, open) {
@@ -56,15 +56,24 @@ class BlockMap {
   hover(event) {
     const { block, row } = this.cell(event), device = this.rows[row], each = this.blocks[block];
     const share = each.shares.get(device) || 0;
-    const moved = (end) => this.lines.filter((line) => line.ends[end] === block && line.ends[end + 1] === device)
-      .reduce((sum, line) => sum + line.bytes, 0);
+    const moved = (end) => this.lines.filter((line) => line.ends[end] === block && line.ends[end + 1] === device);
     this.tip.show(event.offsetX + this.stage.offsetLeft, event.offsetY, each.name, [
       ["device", this.plan.deviceName(device)], ["of its time", formatShare(share)],
-      ["sent", formatBytes(moved(0))], ["received", formatBytes(moved(2))]]);
+      ["sends", this.movedWords(moved(0), 2)], ["receives", this.movedWords(moved(2), 0)]]);
     if (this.hovered !== block) {
       this.hovered = block;
       this.redraw();
     }
+  }
+
+  // The bytes of some lines, and the largest by the block and device at their other `end`.
+  movedWords(lines, end) {
+    if (!lines.length) return "nothing";
+    const total = formatBytes(lines.reduce((sum, line) => sum + line.bytes, 0));
+    const parts = lines.slice(0, NAMED_LINES).map(({ ends, bytes }) => `${end ? "to" : "from"} `
+      + `${this.blocks[ends[end]].name} on ${this.plan.deviceName(ends[end + 1])} ${formatBytes(bytes)}`);
+    if (lines.length > NAMED_LINES) parts.push("…");
+    return lines.length > 1 ? `${total}: ${parts.join(", ")}` : parts[0];
   }
 
   draw() {
@@ -73,6 +82,7 @@ class BlockMap {
     paint(this.canvas, width, height, (context) => {
       this.drawCells(context, width / this.blocks.length, width);
       this.drawLines(context, width / this.blocks.length);
+      this.drawBytes(context, width / this.blocks.length, width);
     });
   }
 
@@ -96,6 +106,7 @@ class BlockMap {
 
   drawLines(context, wide) {
     const most = this.lines.length ? this.lines[0].bytes : 1;
+    const faint = 0.4 * Math.max(0.15, Math.min(1, Math.sqrt(MANY_LINES / this.lines.length)));
     context.strokeStyle = style.ink;
     for (const { ends: [from, source, to, target], bytes } of this.lines) {
       const one = this.row.get(source), two = this.row.get(target);
@@ -103,7 +114,7 @@ class BlockMap {
       const marked = this.hovered === from || this.hovered === to;
       const x = [from, to].map((block) => (block + 0.5) * wide);
       const y = [one, two].map((row) => row * CELL + CELL - 4);
-      context.globalAlpha = marked ? 0.95 : this.hovered >= 0 ? 0.12 : 0.4;
+      context.globalAlpha = marked ? 0.95 : this.hovered >= 0 ? faint / 3 : faint;
       context.lineWidth = 0.6 + 2.4 * Math.sqrt(bytes / (most || 1));
       context.beginPath();
       context.moveTo(x[0], y[0]);
@@ -113,5 +124,30 @@ class BlockMap {
       context.stroke();
     }
     context.globalAlpha = 1;
+  }
+
+  // The bytes of a line at its middle, where no other text is: the most bytes first.
+  drawBytes(context, wide, width) {
+    const taken = [];
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    context.textAlign = "center";
+    for (const { ends: [from, source, to, target], bytes } of this.lines) {
+      const one = this.row.get(source), two = this.row.get(target);
+      if (one === undefined || two === undefined || !bytes) continue;
+      if (this.hovered >= 0 && this.hovered !== from && this.hovered !== to) continue;
+      const text = formatBytes(bytes), half = context.measureText(text).width / 2 + 3;
+      const x = Math.min(Math.max(((from + to + 1) / 2) * wide, half), width - half);
+      const y = ((one + two) / 2) * CELL + CELL - 4;
+      if (taken.some((each) => Math.abs(each.y - y) < 14 && Math.abs(each.x - x) < each.half + half)) continue;
+      taken.push({ x, y, half });
+      context.globalAlpha = 0.85;
+      context.fillStyle = style.card;
+      context.fillRect(x - half, y - 7, 2 * half, 14);
+      context.globalAlpha = 1;
+      context.fillStyle = style.ink;
+      context.fillText(text, x, y + 0.5);
+    }
+    context.textAlign = "start";
   }
 }

@@ -43,7 +43,8 @@ function memoryChart(plan, record) {
 }
 
 function drawMemory(context, width, record, alive, top, capacity) {
-  const y = (bytes) => MEMORY_HEIGHT * (1 - bytes / top), floor = y(record.kept);
+  const y = (bytes) => MEMORY_HEIGHT * (1 - bytes / top);
+  const floor = record.kept ? Math.min(y(record.kept), MEMORY_HEIGHT - 2.5) : MEMORY_HEIGHT; // a little is seen too
   context.fillStyle = deviceColour(record.device, 0.4);
   alive.forEach((bytes, k) => {
     const tall = Math.max(floor - y(record.kept + bytes), bytes ? 1 : 0);

@@ -12,6 +12,17 @@ function runsOf(values) {
   return found;
 }
 
+// Titles of the columns; for those who see none, each figure says what it is.
+function treeHead(what) {
+  return el("div", { class: "tree-head", "aria-hidden": "true" },
+    el("span", {}, what), el("span", {}, "shares"), el("span", { class: "where" }, "devices"),
+    el("span", { class: "cell" }, "takes"), el("span", { class: "cell" }, "keeps"), el("span", { class: "cell crossing" }, "crosses"));
+}
+
+function figureCell(what, text) {
+  return el("span", { class: "cell" }, el("span", { class: "unseen" }, `${what} `), text);
+}
+
 class ModelTree {
   constructor(plan, showOp) {
     this.plan = plan;
@@ -32,7 +43,7 @@ class ModelTree {
     this.section = section("model", this.model.named ? "Blocks of the model" : "Ops of the model",
       "A column per block, along the data; how high it is on a device says how much of its time is there. "
       + "Lines are tensors that cross. Open a block for its modules and ops.",
-      this.map.frame, el("div", { class: "tree" }, tree.flat()));
+      this.map.frame, el("div", { class: "tree" }, treeHead(this.model.named ? "block" : "op"), tree.flat()));
   }
 
   // Op → the rows of the crossings that it makes.
@@ -99,10 +110,10 @@ class ModelTree {
         named(name),
         el("span", { class: "bar" }, el("span", { class: "bar-room", style: { width: `${width}%` } }, shareBar(shares, where))),
         el("span", { class: "where" }, named(where)),
-        el("span", { class: "cell" }, formatSeconds(totals.seconds)),
-        el("span", { class: "cell" }, formatBytes(totals.memory)),
+        figureCell("takes", formatSeconds(totals.seconds)),
+        figureCell("keeps", formatBytes(totals.memory)),
         el("span", { class: "cell crossing" }, totals.sent || received
-          ? `${totals.sent ? `out ${formatBytes(totals.sent)}` : ""} ${received ? `in ${formatBytes(received)}` : ""}` : "")),
+          ? [totals.sent ? `out ${formatBytes(totals.sent)}` : "", received ? `in ${formatBytes(received)}` : ""].filter(Boolean).join(", ") : "")),
       inside);
     made.addEventListener("toggle", () => {
       if (made.open && !inside.childElementCount) fill(inside);
@@ -142,17 +153,26 @@ class ModelTree {
     const { plan, model } = this, full = model.ops[op], devices = [];
     plan.eachDevice(op, (device, share) => devices.push([device, share]));
     const name = above && full.startsWith(`${above}.`) ? full.slice(above.length + 1) : full;
-    const sent = (this.outgoing.get(op) || []).map((row) => el("span", { class: "sent" }, "→ ",
-      named(plan.deviceName(plan.crossings.target[row])),
-      plan.crossings.bytes[row] ? ` ${formatBytes(plan.crossings.bytes[row])}` : " the same"));
+    const sent = [...this.sentTo(op)].map(([device, { bytes, count }]) => el("span", { class: "sent" }, "→ ",
+      named(plan.deviceName(device)), bytes ? ` ${formatBytes(bytes)}` : " the same", count > 1 ? ` in ${count}` : ""));
     const where = devices.map(([device]) => plan.deviceName(device)).join(", ");
     const title = this.showOp ? el("button", { class: "link", onclick: () => this.showOp(op) }, named(name, { title: full })) : named(name, { title: full });
     return el("div", { class: "op" }, title,
       el("span", { class: "type" }, named(model.type(op))),
       el("span", { class: "where" }, devices.map(([device]) => swatch(device)), named(where)),
-      el("span", { class: "cell" }, formatSeconds(plan.opSeconds[op])),
-      el("span", { class: "cell" }, model.memory[op] ? formatBytes(model.memory[op]) : ""),
+      figureCell("takes", formatSeconds(plan.opSeconds[op])),
+      model.memory[op] ? figureCell("keeps", formatBytes(model.memory[op])) : el("span", { class: "cell" }),
       el("span", { class: "cell crossing" }, sent));
+  }
+
+  // Device → the bytes that an op sends it, and in how many tensors.
+  sentTo(op) {
+    const { crossings } = this.plan, found = new Map();
+    for (const row of this.outgoing.get(op) || []) {
+      const sum = found.get(crossings.target[row]) || { bytes: 0, count: 0 };
+      found.set(crossings.target[row], { bytes: sum.bytes + crossings.bytes[row], count: sum.count + 1 });
+    }
+    return found;
   }
 
   openBlock(block) {
