@@ -400,7 +400,7 @@ def merged(sets: Iterable[Iterable[str]]) -> dict[str, str]:
 
     def root(op: str) -> str:
         while (above := parent.setdefault(op, op)) != op:
-            op = parent[op] = parent[above]
+            parent[op] = op = parent[above]  # of the two targets the left one is set first
         return op
 
     for first, *others in filter(None, map(tuple, sets)):
