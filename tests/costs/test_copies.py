@@ -75,6 +75,7 @@ def test_a_pipeline_that_infers_has_copies_which_count_where_they_are() -> None:
         {"objective": "latency"},
         {"objective": "invocation-latency"},
         {"objective": "latency", "training": True},
+        {"objective": "throughput", "training": True, "contiguous": False},
     ],
 )
 def test_elsewhere_what_shares_a_weight_is_together_and_counted_once(options: dict) -> None:

@@ -67,15 +67,16 @@ def build_problem(
 ) -> Problem:
     """The problem of running `graph` on `cluster`; `pinned` fixes ops (by name) to devices.
 
-    Ops of a pipeline have a copy each of the weights they share, where that can fit; else, and with
-    `together`, such ops are on one device.
+    Ops of a pipeline have a copy each of the weights they share, where that can fit; else, with
+    `together`, and in training where stages need not be contiguous, such ops are on one device.
 
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
     cluster = complete(cluster)
     problem = _problem(graph, cluster, options, costs, pinned or {})
-    may_copy = options.objective == "throughput" and not together
+    pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
+    may_copy = options.objective == "throughput" and pays and not together
     if not (may_copy and graph.op_copy_bytes.any()):
         return problem
     copying = _with_copies(problem, graph.with_copies(), costs)
