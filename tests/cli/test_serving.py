@@ -98,14 +98,11 @@ def test_a_mix_of_a_file_is_refused(tmp_path):
 
 
 def test_compare_of_a_mix_has_what_plan_has_of_each_planner(tmp_path):
-    planners = ("--planners", "memory-fill,greedy")
-    result = succeeded(run("compare", GPT2, "-c", "2x3090", *MIX, *planners))
+    path = tmp_path / "best.json"
+    asked = ("compare", GPT2, "-c", "2x3090", *MIX, "--planners", "memory-fill,greedy")
+    result = succeeded(run(*asked))
     assert "first token" in result.out and "tokens/s" in result.out
-    records = succeeded(
-        run(
-            "compare", GPT2, "-c", "2x3090", *MIX, *planners, "-o", tmp_path / "best.json", "--json"
-        )
-    ).json
+    records = succeeded(run(*asked, "-o", path, "--json")).json
     assert [record["planner"] for record in records] == ["memory-fill", "greedy"]
     for record in records:
         alone = succeeded(

@@ -93,7 +93,7 @@ def plan_for(
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     problem, name = make_problem(source, cluster, together=True, **asked)
-    apart = make_problem(source, cluster, **asked)[0]
+    apart = make_problem(source, cluster, **asked)[0] if training or free_seconds > 0 else problem
     if training and apart.op_copied.size:
         problem = exchanging(problem, apart)
     problem, facts = counted(problem, source, row)
