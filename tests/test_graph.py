@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from placewright.errors import FormatError, GraphError
 from placewright.formats import schema as formats
-from placewright.graph import DTYPES, Graph, GraphBuilder, frozen, topological_order
+from placewright.graph import DTYPES, Graph, GraphBuilder, frozen, merged, topological_order
 from tests.strategies import graphs
 
 
@@ -328,3 +328,17 @@ def test_a_short_column_in_a_file_names_the_file_and_the_column():
 
 def test_the_file_format_knows_the_dtypes_of_graphs():
     assert get_args(formats.Dtype) == DTYPES
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=3), max_size=14))
+def test_sets_that_overlap_are_one_group_however_long_the_chain_of_them(sets):
+    joined = {op: {op} for each in sets if len(each) > 1 for op in each}
+    for _ in range(len(joined)):
+        for each in sets:
+            if len(each) > 1:
+                union = set().union(*(joined[op] for op in each))
+                joined |= dict.fromkeys(union, union)
+    found = merged(sets)
+    assert set(found) == set(joined)
+    for op, others in joined.items():
+        assert {other for other in found if found[other] == found[op]} == others

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,14 @@ def given_up(array: NDArray[Any]) -> NDArray[Any]:
     return array
 
 
+class CopyTensor(NamedTuple):
+    """A weight of so many `bytes` that op `producer` hands to the ops with copies of it."""
+
+    producer: int
+    bytes: float
+    consumers: tuple[int, ...]
+
+
 @dataclass(frozen=True, eq=False)
 class Graph(Stored):
     """A directed acyclic graph of ops and tensors.
@@ -102,7 +110,9 @@ class Graph(Stored):
     - `colocation[op]` a group number, or -1: ops of one group must be on one device;
     - `op_copy_bytes`, `copy_colocation`: what the two come to where each op that reads a shared
       weight has a copy of its own (see `with_copies`): the bytes it then holds besides, and the
-      groups that are left. Nothing and the same, unless an importer says otherwise.
+      groups that are left. Nothing and the same, unless an importer says otherwise. In training
+      `copy_tensors` are sent then: what a step made of a weight, from where its gradients are added
+      up to each copy.
 
     Per tensor: `tensor_names`, `tensor_producer`, `tensor_bytes`, and its consumers
     ``consumers[consumer_offsets[t]:consumer_offsets[t + 1]]`` (each op once).
@@ -139,6 +149,7 @@ class Graph(Stored):
     op_signatures: tuple[str, ...] = ()
     op_copy_bytes: Floats = field(default_factory=lambda: np.zeros(0))
     copy_colocation: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    copy_tensors: tuple[CopyTensor, ...] = ()
 
     def __post_init__(self) -> None:
         if not np.size(self.op_copy_bytes):
@@ -209,12 +220,21 @@ class Graph(Stored):
 
     def with_copies(self) -> Graph:
         """The graph where ops that share weights have a copy each, and so need not be together."""
+        sent = self.copy_tensors
+        readers = [np.array(each.consumers, dtype=np.int32) for each in sent]
+        ends = len(self.consumers) + np.cumsum([len(each) for each in readers], dtype=np.int64)
         return replace(
             self,
             op_parameter_bytes=self.op_parameter_bytes + self.op_copy_bytes,
             colocation=self.copy_colocation,
             op_copy_bytes=np.zeros(0),
             copy_colocation=np.zeros(0, dtype=np.int32),
+            copy_tensors=(),
+            tensor_names=(*self.tensor_names, *("" for _ in sent)),
+            tensor_producer=np.array([*self.tensor_producer, *(each.producer for each in sent)]),
+            tensor_bytes=np.append(self.tensor_bytes, [each.bytes for each in sent]),
+            consumer_offsets=np.append(self.consumer_offsets, ends),
+            consumers=np.concatenate([self.consumers, *readers]),
         )
 
 
@@ -238,6 +258,7 @@ class GraphBuilder:
         self._groups: dict[str, int] = {}
         self._copies: Mapping[int, float] = {}
         self._copy_groups: Mapping[int, str] = {}
+        self._copy_tensors: tuple[CopyTensor, ...] = ()
 
     @property
     def op_count(self) -> int:
@@ -306,11 +327,16 @@ class GraphBuilder:
         """Keep `op` on one device with all others of `group`."""
         self._columns["colocation"][op] = self._groups.setdefault(group, len(self._groups))
 
-    def say_copies(self, bytes: Mapping[int, float], groups: Mapping[int, str]) -> None:
-        """Say what ops hold besides where each has copies of the weights it shares, and which ops
-        must be together then; see `Graph.with_copies`.
+    def say_copies(
+        self,
+        bytes: Mapping[int, float],
+        groups: Mapping[int, str],
+        tensors: Iterable[CopyTensor] = (),
+    ) -> None:
+        """Say what ops hold besides where each has copies of the weights it shares, which ops must
+        be together then, and in training what is sent to the copies; see `Graph.with_copies`.
         """
-        self._copies, self._copy_groups = bytes, groups
+        self._copies, self._copy_groups, self._copy_tensors = bytes, groups, tuple(tensors)
 
     def _copy_columns(self) -> dict[str, Any]:
         if not self._copies:
@@ -323,7 +349,11 @@ class GraphBuilder:
             else -1
             for op in range(self.op_count)
         ]
-        return {"op_copy_bytes": np.array(held), "copy_colocation": np.array(groups)}
+        return {
+            "op_copy_bytes": np.array(held),
+            "copy_colocation": np.array(groups),
+            "copy_tensors": self._copy_tensors,
+        }
 
     def build(self) -> Graph:
         """The graph; GraphError if it has a cycle or an impossible figure."""
@@ -370,7 +400,7 @@ def merged(sets: Iterable[Iterable[str]]) -> dict[str, str]:
 
     def root(op: str) -> str:
         while (above := parent.setdefault(op, op)) != op:
-            op = parent[op] = parent[above]
+            parent[op] = op = parent[above]  # of the two targets the left one is set first
         return op
 
     for first, *others in filter(None, map(tuple, sets)):
@@ -476,6 +506,16 @@ def _check(graph: Graph) -> None:
             graph.topological_order  # noqa: B018  (raises on a cycle)
         except GraphError as error:
             raise GraphError(f"{where}: {error}") from None
+    if graph.copy_tensors:
+        _check_copy_tensors(graph, where)
+
+
+def _check_copy_tensors(graph: Graph, where: str) -> None:
+    """They must be tensors that the graph could have."""
+    try:
+        graph.with_copies()
+    except GraphError as error:
+        raise GraphError(f"{where}, with its copy_tensors: {error}") from None
 
 
 def _check_names(graph: Graph, where: str) -> None:

@@ -7,9 +7,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import placewright
@@ -261,7 +263,28 @@ def test_plan_overwrites_a_plan_and_leaves_nothing_else(here):
 Change = Callable[[Any], Any]
 
 
-TIED = ("zoo:gpt2?layers=1", "-c", "2x3090", "--training", "--objective", "throughput")
+TIED = ("zoo:gpt2?layers=1", "-c", "8xA100", "--training", "--objective", "throughput")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("plan", "-p", "ideal-dp"),
+        ("compare", "--planners", "row-cuts,ideal-dp"),
+        ("sweep", "--count", "A100 80GB=2,3", "-p", "ideal-dp"),
+    ],
+)
+def test_that_tied_weights_have_copies_is_remarked_once(command):
+    name, *more = command
+    result = run(name, *TIED, *more)
+    assert result.code == 0
+    (line,) = result.err.splitlines()
+    assert line.startswith("placewright: 'lm_head' has a copy of weights")
+    records = succeeded(run(name, *TIED, *more, "--json")).json
+    for record in records if isinstance(records, list) else [records]:
+        assert [f"placewright: {text}" for text in record["remarks"]] == [line]
+    free = run(name, *TIED, "--no-contiguous", *more)
+    assert succeeded(free).out and not free.err
 
 
 @pytest.mark.parametrize(
@@ -272,17 +295,22 @@ TIED = ("zoo:gpt2?layers=1", "-c", "2x3090", "--training", "--objective", "throu
         ("sweep", "--count", "RTX 3090=2,3", "-p", "ideal-dp"),
     ],
 )
-def test_what_tied_weights_forbid_is_remarked_once_with_the_way_out(command):
+def test_what_tied_weights_forbid_is_remarked_once_with_the_way_out(command, here):
+    """Of a file that does not say what copies come to."""
+    graph = placewright.load("zoo:gpt2?layers=1", training=True).graph
+    graph = replace(graph, op_copy_bytes=np.zeros(0), copy_colocation=np.zeros(0), copy_tensors=())
+    graph.save("tied.json")
+    tied = ("tied.json", "-c", "2x3090", "--objective", "throughput")
     name, *more = command
-    result = run(name, *TIED, *more)
+    result = run(name, *tied, *more)
     assert result.code == 0
     (line,) = result.err.splitlines()
     assert line.startswith("placewright: 'embedding.tokens' and 'lm_head' are on one device")
     assert "--no-contiguous" in line
-    records = succeeded(run(name, *TIED, *more, "--json")).json
+    records = succeeded(run(name, *tied, *more, "--json")).json
     for record in records if isinstance(records, list) else [records]:
         assert [f"placewright: {text}" for text in record["remarks"]] == [line]
-    assert succeeded(run(name, *TIED[:-1], "throughput", "--no-contiguous", *more)).out
+    assert succeeded(run(name, *tied, "--no-contiguous", *more)).out
 
 
 @pytest.fixture

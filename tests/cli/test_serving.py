@@ -92,3 +92,43 @@ def test_a_mix_of_a_file_is_refused(tmp_path):
     path.write_text("{}", "utf-8")
     found = run("plan", path, "-c", "2x3090", *MIX)
     assert (found.code, "sources with phases" in found.err) == (2, True)
+
+
+# -- compare -------------------------------------------------------------------------------------
+
+
+def test_compare_of_a_mix_has_what_plan_has_of_each_planner(tmp_path):
+    path = tmp_path / "best.json"
+    asked = ("compare", GPT2, "-c", "2x3090", *MIX, "--planners", "memory-fill,greedy")
+    result = succeeded(run(*asked))
+    assert "first token" in result.out and "tokens/s" in result.out
+    records = succeeded(run(*asked, "-o", path, "--json")).json
+    assert [record["planner"] for record in records] == ["memory-fill", "greedy"]
+    for record in records:
+        alone = succeeded(
+            run("plan", GPT2, "-c", "2x3090", *MIX, "-p", record["planner"], "--json")
+        ).json
+        assert record["value"] == alone["value"]
+        assert record["serving"] == alone["serving"]
+    assert succeeded(run("verify", path)).out
+
+
+def test_compare_of_a_mix_says_who_finds_nothing():
+    planners = ("--planners", "single-device,memory-fill")
+    asked = ("compare", "zoo:llama-13b", "-c", "4090+3060", *MIX, *planners)
+    result = succeeded(run(*asked))
+    assert "single-device" in result.err
+    one, two = succeeded(run(*asked, "--json")).json
+    assert one["value"] is None and one["error"] and two["value"] > 0
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--training",), "--mix is for inference"),
+        (("--granularity", "block"), "leave it out, or --mix"),
+    ],
+)
+def test_what_a_comparison_of_a_mix_cannot_have_is_refused(more, sentence):
+    found = run("compare", GPT2, "-c", "2x3090", *MIX, *more)
+    assert found.code == 2 and sentence in found.err

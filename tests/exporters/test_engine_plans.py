@@ -12,6 +12,7 @@ from placewright.exporters.pieces import pieces_for
 from placewright.exporters.planning import plan_for
 from placewright.exporters.stages import block_plan, stage_records
 from placewright.exporters.timing import judged_blocks
+from placewright.importers import load
 from placewright.planning import make_problem
 from placewright.report.engines import engine_record, engine_words
 from placewright.verify import verify
@@ -144,13 +145,36 @@ def test_two_rows_of_layers_are_refused_by_engines_that_number_one():
         ("tgi", {}, "no engine 'tgi'"),
         ("accelerate", {"objective": "throughput"}, "are for latency, not throughput"),
         ("accelerate", {"training": True}, "plans inference"),
-        ("megatron", {"training": True}, "share weights across stages"),
         ("deepspeed", {"replicate": True}, "without replicas"),
     ],
 )
 def test_what_an_engine_is_not_planned_for_is_refused(engine, options, why):
     with pytest.raises(OptionError, match=why):
         planned(GPT, "4090+3060", engine, **options)
+
+
+def test_training_with_ties_of_which_nobody_says_what_copies_come_to_is_refused():
+    imported = load(GPT, training=True)
+    graph = replace(
+        imported.graph, op_copy_bytes=np.zeros(0), copy_colocation=np.zeros(0), copy_tensors=()
+    )
+    with pytest.raises(
+        OptionError, match=r"'embedding\.tokens' and .* share weights across stages"
+    ):
+        planned(replace(imported, graph=graph), "8xA100", "megatron", training=True)
+
+
+@pytest.mark.parametrize("engine", ["megatron", "deepspeed", "torch-pipelining"])
+def test_training_with_ties_is_planned_with_what_stages_exchange(engine):
+    """Ends on two stages exchange the gradient of the table; a stage with both does not."""
+    table = 2 * 50257 * 768
+    several = planned(GPT, "8xA100", engine, training=True).plan
+    assert several.status == "optimal" and several.planner_options["copied"] == "lm_head"
+    problem, device = several.problem, several.placement.device
+    apart = device[problem.edge_producer] != device[problem.consumers]
+    assert (apart & (problem.tensor_bytes[problem.edge_tensor] == table)).sum() == 2
+    alone = planned(GPT, "4090+3060", engine, training=True)
+    assert len(alone.by_blocks.stages) == 1 and "copied" not in alone.plan.planner_options
 
 
 def test_training_without_ties_is_planned_for_engines_that_train():

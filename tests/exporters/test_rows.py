@@ -8,9 +8,9 @@ import pytest
 
 from placewright.errors import ProvedInfeasibleError
 from placewright.exporters.engines import find_engine
-from placewright.exporters.pieces import pieces_for
+from placewright.exporters.pieces import NO_COPIES, pieces_for
 from placewright.exporters.planning import plan_row
-from placewright.exporters.sharing import NO_RETURN
+from placewright.exporters.sharing import NO_RETURN, exchanging
 from placewright.graph import GraphBuilder
 from placewright.plan import Placement
 from placewright.planning import make_problem
@@ -29,9 +29,9 @@ def problem_of(source, cluster, objective, memory=None):
     return problem
 
 
-def every_value(problem, engine):
+def every_value(problem, engine, copied=NO_COPIES):
     """The value of each row of whole pieces within memory, by trying all."""
-    pieces = pieces_for(problem, find_engine(engine))
+    pieces = pieces_for(problem, find_engine(engine), copied)
     inner, op_piece = pieces.problem, pieces.op_piece
     free = pieces.count if pieces.returns == NO_RETURN else pieces.returns
     for number in range(1, min(inner.device_count, free) + 1):
@@ -119,6 +119,25 @@ def test_the_plan_of_a_pipeline_over_unequal_ways_is_the_best_row_there_is(sourc
     best = min(every_value(problem, "deepspeed"))
     assert plan.lower_bound <= best == pytest.approx(plan.value, rel=1e-9)
     assert plan.status == "optimal" and verify(plan).ok
+
+
+@pytest.mark.parametrize("load", ["sum", "overlap", "duplex"])
+@pytest.mark.parametrize("room", [None, 0.6])
+def test_the_row_that_trains_tied_weights_is_the_best_with_what_its_stages_exchange(load, room):
+    """Over ways fast enough for several stages to pay, and where one has no room for all."""
+    source, given = "zoo:gpt2?layers=5", {"objective": "throughput", "load": load}
+    apart, _ = make_problem(source, "a100+2xt4+cpu", given, training=True)
+    problem, _ = make_problem(source, "a100+2xt4+cpu", given, training=True, together=True)
+    problem = replace(exchanging(problem, apart),
+                      link_seconds_per_byte=problem.link_seconds_per_byte / 30)  # fmt: skip
+    if room is not None:
+        most = room * float(problem.op_memory.sum())
+        problem = problem.with_device_memory(np.full(problem.device_count, most))
+    plan = plan_row(problem, find_engine("deepspeed"), copied=apart.op_copied)
+    values = list(every_value(problem, "deepspeed", apart.op_copied))
+    assert plan.lower_bound <= min(values) == pytest.approx(plan.value, rel=1e-9)
+    assert plan.status == "optimal" and verify(plan).ok
+    assert room is None or plan.planner_options["copied"] == "lm_head"
 
 
 def test_a_pipeline_on_many_equal_devices_is_planned_by_counts():

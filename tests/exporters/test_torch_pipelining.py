@@ -86,10 +86,11 @@ def test_a_model_on_three_ranks_gives_what_one_process_gives(kind, tmp_path, tem
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 @pytest.mark.parametrize("schedule", ["gpipe", "1f1b"])
+@pytest.mark.parametrize("ties", ["", UNTIED])
 def test_training_gives_the_losses_and_gradients_of_one_process(
-    kind, schedule, tmp_path, temporary  # noqa: F811
+    kind, schedule, ties, tmp_path, temporary  # noqa: F811
 ):  # fmt: skip
-    plan = on_cpus(source_of(kind) + UNTIED, 2, training=True)
+    plan = on_cpus(source_of(kind) + ties, 2, training=True)
     report = ran(plan, tmp_path / "pipeline", "--check", "--schedule", schedule)
     assert report["schedule"] == schedule
     assert report["max_abs_difference"] < 1e-6

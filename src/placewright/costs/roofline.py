@@ -67,28 +67,40 @@ def build_problem(
 ) -> Problem:
     """The problem of running `graph` on `cluster`; `pinned` fixes ops (by name) to devices.
 
-    Ops of a pipeline that infers have a copy each of the weights they share, where that can fit;
-    else, and with `together`, such ops are on one device.
+    Ops of a pipeline have a copy each of the weights they share, where that can fit; else, with
+    `together`, and in training where stages need not be contiguous, such ops are on one device.
 
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
     cluster = complete(cluster)
     problem = _problem(graph, cluster, options, costs, pinned or {})
-    may_copy = options.objective == "throughput" and not graph.is_training and not together
+    pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
+    may_copy = options.objective == "throughput" and pays and not together
     if not (may_copy and graph.op_copy_bytes.any()):
         return problem
-    copying = replace(
-        problem,
-        op_memory=op_memory(graph.with_copies(), options, costs),
-        colocation=graph.copy_colocation,
-        op_copied=graph.op_copy_bytes,
-    )
+    copying = _with_copies(problem, graph.with_copies(), costs)
     try:
         copying.check_feasible()
     except ProvedInfeasibleError:
         return problem
     return copying
+
+
+def _with_copies(problem: Problem, graph: Graph, costs: CostOptions) -> Problem:
+    """The problem of `graph`, which has copies of weights; ops and devices are as before."""
+    memory = op_memory(graph, problem.options, costs)
+    return replace(
+        problem,
+        op_memory=memory,
+        op_copied=np.maximum(memory - problem.op_memory, 0.0),
+        colocation=graph.colocation,
+        op_sync_bytes=_sync_bytes(graph),
+        tensor_producer=graph.tensor_producer,
+        tensor_bytes=graph.tensor_bytes,
+        consumer_offsets=graph.consumer_offsets,
+        consumers=graph.consumers,
+    )
 
 
 def _problem(
@@ -127,7 +139,7 @@ def _problem(
         channel_names=paths.channel_names,
         options=options,
         is_cpu=np.array([is_cpu(device) for device in cluster.devices]),
-        op_sync_bytes=graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count),
+        op_sync_bytes=_sync_bytes(graph),
         input_samples=graph.input_samples,
         op_cache=_caches(graph),
         device_runs=tuple(device.run for device in cluster.devices),
@@ -135,6 +147,11 @@ def _problem(
         **_staging(cluster),
         **_batches(graph, cluster, options),
     )
+
+
+def _sync_bytes(graph: Graph) -> Floats:
+    """`[op]` weights that replicas of the op keep equal."""
+    return graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count)
 
 
 def _caches(graph: Graph) -> Floats:

@@ -45,8 +45,14 @@ class Pieces:
         return int(self.op_piece.max()) + 1
 
 
-def pieces_for(problem: Problem, engine: Engine) -> Pieces:
-    """The pieces of a problem for an engine; OptionError where it cannot run the model at all."""
+NO_COPIES = np.zeros(0)
+
+
+def pieces_for(problem: Problem, engine: Engine, copied: Floats = NO_COPIES) -> Pieces:
+    """The pieces of a problem for an engine; OptionError where it cannot run the model at all.
+
+    `copied` is needed for training with weights that stages share, see `sharing.with_copies`.
+    """
     limits, blocks = limits_of(engine), find_blocks(problem)
     if limits.cuts != "blocks":
         check_one_row(blocks, engine.name)
@@ -57,7 +63,7 @@ def pieces_for(problem: Problem, engine: Engine) -> Pieces:
     cpu = _keeper(problem) if limits.offloads else NOBODY
     fetched = np.zeros(0) if cpu == NOBODY else fetched_bytes(problem)
     if limits.tied == "copied":
-        problem, shared = with_copies(problem, op_piece, blocks, engine.name)
+        problem, shared = with_copies(problem, op_piece, blocks, engine.name, copied)
     else:
         returns, held = returning(problem, op_piece)
     problem, uncounted = _on_allowed_devices(problem, engine, blocks)

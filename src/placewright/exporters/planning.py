@@ -19,15 +19,15 @@ from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleErr
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import Engine, find_engine, limits_of
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
-from placewright.exporters.pieces import Pieces, pieces_for
+from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row
-from placewright.exporters.sharing import without_spare
+from placewright.exporters.sharing import exchanging, without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.timing import Timed, timed_placement
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints
 from placewright.importers import Imported
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem, plan_problem
@@ -93,12 +93,13 @@ def plan_for(
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     problem, name = make_problem(source, cluster, together=True, **asked)
+    apart = make_problem(source, cluster, **asked)[0] if training or free_seconds > 0 else problem
+    if training and apart.op_copied.size:
+        problem = exchanging(problem, apart)
     problem, facts = counted(problem, source, row)
     parts = _hosts(problem) if limits_of(row).one_host else [problem]
-    found = _best_of(parts, row, name, seed, facts)
-    free = None
-    if free_seconds > 0:
-        free = _free(make_problem(source, cluster, **asked)[0], free_seconds, name, seed)
+    found = _best_of(parts, row, name, seed, facts, apart.op_copied)
+    free = _free(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
 
 
@@ -117,13 +118,18 @@ def _hosts(problem: Problem) -> list[Problem]:
 
 
 def _best_of(
-    parts: list[Problem], row: Engine, source: str, seed: int, facts: Mapping[str, str]
+    parts: list[Problem],
+    row: Engine,
+    source: str,
+    seed: int,
+    facts: Mapping[str, str],
+    copied: Floats,
 ) -> Plan:
     """The best plan of any part; InfeasibleError of the last where none has one."""
     plans: list[Plan] = []
     for part in parts:
         try:
-            plans.append(plan_row(part, row, source=source, seed=seed, facts=facts))
+            plans.append(plan_row(part, row, source=source, seed=seed, facts=facts, copied=copied))
         except InfeasibleError as error:
             failed = error
     if not plans:
@@ -169,13 +175,14 @@ def plan_row(
     source: str = "",
     seed: int = 0,
     facts: Mapping[str, str] = NO_FACTS,
+    copied: Floats = NO_COPIES,
 ) -> Plan:
     """The best row of stages inside the engine's limits, bounded by all such rows, and judged.
 
-    `facts` are kept among the plan's options.
+    `facts` are kept among the plan's options; `copied` is that of `pieces_for`.
     """
     started = time.perf_counter()
-    pieces = pieces_for(problem, engine)
+    pieces = pieces_for(problem, engine, copied)
     found = _best_found(pieces)
     timed = _timed(found, found.row)
     bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0

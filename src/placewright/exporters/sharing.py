@@ -33,15 +33,33 @@ class Shared:
     bytes: float
 
 
+def exchanging(problem: Problem, apart: Problem) -> Problem:
+    """A problem of training with the tensors that copies of weights exchange, as `apart` has them.
+
+    Its ops that share weights are together still, so these tensors go nowhere yet.
+    """
+    return replace(
+        problem,
+        tensor_producer=apart.tensor_producer,
+        tensor_bytes=apart.tensor_bytes,
+        consumer_offsets=apart.consumer_offsets,
+        consumers=apart.consumers,
+    )
+
+
 def with_copies(
-    problem: Problem, op_piece: Ints, blocks: Blocks, engine: str
+    problem: Problem, op_piece: Ints, blocks: Blocks, engine: str, copied: Floats
 ) -> tuple[Problem, tuple[Shared, ...]]:
-    """Weights that several pieces share held by each; OptionError for layers that are shared."""
+    """Weights that several pieces share held by each; OptionError for layers that are shared.
+
+    In training ``copied[op]`` is what an op with a copy holds of it: weights, gradients and the
+    optimizer's state, but nothing of what else its holder keeps (`Problem.op_copied`).
+    """
     colocation, memory = problem.colocation.copy(), problem.op_memory.copy()
     following, shared = int(colocation.max()) + 1, []
     for unit in units_across(problem, op_piece):
-        _check_may_part(problem, unit, blocks, engine)
-        holder = int(unit[np.argmax(problem.op_memory[unit])])
+        _check_may_part(problem, unit, blocks, engine, copied)
+        holder, size = _held(problem, unit, copied)
         pieces, ops = np.unique(op_piece[unit]), []
         for piece in pieces:
             members = unit[op_piece[unit] == piece]
@@ -49,18 +67,27 @@ def with_copies(
             following += 1
             ops.append(holder if piece == op_piece[holder] else int(members[0]))
             if ops[-1] != holder:
-                memory[ops[-1]] += problem.op_memory[holder]
-        size = float(problem.op_memory[holder])
+                memory[ops[-1]] += size
         shared.append(Shared(tuple(ops), tuple(pieces.tolist()), ops.index(holder), size))
     return replace(problem, colocation=colocation, op_memory=memory), tuple(shared)
 
 
-def _check_may_part(problem: Problem, unit: Ints, blocks: Blocks, engine: str) -> None:
-    if problem.is_backward.any():
+def _held(problem: Problem, unit: Ints, copied: Floats) -> tuple[int, float]:
+    """The op of a unit that has the weights, and the bytes of a copy."""
+    if not problem.is_backward.any():
+        holder = int(unit[np.argmax(problem.op_memory[unit])])
+        return holder, float(problem.op_memory[holder])
+    return int(unit[np.argmax(problem.op_sync_bytes[unit])]), float(copied[unit].max())
+
+
+def _check_may_part(
+    problem: Problem, unit: Ints, blocks: Blocks, engine: str, copied: Floats
+) -> None:
+    if problem.is_backward.any() and not (copied.size and copied[unit].any()):
         raise OptionError(
             f"{engine}: ops '{problem.op_names[unit[0]]}' and '{problem.op_names[unit[-1]]}' "
-            "share weights across stages, whose gradients it would exchange, which no plan "
-            "counts yet; plan without --training, or untie them (tie_word_embeddings=false)"
+            "share weights across stages, and the source does not say what copies of these would "
+            "exchange in training; plan without --training, or untie them"
         )
     if blocks.repeated[blocks.op_block[unit]].sum() > 1:
         raise OptionError(

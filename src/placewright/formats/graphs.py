@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import GraphError
 from placewright.formats import files
-from placewright.graph import Graph
+from placewright.graph import CopyTensor, Graph
+
+if TYPE_CHECKING:
+    from placewright.formats.schema import CopyTensors
 
 FORMAT = "placewright.graph/1"
 
@@ -45,6 +48,13 @@ def graph_document(graph: Graph) -> dict[str, Any]:
     if any(graph.tensor_names):
         tensors["name"] = list(graph.tensor_names)
     document["tensors"] = tensors
+    if graph.copy_tensors:
+        producer, size, consumers = zip(*graph.copy_tensors, strict=True)
+        document["copy_tensors"] = {
+            "producer": list(producer),
+            "bytes": list(size),
+            "consumers": [list(each) for each in consumers],
+        }
     if graph.times:
         document["times"] = {
             kind: [None if np.isinf(value) else value for value in values.tolist()]
@@ -55,6 +65,18 @@ def graph_document(graph: Graph) -> dict[str, Any]:
     if graph.input_samples is not None:
         document["input_samples"] = graph.input_samples
     return document
+
+
+def _copy_tensors(given: CopyTensors | None) -> tuple[CopyTensor, ...]:
+    if given is None:
+        return ()
+    columns = given.producer, given.bytes, given.consumers
+    if len({len(each) for each in columns}) > 1:
+        raise GraphError("the columns of copy_tensors differ in length")
+    return tuple(
+        CopyTensor(producer, size, tuple(consumers))
+        for producer, size, consumers in zip(*columns, strict=True)
+    )
 
 
 def read_graph(document: Any, path: str | Path = "graph") -> Graph:
@@ -114,6 +136,7 @@ def read_graph(document: Any, path: str | Path = "graph") -> Graph:
                 if ops.copy_colocation is None
                 else numbers("copy_colocation", -1)
             ),
+            copy_tensors=_copy_tensors(content.copy_tensors),
         )
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None

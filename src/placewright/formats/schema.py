@@ -98,6 +98,14 @@ class Tensors(Strict):
     name: list[str] | None = None
 
 
+class CopyTensors(Strict):
+    """Tensors that there are only where ops with shared weights have a copy each."""
+
+    producer: list[OpNumber]
+    bytes: list[Amount]
+    consumers: list[list[OpNumber]]
+
+
 class GraphFile(Strict):
     """A model's graph: bytes, FLOPs, and measured times in seconds (null = unsupported).
 
@@ -108,6 +116,7 @@ class GraphFile(Strict):
     name: str
     ops: GraphOps
     tensors: Tensors
+    copy_tensors: CopyTensors | None = None
     times: dict[str, list[Amount | None]] | None = None
     attributes: dict[str, Any] | None = None
     input_samples: Count | None = None

@@ -39,7 +39,7 @@ def pipeline_table(plan: Plan, report: PipelineReport) -> Table:
         table.add_row(f"loss in {len(report.losses)} steps", f"{told} (one process: {alone})")
     table.add_row("sent per micro-batch", format_bytes(sum(report.stage_bytes)))
     if report.sync_seconds:
-        table.add_row("adding up replicas' gradients", format_seconds(report.sync_seconds))
+        table.add_row("adding up gradients", format_seconds(report.sync_seconds))
     for rank in range(report.ranks):
         device = report.devices[rank] if report.devices else ""
         stages = len(report.rank_stages[rank])

@@ -31,10 +31,11 @@ def _copies(plan: Plan) -> str:
         return ""
     names = [f"'{problem.op_names[op]}'" for op in np.flatnonzero(copied)]
     have = "has a copy" if len(names) == 1 else "have copies"
+    training = problem.is_backward.any()
+    cost = "what they exchange in training is counted" if training else "that costs memory only"
     return (
         f"{listed(names)} {have} of weights that other ops hold too "
-        f"({format_bytes(float(copied.sum()))}), so that these need not be on one device: without "
-        "training that costs memory only"
+        f"({format_bytes(float(copied.sum()))}), so that these need not be on one device: {cost}"
     )
 
 

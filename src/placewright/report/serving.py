@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from placewright.report.cache import cache_record, cache_words
 from placewright.report.records import plan_record
 from placewright.report.terminal import provenance
-from placewright.serving.planning import ServingPlan
+from placewright.serving.planning import RequestComparison, ServingPlan
 from placewright.units import format_bytes, format_seconds
 
 
@@ -39,6 +40,48 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         **cache_record(served.plan),
     }
     return plan_record(served.plan, path) | figures | {"serving": serving}
+
+
+def request_records(lines: Sequence[RequestComparison]) -> list[dict[str, Any]]:
+    """A record per planner; one without a plan has ``value`` null and ``error``."""
+    return [
+        serving_record(line.served)
+        if line.served is not None
+        else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
+        for line in lines
+    ]
+
+
+def request_table(lines: Sequence[RequestComparison]) -> Table:
+    """A line per planner: what requests come to, the best marked."""
+    plans = [line.served for line in lines if line.served is not None]
+    table = Table(title=escape(plans[0].plan.problem.name), title_justify="left")
+    table.add_column("planner")
+    value = "time per request" if plans[0].plan.throughput is not None else "request"
+    columns = (value, "first token", "per token", "tokens/s", "sequences", "lower bound", "gap")
+    for column in (*columns, "planned in"):
+        table.add_column(column, justify="right")
+    best = min(each.value for each in plans)
+    for line in lines:
+        if line.served is None:
+            table.add_row(line.planner, "-", style="dim")
+            continue
+        served = line.served
+        fit = served.capacity.sequences
+        mark = " *" if served.value == best else ""
+        table.add_row(
+            line.planner + mark,
+            format_seconds(served.value),
+            format_seconds(served.seconds_to_first_token),
+            format_seconds(served.seconds_per_token),
+            f"{served.tokens_per_second:.4g}",
+            "-" if fit is None else str(fit),
+            format_seconds(served.lower_bound),
+            f"{served.gap:.1%}",
+            format_seconds(served.plan.seconds),
+            style="bold" if mark else "",
+        )
+    return table
 
 
 def serving_summary(served: ServingPlan) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from placewright.problem import LONG_ROUNDING, Problem
 from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix, read_mix
 from placewright.serving.request import Request, request_of
+from placewright.solving import best_of, compare
 from placewright.verify import verify
 
 SERVED = ("latency", "throughput")
@@ -112,9 +113,58 @@ def plan_request(
     >>> served.seconds_per_request == served.prefill.value + 8 * served.decode.value
     True
     """
-    mix = read_mix(mix) if isinstance(mix, str) else mix
     given = {**(options or {}), "objective": objective or (options or {}).get("objective")}
-    check_options(given)
+    request = _asked(source, cluster, mix, given, costs, pinned)
+    plan = plan_problem(request.problem, source=f"{source} --mix {request.mix}", **search)
+    return judged(request, plan)
+
+
+@dataclass(frozen=True)
+class RequestComparison:
+    """One planner's line in a comparison: what requests come to, or why there is no plan."""
+
+    planner: str
+    served: ServingPlan | None
+    error: str = ""
+
+
+def compare_requests(
+    source: str,
+    cluster: Cluster | str | Path | None,
+    mix: Mix | str,
+    names: Sequence[str] | None = None,
+    *,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **search: Any,
+) -> list[RequestComparison]:
+    """Requests planned by several planners (the quick ones if None); see `plan_request`.
+
+    `search` goes to `solving.compare`. InfeasibleError with their reasons where none has a plan.
+    """
+    request = _asked(source, cluster, mix, options or {}, costs, pinned)
+    lines = compare(request.problem, names, source=f"{source} --mix {request.mix}", **search)
+    best_of(lines)
+    return [
+        RequestComparison(
+            line.planner, None if line.plan is None else judged(request, line.plan), line.error
+        )
+        for line in lines
+    ]
+
+
+def _asked(
+    source: str,
+    cluster: Cluster | str | Path | None,
+    mix: Mix | str,
+    options: Mapping[str, Any],
+    costs: CostOptions,
+    pinned: Mapping[str, str] | None,
+) -> Request:
+    """The request that is to be planned; InputError for what cannot be used."""
+    mix = read_mix(mix) if isinstance(mix, str) else mix
+    check_options(options)
     if isinstance(cluster, (str, Path)):
         cluster = load_cluster(str(cluster))
     if cluster is None:
@@ -123,9 +173,7 @@ def plan_request(
             "this-machine or a file"
         )
     phases = load_phases(source, mix.prompt, mix.output)
-    request = make_request(phases, cluster, mix, given, costs=costs, pinned=pinned)
-    plan = plan_problem(request.problem, source=f"{source} --mix {mix}", **search)
-    return judged(request, plan)
+    return make_request(phases, cluster, mix, options, costs=costs, pinned=pinned)
 
 
 def make_request(

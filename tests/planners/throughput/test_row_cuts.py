@@ -258,7 +258,7 @@ def test_what_is_found_on_the_way_is_told(large):
 
 def test_tied_parameters_are_said_to_forbid_contiguous_stages():
     options = {"objective": "throughput"}
-    problem, _ = make_problem("zoo:gpt2", "2x3090", options, training=True)
+    problem, _ = make_problem("zoo:gpt2", "2x3090", options, training=True, together=True)
     small = replace(
         problem, device_memory=problem.device_memory * 0 + problem.op_memory.sum() / 1.5
     )

@@ -16,6 +16,7 @@ from hypothesis import strategies as st  # noqa: E402
 from placewright.errors import InputError  # noqa: E402
 from placewright.runtime.pipelined.boundaries import Crossing, crossings  # noqa: E402
 from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
+from placewright.runtime.pipelined.gradients import ranks_with  # noqa: E402
 from placewright.runtime.pipelined.reference import SingleProcess  # noqa: E402
 from placewright.runtime.reference import max_abs_difference  # noqa: E402
 from tests.runtime import models as plain  # noqa: E402
@@ -113,6 +114,18 @@ def test_a_stage_has_the_weights_and_inputs_of_its_own_ops_only() -> None:
     assert second.inputs == ()
 
 
+def test_a_weight_that_is_trained_on_two_devices_names_the_ranks_that_add_up_its_gradient() -> None:
+    made = case("lstm", True)
+    ops = [node.name for node in made.executable.calls]
+    chain = cut_chain(made.executable, {op: int(op != "embedding") for op in ops})
+    tied = set.intersection(*({*stage.weights.values()} for stage in chain.stages))
+    assert tied & set(made.executable.gradients)
+    assert ranks_with(made.executable, chain) == {key: [0, 1] for key in tied}
+    replicated = cut_chain(made.executable, dict.fromkeys(ops, 0), [(0, 2, 1)])
+    every = ranks_with(made.executable, replicated)
+    assert every == {key: [0, 1, 2] for key in made.executable.gradients}
+
+
 def test_a_device_that_is_come_back_to_has_two_stages() -> None:
     placement = {"linear": 4, "neg": 1, "linear_1": 4, "relu": 4}
     chain = cut_chain(chain_case().executable, placement)
@@ -185,14 +198,6 @@ def test_a_placement_of_another_program_is_refused(change: Any, message: str) ->
     kept = {op: device for op, device in placement.items() if device is not None}
     with pytest.raises(InputError, match=message):
         cut_chain(chain_case().executable, kept)
-
-
-def test_a_weight_that_is_trained_on_two_devices_is_refused() -> None:
-    made = case("lstm", True)
-    ops = [node.name for node in made.executable.calls]
-    placement = {op: int(op != "embedding") for op in ops}
-    with pytest.raises(InputError, match=r"weight' is trained and read on several devices"):
-        cut_chain(made.executable, placement)
 
 
 class Outputs(torch.nn.Module):

@@ -166,6 +166,29 @@ def test_tied_weights_run_on_two_devices_with_a_copy_each() -> None:
     assert (report.ranks, report.max_abs_difference) == (2, 0)
 
 
+def test_tied_weights_are_trained_on_two_devices_with_a_copy_each() -> None:
+    made = make_plan(
+        source(models.gpt2), pair(), planner="row-cuts", objective="throughput", training=True
+    )
+    problem = made.problem
+    assert problem.op_copied.any()
+    middle = int(np.median(problem.topological_rank[~problem.is_backward]))
+    forward = (problem.topological_rank >= middle).astype(np.int32)
+    device = np.where(problem.is_backward, forward[problem.forward_twin], forward)
+    for unit in range(problem.unit_count):
+        ops = np.flatnonzero(problem.op_unit == unit)
+        device[ops] = device[ops].min()
+    placement = Placement(device)
+    copying = np.flatnonzero(problem.op_copied)
+    assert set(device[copying].tolist()) == {1}
+    report = run_pipeline(
+        replace(made, placement=placement), RunOptions(repeats=1), micro_batches=4, steps=2
+    )
+    assert report.ranks == 2
+    assert report.sync_seconds > 0
+    assert_trained(report)
+
+
 def test_a_training_plan_on_one_device_is_trained(training_plan: Plan) -> None:
     report = run_pipeline(
         training_plan, RunOptions(repeats=1), schedule="1f1b", micro_batches=3, steps=3

@@ -176,7 +176,7 @@ def test_the_report_says_how_long_replicas_add_up_their_gradients() -> None:
     report = run_pipeline(made, RunOptions(repeats=1), micro_batches=3, steps=1)
     assert_trained(report, 1)
     labels = list(pipeline_table(made, report).columns[0].cells)
-    assert "adding up replicas' gradients" in labels
+    assert "adding up gradients" in labels
 
 
 # -- what cannot be ----------------------------------------------------------------------------

@@ -129,6 +129,7 @@ def run(
     stage = pipe.build_stage(rank, device)
     stage.submod.register_forward_pre_hook(packed_gradients)
     stage.submod.register_forward_hook(packed)
+    ties = tied(whole, pipe, stage, rank) if training else []
     schedule: Any = SCHEDULES[options.schedule](
         stage,
         count,
@@ -144,6 +145,7 @@ def run(
         started = time.perf_counter()
         with torch.set_grad_enabled(training):
             outputs = stepped(schedule, batch, rank, len(plan["stages"]), training=training)
+        add_up(ties)
         dist.barrier()
         seconds.append(time.perf_counter() - started)
     report: dict[str, Any] = {
@@ -279,6 +281,28 @@ def cut(whole: Whole, examples: list[Tensor], stages: list[dict[str, Any]]) -> p
                 )
         as_packed(pipe.get_stage_module(number).graph)
     return pipe
+
+
+def tied(whole: Whole, pipe: pipelining.Pipe, stage: Any, rank: int) -> list[tuple[Tensor, Any]]:
+    """This rank's parameters that other stages hold too, each with the group of these ranks."""
+    names = aliases(whole)
+    holders: dict[str, dict[int, str]] = {}
+    for number in range(pipe.num_stages):
+        for name, _ in pipe.get_stage_module(number).named_parameters():
+            holders.setdefault(names.get(name, [name])[0], {}).setdefault(number, name)
+    found = []
+    for ranks in holders.values():
+        if len(ranks) > 1:
+            group = dist.new_group(sorted(ranks))  # every rank makes the groups of all
+            if rank in ranks:
+                found.append((stage.submod.get_parameter(ranks[rank]), group))
+    return found
+
+
+def add_up(ties: list[tuple[Tensor, Any]]) -> None:
+    """Make the gradients of parameters that several stages hold those of all of them."""
+    for parameter, group in ties:
+        dist.all_reduce(parameter.grad, group=group)
 
 
 def as_packed(graph: Any) -> None:

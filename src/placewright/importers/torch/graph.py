@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from placewright.errors import GraphError
-from placewright.graph import Graph, GraphBuilder, merged
+from placewright.graph import Graph, GraphBuilder
 from placewright.importers.costs import Cost
 from placewright.importers.torch import costs as torch_costs
+from placewright.importers.torch.sharing import Sharing, Use
 from placewright.importers.torch.signature import signature
 
 if TYPE_CHECKING:
@@ -60,14 +61,15 @@ class Program:
     """An FX graph with what its metadata means.
 
     `weights` maps placeholder names; `twins` maps each backward call to a forward call (or None
-    where there is none); `together` holds sets of calls to keep on one device.
+    where there is none); ``gradients[key]`` are the first call that reads a weight that is trained,
+    and those that make its gradient.
     """
 
     name: str
     graph: FxGraph
     weights: Mapping[str, Weight]
     twins: Mapping[str, str | None] = field(default_factory=dict)
-    together: Iterable[Iterable[str]] = ()
+    gradients: Mapping[Any, Sequence[str]] = field(default_factory=dict)
     module_prefix: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     caches: Caches = NO_CACHES
@@ -97,15 +99,16 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
     A weight that several ops read is counted at the first and keeps them all on one device
     (`shared="colocate"`), or is counted at each, which may then be anywhere (`"copy"`).
     """
-    uses = _weight_uses(program)
+    weights = Sharing(_weight_uses(program), program.twins, program.gradients)
+    apart = shared == "copy"
     builder = GraphBuilder(program.name)
-    ops, unknown = _add_ops(program, builder, _resident(uses, shared))
+    ops, unknown = _add_ops(program, builder, weights.held_apart() if apart else weights.held())
     if not ops:
         raise GraphError(f"{program.name}: the program computes nothing; export a model with ops")
-    for op, group in _groups(program, uses, shared).items():
+    for op, group in (weights.copy_groups if apart else weights.groups()).items():
         builder.colocate(ops[op], group)
-    if shared == "colocate" and not program.twins:
-        _say_copies(program, builder, uses, ops)
+    if not apart:
+        weights.say_copies(builder, ops)
     for backward, forward in program.twins.items():
         if forward is not None:
             builder.set_twin(ops[backward], ops[forward])
@@ -238,70 +241,22 @@ def _type(node: Node) -> str:
     return schema.name.replace("::", ".") if schema is not None else str(node.target)
 
 
-@dataclass
-class _Use:
-    """Who reads one weight: `holders[op]` is op itself and, if op is a view, the view's readers.
-
-    Readers of a view (a transposed weight) read the weight's memory just as well.
-    """
-
-    bytes: float
-    holders: dict[str, list[str]] = field(default_factory=dict)
-
-    def add(self, holder: str, reader: str) -> None:
-        readers = self.holders.setdefault(holder, [])
-        if reader not in readers:
-            readers.append(reader)
-
-
-def _weight_uses(program: Program) -> dict[Any, _Use]:
-    uses: dict[Any, _Use] = {}
+def _weight_uses(program: Program) -> dict[Any, Use]:
+    uses: dict[Any, Use] = {}
     owner = fold(program.graph)
-    held: dict[str, list[tuple[_Use, str]]] = {}  # view of a weight → (the weight's use, holder)
+    held: dict[str, list[tuple[Use, str]]] = {}  # view of a weight → (the weight's use, holder)
     for node in program.graph.nodes:
         reader = owner.get(node.name)
         if reader is None:
             continue
-        found: list[tuple[_Use, str]] = []
+        found: list[tuple[Use, str]] = []
         for source in node.all_input_nodes:
             weight = program.weights.get(source.name)
             if weight is not None:
-                found.append((uses.setdefault(weight.key, _Use(weight.bytes)), reader))
+                found.append((uses.setdefault(weight.key, Use(weight.bytes)), reader))
             found += held.get(source.name, [])
         for use, holder in found:
             use.add(holder, reader)
         if node.target is operator.getitem or torch_costs.is_view(node):
             held[node.name] = found
     return uses
-
-
-def _resident(uses: Mapping[Any, _Use], shared: Shared) -> dict[str, float]:
-    """Bytes of weights kept for each op."""
-    resident: dict[str, float] = {}
-    for use in uses.values():
-        for holder in list(use.holders)[: None if shared == "copy" else 1]:
-            resident[holder] = resident.get(holder, 0.0) + use.bytes
-    return resident
-
-
-def _say_copies(
-    program: Program, builder: GraphBuilder, uses: Mapping[Any, _Use], ops: Mapping[str, int]
-) -> None:
-    """What ops hold besides where each has a copy of the weights it shares."""
-    held, alone = _resident(uses, "copy"), _resident(uses, "colocate")
-    more = {ops[op]: count - alone.get(op, 0.0) for op, count in held.items()}
-    groups = _groups(program, uses, "copy")
-    builder.say_copies(
-        {op: count for op, count in more.items() if count > 0},
-        {ops[op]: group for op, group in groups.items()},
-    )
-
-
-def _groups(program: Program, uses: Mapping[Any, _Use], shared: Shared) -> dict[str, str]:
-    """`op → group` for the ops that must share a device."""
-    sets: list[Iterable[str]] = []
-    for use in uses.values():
-        sets += use.holders.values()
-        if shared == "colocate":
-            sets.append(use.holders)
-    return merged([*sets, *program.together])

@@ -163,7 +163,7 @@ def graph_from_training(program: TrainingProgram, name: str) -> Graph:
             program.graph,
             weights,
             twins=_twins(program.graph, weights),
-            together=_gradient_groups(program.graph, weights),
+            gradients=_gradient_groups(program.graph, weights),
             module_prefix=_PREFIX,
             attributes=_attributes(program, weights),
         )
@@ -305,18 +305,20 @@ def _first_readers(
     return readers
 
 
-def _gradient_groups(graph: FxGraph, weights: Mapping[str, Weight]) -> list[list[str]]:
-    """Each parameter's first reader with the ops that make its gradient.
+def _gradient_groups(graph: FxGraph, weights: Mapping[str, Weight]) -> dict[Any, list[str]]:
+    """By key, each parameter's first reader with the ops that make its gradient.
 
     From the output backwards, through views and through sums of gradients.
     """
     owner = torch_graph.fold(graph)
     readers = _first_readers(graph, weights, owner)
-    groups = []
-    for gradient, _ in _gradients(graph):
+    key = {weight.name: weight.key for weight in weights.values()}
+    groups: dict[Any, list[str]] = {}
+    for gradient, name in _gradients(graph):
         if gradient.name in readers:
             makers = (owner[node.name] for node in _makers(gradient))
-            groups.append([readers[gradient.name], *(each for each in makers if each is not None)])
+            group = groups.setdefault(key[name], [readers[gradient.name]])
+            group += [each for each in makers if each is not None and each not in group]
     return groups
 
 

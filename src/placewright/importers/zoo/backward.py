@@ -26,6 +26,10 @@ again in ``grad_input`` (activation checkpointing).
 An op that holds parameters, all ops that read them backward or update them, and ops that share
 them (tied: in one colocation group with their holder and holding none) are one colocation group.
 No gradient is made for what depends on no parameter.
+
+Where tied ops have a copy each (`Graph.with_copies`), each is together with its own backward ops
+only. The gradient of a copy then goes to the holder's sum, and the holder's forward op hands the
+new parameters to the copies: as many bytes each way as an all-reduce between two sends.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.graph import ITEM_BYTES, Graph, GraphBuilder
+from placewright.graph import ITEM_BYTES, CopyTensor, Graph, GraphBuilder
 
 _OUTPUT, _INPUTS, _NOTHING = "output", "inputs", "nothing"
 
@@ -75,6 +79,7 @@ def joint_graph(graph: Graph, optimizer: str = "none") -> Graph:
     for op in reversed(graph.topological_order.tolist()):
         joint.differentiate(op)
     joint.add_steps()
+    joint.say_copies()
     return joint.builder.build()
 
 
@@ -98,6 +103,7 @@ class _Joint:
         self.differentiable = self._differentiable()
         self.gradients: list[list[int]] = [[] for _ in self.bytes]
         self.weight_gradients: dict[int, list[int]] = {}
+        self.copy_groups: dict[int, str] = {}
 
     def _holders(self) -> list[int]:
         """The op whose parameters each op uses: itself, the one it is tied to, or -1."""
@@ -126,6 +132,8 @@ class _Joint:
         graph = self.graph
         state = graph.op_state_bytes.tolist()
         for op, name in enumerate(graph.op_names):
+            together = self._colocate(op)
+            self._note_copy(op, op, together)
             self.builder.add_op(
                 name,
                 graph.op_types[op],
@@ -136,7 +144,7 @@ class _Joint:
                 state_bytes=state[op],
                 module=graph.op_modules[op],
                 dtype=graph.op_dtypes[op],
-                colocate=self._colocate(op),
+                colocate=together,
             )
         producers = graph.tensor_producer.tolist()
         for tensor, name in enumerate(graph.tensor_names):
@@ -149,6 +157,13 @@ class _Joint:
         if self.group[op] >= 0:
             return f"group {self.group[op]}"
         return f"parameters of {op}" if self.holder[op] >= 0 else None
+
+    def _note_copy(self, number: int, op: int, colocate: str | None) -> None:
+        """What op `number`, of forward op `op`, is together with where tied ops have copies."""
+        if colocate is None:
+            return
+        group = int(self.graph.copy_colocation[op])
+        self.copy_groups[number] = f"group {group}" if group >= 0 else f"parameters of {op}"
 
     def add_loss(self) -> None:
         """The loss and its gradient, which starts the backward pass."""
@@ -281,6 +296,7 @@ class _Joint:
 
     def _add(self, op: int, suffix: str, type: str, inputs: Sequence[int], **costs: Any) -> int:
         """Add a backward op of forward op `op`."""
+        self._note_copy(self.builder.op_count, op, costs.get("colocate"))
         return self.builder.add_op(
             f"{self.names[op]}.{suffix}",
             type,
@@ -319,6 +335,19 @@ class _Joint:
             bytes_written=size + state,
             colocate=self._colocate(op),
         )  # fmt: skip
+
+    def say_copies(self) -> None:
+        """What tied ops hold, and are sent, where each has a copy."""
+        held = self.graph.op_copy_bytes.tolist()
+        copies: dict[int, list[int]] = {}
+        for op, size in enumerate(held):
+            if size and self.holder[op] in self.weight_gradients:
+                copies.setdefault(self.holder[op], []).append(op)
+        self.builder.say_copies(
+            {op: size for op, size in enumerate(held) if size},
+            self.copy_groups,
+            [CopyTensor(holder, self.held[holder], tuple(ops)) for holder, ops in copies.items()],
+        )
 
 
 def _tensors_by_op(graph: Graph) -> tuple[list[list[int]], list[list[int]]]:

@@ -257,7 +257,7 @@ class _Cutter:
                 yield position, value
 
     def _check_weights(self, stages: Sequence[VirtualStage]) -> None:
-        """A weight that training or a run changes must have one place."""
+        """A weight that a run changes must have one place."""
         for name in self.executable.updates:
             makers = [stage.index for stage in stages if name in stage.updates]
             readers = [stage.index for stage in stages if name in stage.weights.values()]
@@ -265,13 +265,6 @@ class _Cutter:
                 raise InputError(
                     f"'{name}' changes with every run and is read by several stages of the "
                     "pipeline; place the ops that use it on one device, next to each other"
-                )
-        for name in self.executable.gradients:
-            groups = {stage.group for stage in stages if name in stage.weights.values()}
-            if len(groups) > 1:
-                raise InputError(
-                    f"'{name}' is trained and read on several devices; place the ops that read "
-                    "it on one device"
                 )
 
     def _check_replicas(

@@ -15,6 +15,7 @@ from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.boundaries import Crossings, crossings
 from placewright.runtime.pipelined.comparison import Differences, Expected
 from placewright.runtime.pipelined.cutting import Chain
+from placewright.runtime.pipelined.gradients import ranks_with
 from placewright.runtime.pipelined.jobs import answer_of, hand_over
 from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule, longer, method_of, write_table
@@ -75,6 +76,7 @@ def execute_chain(
             "steps": request.steps,
             "optimizer": asdict(request.optimizer),
             "training": bool(executable.gradients),
+            "ranks_with": ranks_with(executable, chain),
             "timeout": request.timeout,
             "path": sys.path,
             "modules": modules_to_import([stage.code for stage in chain.stages], modules),

@@ -15,9 +15,9 @@ from placewright.runtime.ranks.worker import Reporter, Settings, serve
 from placewright.system.memory import peak_memory
 
 if TYPE_CHECKING:
+    from placewright.runtime.pipelined.gradients import Sums
     from placewright.runtime.pipelined.jobs import Answer, Job
     from placewright.runtime.pipelined.pipeline import Pipeline
-    from placewright.runtime.pipelined.turns import Replicas
 
 _ALIVE_SECONDS = 1.0
 
@@ -60,16 +60,16 @@ class _Part:
         self._clock = BusyClock(self._alive)
         sizes, group_of = settings["groups"]["sizes"], settings["groups"]["group_of"]
         self._groups = Groups(tuple(sizes), tuple(group_of))
-        self._replicas = self._joined()
+        self._sums = self._joined()
         self._build()
 
-    def _joined(self) -> Replicas | None:
+    def _joined(self) -> Sums | None:
         """The ranks that this one shares gradients with, or others theirs."""
-        if not (self._groups.has_replicas and self._settings["training"]):
+        if not self._settings["ranks_with"]:
             return None
-        from placewright.runtime.pipelined.turns import Replicas
+        from placewright.runtime.pipelined.gradients import Sums
 
-        return Replicas(self._groups, self._rank)
+        return Sums(self._settings["ranks_with"], self._rank)
 
     def _build(self) -> None:
         """Stages whose weights are as they came."""
@@ -200,11 +200,11 @@ class _Part:
         return averages
 
     def _add_up(self) -> float:
-        """Make gradients those of all replicas' micro-batches; the seconds it took."""
+        """Make gradients those of all replicas and copies; the seconds it took."""
         started = time.perf_counter()
-        if self._replicas is None:
+        if self._sums is None:
             return 0.0
-        self._replicas.add_up([self._state[name] for name in self._job.trained])
+        self._sums.add_up(self._state)
         return time.perf_counter() - started
 
     def _gradients(self) -> list[tuple[str, Any]]:

@@ -25,8 +25,9 @@ class PipelineReport:
     `rank_busy_seconds` is a rank's time of computing in a batch, `rank_bubble_share` the rest of
     the batch's time, as a share; `rank_peak_memory` the most bytes its process had.
     `rank_stages` are the virtual stages of each rank, which replicas share, `stage_bytes` what each
-    stage sends for a micro-batch. `sync_seconds` is what replicas take to add up their gradients,
-    waits for the last of them included: once in a batch, and so no part of `measured`.
+    stage sends for a micro-batch. `sync_seconds` is what replicas, and stages with copies of a
+    weight, take to add up their gradients, waits for the last of them included: once in a batch,
+    and so no part of `measured`.
     """
 
     schedule: Schedule

@@ -45,7 +45,7 @@ class Times:
         return (self.batch_seconds(1) - self.batch_seconds(0)) / (long - short)
 
     def sync(self) -> float:
-        """Seconds of a batch for adding up gradients of replicas, of the rank with most; median."""
+        """Seconds of a batch for adding up gradients, of the rank with most; median."""
         seconds: list[float] = [
             max(event["sync"] for event in batch.values()) for batch in self.batches[0][1:]
         ]

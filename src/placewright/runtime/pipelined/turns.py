@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from itertools import islice
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from placewright.runtime.pipelined.boundaries import Crossings
@@ -21,7 +20,6 @@ from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.pipelined.module import StageModule
 from placewright.runtime.pipelined.tables import Action
 from placewright.runtime.pipelined.transfers import Transfers
-from placewright.runtime.ranks.joining import channel_errors
 
 _AHEAD = 2  # actions whose tensors may arrive while another is run
 
@@ -110,33 +108,6 @@ class TurnsPipeline:
     def _send(self, action: Action, values: Sequence[Tensor]) -> None:
         target = self._groups.rank(action.stage, action.micro_batch)
         self._transfers.send(action, target, values)
-
-
-class Replicas:
-    """The ranks of one group, which add up the gradients of their micro-batches."""
-
-    def __init__(self, groups: Groups, rank: int) -> None:
-        with channel_errors():  # every rank makes the groups of all
-            made = {
-                group: dist.new_group(list(groups.ranks(group)))
-                for group, size in enumerate(groups.sizes)
-                if size > 1
-            }
-        self._group = made.get(groups.group(rank))
-
-    def add_up(self, weights: Sequence[Tensor]) -> None:
-        """Make the gradients of `weights` those of all replicas' micro-batches."""
-        if self._group is None:
-            return
-        works = []
-        with channel_errors():
-            for weight in weights:
-                if weight.grad is None:  # it has had no turn
-                    weight.grad = torch.zeros_like(weight)
-                weight.grad = weight.grad.contiguous()
-                works.append(dist.all_reduce(weight.grad, group=self._group, async_op=True))
-            for work in works:
-                work.wait()
 
 
 def _with_gradient(crossings: Crossings) -> Crossings:
