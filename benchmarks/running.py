@@ -93,8 +93,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    transport = "thread" if arguments.launcher == "local" else "gloo"
-    cluster = measure_links(2, transport)
+    cluster = measure_links(2, "thread" if arguments.launcher == "local" else None)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profiles.sqlite"
