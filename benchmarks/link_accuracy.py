@@ -1,6 +1,6 @@
 """How true measured links are: times of transfers beside latency + bytes / bandwidth.
 
-    python benchmarks/link_accuracy.py [--transport gloo|copy] [--devices 2] [--times 3] [--json]
+    python benchmarks/link_accuracy.py [--transport shared|gloo|copy] [--devices 2] [--times 3]
 
 The CPU of this machine is split into devices; the links between them are measured and fitted as
 `placewright cluster detect --measure` does. Then they are measured again, by new processes, and
@@ -27,7 +27,7 @@ from placewright.runtime.links.copies import copy_times
 from placewright.runtime.links.measured import cores_of, measurable
 from placewright.runtime.links.pace import Times
 from placewright.runtime.links.pairs import Pair
-from placewright.runtime.links.ranks import gloo_times
+from placewright.runtime.links.ranks import process_times
 from placewright.units import format_bytes, format_seconds
 
 
@@ -61,7 +61,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--transport", choices=("gloo", "copy"), default="gloo")
+    parser.add_argument("--transport", choices=("shared", "gloo", "copy"), default="shared")
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--times", type=int, default=3)
     parser.add_argument("--json", action="store_true")
@@ -82,7 +82,9 @@ def _rows(transport: str, devices: int, time: int) -> Iterator[Row]:
 
 
 def _times(transport: str, cores: list[tuple[int, ...]]) -> dict[Pair, Times]:
-    return gloo_times(cores) if transport == "gloo" else copy_times(cores)
+    if transport == "copy":
+        return copy_times(cores)
+    return process_times(cores, shared=transport == "shared")
 
 
 def _print(rows: list[Row], transport: str) -> None:

@@ -3,12 +3,19 @@
     python benchmarks/running.py [--only MODEL ...] [--launcher local|processes] [--repeats 9]
 
 Two devices of a core each of this machine, costs measured (profiles of every op, and links as the
-launcher moves tensors). Of each model several placements run in one go: the default planner's,
-HEFT's, one device, the even split (half of the work, in the program's order, on each), blocks of
-ops in turns, ops drawn at random in runs of 20, and every op drawn at random. All of them take
-turns, twice: `measured` is the mean of the two medians, `noise` how far they lie apart, `error` how
-far the prediction is from what was measured. Kendall's tau says how well predictions rank a model's
-placements, of all pairs and of those that predictions tell apart by more than the noise of either.
+launcher moves tensors). Of each model eight placements run in one go: the default planner's,
+HEFT's, one device, memory-fill, the even split (half of the work, in the program's order, on each),
+blocks of ops in turns, ops drawn at random in runs of 20, and every op drawn at random. All of them
+take turns, twice: `measured` is the mean of the two medians, `noise` how far they lie apart,
+`error` how far the prediction is from what was measured.
+
+Kendall's tau says how well predictions rank a model's placements. On two equal devices most of the
+eight are predicted to take the same time, since a chain of ops takes as long wherever it is cut:
+their order means nothing, to predictions or to clocks. So five or six more are ranked, whose
+predicted times are spread (`running_placements.spread`): chosen from some fifty splits, blocks in
+turns and random placements before anything runs, and each at least 5 % slower than the one before.
+A model that has no five such placements is not ranked so. Tau is printed of these, and of the
+eight: of all pairs, and of those that predictions tell apart by more than the noise of either.
 """
 
 from __future__ import annotations
@@ -16,7 +23,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import random
 import statistics
 import sys
 import tempfile
@@ -27,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from running_placements import candidates, named, spread
 
 from placewright.cluster import Cluster, CpuRun
 from placewright.costs.profiles.profiling import profile
@@ -38,13 +45,22 @@ from placewright.problem import Problem
 from placewright.runtime import RunOptions
 from placewright.runtime.execution import Assignment, load, run_assignments
 from placewright.runtime.links import measure_links
-from placewright.simulate.latency import schedule_placement, time_placement
 
-MODELS = {
+BRANCHING = {
     "Inception": "torch:running_models:inception",
     "two towers": "torch:running_models:two_towers",
     "ensemble": "torch:running_models:ensemble",
     "mixture": "torch:running_models:mixture",
+}
+CHUNKED = {
+    "BERT in chunks": "torch:running_models:bert_in_chunks",
+    "GPT-2 in chunks": "torch:running_models:gpt2_in_chunks",
+    "ViT in chunks": "torch:running_models:vit_in_chunks",
+    "ResNet in chunks": "torch:running_models:resnet_in_chunks",
+    "T5 in chunks": "torch:running_models:t5_in_chunks",
+    "U-Net in chunks": "torch:running_models:unet_in_chunks",
+}
+SERIAL = {
     "U-Net": "torch:running_models:unet",
     "BERT": "hf:bert?num_hidden_layers=4",
     "GPT-2": "hf:gpt2?n_layer=4",
@@ -52,14 +68,17 @@ MODELS = {
     "ResNet-50": "hf:resnet",
     "T5": "hf:t5?num_layers=4",
 }
+MODELS = BRANCHING | CHUNKED | SERIAL
+GROUPS = {"overlapping": [*BRANCHING, *CHUNKED], "plain": [*BRANCHING, *SERIAL]}
 LONG = 0.05  # seconds: what takes less on one device is not judged
-PLANNING_SECONDS = 20.0
-RUN_OF_OPS = 20
 
 
 @dataclass(frozen=True)
 class Row:
-    """Seconds; `error` and `noise` as shares of what was measured."""
+    """Seconds; `error` and `noise` as shares of what was measured.
+
+    Whether it is one of the `eight`, and whether one of those that are `ranked`.
+    """
 
     model: str
     placement: str
@@ -68,16 +87,17 @@ class Row:
     error: float
     noise: float
     difference: float
+    eight: bool
+    ranked: bool
 
 
 def main() -> None:
     arguments = _arguments()
-    transport = "thread" if arguments.launcher == "local" else "gloo"
-    cluster = measure_links(2, transport)
+    cluster = measure_links(2, "thread" if arguments.launcher == "local" else None)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profiles.sqlite"
-        for name in arguments.only or MODELS:
+        for name in arguments.only or GROUPS.get(arguments.group, MODELS):
             for row in _rows(name, cluster, path, arguments):
                 rows.append(row)
                 print(f"{name}, {row.placement}: {row.error:+.1%}", file=sys.stderr)
@@ -90,8 +110,10 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="*", choices=list(MODELS))
+    parser.add_argument("--group", choices=list(GROUPS), help="of models; all if not given")
     parser.add_argument("--launcher", choices=("local", "processes"), default="local")
     parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--planning-seconds", type=float, default=20.0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
@@ -110,8 +132,11 @@ def _rows(name: str, cluster: Cluster, path: Path, arguments: argparse.Namespace
         ],
         timeout=300.0,
     )
-    best = plan(source, cluster, costs=costs, time_limit=PLANNING_SECONDS)
-    placements = {"auto": best, **_others(best, source, cluster, costs)}
+    best = plan(source, cluster, costs=costs, time_limit=arguments.planning_seconds)
+    old = named(best, lambda planner: plan(source, cluster, planner=planner, costs=costs))
+    plans = old | candidates(best)
+    chosen = spread({name: found.value for name, found in plans.items()})
+    placements = {each: plans[each] for each in dict.fromkeys((*old, *chosen))}
     program, values = load(source, options, training=False)
     assignments = [_assignment(each) for each in placements.values()]
     reports = run_assignments(program, values, assignments * 2, 2, options=options)
@@ -126,41 +151,9 @@ def _rows(name: str, cluster: Cluster, path: Path, arguments: argparse.Namespace
             found.value / measured - 1,
             abs(first.measured - second.measured) / measured,
             first.max_abs_difference,
+            placement in old,
+            placement in chosen,
         )
-
-
-def _others(best: Plan, source: str, cluster: Cluster, costs: CostOptions) -> dict[str, Plan]:
-    problem = best.problem
-    draw = random.Random(0)
-    order = problem.topological_order
-    rank = np.empty(problem.op_count, dtype=int)
-    rank[order] = np.arange(problem.op_count)
-    work = np.cumsum(problem.op_time[order].min(axis=1))
-    half = int(np.searchsorted(work, work[-1] / 2))
-    coins = [draw.randrange(2) for _ in range(problem.op_count // RUN_OF_OPS + 1)]
-    return {
-        "heft": plan(source, cluster, planner="heft", costs=costs),
-        "one device": _placed(best, np.zeros(problem.op_count, dtype=int)),
-        "memory-fill": plan(source, cluster, planner="memory-fill", costs=costs),
-        "even split": _placed(best, (rank > half).astype(int)),
-        "in turns": _placed(best, rank // (problem.op_count // 8 + 1) % 2),
-        "random": _placed(best, np.array([coins[each // RUN_OF_OPS] for each in rank])),
-        "op by op": _placed(best, np.array([draw.randrange(2) for _ in range(problem.op_count)])),
-    }
-
-
-def _placed(best: Plan, device: np.ndarray) -> Plan:
-    """The plan with each op on `device[op]`, those that belong together where the first is."""
-    from dataclasses import replace
-
-    problem = best.problem
-    together = device.copy()
-    for unit in range(int(problem.op_unit.max()) + 1):
-        members = np.flatnonzero(problem.op_unit == unit)
-        together[members] = device[members[0]]
-    placement = schedule_placement(problem, together)
-    outcome = time_placement(problem, placement)
-    return replace(best, placement=placement, outcome=outcome, value=outcome.makespan)
 
 
 def _assignment(found: Plan) -> Assignment:
@@ -186,7 +179,7 @@ def kendall(rows: Sequence[Row], *, apart: bool) -> float | None:
 
 
 def _print(rows: list[Row]) -> None:
-    table = Table(title="placements: predicted against measured", title_justify="left")
+    table = Table(title="placements (*: ranked): predicted, measured", title_justify="left")
     for column in ("model", "placement"):
         table.add_column(column)
     for column in ("predicted", "measured", "error", "noise", "of one device", "predicted so"):
@@ -199,7 +192,7 @@ def _print(rows: list[Row]) -> None:
         for row in mine:
             table.add_row(
                 model,
-                row.placement,
+                f"{row.placement} *" if row.ranked else row.placement,
                 f"{1e3 * row.predicted:.1f} ms",
                 f"{1e3 * row.measured:.1f} ms",
                 f"{row.error:+.1%}",
@@ -224,13 +217,23 @@ def _summarise(long: Sequence[tuple[str, list[Row]]], console: Console) -> None:
         f"{statistics.median(row.noise for row in rows):.1%}; largest difference of an output "
         f"{max(row.difference for row in rows):.1g}"
     )
-    for apart, which in ((False, "all pairs"), (True, "pairs told apart by more than the noise")):
-        taus = [(model, kendall(mine, apart=apart)) for model, mine in long]
-        known = [(model, tau) for model, tau in taus if tau is not None]
-        if known:
-            told = ", ".join(f"{model} {tau:.2f}" for model, tau in known)
-            mean = statistics.mean(tau for _, tau in known)
-            console.print(f"Kendall's tau of {which}: mean {mean:.2f} ({told})")
+    eight = [(model, [row for row in mine if row.eight]) for model, mine in long]
+    ranked = [(model, [row for row in mine if row.ranked]) for model, mine in long]
+    _print_taus("placements whose predicted times are spread", ranked, console)
+    _print_taus("the eight placements, all pairs", eight, console)
+    _print_taus("the eight, pairs told apart by more than the noise", eight, console, apart=True)
+
+
+def _print_taus(
+    what: str, long: Sequence[tuple[str, list[Row]]], console: Console, *, apart: bool = False
+) -> None:
+    taus = [(model, len(mine), kendall(mine, apart=apart)) for model, mine in long]
+    known = [(model, count, tau) for model, count, tau in taus if tau is not None]
+    if not known:
+        return
+    told = ", ".join(f"{model} {tau:.2f} of {count}" for model, count, tau in known)
+    mean = statistics.mean(tau for *_, tau in known)
+    console.print(f"Kendall's tau of {what}: mean {mean:.2f} over {len(known)} models ({told})")
 
 
 if __name__ == "__main__":

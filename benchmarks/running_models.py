@@ -1,12 +1,16 @@
-"""Models of `running` with parallel branches, random weights, inference at batch 1."""
+"""Models of `running`, random weights: of parallel branches, and applied to chunks of a batch."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from cost_models import UNet
 from torch import nn
 
 Made = tuple[nn.Module, tuple[torch.Tensor, ...]]
+CHUNKS = 4
+TOKENS = 64
 
 
 class Convolution(nn.Sequential):
@@ -130,3 +134,82 @@ def mixture() -> Made:
 def unet() -> Made:
     torch.manual_seed(0)
     return _made(UNet(), torch.randn(1, 3, 192, 192))
+
+
+# -- in chunks ---------------------------------------------------------------------------------
+
+
+class Chunks(nn.Module):
+    """A model applied to each sample of a batch, one after the other in the program.
+
+    No chunk reads another's values, so that devices may work on several at once; but a weight is
+    read by the same op of every chunk, and these are on one device. So what can be gained is a
+    pipeline: the first chunk in one part of the model while the second is in the part before.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, *batches: torch.Tensor) -> torch.Tensor:
+        chunks = zip(*(batch.chunk(CHUNKS) for batch in batches), strict=True)
+        return torch.cat([_first(self.model(*chunk)) for chunk in chunks])
+
+
+def _first(result: Any) -> torch.Tensor:
+    return result if isinstance(result, torch.Tensor) else result[0]
+
+
+def _transformer(name: str, **overrides: Any) -> nn.Module:
+    """A model of Transformers at its default size, but for `overrides`."""
+    import transformers
+
+    torch.manual_seed(0)
+    kind = getattr(transformers, f"{name}Model")
+    return kind(kind.config_class(**overrides))
+
+
+def _tokens() -> torch.Tensor:
+    return torch.arange(CHUNKS * TOKENS).reshape(CHUNKS, TOKENS) % 1000
+
+
+def _images(size: int) -> torch.Tensor:
+    torch.manual_seed(1)
+    return torch.randn(CHUNKS, 3, size, size)
+
+
+def bert_in_chunks() -> Made:
+    return _made(Chunks(_transformer("Bert", num_hidden_layers=4)), _tokens())
+
+
+def gpt2_in_chunks() -> Made:
+    return _made(Chunks(_transformer("GPT2", n_layer=4, use_cache=False)), _tokens())
+
+
+def vit_in_chunks() -> Made:
+    return _made(Chunks(_transformer("ViT", num_hidden_layers=4, image_size=128)), _images(128))
+
+
+def resnet_in_chunks() -> Made:
+    return _made(Chunks(_transformer("ResNet")), _images(112))
+
+
+class _EncodeDecode(nn.Module):
+    """An encoder's tokens and a decoder's, by position."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, read: torch.Tensor, written: torch.Tensor) -> torch.Tensor:
+        return self.model(input_ids=read, decoder_input_ids=written)[0]
+
+
+def t5_in_chunks() -> Made:
+    model = _transformer("T5", num_layers=4, use_cache=False)
+    return _made(Chunks(_EncodeDecode(model)), _tokens(), _tokens())
+
+
+def unet_in_chunks() -> Made:
+    torch.manual_seed(0)
+    return _made(Chunks(UNet()), _images(96))

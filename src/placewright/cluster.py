@@ -142,8 +142,8 @@ class Device:
             )
 
 
-Transport = Literal["gloo", "thread", "copy"]
-"""Between processes, between threads of one, or copied within one."""
+Transport = Literal["shared", "gloo", "thread", "copy"]
+"""Between processes (shared memory, or gloo), between threads of one, or copied within one."""
 
 
 @dataclass(frozen=True)

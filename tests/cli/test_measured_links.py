@@ -90,7 +90,10 @@ def test_node_0_alone_writes_what_all_hosts_found(
         ("--timeout 3", "--timeout is for measuring links; add --measure"),
         ("--measure --nodes 2", "--nodes is for hosts that meet; add --rendezvous"),
         ("--measure --interface lo", "--interface is for hosts that meet; add --rendezvous"),
-        ("--measure --transport pigeon", "--transport is 'pigeon'; choose gloo, thread, copy"),
+        (
+            "--measure --transport pigeon",
+            "--transport is 'pigeon'; choose shared, gloo, thread, copy",
+        ),
         ("--measure --timeout 0", "--timeout is 0; it must be above 0"),
         ("--measure --timeout nan", "--timeout is nan; it must be above 0"),
         (

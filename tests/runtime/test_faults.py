@@ -281,23 +281,32 @@ def test_an_interface_that_is_not_there_is_bad_input(
     assert "this host has no network interface 'nowhere0', only lo" in result.err
 
 
+@pytest.mark.parametrize("count", [1, MANY])
 def test_a_port_where_nobody_answers_is_told(
-    plan_file: Path, monkeypatch: pytest.MonkeyPatch
+    count: int, plan_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
-    as_rank_of_torchrun(monkeypatch, port)
-    result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
-    assert result.code == 5
-    assert f"placewright: nobody answered at 127.0.0.1:{port} for 1 s; " in result.err
-
-
-def test_a_port_that_something_else_has_taken_is_told(
-    plan_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        port = listening.getsockname()[1]
+    def once(_: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
         as_rank_of_torchrun(monkeypatch, port)
         result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
-    assert result.code == 5
-    assert f"placewright: what listens at 127.0.0.1:{port} is neither torchrun nor" in result.err
+        assert result.code == 5
+        assert f"placewright: nobody answered at 127.0.0.1:{port} for 1 s; " in result.err
+
+    repeated(count, once)
+
+
+@pytest.mark.parametrize("count", [1, MANY])
+def test_a_port_that_something_else_has_taken_is_told(
+    count: int, plan_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def once(_: int) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listening:
+            port = listening.getsockname()[1]
+            as_rank_of_torchrun(monkeypatch, port)
+            result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
+        assert result.code == 5
+        told = f"placewright: what listens at 127.0.0.1:{port} is neither torchrun nor"
+        assert told in result.err
+
+    repeated(count, once)

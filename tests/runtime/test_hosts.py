@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from dataclasses import replace
@@ -18,6 +19,7 @@ from placewright.cluster import Cluster, Device, Link  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
+from tests.runtime.faults import repeated  # noqa: E402
 from tests.runtime.namespaces import INTERFACE, Host, hosts, torchrun, why_not  # noqa: E402
 
 pytestmark = [
@@ -25,6 +27,7 @@ pytestmark = [
     pytest.mark.timeout(600),
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
+COUNT = int(os.environ.get("FAULTS", "1"))  # how often a link goes down
 WAIT = 200  # seconds for a run, most of it for Python to start
 MESSAGE = 1 << 20  # bytes that a rank sends to the next
 
@@ -84,8 +87,13 @@ def test_the_speed_of_the_link_shows_in_the_plan_and_in_the_run(tmp_path: Path) 
     assert measured[20] > 2 * measured[80]
 
 
+@pytest.mark.timeout(600 * COUNT)
 @pytest.mark.parametrize("down", [0, 1])
 def test_a_link_that_goes_down_ends_the_job_on_every_host(down: int, tmp_path: Path) -> None:
+    repeated(COUNT, lambda _: _a_link_goes_down(down, tmp_path))
+
+
+def _a_link_goes_down(down: int, tmp_path: Path) -> None:
     more = ("--repeats", 100_000, "--timeout", 20)
     with hosts(2) as among:
         with torchrun(among, tmp_path, *arguments(planned(2), tmp_path, *more)) as started:

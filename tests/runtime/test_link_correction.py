@@ -8,6 +8,7 @@ import pytest
 
 from placewright.cluster import Cluster, Device, Link
 from placewright.plan import Plan
+from placewright.runtime.ranks.roads import transport
 from placewright.runtime.results import StepTime
 from placewright.runtime.tuning.comparison import Message
 from placewright.runtime.tuning.link_correction import LinkCorrection, corrected, link_corrections
@@ -110,7 +111,7 @@ def test_the_link_of_the_pair_takes_the_figures_and_keeps_its_channel(plan: Plan
     link, other = after.links
     assert (link.latency, link.bandwidth) == (found.latency, found.bandwidth)
     assert (link.reverse_bandwidth, link.duplex, link.channel) == (None, "half", "memory")
-    assert link.measured is not None and link.measured.transport == "gloo"
+    assert link.measured is not None and link.measured.transport == transport()
     assert (other, after.routing) == (OTHER, "direct")
 
 

@@ -26,12 +26,13 @@ class Measuring:
         typer.Option("--measure", help="Measure the links between devices (extra torch)."),
     ] = False
     transport: Annotated[
-        str,
+        str | None,
         o.chosen(
-            "With --measure: transfers between processes (gloo) or threads, or copies (copy).",
+            "With --measure: transfers between processes through shared memory or over gloo, "
+            "between threads, or copies. If not given, as placewright run sends them.",
             get_args(Transport),
         ),
-    ] = "gloo"
+    ] = None
     rendezvous: Annotated[
         str | None,
         typer.Option(
@@ -66,10 +67,10 @@ class Measuring:
         for name in sorted(given & {"nodes", "node", "interface"}):
             if self.rendezvous is None:
                 raise OptionError(f"--{name} is for hosts that meet; add --rendezvous")
-        if self.transport not in get_args(Transport):
+        if self.transport is not None and self.transport not in get_args(Transport):
             choices = ", ".join(get_args(Transport))
             raise OptionError(f"--transport is '{self.transport}'; choose {choices}")
-        if self.transport != "gloo" and self.rendezvous is not None:
+        if self.transport not in (None, "gloo") and self.rendezvous is not None:
             raise OptionError(f"hosts share no memory; leave --transport {self.transport} out")
         if not 0 < self.timeout <= LONGEST_TIMEOUT:
             raise OptionError(

@@ -145,7 +145,7 @@ class DeviceEntry(Strict):
 class MeasuredEntry(Strict):
     """How a link was measured: the relative errors of latency + bytes / bandwidth."""
 
-    transport: Literal["gloo", "thread", "copy"]
+    transport: Literal["shared", "gloo", "thread", "copy"]
     median_error: Annotated[float, Field(ge=0)]
     largest_error: Annotated[float, Field(ge=0)]
 

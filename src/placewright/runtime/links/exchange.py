@@ -1,13 +1,14 @@
 """Transfers between two ranks, made as the stages of a run make them, and timed.
 
 A tensor goes there and back; a transfer takes half of that, so one clock is enough, on whatever
-host the other rank is. Both ends post a receive before they send, as stages do.
+host the other rank is. Both ends post a receive before they send, as stages do. Each transfer is a
+call of its own, with a channel that `opened` gives.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,16 +16,17 @@ from torch import Tensor
 from placewright.costs.profiles.reference import torch_reference
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Readings, Watch
 from placewright.runtime.links.pace import SIZES, Times, measured_times
-from placewright.runtime.ranks.channels import GlooChannel
+from placewright.runtime.ranks.channels import Channel
 from placewright.runtime.ranks.joining import channel_errors
 from placewright.runtime.stages.code import Transfer
 
 THERE, BACK, HEADER = 1, 2, 3  # tags
 
-_PATIENCE_SECONDS = 600.0  # for one message
+PATIENCE_SECONDS = 600.0  # for one message
+Opened = Callable[[], Channel]
 
 
-def lead(rank: int, other: int, sizes: Sequence[int] = SIZES) -> Times:
+def lead(rank: int, other: int, opened: Opened, sizes: Sequence[int] = SIZES) -> Times:
     """The times of transfers between `rank`, this one, and `other`, which must `follow`."""
     own = torch_reference()
 
@@ -35,13 +37,13 @@ def lead(rank: int, other: int, sizes: Sequence[int] = SIZES) -> Times:
 
     watch = Watch(read, 2 * (COMPUTING, COPYING))
     found = measured_times(
-        lambda size, count: _there_and_back(rank, other, size, count), watch, sizes
+        lambda size, count: _there_and_back(rank, other, opened, size, count), watch, sizes
     )
     _tell(other, 0, 0)
     return found
 
 
-def follow(rank: int, leader: int) -> None:
+def follow(rank: int, leader: int, opened: Opened) -> None:
     """Send back whatever the `leader` sends, until it says that it is done.
 
     For no bytes at all it sends how fast this end is.
@@ -57,23 +59,25 @@ def follow(rank: int, leader: int) -> None:
                 torch.distributed.send(readings, leader, tag=HEADER)
             continue
         there, back = _transfers(leader, rank, size)
-        channel = GlooChannel(_PATIENCE_SECONDS)
+        channel = opened()
         posted = channel.post(there)
         for done in range(count):
             value = channel.wait(posted)
+            answering = channel
             if done + 1 < count:
+                channel = opened()
                 posted = channel.post(there)
-            channel.send(back, value)
-            channel.finish()
+            answering.send(back, value)
+            answering.finish()
 
 
-def _there_and_back(rank: int, other: int, size: int, count: int) -> list[float]:
+def _there_and_back(rank: int, other: int, opened: Opened, size: int, count: int) -> list[float]:
     _tell(other, size, count)
     there, back = _transfers(rank, other, size)
     value = torch.zeros(size, dtype=torch.uint8)
     seconds = []
     for _ in range(count):
-        channel = GlooChannel(_PATIENCE_SECONDS)
+        channel = opened()
         posted = channel.post(back)
         started = time.perf_counter()
         channel.send(there, value)

@@ -25,7 +25,7 @@ from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.measured import cores_of, measurable, with_links
 from placewright.runtime.links.pace import Times
 from placewright.runtime.links.pairs import Pair
-from placewright.runtime.links.ranks import Meeting, gloo_times
+from placewright.runtime.links.ranks import Meeting, process_times
 from placewright.runtime.links.stores import hold, join
 from placewright.runtime.ranks.launch import loopback_interface
 from placewright.units import listed
@@ -109,7 +109,7 @@ def measure_hosts(
         rendezvous.address, rendezvous.port, first, len(devices), rendezvous.interface
     )
     cores = [cores_of(device) for device in measurable(own)]
-    times = gloo_times(cores, meeting=meeting, timeout=timeout, on_progress=on_progress)
+    times = process_times(cores, meeting=meeting, timeout=timeout, on_progress=on_progress)
     told = board.exchange("times", [[*pair, *vars(each).values()] for pair, each in times.items()])
     board.leave()
     return with_links(cluster, devices, _read_times(told, len(devices)), "gloo", _channel)

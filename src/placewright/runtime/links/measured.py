@@ -15,10 +15,13 @@ from placewright.errors import ClusterError
 from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
 from placewright.runtime.links.pairs import Pair, fitted
-from placewright.runtime.links.ranks import gloo_times
+from placewright.runtime.links.ranks import process_times
+from placewright.runtime.ranks.roads import are_there
+from placewright.runtime.ranks.roads import transport as of_processes
 
 WORDS = {
-    "gloo": "over gloo, a process each, as 'placewright run' has them",
+    "shared": "through shared memory, a process each, as 'placewright run' has them",
+    "gloo": "over gloo, a process each, as pipelines and ranks of torchrun have them",
     "thread": "as tensors handed between threads of one process, as 'placewright run --launcher "
     "local' does",
     "copy": "as copies in memory within one process",
@@ -28,24 +31,30 @@ ChannelOf = Callable[[Device, Device], tuple[str, Literal["full", "half"]]]
 
 def measure_links(
     split_cpu: int | None = None,
-    transport: Transport = "gloo",
+    transport: Transport | None = None,
     *,
     timeout: float = 60.0,
     on_progress: Progress | None = None,
 ) -> Cluster:
     """This machine as `detect` finds it, the links between its devices being measured.
 
-    ``gloo`` measures transfers between processes that are pinned to the devices' cores, as those
-    of a run; ``thread`` hands tensors from thread to thread of one process, as a run with the
-    launcher ``local`` does; ``copy`` copies in memory within one. About three seconds a pair. The
-    links of GPUs are measured with the last two, each direction by itself, see `links.gpus`.
+    ``shared`` and ``gloo`` measure transfers between processes that are pinned to the devices'
+    cores: through shared memory, as those of a run on processes, or over gloo, as those of
+    pipelines. ``thread`` hands tensors from thread to thread of one process, as a run with the
+    launcher ``local`` does; ``copy`` copies in memory within one. None is ``shared``, or ``gloo``
+    where the system shares no memory so. About three seconds a pair. The links of GPUs are measured
+    with ``thread`` and ``copy``, each direction by itself, see `links.gpus`.
 
-    ClusterError where there are no two devices that can be measured; MissingExtraError without
-    torch; ExecutionError for times that no line describes.
+    ClusterError where there are no two devices that can be measured, or no memory to share;
+    MissingExtraError without torch; ExecutionError for times that no line describes.
     """
     import_torch("measuring links")
+    if transport is None:
+        transport = of_processes()
+    elif transport == "shared" and not are_there():
+        raise ClusterError("this system shares no memory as runs do; leave the transport out")
     cluster = detect(split_cpu, link_cpus=False)
-    gpus = gpu_pairs(cluster) if transport != "gloo" else []
+    gpus = gpu_pairs(cluster) if transport in ("thread", "copy") else []
     devices = measurable(cluster)
     if len(devices) < 2 and not gpus:
         raise ClusterError(
@@ -80,8 +89,9 @@ def _with_cpu_links(
     on_progress: Progress | None,
 ) -> Cluster:
     cores = [cores_of(device) for device in devices]
-    if transport == "gloo":
-        times = gloo_times(cores, timeout=timeout, on_progress=on_progress)
+    if transport in ("shared", "gloo"):
+        shared = transport == "shared"
+        times = process_times(cores, shared=shared, timeout=timeout, on_progress=on_progress)
     elif transport == "thread":
         from placewright.runtime.links.threads import thread_times
 
@@ -154,7 +164,11 @@ def _described(cluster: Cluster, fits: Sequence[LinkFit], transport: Transport) 
     for start, error in (decade for each in fits for decade in each.decades):
         worst[start] = max(worst.get(start, 0.0), error)
     decades = ", ".join(f"{error:.0%} from {start:.0e} B" for start, error in sorted(worst.items()))
-    rest = ", as those of other devices are not" if cluster.links and transport == "gloo" else ""
+    rest = (
+        ", as those of other devices are not"
+        if cluster.links and transport in ("shared", "gloo")
+        else ""
+    )
     return (
         f"Links between CPU devices are measured {WORDS[transport]}{rest}: latency + bytes / "
         f"bandwidth is {median:.0%} or less from half of the times of 1 KiB to 64 MiB, and "

@@ -21,19 +21,23 @@ def _measure(folder: Path, index: int, settings: Settings, report: Reporter) -> 
     """`index` counts the ranks of this host."""
     import torch
 
-    from placewright.runtime.links.exchange import follow, lead
+    from placewright.runtime.links.exchange import PATIENCE_SECONDS, follow, lead
+    from placewright.runtime.ranks.gpus import connection_of
+    from placewright.runtime.ranks.roads import Road
 
     rank, ranks, timeout = settings["first"] + index, settings["ranks"], settings["timeout"]
     report("connecting", doing="connecting to the other ranks")
     store = _store(settings["meeting"], timeout) if settings["meeting"] else None
     connect(store or file_store(folder, ranks), rank, ranks, timeout)
+    roads = [Road(**each) for each in settings["roads"][index]]
+    opened = connection_of((), rank, None, PATIENCE_SECONDS, roads).channel
     for a, b in combinations(range(ranks), 2):
         report("pair", doing=f"measuring transfers between ranks {a} and {b}")
         if rank == a:
-            times = lead(a, b, settings["sizes"])
+            times = lead(a, b, opened, settings["sizes"])
             report("times", a=a, b=b, sizes=times.sizes, seconds=times.seconds)
         elif rank == b:
-            follow(b, a)
+            follow(b, a, opened)
         barrier()
     torch.distributed.destroy_process_group()
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations, permutations
 from pathlib import Path
+from typing import Any
 
 from placewright.budget import Progress, no_progress
 from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
 from placewright.runtime.links.pairs import Cores, Pair
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
+from placewright.runtime.ranks.roads import built, roads_of
 
 
 @dataclass(frozen=True)
@@ -27,24 +30,26 @@ class Meeting:
     interface: str
 
 
-def gloo_times(
+def process_times(
     cores: Sequence[Cores],
     *,
     meeting: Meeting | None = None,
+    shared: bool = False,
     sizes: Sequence[int] = SIZES,
     timeout: float = 60.0,
     on_progress: Progress | None = None,
 ) -> dict[Pair, Times]:
     """Times between ranks on this host that are pinned to `cores`, by pairs of rank numbers.
 
-    With a `meeting`, between them and those of other hosts too: of pairs whose first rank is here.
+    Over gloo, or through `shared` memory, see `ranks.roads`. With a `meeting`, between them and
+    those of other hosts too: of pairs whose first rank is here.
     ExecutionError if a rank fails, or if none reports anything for `timeout` seconds.
     """
     if os.name != "posix":
         raise ExecutionError("measuring transfers between processes needs Linux or macOS")
     progress = on_progress or no_progress
     first, ranks = (meeting.first, meeting.ranks) if meeting else (0, len(cores))
-    settings = {
+    settings: dict[str, Any] = {
         "cores": [list(each) for each in cores],
         "threads": [len(each) for each in cores],
         "first": first,
@@ -55,12 +60,21 @@ def gloo_times(
     }
     found: dict[Pair, Times] = {}
     order = {pair: at for at, pair in enumerate(combinations(range(ranks), 2))}
-    with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
+    with (
+        ending_on_signals(),
+        tempfile.TemporaryDirectory(prefix="placewright-") as name,
+        ExitStack() as stack,
+    ):
+        pairs = permutations(range(ranks), 2) if shared else ()
+        roads = built(dict.fromkeys(pairs, max(sizes)), stack)
+        own = [roads_of(roads, rank) for rank in range(len(cores))]
+        settings["roads"] = [[road.to_document() for road in each] for each in own]
         started = Ranks(
             Path(name),
             settings,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
+            descriptors=[[*chain.from_iterable(road.descriptors for road in each)] for each in own],
         )
         with started as processes:
             for _, event in processes.events(timeout):

@@ -15,12 +15,11 @@ from placewright.runtime.stages.layout import empty, pack, unpack
 
 
 class Channel(Protocol):
-    """What a stage's function is given to talk to the other ranks.
+    """What a stage's function is given to talk to the other ranks."""
 
-    `waited` adds up the seconds spent in `wait`.
-    """
-
-    waited: float
+    @property
+    def waited(self) -> float:
+        """Seconds spent in `wait` so far."""
 
     def post(self, transfer: Transfer) -> Any:
         """Make room for the tensor; what it returns goes to `wait`."""
@@ -49,6 +48,11 @@ class OpError(Exception):
     def __init__(self, op: str, moving: str = "") -> None:
         super().__init__(op)
         self.where = f"{moving} the output of op '{op}'" if moving else f"op '{op}'"
+
+
+def waiting_for(transfer: Transfer) -> str:
+    """What a rank has done, in an error."""
+    return f"has waited for the output of op '{transfer.tensor}' from rank {transfer.source}"
 
 
 # -- gloo ------------------------------------------------------------------------------------
@@ -80,10 +84,7 @@ class GlooChannel:
         transfer, flat, work = posted
         started = time.perf_counter()
         if work is not None:
-            self._finish(
-                work,
-                f"has waited for the output of op '{transfer.tensor}' from rank {transfer.source}",
-            )
+            self._finish(work, waiting_for(transfer))
         self.waited += time.perf_counter() - started
         return unpack(transfer, flat)
 

@@ -1,20 +1,24 @@
 """Ranks as processes of this machine.
 
 Each rank is given its own stage in a private temporary directory, and its own weights: what it
-cannot load itself from files comes in shared memory. Ranks talk over torch.distributed's gloo back
-end on the loopback interface, GPUs among themselves over NCCL.
+cannot load itself from files comes in shared memory. So do tensors, see
+`roads`, or they go over torch.distributed's gloo back end on the loopback interface; between GPUs
+over NCCL.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
+from placewright.runtime.ranks.roads import Road, built, roads_of, sizes_of
 
 
 def launch_processes(job: Job, hear: Hear) -> Results:
@@ -24,8 +28,9 @@ def launch_processes(job: Job, hear: Hear) -> Results:
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
         with ExitStack() as stack:
-            descriptors = _hand_out(folder, job, stack)
-            started = Ranks(folder, _settings(job), descriptors=descriptors)
+            roads = built(sizes_of(job.cuts, job.own.gpus), stack)
+            descriptors = _hand_out(folder, job, roads, stack)
+            started = Ranks(folder, _settings(job, roads), descriptors=descriptors)
             with started as processes:
                 stack.pop_all().close()  # the ranks have inherited their weights
                 for rank, event in processes.events(job.timeout):
@@ -33,7 +38,9 @@ def launch_processes(job: Job, hear: Hear) -> Results:
         return [load_outputs(folder, rank) for rank in range(job.ranks)]
 
 
-def _hand_out(folder: Path, job: Job, stack: ExitStack) -> list[tuple[int, ...]]:
+def _hand_out(
+    folder: Path, job: Job, roads: Sequence[Road], stack: ExitStack
+) -> list[tuple[int, ...]]:
     """Write each rank's file; what it must inherit is open until `stack` ends."""
     from placewright.runtime.ranks.job_files import save_rank
     from placewright.runtime.weights import hand_over
@@ -43,16 +50,20 @@ def _hand_out(folder: Path, job: Job, stack: ExitStack) -> list[tuple[int, ...]]
         handed = stack.enter_context(hand_over(job.values.weights, job.weights_of(rank)))
         stages = [stages[rank] for stages in job.cuts]
         save_rank(folder, rank, stages, handed.document, job.values.inputs)
-        descriptors.append(handed.descriptors)
+        own = chain.from_iterable(road.descriptors for road in roads_of(roads, rank))
+        descriptors.append((*handed.descriptors, *own))
     return descriptors
 
 
-def _settings(job: Job) -> dict[str, Any]:
+def _settings(job: Job, roads: Sequence[Road]) -> dict[str, Any]:
     return {
         "ranks": job.ranks,
         "threads": job.own.threads,
         "cores": job.own.cores,
         "gpus": job.own.gpus,
+        "roads": [
+            [road.to_document() for road in roads_of(roads, rank)] for rank in range(job.ranks)
+        ],
         "calls": job.calls.to_document(),
         "timeout": job.timeout,
         "path": sys.path,

@@ -25,6 +25,8 @@ from placewright.errors import ExecutionError, OptionError
 from placewright.runtime.ranks.calls import Connection
 from placewright.runtime.ranks.channels import GlooChannel
 from placewright.runtime.ranks.joining import GlooConnection, barrier, channel_errors
+from placewright.runtime.ranks.road_channel import RoadConnection
+from placewright.runtime.ranks.roads import Road
 from placewright.runtime.stages.code import Transfer
 from placewright.runtime.stages.layout import pack, unpack
 from placewright.system.accelerators.handing import brought, hand, taken
@@ -87,11 +89,20 @@ def _meet(pair: tuple[int, int], rank: int, place: CudaPlace, joined: GpuRanks) 
 
 
 def connection_of(
-    gpus: Sequence[int | None], rank: int, place: CudaPlace | None, timeout: float
+    gpus: Sequence[int | None],
+    rank: int,
+    place: CudaPlace | None,
+    timeout: float,
+    roads: Sequence[Road] = (),
 ) -> Connection:
-    """How a rank talks to the others, of which some may be on GPUs; errors of `join_gpus`."""
+    """How a rank talks to the others, of which some may be on GPUs; errors of `join_gpus`.
+
+    CPUs of one machine have `roads`.
+    """
     joined = join_gpus(gpus, rank, place, timeout)
-    return GlooConnection(timeout) if place is None else GpuConnection(timeout, place, joined)
+    if place is not None:
+        return GpuConnection(timeout, place, joined)
+    return RoadConnection(rank, roads, timeout) if roads else GlooConnection(timeout)
 
 
 class GpuConnection:

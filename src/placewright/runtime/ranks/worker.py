@@ -127,8 +127,10 @@ def _outputs(
     """`[stage][call]` the results, and the memory that they took."""
     from placewright.runtime.ranks.calls import Calls, run_calls
     from placewright.runtime.ranks.gpus import connection_of
+    from placewright.runtime.ranks.roads import Road
 
-    connection = connection_of(settings["gpus"], rank, place, settings["timeout"])
+    roads = [Road(**each) for each in settings["roads"][rank]]
+    connection = connection_of(settings["gpus"], rank, place, settings["timeout"], roads)
     peak = own_memory(settings["memory_limits"], rank, place)
     report("loading", doing="loading its weights")
     calls = Calls.from_document(settings["calls"])

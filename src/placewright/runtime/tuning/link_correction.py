@@ -17,6 +17,7 @@ from placewright.costs.link_fit import FEWEST_SIZES, LinkFit, fit
 from placewright.errors import ExecutionError
 from placewright.graph import Floats
 from placewright.plan import Plan
+from placewright.runtime.ranks.roads import transport
 from placewright.runtime.tuning.comparison import Message
 
 FEWEST_MESSAGES = 6  # for a line of their own
@@ -117,7 +118,7 @@ def _corrected(link: Link, correction: LinkCorrection | None) -> Link:
         return link
     line, measured = correction.fit, None
     if line is not None:
-        measured = LinkMeasurement("gloo", line.median_error, line.largest_error)
+        measured = LinkMeasurement(transport(), line.median_error, line.largest_error)
     return replace(
         link,
         latency=correction.latency,

@@ -12,7 +12,7 @@ pytest.importorskip("psutil")
 
 from placewright.errors import ExecutionError  # noqa: E402
 from placewright.runtime.links.copies import copy_times  # noqa: E402
-from placewright.runtime.links.ranks import gloo_times  # noqa: E402
+from placewright.runtime.links.ranks import process_times  # noqa: E402
 from placewright.runtime.links.threads import thread_times  # noqa: E402
 from placewright.runtime.ranks import launch  # noqa: E402
 
@@ -26,9 +26,12 @@ def cores(count: int) -> list[tuple[int, ...]]:
     return [(there[number % len(there)],) for number in range(count)]
 
 
-def test_each_pair_of_processes_is_timed_over_gloo() -> None:
+@pytest.mark.parametrize("shared", [True, False])
+def test_each_pair_of_processes_is_timed(shared: bool) -> None:
     heard: list[float] = []
-    found = gloo_times(cores(3), sizes=SIZES, on_progress=lambda _, done: heard.append(done))
+    found = process_times(
+        cores(3), shared=shared, sizes=SIZES, on_progress=lambda _, done: heard.append(done)
+    )
     assert sorted(found) == [(0, 1), (0, 2), (1, 2)]
     for times in found.values():
         assert times.sizes == SIZES
@@ -50,9 +53,9 @@ def test_a_process_that_cannot_start_ends_the_measurement(monkeypatch: pytest.Mo
     script = "import sys; sys.exit('no luck')"
     monkeypatch.setattr(launch, "_BOOT", script)
     with pytest.raises(ExecutionError, match=r"rank \d ended while starting .*no luck"):
-        gloo_times(cores(2), sizes=SIZES)
+        process_times(cores(2), sizes=SIZES)
 
 
 def test_cores_that_are_not_there_are_named() -> None:
     with pytest.raises(ExecutionError, match="core 4095 is not there"):
-        gloo_times([(0,), (4095,)], sizes=SIZES)
+        process_times([(0,), (4095,)], sizes=SIZES)
