@@ -1,12 +1,15 @@
 """What `hrl` and `placeto` learn: beside random placements, one device, HEFT and `auto`.
 
-    python benchmarks/learned.py [--seconds 300] [--seeds 3] [--auto 10] [--parts learning,transfer]
+    python benchmarks/learned.py [--seconds 300] [--seeds 3] [--together 2] [--json FILE]
+        [--workloads googlenet,rwnn] [--planners hrl,placeto] [--parts learning,transfer]
 
-1. Learning: workloads of up to 200 ops, each planner and seed for so many seconds. `random` is the
-   best of as many placements drawn at random as the planner had timed (each node anywhere it may
-   be, those that overflow left out). `first` and `last` are the means of what the first and the
-   last tenth of its episodes came to, `spread` the larger of their standard deviations. It
-   `learns` where the last are better by more than that.
+1. Learning: workloads of up to 200 ops, each planner and seed for so many seconds, of a process of
+   its own; `--together` so many runs at a time, with a thread of torch each. `cpu` is what a run
+   had of the processor. `random` is the best of as many placements drawn at random as the planner
+   had timed (each node anywhere it may be, those that overflow left out). `first` and `last` are
+   the means of what the first and the last tenth of its episodes came to, `spread` the larger of
+   the standard deviations of single episodes within them. It `learns` where the last are better by
+   more than that. `--json` keeps all that, and the mean and the spread of every tenth.
 2. Transfer: Placeto trained on ten random wirings, one after another and again, then used on ten
    others without training (`episodes=0`), beside its policy before training. `mean` is that of the
    16 placements made for each, `plan` what comes of them.
@@ -17,7 +20,15 @@ Every plan is judged. Values are milliseconds.
 from __future__ import annotations
 
 import argparse
+import json
+import multiprocessing
+import os
 import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,11 +43,11 @@ from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "workloads"
-WORKLOADS = (
-    (str(SHARED / "moirai" / "googlenet.json"), None),
-    ("zoo:googlenet", "diviml"),
-    ("zoo:rwnn?modules=2&ops=20&width=256", "moirai-intra-server"),
-)
+WORKLOADS = {
+    "moirai-googlenet": (str(SHARED / "moirai" / "googlenet.json"), None),
+    "googlenet": ("zoo:googlenet", "diviml"),
+    "rwnn": ("zoo:rwnn?modules=2&ops=20&width=256", "moirai-intra-server"),
+}
 NAMES = ("hrl", "placeto")
 WIRING, CLUSTER = "zoo:rwnn?modules=1&ops=20&width=256&seed={}", "moirai-intra-server"
 TRAINED, OTHERS = range(10), range(10, 20)
@@ -45,9 +56,9 @@ ROUNDS = 2
 
 def main() -> None:
     arguments = parsed()
-    console = Console(width=150)
+    console = Console(width=170)
     if "learning" in arguments.parts:
-        console.print(learning(arguments.seconds, arguments.seeds, arguments.auto))
+        console.print(learning(arguments))
     if "transfer" in arguments.parts:
         console.print(transfer(arguments.transfer_seconds))
 
@@ -59,53 +70,130 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("--seconds", type=float, default=300.0, help="for each planner and seed (300)")
     add("--seeds", type=int, default=3)
+    add("--together", type=int, default=1, help="runs side by side (1)")
+    add("--json", type=Path, help="a file for what the runs came to, written after each")
+    add("--workloads", default=",".join(WORKLOADS), help=f"of {', '.join(WORKLOADS)} (all)")
+    add("--planners", default=",".join(NAMES), help=f"of {', '.join(NAMES)} (both)")
     add("--auto", type=float, default=10.0, help="seconds of planner auto, beside them (10)")
     add("--transfer-seconds", type=float, default=600.0, help="of training in part 2 (600)")
     add("--parts", default="learning,transfer")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    for option, known in (("workloads", tuple(WORKLOADS)), ("planners", NAMES)):
+        chosen = getattr(arguments, option).split(",")
+        if unknown := set(chosen) - set(known):
+            parser.error(f"--{option}: no {unknown.pop()}; there are {', '.join(known)}")
+        setattr(arguments, option, chosen)
+    return arguments
 
 
 # -- learning ------------------------------------------------------------------------------------
 
 
-def learning(seconds: float, seeds: int, auto: float) -> Table:
-    columns = ("ops", "planner", "seed", "plan", "random", "one device", "heft", "auto", "episodes",
-               "first", "last", "spread", "learns")  # fmt: skip
-    table = titled(f"learning, {seconds:g} s each", "workload", columns)
-    for source, cluster in WORKLOADS:
-        problem, _ = make_problem(source, cluster)
-        beside = [solve(problem, name).value for name in ("single-device", "heft")]
-        beside.append(plan_problem(problem, time_limit=auto).value)
-        for name in NAMES:
-            for seed in range(seeds):
-                table.add_row(
-                    Path(source).name,
-                    str(problem.op_count),
-                    *learnt(problem, name, seconds, seed, beside),
-                )
+@dataclass(frozen=True)
+class Run:
+    """A planner and a seed on a workload; times are seconds, `tenths` means and spreads."""
+
+    workload: str
+    planner: str
+    seed: int
+    seconds: float
+    cpu: float
+    plan: float
+    random: float
+    episodes: int
+    timed: int
+    first: float
+    last: float
+    spread: float
+    tenths: list[tuple[float, float]]
+
+    @property
+    def learns(self) -> bool:
+        return self.last < self.first - self.spread
+
+
+def learning(arguments: argparse.Namespace) -> Table:
+    columns = ("planner", "seed", "plan", "random", "one device", "heft", "auto", "episodes",
+               "cpu s", "first", "last", "spread", "learns")  # fmt: skip
+    table = titled(f"learning, {arguments.seconds:g} s each", "workload", columns)
+    runs: list[Run] = []
+    for run in all_runs(arguments):
+        runs.append(run)
+        if arguments.json is not None:
+            documents = [asdict(each) | {"learns": each.learns} for each in runs]
+            arguments.json.write_text(json.dumps(documents, indent=1) + "\n")
+    runs.sort(key=lambda run: (arguments.workloads.index(run.workload), run.planner, run.seed))
+    for name in arguments.workloads:
+        problem, _ = make_problem(*WORKLOADS[name])
+        beside = [solve(problem, each).value for each in ("single-device", "heft")]
+        beside.append(plan_problem(problem, time_limit=arguments.auto).value)
+        for run in runs:
+            if run.workload == name:
+                table.add_row(f"{name} ({problem.op_count} ops)", *cells(run, beside))
     return table
 
 
-def learnt(
-    problem: Problem, name: str, seconds: float, seed: int, beside: list[float]
-) -> list[str]:
-    """The cells of a planner and a seed."""
+def all_runs(arguments: argparse.Namespace) -> Iterator[Run]:
+    """Each run when it has ended, `--together` at a time, in processes of their own."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # of the processes to come
+    fresh = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.together, fresh, max_tasks_per_child=1) as pool:
+        asked = [
+            pool.submit(learnt, workload, planner, arguments.seconds, seed)
+            for workload in arguments.workloads
+            for seed in range(arguments.seeds)
+            for planner in arguments.planners
+        ]
+        for done in as_completed(asked):
+            yield done.result()
+
+
+def learnt(workload: str, planner: str, seconds: float, seed: int) -> Run:
+    import torch  # noqa: F401  # not within the time of learning
+
+    problem, _ = make_problem(*WORKLOADS[workload])
     lessons: list[Lesson] = []
-    timed = Counted()
-    with timed:
-        plan = solve(problem, name, time_limit=seconds, seed=seed, on_lesson=lessons.append)
-    tenth = max(1, len(lessons) // 10)
-    first, last = lessons[:tenth], lessons[-tenth:]
-    means = [float(np.mean([each.mean for each in some])) for some in (first, last)]
-    spread = max(total_spread(some) for some in (first, last))
-    values = [plan.value, best_of_random(problem, timed.count, seed), *beside]
+    started = time.process_time()
+    with Counted() as timed:
+        plan = solve(problem, planner, time_limit=seconds, seed=seed, on_lesson=lessons.append)
+    cpu = time.process_time() - started
+    tenths = [
+        (float(np.mean([each.mean for each in some])), total_spread(some))
+        for some in split(lessons, 10)
+    ]
+    return Run(
+        workload=workload,
+        planner=planner,
+        seed=seed,
+        seconds=seconds,
+        cpu=cpu,
+        plan=plan.value,
+        random=best_of_random(problem, timed.count, seed),
+        episodes=lessons[-1].episodes,
+        timed=timed.count,
+        first=tenths[0][0],
+        last=tenths[-1][0],
+        spread=max(tenths[0][1], tenths[-1][1]),
+        tenths=tenths,
+    )
+
+
+def split(lessons: list[Lesson], parts: int) -> list[list[Lesson]]:
+    """In order, as even as can be; every part has a lesson, if need be one that others have."""
+    count = len(lessons)
+    ends = [round(part * count / parts) for part in range(parts + 1)]
+    return [lessons[min(first, count - 1) : max(last, first + 1)] for first, last in pairwise(ends)]
+
+
+def cells(run: Run, beside: list[float]) -> list[str]:
     return [
-        name,
-        str(seed),
-        *(shown(each) for each in values),
-        f"{lessons[-1].episodes:,}",
-        *(shown(each) for each in (*means, spread)),
-        "yes" if means[1] < means[0] - spread else "no",
+        run.planner,
+        str(run.seed),
+        *(shown(each) for each in (run.plan, run.random, *beside)),
+        f"{run.episodes:,}",
+        f"{run.cpu:.0f}",
+        *(shown(each) for each in (run.first, run.last, run.spread)),
+        "yes" if run.learns else "no",
     ]
 
 

@@ -18,7 +18,8 @@ PARTITIONER: dict[str, str] = {
 }
 
 LEARNED: dict[str, str] = {
-    "episodes": "placements tried (1,600; with a time limit, no limit), 0: without training",
+    "episodes": "placements tried (hrl 12,800, placeto 1,600; with a time limit, no limit), 0: "
+    "without training",
     "policy": "the file of a saved policy to go on from (none)",
     "save": "a file for the policy when training ends (none)",
     "nodes": "units of a larger graph are joined to about so many (hrl 1000, placeto 64)",
@@ -289,7 +290,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "Mirhoseini et al., ICLR 2018; Moirai §IV, Celeritas §6.2.2",
         "planners.latency.learned.planners:Hrl",
         LEARNED
-        | {"groups": "of nodes (a quarter as many as these; at most 20 per device, and 256)"},
+        | {"groups": "of nodes (an eighth as many as these; at most 20 per device, and 256)"},
         quick=False,
         learns=True,
     ),

@@ -18,16 +18,17 @@ from placewright.plan import Placement
 from placewright.planners.latency.learned.nodes import Nodes
 from placewright.problem import ROUNDING, Problem
 
-TOGETHER = 16
-"""Episodes between two updates of a policy."""
 MOMENTUM, MOMENTUM_OF_SQUARES = 0.9, 0.999
 
 
 class Trial:
     """A placement problem that is tried again and again, and the best plan that came of it."""
 
-    def __init__(self, problem: Problem, nodes: Nodes, start: Placement, budget: Budget) -> None:
-        self.problem, self.nodes, self.budget = problem, nodes, budget
+    def __init__(
+        self, problem: Problem, nodes: Nodes, start: Placement, budget: Budget, limit: float
+    ) -> None:
+        """At most `limit` episodes, within the budget."""
+        self.problem, self.nodes, self.budget, self.limit = problem, nodes, budget, limit
         self._best = fitting(problem, [start])
         self._least = np.inf
         known = self._best.value if self._best is not None and budget.start else np.inf
@@ -54,11 +55,20 @@ class Trial:
         """The best so far, in its own order."""
         return self._best.placement if self._best is not None else self._given
 
-    def progress(self, limit: float) -> float:
-        """The share that is done: of so many episodes, or of the time."""
+    @property
+    def progress(self) -> float:
+        """The share that is done: of the episodes, or of the time if that is further."""
+        return max(self.episodes / self.limit, self._elapsed)
+
+    @property
+    def schedule(self) -> float:
+        """Like `progress`, but of the time only if episodes have no limit: else it would tell."""
+        return self.progress if math.isinf(self.limit) else self.episodes / self.limit
+
+    @property
+    def _elapsed(self) -> float:
         seconds = self.budget.seconds
-        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
-        return min(1.0, max(self.episodes / limit, elapsed))
+        return min(1.0, 1.0 - self.budget.left / seconds) if 0 < seconds < math.inf else 0.0
 
     def learnt(self, costs: Floats) -> None:
         """Tell of a point of the learning curve: what the latest episodes cost, in shares."""
@@ -78,6 +88,8 @@ class Trial:
 class Learner(Protocol):
     """A policy with what it takes to try and to train it on one problem."""
 
+    together: int
+    """Episodes between two updates."""
     sizes: dict[str, int]
     """What the policy is built from, which a saved one must share."""
 

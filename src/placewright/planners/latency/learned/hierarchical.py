@@ -16,10 +16,10 @@ from placewright.planners.latency.learned.episodes import Adam, Trial, drawn, tw
 from placewright.planners.latency.learned.nodes import TYPES, Nodes, feature_count
 
 GROUPER_WIDTH, PLACER_WIDTH = 64, 64
-PLACEMENTS = 4  # for each grouping
+TOGETHER, PLACEMENTS = 64, 4  # episodes between two updates; for each grouping
 FAILED = -10.0  # reward where memory overflows
-LEARNING_RATE, ENTROPY = 1e-2, 0.05
-DECAY = 300  # updates after which the entropy counts an e-th
+LEARNING_RATE = 1e-2
+ENTROPY = 0.2  # what that of a placement counts at first; nothing at the end
 BASELINE_DECAY = 0.9
 PLACES = 8  # waves by which a node's place in the order is told
 
@@ -68,6 +68,8 @@ class Hierarchical:
     A node goes with its group, or to where it is fastest if it cannot be there.
     """
 
+    together = TOGETHER
+
     def __init__(self, nodes: Nodes, groups: int) -> None:
         self.nodes = nodes
         fixed = torch.tensor(nodes.features, dtype=torch.float32)
@@ -98,7 +100,9 @@ class Hierarchical:
                 return None
             reward[each], cost[each] = self._tried(trial, device[:, each][group[:, each]].numpy())
         if learn:
-            self._learn(group_scores, group, device_scores, device, reward)
+            loss = self._loss(group_scores, group, device_scores, device, reward)
+            loss = loss - (1.0 - trial.schedule) * ENTROPY * _entropy(device_scores)
+            self.adam.descend(loss, LEARNING_RATE)
         return cost
 
     def _tried(self, trial: Trial, device: Floats) -> tuple[float, float]:
@@ -121,25 +125,19 @@ class Hierarchical:
         meets = meets.scatter(0, pair, 1.0).reshape(groups, groups, groupings)
         return torch.cat([mean, meets.transpose(1, 2), meets.permute(1, 2, 0)], 2)
 
-    def _learn(
+    def _loss(
         self,
         group_scores: Tensor,
         group: Tensor,
         device_scores: Tensor,
         device: Tensor,
         reward: Floats,
-    ) -> None:
+    ) -> Tensor:
         """REINFORCE, an exponential moving average of rewards for the baseline."""
         advantage = torch.tensor(self._advantage(reward), dtype=torch.float32)
-        grouping = group_scores.log_softmax(1)
-        placing = device_scores.log_softmax(2)
-        taken = grouping.gather(1, group).sum(0)
-        taken = taken + placing.gather(2, device[:, :, None])[:, :, 0].sum(0)
-        entropy = -(grouping.exp() * grouping).sum()
-        entropy = entropy - (placing.exp() * placing).sum((0, 2)).mean()
-        decay = float(np.exp(-self.adam.steps / DECAY))
-        loss = -(advantage * taken).mean() - ENTROPY * decay * entropy
-        self.adam.descend(loss, LEARNING_RATE)
+        grouping = group_scores.log_softmax(1).gather(1, group).sum(0)
+        placing = device_scores.log_softmax(2).gather(2, device[:, :, None]).sum((0, 2))
+        return -(advantage * (grouping + placing)).mean()
 
     def _advantage(self, reward: Floats) -> Floats:
         if self.baseline is None:
@@ -150,6 +148,16 @@ class Hierarchical:
         self.variance = kept * self.variance + fresh * float((off**2).mean())
         self.baseline = kept * self.baseline + fresh * float(reward.mean())
         return advantage
+
+
+def _entropy(scores: Tensor) -> Tensor:
+    """Of a placement, given its groups: of what is drawn by ``scores[group, episode, device]``.
+
+    That of the grouper is left as it is: held up, groups stay random, and then the best that the
+    placer finds is one device for all.
+    """
+    log_chance = scores.log_softmax(2)
+    return -(log_chance.exp() * log_chance).sum((0, 2)).mean()
 
 
 def _waves(place: Tensor) -> Tensor:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import math
 from abc import ABC, abstractmethod
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.budget import Budget, Progress
@@ -27,11 +29,9 @@ from placewright.problem import Problem
 if TYPE_CHECKING:
     from placewright.planners.latency.learned.episodes import Learner, Trial
 
-EPISODES = 1600
-"""Where neither their number nor a time limit is given."""
 UNTRAINED = 16
 """Placements that a policy is asked for where it is not to be trained."""
-GROUPS_PER_DEVICE, NODES_PER_GROUP = 20, 4
+GROUPS_PER_DEVICE, NODES_PER_GROUP = 20, 8
 LEAST_GROUPS, MOST_GROUPS = 8, 256
 
 
@@ -47,6 +47,8 @@ class _Learned(LatencyPlanner, ABC):
 
     name: ClassVar[str]
     most_nodes: ClassVar[int]
+    most_episodes: ClassVar[int]
+    """Where neither their number nor a time limit is given."""
 
     def __init__(
         self, episodes: str = "", policy: str = "", save: str = "", nodes: str = ""
@@ -63,13 +65,16 @@ class _Learned(LatencyPlanner, ABC):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         _check_torch(self.name)
-        from placewright.planners.latency.learned import episodes, policies
-
         if self.save is not None:
             check_writable(self.save)
         start = budget.start or self._start(problem)
+        if not _imported_within(budget.left) and self.policy is None and self.save is None:
+            return Proposal(start)
+        from placewright.planners.latency.learned import episodes, policies
+
         nodes = Nodes(problem, self.nodes)
-        trial = episodes.Trial(problem, nodes, start, budget)
+        limit = self.limit or (self.most_episodes if math.isinf(budget.seconds) else math.inf)
+        trial = episodes.Trial(problem, nodes, start, budget, limit)
         with episodes.torch_alone(seed):
             learner = self.learner(nodes, nodes.start(start))
             if self.policy is not None:
@@ -82,12 +87,9 @@ class _Learned(LatencyPlanner, ABC):
 
     def _try(self, learner: Learner, trial: Trial, on_progress: Progress) -> None:
         """Episodes until there are enough of them or time is up."""
-        from placewright.planners.latency.learned.episodes import TOGETHER
-
-        limit = self.limit or (EPISODES if math.isinf(trial.budget.seconds) else math.inf)
-        while trial.episodes < limit and trial.nodes.has_choice:
-            on_progress(self.name, trial.progress(limit))
-            count = int(min(TOGETHER, limit - trial.episodes))
+        while trial.episodes < trial.limit and trial.nodes.has_choice:
+            on_progress(self.name, trial.progress)
+            count = int(min(learner.together, trial.limit - trial.episodes))
             costs = learner.episodes(trial, count, self.trains)
             if costs is None:
                 return
@@ -109,6 +111,7 @@ class Placeto(_Learned):
 
     name: ClassVar[str] = "placeto"
     most_nodes: ClassVar[int] = 64
+    most_episodes: ClassVar[int] = 1600
 
     def learner(self, nodes: Nodes, start: Ints) -> Learner:
         from placewright.planners.latency.learned.revising import Revising
@@ -119,12 +122,13 @@ class Placeto(_Learned):
 class Hrl(_Learned):
     """A grouper and a placer (Mirhoseini et al. 2018; see `hierarchical`).
 
-    Options: `groups` (a quarter as many as nodes, at most 20 a device and 256, as in the authors'
+    Options: `groups` (an eighth as many as nodes, at most 20 a device and 256, as in the authors'
     program), and see `_Learned`.
     """
 
     name: ClassVar[str] = "hrl"
     most_nodes: ClassVar[int] = 1000
+    most_episodes: ClassVar[int] = 12_800
 
     def __init__(self, groups: str = "", **options: str) -> None:
         super().__init__(**options)
@@ -151,3 +155,16 @@ def _check_torch(planner: str) -> None:
     """MissingExtraError unless all that training needs is installed."""
     if find_spec("torch") is None or find_spec("safetensors") is None:
         raise MissingExtraError("torch", f"planner '{planner}'")
+
+
+def _imported_within(seconds: float) -> bool:
+    """Whether torch is imported in so many seconds; if not, that goes on and nobody waits."""
+    thread = Thread(target=_import_torch, daemon=True)
+    thread.start()
+    thread.join(None if math.isinf(seconds) else max(seconds, 0.0))
+    return not thread.is_alive()
+
+
+def _import_torch() -> None:
+    with contextlib.suppress(Exception):  # who uses it next is told
+        import_module("torch")

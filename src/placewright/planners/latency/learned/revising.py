@@ -19,6 +19,7 @@ from placewright.planners.latency.learned.episodes import Adam, Trial, drawn, tw
 from placewright.planners.latency.learned.nodes import Nodes, feature_count
 
 WIDTH, ROUNDS = 16, 8
+TOGETHER = 16  # episodes between two updates
 MEMORY_PENALTY = 2.0  # for a device that would need twice what it has
 LEARNING_RATE, LEAST_LEARNING_RATE = 5e-3, 5e-4
 ENTROPY, LEAST_ENTROPY = 0.05, 0.003
@@ -97,6 +98,8 @@ class _Seen:
 
 class Revising:
     """Placeto's policy on one problem: all episodes begin with the placement `start[node]`."""
+
+    together = TOGETHER
 
     def __init__(self, nodes: Nodes, start: Ints) -> None:
         self.graph, self.start = Graph(nodes), torch.tensor(start, dtype=torch.int64)
