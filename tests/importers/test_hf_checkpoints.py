@@ -244,3 +244,53 @@ def test_files_of_another_model_are_refused(
     write(tmp_path, {name: each for name, each in tensors.items() if each is not None})
     with pytest.raises(FormatError, match=sentence):
         from_hf(f"{tmp_path}?sequence=8")
+
+
+# -- weights of another type ---------------------------------------------------------------------
+
+
+def linear_numbers(module: Any) -> int:
+    ends = {id(module.model.embed_tokens.weight), id(module.lm_head.weight)}
+    return sum(
+        each.numel() for each in module.parameters() if each.dim() > 1 and id(each) not in ends
+    )
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("int4", 4), ("int8", 8), ("fp8", 8)])
+@pytest.mark.parametrize("tied", [False, True])
+def test_matrices_have_the_bits_of_the_type_and_their_scales(
+    tmp_path: Path, dtype: str, bits: int, tied: bool
+) -> None:
+    module = model(tmp_path, dtype="bfloat16", tie_word_embeddings=tied)
+    plain = from_hf(f"{tmp_path}?sequence=8")
+    graph = from_hf(f"{tmp_path}?sequence=8&weights={dtype}")
+    numbers = linear_numbers(module)
+    less = numbers * (16 - bits - 16 / 128) / 8
+    assert plain.op_parameter_bytes.sum() - graph.op_parameter_bytes.sum() == less
+    assert plain.op_bytes_read.sum() - graph.op_bytes_read.sum() == pytest.approx(less)
+    assert graph.attributes["stored_dtypes"][dtype] == numbers * (bits + 16 / 128) / 8
+    assert graph.attributes["stored_bytes"] == sum(graph.attributes["stored_dtypes"].values())
+    assert graph.op_flops.sum() == plain.op_flops.sum()
+
+
+def test_experts_that_are_one_tensor_have_the_bits_of_the_type(tmp_path: Path) -> None:
+    module = model(tmp_path, "Mixtral", num_local_experts=4, dtype="bfloat16")
+    graph = from_hf(f"{tmp_path}?sequence=8&weights=int4")
+    stored = linear_numbers(module) * (4 + 16 / 128) / 8
+    assert graph.attributes["stored_dtypes"]["int4"] == stored
+
+
+def test_one_phase_of_serving_reads_weights_of_the_type(tmp_path: Path) -> None:
+    module = model(tmp_path, dtype="bfloat16")
+    text = f"{tmp_path}?phase=decode&context=8"
+    plain, graph = from_hf(text), from_hf(f"{text}&weights=int4")
+    less = linear_numbers(module) * (12 - 16 / 128) / 8
+    assert plain.op_parameter_bytes.sum() - graph.op_parameter_bytes.sum() == less
+
+
+def test_a_type_of_weights_is_for_planning_inference(tmp_path: Path) -> None:
+    model(tmp_path)
+    with pytest.raises(OptionError, match="weights=int4 are for inference"):
+        from_hf(f"{tmp_path}?weights=int4", training=True)
+    with pytest.raises(OptionError, match=r"no weights 'int3'; .* a type \(int4, int8, fp8\)"):
+        from_hf(f"{tmp_path}?weights=int3")

@@ -109,6 +109,8 @@ def test_the_query_of_a_source_may_name_the_weights(tmp_path: Path) -> None:
     assert differing(found.load(names), tensors_of(module)) == []
     with pytest.raises(OptionError, match="there are no weights 'nowhere'"):
         weights("hf:gpt2?weights=nowhere")
+    with pytest.raises(OptionError, match=r"weights=int4 of hf:.* give --weights fresh"):
+        weights(f"hf:{tmp_path / 'here'}?sequence=8&weights=int4")
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".bin"])

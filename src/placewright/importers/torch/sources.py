@@ -24,6 +24,7 @@ from placewright.importers.torch.generation import (
     with_generation,
 )
 from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
+from placewright.importers.torch.quantised import TYPES, quantised_weights
 from placewright.importers.torch.tracing import import_torch
 from placewright.system.users_code import named
 
@@ -145,7 +146,9 @@ def hf_graph(
     model: Any = getattr(module, "model", module) if phase else module
     name = Path(config.partition("?")[0]).name.removesuffix(".json")
     name = model.config.model_type if name in ("", "config") else name
-    weights = None if training else _stored(model, weights_folder(config))
+    weights = _quantised(model, config, training)
+    if weights is None and not training:
+        weights = _stored(model, weights_folder(config))
     stored = weights.bytes if weights else {}
     facts = weights.attributes() if weights else {}
     if phase == GENERATE:
@@ -164,7 +167,19 @@ def weights_folder(config: str) -> Path | None:
     """Where the weights of a run will be, if that is a directory."""
     weights = hf_weights(config)
     folder = Path(weights or config.partition("?")[0]).expanduser()
-    return folder if weights != FRESH and folder.is_dir() else None
+    return folder if weights not in (FRESH, *TYPES) and folder.is_dir() else None
+
+
+def _quantised(model: Any, config: str, training: bool) -> StoredWeights | None:
+    """The weights in the type that ``weights=…`` names; None where it names none."""
+    weights = hf_weights(config)
+    if weights not in TYPES:
+        return None
+    if training:
+        raise OptionError(
+            f"hf:{config}: weights={weights} are for inference; leave it out, or --training"
+        )
+    return quantised_weights(model, weights)
 
 
 def _stored(model: Any, folder: Path | None) -> StoredWeights | None:
@@ -184,8 +199,8 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     sequence-to-sequence, masked or causal language, or image classification, as the type has
     it. With ``phase=prefill`` or ``phase=decode`` it is one phase of serving a causal language
     model (see `phases.with_phase`), with ``context`` tokens; with ``phase=generate`` a program
-    that makes a token a call (see `generation.with_generation`). ``weights=…`` is for a run (see
-    `hf_weights`). A `batch` goes before that of
+    that makes a token a call (see `generation.with_generation`). ``weights=…`` changes nothing
+    here (see `hf_weights`). A `batch` goes before that of
     `config`. Nothing is looked up on the network and no code from the configuration is run.
     """
     try:
@@ -256,13 +271,18 @@ def hf_batch(config: str) -> int:
 
 
 def hf_weights(config: str) -> str | None:
-    """What ``hf:CONFIG?weights=…`` says: ``fresh``, a file or a directory; None if nothing."""
+    """What ``hf:CONFIG?weights=…`` says: ``fresh``, a file, a directory or a type; None if nothing.
+
+    A type (`quantised.TYPES`) says how large weights are, and is nothing that a run could load.
+    """
     weights = dict(parse_qsl(config.partition("?")[2], keep_blank_values=True)).get("weights")
-    if weights is None or weights == FRESH or (weights and Path(weights).expanduser().exists()):
+    if weights is None or weights in (FRESH, *TYPES):
+        return weights
+    if weights and Path(weights).expanduser().exists():
         return weights
     raise OptionError(
-        f"hf:{config}: there are no weights '{weights}'; give {FRESH}, a file of weights or a "
-        "directory with safetensors"
+        f"hf:{config}: there are no weights '{weights}'; give {FRESH}, a file of weights, a "
+        f"directory with safetensors, or for planning alone a type ({', '.join(TYPES)})"
     )
 
 

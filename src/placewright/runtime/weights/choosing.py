@@ -11,6 +11,7 @@ import torch
 
 from placewright.errors import FormatError, OptionError
 from placewright.importers.torch.programs import Executable, has_scheme
+from placewright.importers.torch.quantised import TYPES
 from placewright.importers.torch.sources import FRESH, hf_weights
 from placewright.runtime.weights.base import Weights
 from placewright.runtime.weights.files import Assembly, FileWeights
@@ -43,6 +44,11 @@ def weights_of(
     """
     need = _Need.of(executable, module)
     chosen = given or (hf_weights(source[3:]) if source.startswith("hf:") else None)
+    if chosen in TYPES:
+        raise OptionError(
+            f"weights={chosen} of {source} says how large weights are, for planning; a run needs "
+            f"their values: give --weights {FRESH}, or a directory with safetensors"
+        )
     place = _place(source, chosen)
     usable = {name for name in need.values if chosen is None or name not in need.state}
     table: dict[str, Assembly] = {}
