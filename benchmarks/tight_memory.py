@@ -63,7 +63,7 @@ class ProcessorBudget(Budget):
 
 @dataclass(frozen=True)
 class Values:
-    """Milliseconds of each planner on each instance, `inf` where it found none or cannot take it."""
+    """Milliseconds of each planner on each instance, `inf` where it found none or takes it not."""
 
     of: Mapping[str, Mapping[str, float]]  # [instance][planner]
 

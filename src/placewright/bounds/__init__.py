@@ -20,5 +20,7 @@ def lower_bound(problem: Problem) -> Bound:
     """
     if none := nowhere(problem):
         return none
-    bound: Bound = referred(problem.options.row.bound)(problem)
+    from placewright.analysis.usable_memory import with_usable_memory
+
+    bound: Bound = referred(problem.options.row.bound)(with_usable_memory(problem))
     return bound

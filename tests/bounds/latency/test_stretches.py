@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,9 @@ from placewright.bounds import lower_bound
 from placewright.bounds.latency.stretches import stretches
 from placewright.errors import InfeasibleError
 from placewright.graph import GraphBuilder
+from placewright.plan import Placement
 from placewright.planning import make_problem
+from placewright.simulate import evaluate
 from tests import naive
 from tests.strategies import problems
 from tests.strategies.common import BYTES
@@ -50,7 +54,9 @@ def test_no_placement_is_below_the_bound(problem, shares):
         problem.check_feasible()
     except InfeasibleError:
         return
-    assert stretches(problem).value <= naive.shortest_makespan(problem) + 1e-9
+    best = naive.shortest_makespan(problem)
+    assert stretches(problem).value <= best + 1e-9
+    assert lower_bound(problem).value <= best + 1e-9  # with the memory that units can fill
 
 
 @settings(max_examples=30, deadline=None)
@@ -103,3 +109,19 @@ def test_what_a_decoder_block_makes_of_the_encoder_takes_its_time_in_the_block()
     )
     alone = float(problem.op_time[:, 0].sum())
     assert 0.85 * alone <= stretches(problem).value <= alone
+
+
+@pytest.mark.parametrize("fast", [0.3, 0.5, 0.8])
+def test_blocks_keep_what_lies_beside_their_chain_where_the_chain_is(fast):
+    """Heads of BERT's blocks lie beside the chain: their bytes are no burden to a slow device."""
+    options = {"objective": "latency", "contention": "none"}
+    problem, _ = make_problem("zoo:bert-base?layers=6", "4090+3060", options, granularity="block")
+    need = problem.op_memory.sum()
+    problem = problem.with_device_memory(np.array([fast * need, (1.02 - fast) * need + 1e7]))
+    best = np.inf
+    for unit_device in itertools.product(range(2), repeat=problem.unit_count):
+        used = np.bincount(unit_device, problem.unit_memory, 2)
+        if (used <= problem.device_memory).all():
+            device = np.array(unit_device, dtype=np.int32)[problem.op_unit]
+            best = min(best, evaluate(problem, Placement(device)).value)
+    assert 0.9 * best <= lower_bound(problem).value <= best

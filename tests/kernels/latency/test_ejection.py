@@ -43,7 +43,9 @@ def test_room_is_made_as_by_the_twin_and_all_can_be_taken_back(refinement, seed)
     for _ in range(6):
         before, free = t.unit_device.copy(), t.free.copy()
         count = changed(r)
-        twin = Ejection(r.problem, before.tolist(), t.sequence.tolist(), np.random.default_rng(seed))
+        twin = Ejection(
+            r.problem, before.tolist(), t.sequence.tolist(), np.random.default_rng(seed)
+        )
         for unit in t.undo_unit[:count].tolist():
             twin.put(unit, int(t.unit_device[unit]))
         twin.make_room()

@@ -94,7 +94,7 @@ class _Ways:
     def of(cls, problem: Problem, chain: list[int], steps: Steps) -> _Ways:
         limited = np.isfinite(steps.memory) & (steps.memory > 0)
         capacity = np.where(limited, steps.memory, np.inf)
-        part = problem.op_memory[:, None] / capacity[None, :]
+        part = _with_the_chain(problem, chain)[:, None] / capacity[None, :]
         lies = steps.between >= 0
         inside = np.zeros((len(chain), len(capacity)))
         np.add.at(inside, steps.between[lies], part[lies])
@@ -193,6 +193,18 @@ class _Ways:
                 cheapest, self.beside[np.arange(len(cheapest)), cheapest], len(used)
             )
         return used
+
+
+def _with_the_chain(problem: Problem, chain: list[int]) -> Floats:
+    """`[op]` bytes, those of units on the chain all at their first op of it.
+
+    For they are where that op is.
+    """
+    unit, memory = problem.op_unit, problem.op_memory.copy()
+    units, first = np.unique(unit[chain], return_index=True)
+    memory[np.isin(unit, units)] = 0.0
+    memory[np.asarray(chain)[first]] = problem.unit_memory[units]
+    return memory
 
 
 def _can_change(steps: Steps) -> Flags:

@@ -189,10 +189,10 @@ def _draw_along(p, state, rank, target, block, size, mark, tick):
 @inner
 def _is_allowed(p, block, size, target):
     kind = p.device_class[target]
+    allowed = True
     for k in range(size):
-        if not p.allowed[block[k], kind]:
-            return False
-    return True
+        allowed &= p.allowed[block[k], kind]
+    return allowed
 
 
 @inner

@@ -1,8 +1,8 @@
 """Room for nodes that a move brings to a full device: others there go elsewhere.
 
 As `kernels.latency.ejection` for pipelines: what is sent away goes back to where the move came
-from, to the device of a node that it shares a net with, or to any; where stages stand in a row, only
-to where that keeps the row. It may send others away from there in turn.
+from, to the device of a node that it shares a net with, or to any; where stages stand in a row,
+only to where that keeps the row. It may send others away from there in turn.
 """
 
 from __future__ import annotations
