@@ -160,6 +160,21 @@ def test_workers_that_are_lost_count_no_longer(monkeypatch):
     assert asked[-1] == 1
 
 
+def test_progress_says_value_bound_and_gap_and_who_is_at_work():
+    seen = []
+    found = best_plan(
+        gpt2(layers=4),
+        Limits(3.0, gap=0.0),
+        processes=2,
+        on_progress=lambda what, _: seen.append(what),
+    )
+    state = re.compile(r"[\d.]+ .?s \([\w -]+\), bound [\d.]+ .?s, gap [\d.]+%")
+    firsts = [what.partition("\n")[0] for what in seen]
+    assert any(state.fullmatch(first) for first in firsts)
+    assert any("\nat work: " in what for what in seen)
+    assert f"gap {found.gap:.2%}" in firsts[-1]
+
+
 def test_events_tell_of_ever_better_plans_and_bounds():
     events = []
     found = best_plan(gpt2(), Limits(1.0), processes=1, on_event=events.append)
