@@ -57,18 +57,13 @@ class Trial:
 
     @property
     def progress(self) -> float:
-        """The share that is done: of the episodes, or of the time if that is further."""
-        return max(self.episodes / self.limit, self._elapsed)
+        """The share that is done: of the episodes or, if they have no limit, of the time.
 
-    @property
-    def schedule(self) -> float:
-        """Like `progress`, but of the time only if episodes have no limit: else it would tell."""
-        return self.progress if math.isinf(self.limit) else self.episodes / self.limit
-
-    @property
-    def _elapsed(self) -> float:
-        seconds = self.budget.seconds
-        return min(1.0, 1.0 - self.budget.left / seconds) if 0 < seconds < math.inf else 0.0
+        So a seed repeats what so many episodes come to, on whatever machine.
+        """
+        if math.isfinite(self.limit):
+            return self.episodes / self.limit
+        return min(1.0, 1.0 - self.budget.left / max(self.budget.seconds, 1e-9))
 
     def learnt(self, costs: Floats) -> None:
         """Tell of a point of the learning curve: what the latest episodes cost, in shares."""

@@ -101,7 +101,7 @@ class Hierarchical:
             reward[each], cost[each] = self._tried(trial, device[:, each][group[:, each]].numpy())
         if learn:
             loss = self._loss(group_scores, group, device_scores, device, reward)
-            loss = loss - (1.0 - trial.schedule) * ENTROPY * _entropy(device_scores)
+            loss = loss - (1.0 - trial.progress) * ENTROPY * _entropy(device_scores)
             self.adam.descend(loss, LEARNING_RATE)
         return cost
 

@@ -16,12 +16,7 @@ from placewright.errors import MissingExtraError, OptionError
 from placewright.formats.files import check_writable
 from placewright.graph import Ints
 from placewright.plan import Placement
-from placewright.planners.base import (
-    LatencyPlanner,
-    MemoryAccount,
-    Proposal,
-    count_option,
-)
+from placewright.planners.base import LatencyPlanner, MemoryAccount, Proposal, count_option
 from placewright.planners.latency.construct.simple import fastest_first
 from placewright.planners.latency.learned.nodes import Nodes
 from placewright.problem import Problem
