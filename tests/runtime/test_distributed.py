@@ -28,7 +28,7 @@ from placewright.runtime import (  # noqa: E402
 )
 from placewright.runtime.execution import run_assignments  # noqa: E402
 from placewright.runtime.plans import schedule_order  # noqa: E402
-from placewright.runtime.ranks import distributed, launch, roads  # noqa: E402
+from placewright.runtime.ranks import distributed, launch, segments  # noqa: E402
 from placewright.simulate.latency import schedule_placement, time_placement  # noqa: E402
 from tests.runtime import models  # noqa: E402
 from tests.runtime.programs import family, random_assignment, split  # noqa: E402
@@ -63,13 +63,13 @@ def test_random_placements_give_the_outputs_of_a_single_process(name: str, ranks
 
 
 @pytest.mark.parametrize("room", [0, 4096])
-def test_what_no_road_has_room_for_goes_over_gloo(
+def test_what_no_segment_has_room_for_goes_over_gloo(
     room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if room:
-        monkeypatch.setattr(roads, "MOST_BYTES", room)  # for some tensors
+        monkeypatch.setattr(segments, "MOST_BYTES", room)  # for some tensors
     else:
-        monkeypatch.setattr(roads, "are_there", lambda: False)
+        monkeypatch.setattr(segments, "are_there", lambda: False)
     assert_random_placements("gpt2", 2, count=2)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from placewright.cluster import Cluster, Device, Link
 from placewright.plan import Plan
-from placewright.runtime.ranks.roads import transport
+from placewright.runtime.ranks.segments import transport
 from placewright.runtime.results import StepTime
 from placewright.runtime.tuning.comparison import Message
 from placewright.runtime.tuning.link_correction import LinkCorrection, corrected, link_corrections

@@ -45,7 +45,7 @@ LONG_SECONDS = 5e-3  # after so long no more are made: the machine is busy
 PASSES_TO_READING = 15.0  # passes between two readings take so many times as long as one
 STEADY_ENOUGH = 3  # passes that count, where there are so many; else all do
 LEAST_SHARE = 0.3  # of all passes that count, if so many are nearly steady
-NEARLY = 3.0  # tolerances
+NEARLY = 6.0  # tolerances
 MOST_TIMES, MOST_SECONDS = 3.0, 6.0  # the normal time that may be taken, and beyond it
 
 

@@ -16,8 +16,8 @@ from placewright.importers.torch.tracing import import_torch
 from placewright.runtime.links.pace import Times
 from placewright.runtime.links.pairs import Pair, fitted
 from placewright.runtime.links.ranks import process_times
-from placewright.runtime.ranks.roads import are_there
-from placewright.runtime.ranks.roads import transport as of_processes
+from placewright.runtime.ranks.segments import are_there
+from placewright.runtime.ranks.segments import transport as of_processes
 
 WORDS = {
     "shared": "through shared memory, a process each, as 'placewright run' has them",

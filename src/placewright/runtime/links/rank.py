@@ -23,14 +23,14 @@ def _measure(folder: Path, index: int, settings: Settings, report: Reporter) -> 
 
     from placewright.runtime.links.exchange import PATIENCE_SECONDS, follow, lead
     from placewright.runtime.ranks.gpus import connection_of
-    from placewright.runtime.ranks.roads import Road
+    from placewright.runtime.ranks.segments import Segment
 
     rank, ranks, timeout = settings["first"] + index, settings["ranks"], settings["timeout"]
     report("connecting", doing="connecting to the other ranks")
     store = _store(settings["meeting"], timeout) if settings["meeting"] else None
     connect(store or file_store(folder, ranks), rank, ranks, timeout)
-    roads = [Road(**each) for each in settings["roads"][index]]
-    opened = connection_of((), rank, None, PATIENCE_SECONDS, roads).channel
+    segments = [Segment(**each) for each in settings["segments"][index]]
+    opened = connection_of((), rank, None, PATIENCE_SECONDS, segments).channel
     for a, b in combinations(range(ranks), 2):
         report("pair", doing=f"measuring transfers between ranks {a} and {b}")
         if rank == a:

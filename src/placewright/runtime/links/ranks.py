@@ -16,7 +16,7 @@ from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
 from placewright.runtime.links.pairs import Cores, Pair
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.roads import built, roads_of
+from placewright.runtime.ranks.segments import built, segments_of
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def process_times(
 ) -> dict[Pair, Times]:
     """Times between ranks on this host that are pinned to `cores`, by pairs of rank numbers.
 
-    Over gloo, or through `shared` memory, see `ranks.roads`. With a `meeting`, between them and
+    Over gloo, or through `shared` memory, see `ranks.segments`. With a `meeting`, between them and
     those of other hosts too: of pairs whose first rank is here.
     ExecutionError if a rank fails, or if none reports anything for `timeout` seconds.
     """
@@ -66,15 +66,17 @@ def process_times(
         ExitStack() as stack,
     ):
         pairs = permutations(range(ranks), 2) if shared else ()
-        roads = built(dict.fromkeys(pairs, max(sizes)), stack)
-        own = [roads_of(roads, rank) for rank in range(len(cores))]
-        settings["roads"] = [[road.to_document() for road in each] for each in own]
+        segments = built(dict.fromkeys(pairs, max(sizes)), stack)
+        own = [segments_of(segments, rank) for rank in range(len(cores))]
+        settings["segments"] = [[segment.to_document() for segment in each] for each in own]
         started = Ranks(
             Path(name),
             settings,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
-            descriptors=[[*chain.from_iterable(road.descriptors for road in each)] for each in own],
+            descriptors=[
+                [*chain.from_iterable(segment.descriptors for segment in each)] for each in own
+            ],
         )
         with started as processes:
             for _, event in processes.events(timeout):

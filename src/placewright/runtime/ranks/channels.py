@@ -1,4 +1,4 @@
-"""The road between ranks: what a stage's function talks to, and gloo."""
+"""How ranks talk: what the function of a stage sends and receives by, and gloo."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Ranks as processes of this machine.
 
 Each rank is given its own stage in a private temporary directory, and its own weights: what it
-cannot load itself from files comes in shared memory. So do tensors, see
-`roads`, or they go over torch.distributed's gloo back end on the loopback interface; between GPUs
-over NCCL.
+cannot load itself from files comes in shared memory. So do tensors, see `segments`, or they go over
+torch.distributed's gloo back end on the loopback interface; between GPUs over NCCL.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.roads import Road, built, roads_of, sizes_of
+from placewright.runtime.ranks.segments import Segment, built, segments_of, sizes_of
 
 
 def launch_processes(job: Job, hear: Hear) -> Results:
@@ -28,9 +27,9 @@ def launch_processes(job: Job, hear: Hear) -> Results:
     with ending_on_signals(), tempfile.TemporaryDirectory(prefix="placewright-") as name:
         folder = Path(name)
         with ExitStack() as stack:
-            roads = built(sizes_of(job.cuts, job.own.gpus), stack)
-            descriptors = _hand_out(folder, job, roads, stack)
-            started = Ranks(folder, _settings(job, roads), descriptors=descriptors)
+            segments = built(sizes_of(job.cuts, job.own.gpus), stack)
+            descriptors = _hand_out(folder, job, segments, stack)
+            started = Ranks(folder, _settings(job, segments), descriptors=descriptors)
             with started as processes:
                 stack.pop_all().close()  # the ranks have inherited their weights
                 for rank, event in processes.events(job.timeout):
@@ -39,7 +38,7 @@ def launch_processes(job: Job, hear: Hear) -> Results:
 
 
 def _hand_out(
-    folder: Path, job: Job, roads: Sequence[Road], stack: ExitStack
+    folder: Path, job: Job, segments: Sequence[Segment], stack: ExitStack
 ) -> list[tuple[int, ...]]:
     """Write each rank's file; what it must inherit is open until `stack` ends."""
     from placewright.runtime.ranks.job_files import save_rank
@@ -50,19 +49,20 @@ def _hand_out(
         handed = stack.enter_context(hand_over(job.values.weights, job.weights_of(rank)))
         stages = [stages[rank] for stages in job.cuts]
         save_rank(folder, rank, stages, handed.document, job.values.inputs)
-        own = chain.from_iterable(road.descriptors for road in roads_of(roads, rank))
+        own = chain.from_iterable(segment.descriptors for segment in segments_of(segments, rank))
         descriptors.append((*handed.descriptors, *own))
     return descriptors
 
 
-def _settings(job: Job, roads: Sequence[Road]) -> dict[str, Any]:
+def _settings(job: Job, segments: Sequence[Segment]) -> dict[str, Any]:
     return {
         "ranks": job.ranks,
         "threads": job.own.threads,
         "cores": job.own.cores,
         "gpus": job.own.gpus,
-        "roads": [
-            [road.to_document() for road in roads_of(roads, rank)] for rank in range(job.ranks)
+        "segments": [
+            [segment.to_document() for segment in segments_of(segments, rank)]
+            for rank in range(job.ranks)
         ],
         "calls": job.calls.to_document(),
         "timeout": job.timeout,

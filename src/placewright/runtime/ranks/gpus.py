@@ -1,4 +1,4 @@
-"""The road of a rank that computes on a GPU: NCCL to other GPUs, gloo to CPUs.
+"""How a rank that computes on a GPU talks to others: NCCL to GPUs, gloo to CPUs.
 
 What goes to a CPU or comes from one passes through pinned memory of the host.
 
@@ -25,8 +25,8 @@ from placewright.errors import ExecutionError, OptionError
 from placewright.runtime.ranks.calls import Connection
 from placewright.runtime.ranks.channels import GlooChannel
 from placewright.runtime.ranks.joining import GlooConnection, barrier, channel_errors
-from placewright.runtime.ranks.road_channel import RoadConnection
-from placewright.runtime.ranks.roads import Road
+from placewright.runtime.ranks.segment_channel import SegmentConnection
+from placewright.runtime.ranks.segments import Segment
 from placewright.runtime.stages.code import Transfer
 from placewright.runtime.stages.layout import pack, unpack
 from placewright.system.accelerators.handing import brought, hand, taken
@@ -93,16 +93,16 @@ def connection_of(
     rank: int,
     place: CudaPlace | None,
     timeout: float,
-    roads: Sequence[Road] = (),
+    segments: Sequence[Segment] = (),
 ) -> Connection:
     """How a rank talks to the others, of which some may be on GPUs; errors of `join_gpus`.
 
-    CPUs of one machine have `roads`.
+    CPUs of one machine have `segments`.
     """
     joined = join_gpus(gpus, rank, place, timeout)
     if place is not None:
         return GpuConnection(timeout, place, joined)
-    return RoadConnection(rank, roads, timeout) if roads else GlooConnection(timeout)
+    return SegmentConnection(rank, segments, timeout) if segments else GlooConnection(timeout)
 
 
 class GpuConnection:

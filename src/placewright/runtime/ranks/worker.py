@@ -127,10 +127,10 @@ def _outputs(
     """`[stage][call]` the results, and the memory that they took."""
     from placewright.runtime.ranks.calls import Calls, run_calls
     from placewright.runtime.ranks.gpus import connection_of
-    from placewright.runtime.ranks.roads import Road
+    from placewright.runtime.ranks.segments import Segment
 
-    roads = [Road(**each) for each in settings["roads"][rank]]
-    connection = connection_of(settings["gpus"], rank, place, settings["timeout"], roads)
+    segments = [Segment(**each) for each in settings["segments"][rank]]
+    connection = connection_of(settings["gpus"], rank, place, settings["timeout"], segments)
     peak = own_memory(settings["memory_limits"], rank, place)
     report("loading", doing="loading its weights")
     calls = Calls.from_document(settings["calls"])

@@ -17,7 +17,7 @@ from placewright.costs.link_fit import FEWEST_SIZES, LinkFit, fit
 from placewright.errors import ExecutionError
 from placewright.graph import Floats
 from placewright.plan import Plan
-from placewright.runtime.ranks.roads import transport
+from placewright.runtime.ranks.segments import transport
 from placewright.runtime.tuning.comparison import Message
 
 FEWEST_MESSAGES = 6  # for a line of their own

@@ -12,21 +12,21 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from placewright.runtime.ranks import road_channel, roads  # noqa: E402
+from placewright.runtime.ranks import segment_channel, segments  # noqa: E402
 from placewright.runtime.ranks.channels import ChannelTimeoutError  # noqa: E402
-from placewright.runtime.ranks.road_channel import RoadConnection  # noqa: E402
+from placewright.runtime.ranks.segment_channel import SegmentConnection  # noqa: E402
 from placewright.runtime.stages.code import Code, Send, Transfer  # noqa: E402
 from placewright.runtime.stages.cutting import Stage  # noqa: E402
 from placewright.runtime.stages.layout import empty, transfer_of, unpack  # noqa: E402
 
 pytestmark = [
     pytest.mark.timeout(60),
-    pytest.mark.skipif(not roads.are_there(), reason="this system has no such memory"),
+    pytest.mark.skipif(not segments.are_there(), reason="this system has no such memory"),
 ]
 
 
 class FakeGloo:
-    """What the roads had no room for, by tag, between all ranks of a test."""
+    """What the segments had no room for, by tag, between all ranks of a test."""
 
     def __init__(self) -> None:
         self.waited = 0.0
@@ -56,7 +56,7 @@ class FakeGloo:
 @pytest.fixture
 def gloo(monkeypatch: pytest.MonkeyPatch) -> FakeGloo:
     found = FakeGloo()
-    monkeypatch.setattr(road_channel, "GlooChannel", lambda timeout: found)
+    monkeypatch.setattr(segment_channel, "GlooChannel", lambda timeout: found)
     return found
 
 
@@ -94,13 +94,13 @@ def test_both_ranks_get_what_the_other_sends(
 ) -> None:
     draw = random.Random(seed)
     if seed % 2:
-        monkeypatch.setattr(roads, "MOST_BYTES", 600)  # some go over gloo
+        monkeypatch.setattr(segments, "MOST_BYTES", 600)  # some go over gloo
     torch.manual_seed(seed)
     values = [tensors(draw), tensors(draw)]
     transfers = [between(values[0], 0, 1), between(values[1], 1, 0)]
-    sizes = roads.sizes_of([[stage(rank, transfers[rank]) for rank in (0, 1)]])
-    built = roads.built(sizes, stack)
-    ends = [RoadConnection(rank, roads.roads_of(built, rank), 10.0) for rank in (0, 1)]
+    sizes = segments.sizes_of([[stage(rank, transfers[rank]) for rank in (0, 1)]])
+    built = segments.built(sizes, stack)
+    ends = [SegmentConnection(rank, segments.segments_of(built, rank), 10.0) for rank in (0, 1)]
     together, calls = threading.Barrier(2), 3
     got: list[list[list[torch.Tensor]]] = [[], []]
 
@@ -137,8 +137,8 @@ def test_a_tensor_that_is_held_is_not_written_to_by_the_next_call(
 ) -> None:
     value = torch.zeros(4)
     (transfer,) = between([value], 0, 1)
-    built = roads.built({(0, 1): 64}, stack)
-    sender, receiver = (RoadConnection(rank, built, 1.0) for rank in (0, 1))
+    built = segments.built({(0, 1): 64}, stack)
+    sender, receiver = (SegmentConnection(rank, built, 1.0) for rank in (0, 1))
     found = []
     for call in range(2):
         outgoing, incoming = sender.channel(), receiver.channel()
@@ -150,7 +150,7 @@ def test_a_tensor_that_is_held_is_not_written_to_by_the_next_call(
 
 def test_what_does_not_come_in_time_is_named(gloo: FakeGloo, stack: ExitStack) -> None:
     (transfer,) = between([torch.zeros(4)], 0, 1)
-    channel = RoadConnection(1, roads.built({(0, 1): 64}, stack), 0.05).channel()
+    channel = SegmentConnection(1, segments.built({(0, 1): 64}, stack), 0.05).channel()
     posted = channel.post(transfer)
     with pytest.raises(ChannelTimeoutError) as caught:
         channel.wait(posted)
@@ -158,27 +158,27 @@ def test_what_does_not_come_in_time_is_named(gloo: FakeGloo, stack: ExitStack) -
     assert channel.waited == 0
 
 
-def test_a_road_has_room_for_the_largest_of_several_placements() -> None:
+def test_a_segment_has_room_for_the_largest_of_several_placements() -> None:
     small, large = torch.zeros(3), torch.zeros(100)
     cuts = [
         [stage(0, between(values, 0, 1)), stage(1, between([small], 1, 0))]
         for values in ([small, small], [large])
     ]
-    assert roads.sizes_of(cuts) == {(0, 1): 448, (1, 0): 64}
-    assert roads.sizes_of(cuts, [None, 0]) == {}
+    assert segments.sizes_of(cuts) == {(0, 1): 448, (1, 0): 64}
+    assert segments.sizes_of(cuts, [None, 0]) == {}
 
 
 def test_nothing_is_open_afterwards() -> None:
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208
     with ExitStack() as stack:
-        built = roads.built({(0, 1): 64, (1, 2): 1 << 20, (2, 0): 0}, stack)
-        assert [(road.source, road.target) for road in built] == [(0, 1), (1, 2)]
+        built = segments.built({(0, 1): 64, (1, 2): 1 << 20, (2, 0): 0}, stack)
+        assert [(segment.source, segment.target) for segment in built] == [(0, 1), (1, 2)]
         assert len(set(os.listdir("/proc/self/fd"))) == len(before) + 4  # noqa: PTH208
     assert set(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
 
 
-def test_a_system_without_such_memory_has_no_roads(
+def test_a_system_without_such_memory_has_no_segments(
     monkeypatch: pytest.MonkeyPatch, stack: ExitStack
 ) -> None:
     monkeypatch.delattr(os, "eventfd")
-    assert roads.built({(0, 1): 64}, stack) == []
+    assert segments.built({(0, 1): 64}, stack) == []

@@ -1,4 +1,4 @@
-"""A rank's end of the roads to the others, see `roads`."""
+"""A rank's end of the segments to the others, see `segments`."""
 
 from __future__ import annotations
 
@@ -17,23 +17,27 @@ from torch import Tensor
 
 from placewright.runtime.ranks.channels import ChannelTimeoutError, GlooChannel, waiting_for
 from placewright.runtime.ranks.joining import barrier
-from placewright.runtime.ranks.roads import Road, room
+from placewright.runtime.ranks.segments import Segment, room
 from placewright.runtime.stages.code import Transfer
 from placewright.runtime.stages.layout import empty, pack, unpack
 from placewright.system.memory import ShortageError
 
 
-class RoadConnection:
-    """See `calls.Connection`: the ranks of the process group, some at the other end of a road."""
+class SegmentConnection:
+    """See `calls.Connection`: ranks of the process group, some at the other end of a segment."""
 
-    def __init__(self, rank: int, roads: Sequence[Road], timeout: float) -> None:
+    def __init__(self, rank: int, segments: Sequence[Segment], timeout: float) -> None:
         self._timeout = timeout
-        self._out = {road.target: _Out(road) for road in roads if road.source == rank}
-        self._in = {road.source: _In(road, timeout) for road in roads if road.target == rank}
+        self._out = {
+            segment.target: _Out(segment) for segment in segments if segment.source == rank
+        }
+        self._in = {
+            segment.source: _In(segment, timeout) for segment in segments if segment.target == rank
+        }
 
-    def channel(self) -> RoadChannel:
+    def channel(self) -> SegmentChannel:
         """For a new call: all places are free."""
-        return RoadChannel(self._out, self._in, GlooChannel(self._timeout))
+        return SegmentChannel(self._out, self._in, GlooChannel(self._timeout))
 
     def barrier(self) -> None:
         barrier()
@@ -41,15 +45,15 @@ class RoadConnection:
 
 @dataclass(frozen=True)
 class Posted:
-    """The tensor that is the `number`-th on its road, and lies in that `place`."""
+    """The tensor that is the `number`-th in its segment, and lies in that `place`."""
 
     transfer: Transfer
     place: Tensor
     number: int
 
 
-class RoadChannel:
-    """See `channels.Channel`; `gloo` takes what has no road, or no room on its road."""
+class SegmentChannel:
+    """See `channels.Channel`; `gloo` takes what has no segment, or no room in it."""
 
     def __init__(self, out: dict[int, _Out], in_: dict[int, _In], gloo: GlooChannel) -> None:
         self._out, self._in, self._gloo = out, in_, gloo
@@ -61,11 +65,11 @@ class RoadChannel:
         return self._waited + self._gloo.waited
 
     def post(self, transfer: Transfer) -> Any:
-        road = self._in.get(transfer.source)
-        place = self._place(road, transfer.bytes)
-        if road is None or place is None:
+        segment = self._in.get(transfer.source)
+        place = self._place(segment, transfer.bytes)
+        if segment is None or place is None:
             return self._gloo.post(transfer)
-        return Posted(transfer, place, road.posted())
+        return Posted(transfer, place, segment.posted())
 
     def wait(self, posted: Any) -> Tensor:
         if not isinstance(posted, Posted):
@@ -79,32 +83,32 @@ class RoadChannel:
         if not transfer.elements:
             return
         flat = pack(transfer, value)
-        road = self._out.get(transfer.target)
-        place = self._place(road, transfer.bytes)
-        if road is None or place is None:
+        segment = self._out.get(transfer.target)
+        place = self._place(segment, transfer.bytes)
+        if segment is None or place is None:
             self._gloo.send_flat(transfer, flat)
             return
         place.copy_(flat)
-        road.tell()
+        segment.tell()
 
     def finish(self) -> None:
         self._gloo.finish()
 
-    def _place(self, road: _End | None, size: int) -> Tensor | None:
-        """The next `size` bytes of a road; None where there is none, or too little of it."""
-        if road is None or not size or self._used[road] + size > len(road.memory):
+    def _place(self, segment: _End | None, size: int) -> Tensor | None:
+        """The next `size` bytes of a segment; None where there is none, or too little of it."""
+        if segment is None or not size or self._used[segment] + size > len(segment.memory):
             return None
-        start = self._used[road]
-        self._used[road] += room(size)
-        return road.memory[start : start + size]
+        start = self._used[segment]
+        self._used[segment] += room(size)
+        return segment.memory[start : start + size]
 
 
 class _End:
-    """One end of a road, in this process."""
+    """One end of a segment, in this process."""
 
-    def __init__(self, road: Road) -> None:
-        self.memory = _mapped(road)
-        self._count = road.count
+    def __init__(self, segment: Segment) -> None:
+        self.memory = _mapped(segment)
+        self._count = segment.count
 
 
 class _Out(_End):
@@ -114,8 +118,8 @@ class _Out(_End):
 
 
 class _In(_End):
-    def __init__(self, road: Road, timeout: float) -> None:
-        super().__init__(road)
+    def __init__(self, segment: Segment, timeout: float) -> None:
+        super().__init__(segment)
         self._timeout = timeout
         self._posted = self._arrived = 0
         self._poll = select.poll()
@@ -137,10 +141,10 @@ class _In(_End):
             self._arrived += os.eventfd_read(self._count)
 
 
-def _mapped(road: Road) -> Tensor:
+def _mapped(segment: Segment) -> Tensor:
     try:
-        return torch.frombuffer(mmap.mmap(road.memory, road.size), dtype=torch.uint8)
+        return torch.frombuffer(mmap.mmap(segment.memory, segment.size), dtype=torch.uint8)
     except OSError as error:
         if error.errno == errno.ENOMEM:
-            raise ShortageError(road.size) from error
+            raise ShortageError(segment.size) from error
         raise

@@ -5,12 +5,12 @@ compute. On two cores of an EPYC a transfer of 512 KiB keeps each of the two bus
 ms, in which the plan has it compute. Here the sender copies a tensor once into shared memory, and
 the receiver once out of it, which is 0.06 ms at each end and nothing between them.
 
-A *road* is one direction between two ranks: anonymous memory and an eventfd, which counts the
+A *segment* of shared memory is one direction between two ranks, with an eventfd that counts the
 tensors left there. Both ends go through the tensors between them in the same order (a stage sends
 where the order of the whole program has the producer, and the other posts its receive there), so
 each finds out for itself where a tensor lies, and the k-th that is counted is the k-th that was
 posted. Every tensor of a call has a place of its own, so that a sender never waits; calls are
-parted by barriers, after which places are used again. What a road has no room for goes over gloo.
+parted by barriers, after which places are used again. What has no room in a segment goes over gloo.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from placewright.cluster import Transport
 if TYPE_CHECKING:
     from placewright.runtime.stages.cutting import Stage
 
-MOST_BYTES = 1 << 28  # of a road
+MOST_BYTES = 1 << 28  # of a segment
 ALIGNMENT = 64  # bytes at whose multiples tensors begin
 
 
 @dataclass(frozen=True)
-class Road:
+class Segment:
     """From rank `source` to `target`: descriptors of `size` bytes of memory, and of the count."""
 
     source: int
@@ -51,12 +51,12 @@ class Road:
 
 
 def room(size: int) -> int:
-    """Bytes that a tensor of `size` takes of a road."""
+    """Bytes that a tensor of `size` takes of a segment."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def are_there() -> bool:
-    """Whether this system has what roads are made of."""
+    """Whether this system has what segments are made of."""
     return hasattr(os, "memfd_create") and hasattr(os, "eventfd")
 
 
@@ -81,27 +81,27 @@ def sizes_of(
     return most
 
 
-def built(sizes: dict[tuple[int, int], int], stack: ExitStack) -> list[Road]:
-    """A road for each pair of ranks, open until `stack` ends; none where there are none here."""
+def built(sizes: dict[tuple[int, int], int], stack: ExitStack) -> list[Segment]:
+    """A segment for each pair of ranks, open until `stack` ends; none where there are none here."""
     if not are_there():
         return []
-    roads = []
+    segments = []
     for (source, target), size in sizes.items():
         if size:
-            road = Road(
+            segment = Segment(
                 source,
                 target,
                 min(size, MOST_BYTES),
-                os.memfd_create("placewright-road"),
+                os.memfd_create("placewright-segment"),
                 os.eventfd(0, os.EFD_CLOEXEC),
             )
-            for descriptor in road.descriptors:
+            for descriptor in segment.descriptors:
                 stack.callback(os.close, descriptor)
-            os.ftruncate(road.memory, road.size)
-            roads.append(road)
-    return roads
+            os.ftruncate(segment.memory, segment.size)
+            segments.append(segment)
+    return segments
 
 
-def roads_of(roads: Iterable[Road], rank: int) -> list[Road]:
+def segments_of(segments: Iterable[Segment], rank: int) -> list[Segment]:
     """Those that begin or end at `rank`."""
-    return [road for road in roads if rank in (road.source, road.target)]
+    return [segment for segment in segments if rank in (segment.source, segment.target)]
