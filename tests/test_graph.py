@@ -332,12 +332,12 @@ def test_the_file_format_knows_the_dtypes_of_graphs():
 
 @given(st.lists(st.lists(st.sampled_from("abcdefghijkl"), max_size=3), max_size=14))
 def test_sets_that_overlap_are_one_group_however_long_the_chain_of_them(sets):
-    joined = {op: {op} for each in sets if len(each) > 1 for op in each}
+    of_several = [each for each in sets if len(set(each)) > 1]
+    joined = {op: {op} for each in of_several for op in each}
     for _ in range(len(joined)):
-        for each in sets:
-            if len(each) > 1:
-                union = set().union(*(joined[op] for op in each))
-                joined |= dict.fromkeys(union, union)
+        for each in of_several:
+            union = set().union(*(joined[op] for op in each))
+            joined |= dict.fromkeys(union, union)
     found = merged(sets)
     assert set(found) == set(joined)
     for op, others in joined.items():

@@ -394,7 +394,7 @@ _OP_COLUMNS = (*_NAME_COLUMNS, *_OP_FLOATS, "is_backward", "forward_twin", "colo
 def merged(sets: Iterable[Iterable[str]]) -> dict[str, str]:
     """`op → group` for ops that must share a device; sets that overlap become one group.
 
-    An op that is in no set with another has no group.
+    An op that is in no set with another has no group, however often a set names it.
     """
     parent: dict[str, str] = {}
 
@@ -403,7 +403,7 @@ def merged(sets: Iterable[Iterable[str]]) -> dict[str, str]:
             parent[op] = op = parent[above]  # of the two targets the left one is set first
         return op
 
-    for first, *others in filter(None, map(tuple, sets)):
+    for first, *others in filter(None, map(dict.fromkeys, sets)):
         for other in others:
             one, two = root(first), root(other)
             parent[two] = one

@@ -201,7 +201,7 @@ def test_the_command_plans_for_an_engine_and_writes_the_plan(tmp_path):
     assert found.code == 0 and found.json["status"] == "optimal"
     assert found.json["plan"] == str(path)
     assert run("verify", path).code == 0
-    words = run("plan", GPT, "-c", "4090+3060", "--for", "accelerate", "--time-limit", 0)
+    words = run("plan", GPT, "-c", "4090+3060", "--for", "accelerate", "--time-limit", 0, "--wide")
     assert words.code == 0 and "accelerate, stage 1: rtx4090, embedding to lm_head" in words.out
     refused = run("plan", GPT, "-c", "4090+3060", "--for", "vllm", "-p", "heft")
     assert refused.code == 2 and "leave out --planner" in refused.err
