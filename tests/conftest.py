@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.long_files import LONG_FILES
+
 settings.register_profile(
     "default",
     max_examples=25,
@@ -34,6 +36,29 @@ def pytest_xdist_auto_num_workers() -> int | None:
     if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
         return None  # xdist does as it says
     return (os.cpu_count() or 1) + 1
+
+
+WHOLE = "PLACEWRIGHT_WHOLE_SUITE"
+"""Set in the environment, and so for xdist's workers, where neither paths nor ``-k`` are given."""
+TESTS = Path(__file__).parent
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    by_default = config.args_source is pytest.Config.ArgsSource.TESTPATHS
+    if by_default and not config.option.keyword:
+        os.environ[WHOLE] = "1"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark tests of `LONG_FILES`; of the whole suite, and without ``-m``, they are left out."""
+    long = [each for each in items if each.path.relative_to(TESTS).as_posix() in LONG_FILES]
+    for each in long:
+        each.add_marker("long")
+    if WHOLE in os.environ and config.option.markexpr == "not slow":
+        config.hook.pytest_deselected(items=long)
+        left_out = set(long)
+        items[:] = [each for each in items if each not in left_out]
 
 
 def pytest_collection_finish() -> None:
