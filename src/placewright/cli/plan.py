@@ -52,7 +52,9 @@ def command(
     gaps = Gaps()
     if engine is not None:
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
-        _plan_for_engine(source, cluster, engine, problem, time_limit, seed, output, json, wide)
+        _plan_for_engine(
+            source, cluster, engine, problem, time_limit, seed, output, json=json, wide=wide
+        )
         return
     from placewright.cli.observing import observed  # not for engines, which are to take no time
     from placewright.planning import plan as make_plan
@@ -187,6 +189,7 @@ def _plan_for_engine(
     time_limit: float,
     seed: int,
     output: Path | None,
+    *,
     json: bool,
     wide: bool,
 ) -> None:
