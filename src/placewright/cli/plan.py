@@ -53,7 +53,7 @@ def command(
     if engine is not None:
         _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
         _plan_for_engine(
-            source, cluster, engine, problem, time_limit, seed, output, json=json, wide=wide
+            source, cluster, engine, problem, time_limit, seed, output, json, wide=wide
         )
         return
     from placewright.cli.observing import observed  # not for engines, which are to take no time
@@ -91,9 +91,9 @@ def command(
             **problem.options,
         )
         if robust and cost_noise is not None:
-            limit = _robust_seconds(time_limit, search.iterations)
+            left = _robust_seconds(time_limit, search.iterations)
             found = robust_plan(
-                plan, cost_noise, seed=seed, time_limit=limit, on_progress=on_progress
+                plan, cost_noise, seed=seed, time_limit=left, on_progress=on_progress
             )
             plan = found.plan
     if output is not None:
@@ -189,8 +189,8 @@ def _plan_for_engine(
     time_limit: float,
     seed: int,
     output: Path | None,
-    *,
     json: bool,
+    *,
     wide: bool,
 ) -> None:
     """The best plan that an engine can run; `time_limit` is for looking beyond its limits."""
