@@ -114,7 +114,12 @@ def test_yaml_may_nest_as_deep_as_the_limit(depth):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 101 + "]" * 101, "- " * 101 + "x", "{a: " * 101 + "}" * 101]
+    "text",
+    [
+        open * depth + middle + close * depth
+        for depth in (101, 5000)
+        for open, middle, close in [("[", "", "]"), ("- ", "x", ""), ("{a: ", "", "}")]
+    ],
 )
 def test_yaml_nested_deeper_is_refused(text):
     with refused("x.yaml: YAML nested too deeply"):

@@ -60,7 +60,7 @@ def command(
     from placewright.planning import plan as make_plan
     from placewright.whatif.robust import robust_plan
 
-    found = None
+    best = None
     asked: dict[str, Any] = {
         "planner": planner,
         "planner_options": search.planner_options,
@@ -91,14 +91,12 @@ def command(
             **problem.options,
         )
         if robust and cost_noise is not None:
-            left = _robust_seconds(time_limit, search.iterations)
-            found = robust_plan(
-                plan, cost_noise, seed=seed, time_limit=left, on_progress=on_progress
-            )
-            plan = found.plan
+            asked = {"seed": seed, "time_limit": _robust_seconds(time_limit, search.iterations)}
+            best = robust_plan(plan, cost_noise, on_progress=on_progress, **asked)
+            plan = best.plan
     if output is not None:
         plan.save(output)
-    _print(plan, found, output, cost_noise, seed, json, quiet=quiet, wide=wide)
+    _print(plan, best, output, cost_noise, seed, json, quiet=quiet, wide=wide)
 
 
 def _print(

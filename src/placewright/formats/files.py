@@ -113,6 +113,8 @@ def parse_yaml(text: str, path: str | Path) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1} column {mark.column + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if "nesting depth" in problem:  # newer versions of libyaml have a limit of their own
+            raise FormatError(f"{path}: YAML nested too deeply") from None
         raise FormatError(f"{path}: not valid YAML{where}: {problem}") from None
     except (RecursionError, ValueError) as error:
         raise FormatError(f"{path}: not valid YAML: {error}") from None
