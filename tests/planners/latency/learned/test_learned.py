@@ -13,6 +13,8 @@ from placewright import planners
 from placewright.budget import Budget, no_progress
 from placewright.errors import MissingExtraError
 from placewright.planners.latency.learned import planners as learned
+from placewright.planners.latency.learned.episodes import Trial
+from placewright.planners.latency.learned.nodes import Nodes
 from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.latency import time_placement
@@ -90,6 +92,20 @@ def test_it_gives_the_same_plan_again(name, wiring):
 def test_another_seed_tries_other_placements(name, wiring):
     curves = [[each.mean for each in curve_of(wiring, name, 128, seed)[1]] for seed in (0, 0, 1)]
     assert curves[0] == curves[1] != curves[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "together"),
+    [("hrl", 6_400, 64), ("hrl", 25_600, 64), ("hrl", 200_000, 500), ("placeto", 200_000, 16)],
+)
+def test_updates_of_hrl_have_more_episodes_where_there_are_many(name, limit, together, wiring):
+    nodes = Nodes(wiring, wiring.unit_count)
+    start = solve(wiring, "single-device").placement
+    trial = Trial(wiring, nodes, start, Budget(), limit)
+    learner = planners.create(name).learner(nodes, nodes.start(start))
+    assert trial.together(learner) == learner.together
+    trial.learnt(np.ones(learner.together))
+    assert trial.together(learner) == together
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -65,6 +65,11 @@ class Trial:
             return self.episodes / self.limit
         return min(1.0, 1.0 - self.budget.left / max(self.budget.seconds, 1e-9))
 
+    def together(self, learner: Learner) -> int:
+        """Episodes until the next update, so that there are no more updates than it takes."""
+        expected = self.episodes / self.progress if self.progress > 0 else 0.0
+        return max(learner.together, round(expected / learner.most_updates))
+
     def learnt(self, costs: Floats) -> None:
         """Tell of a point of the learning curve: what the latest episodes cost, in shares."""
         self.episodes += len(costs)
@@ -84,7 +89,9 @@ class Learner(Protocol):
     """A policy with what it takes to try and to train it on one problem."""
 
     together: int
-    """Episodes between two updates."""
+    """Episodes between two updates, at least."""
+    most_updates: float
+    """Where there is time for more episodes, each update has more of them."""
     sizes: dict[str, int]
     """What the policy is built from, which a saved one must share."""
 

@@ -16,7 +16,8 @@ from placewright.planners.latency.learned.episodes import Adam, Trial, drawn, tw
 from placewright.planners.latency.learned.nodes import TYPES, Nodes, feature_count
 
 GROUPER_WIDTH, PLACER_WIDTH = 64, 64
-TOGETHER, PLACEMENTS = 64, 4  # episodes between two updates; for each grouping
+TOGETHER, PLACEMENTS = 64, 4  # episodes between two updates, at least; for each grouping
+MOST_UPDATES = 400  # after more of them it would have settled on a plan long before the end
 FAILED = -10.0  # reward where memory overflows
 LEARNING_RATE = 1e-2
 ENTROPY = 0.2  # what that of a placement counts at first; nothing at the end
@@ -68,7 +69,7 @@ class Hierarchical:
     A node goes with its group, or to where it is fastest if it cannot be there.
     """
 
-    together = TOGETHER
+    together, most_updates = TOGETHER, float(MOST_UPDATES)
 
     def __init__(self, nodes: Nodes, groups: int) -> None:
         self.nodes = nodes

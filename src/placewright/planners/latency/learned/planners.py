@@ -84,7 +84,7 @@ class _Learned(LatencyPlanner, ABC):
         """Episodes until there are enough of them or time is up."""
         while trial.episodes < trial.limit and trial.nodes.has_choice:
             on_progress(self.name, trial.progress)
-            count = int(min(learner.together, trial.limit - trial.episodes))
+            count = int(min(trial.together(learner), trial.limit - trial.episodes))
             costs = learner.episodes(trial, count, self.trains)
             if costs is None:
                 return

@@ -8,6 +8,7 @@ reward by how much the placement gets better; so the policy is of no graph in pa
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,7 +100,7 @@ class _Seen:
 class Revising:
     """Placeto's policy on one problem: all episodes begin with the placement `start[node]`."""
 
-    together = TOGETHER
+    together, most_updates = TOGETHER, math.inf
 
     def __init__(self, nodes: Nodes, start: Ints) -> None:
         self.graph, self.start = Graph(nodes), torch.tensor(start, dtype=torch.int64)
