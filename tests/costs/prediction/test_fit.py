@@ -13,11 +13,11 @@ from placewright.costs.prediction.families import FAMILIES, VIEW, family_of
 from placewright.costs.prediction.fit import (
     ROOT,
     ROOT_SPREAD,
-    Work,
     fit_figures,
     learn,
     seconds_of,
 )
+from placewright.costs.prediction.work import Work
 
 sizes = st.floats(0, 10)
 outputs = st.one_of(st.just(math.inf), st.floats(1e-3, 1e6))

@@ -22,16 +22,17 @@ known n is infinite and u is 1.
 Few ops are measured at many sizes, so the figures of an op are drawn to those of its family,
 and the family's to those of all ops, as much as there is too little to tell them apart (a maximum
 a posteriori estimate with normal priors of log figures, by Levenberg and Marquardt, with weights
-after Huber). What is left is smoothed over like sizes of the same op.
+after Huber). What is left is smoothed over like sizes of an op and of its family (`misses`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
+from placewright.costs.prediction.misses import Misses, misses_of
+from placewright.costs.prediction.work import Work
 from placewright.graph import Floats
 
 FIGURES = ("overhead", "computing", "cached", "moving", "cache", "cold", "eviction", "wave")
@@ -46,22 +47,7 @@ OUTLIER = 2.0  # noises; a sample further off counts less (Huber)
 FEWEST_OF_OP = 6  # samples for figures of its own; what fewer say is smoothed over
 STEPS = 25
 SLOPE_STEP = 1e-4
-NEAR = 1.0  # of logs: sizes that say something of each other
-SMOOTH_PRIOR = 0.7  # samples that a correction of 0 counts as
 POWER = 4.0
-
-
-class Work(NamedTuple):
-    """`[op]` seconds of computing at the peak, of moving at the bandwidth, and of moving what calls
-    moved since the last one of the same op; outputs for each multiprocessor, `inf` if not known."""
-
-    computing: Floats
-    moving: Floats
-    before: Floats
-    outputs: Floats
-
-    def of(self, chosen: np.ndarray) -> Work:
-        return Work(*(column[chosen] for column in self))
 
 
 def seconds_of(log_figures: Floats, work: Work) -> Floats:
@@ -118,55 +104,43 @@ def fit_figures(work: Work, seconds: Floats, prior: Floats, spread: Floats) -> F
 class Efficiency:
     """What was learnt of one class of devices: figures of all ops, of families and of ops.
 
-    `misses` holds, for each op's name, the work of its samples and the logs of how much longer
-    they took than its figures say.
+    `misses` says of each family what its figures and those of its ops leave unexplained.
     """
 
     root: Floats
     families: dict[str, Floats]
-    ops: dict[str, Floats]
-    misses: dict[str, tuple[Work, Floats]]
+    ops: dict[tuple[str, str], Floats]
+    misses: dict[str, Misses]
 
     def seconds(self, op: str, family: str, work: Work) -> Floats:
         """`[size]` seconds of an op at some sizes."""
-        figures = self.ops.get(op, self.families.get(family, self.root))
-        found: Floats = seconds_of(figures, work) * np.exp(self._correction(op, work))
+        found = seconds_of(self.figures(op, family), work)
+        if family in self.misses:
+            found *= np.exp(self.misses[family].of(op, work))
         return found
 
-    def _correction(self, op: str, work: Work) -> Floats | float:
-        if op not in self.misses:
-            return 0.0
-        known, missed = self.misses[op]
-        near = np.exp(-0.5 * (_distance(work, known) / NEAR) ** 2)
-        correction: Floats = (near @ missed) / (near.sum(axis=1) + SMOOTH_PRIOR)
-        return correction
+    def figures(self, op: str, family: str) -> Floats:
+        """Those of the op, else those of its family, else those of all ops."""
+        return self.ops.get((family, op), self.families.get(family, self.root))
 
 
 def learn(ops: list[str], families: list[str], work: Work, seconds: Floats) -> Efficiency:
     """Fit to samples: the op's name and family, what it had to do, and how long it took."""
     seconds = np.maximum(seconds, 1e-9)
     op_names, family_names = np.array(ops), np.array(families)
-    root = fit_figures(work, seconds, ROOT, ROOT_SPREAD)
-    of_families, of_ops, misses = {}, {}, {}
+    found = Efficiency(fit_figures(work, seconds, ROOT, ROOT_SPREAD), {}, {}, {})
     for family in dict.fromkeys(families):
-        chosen = family_names == family
-        figures = fit_figures(work.of(chosen), seconds[chosen], root, FAMILY_SPREAD)
-        of_families[family] = figures
-        for op in dict.fromkeys(op_names[chosen].tolist()):
-            mine = op_names == op
-            known, took = work.of(mine), seconds[mine]
-            if len(took) >= FEWEST_OF_OP:
-                of_ops[op] = fit_figures(known, took, figures, OP_SPREAD)
-            else:
-                of_ops[op] = figures
-            misses[op] = known, np.log(took / seconds_of(of_ops[op], known))
-    return Efficiency(root, of_families, of_ops, misses)
-
-
-def _distance(these: Work, those: Work) -> Floats:
-    """`[these, those]` how far sizes lie apart: the length of the difference of their logs."""
-    total = np.zeros((len(these.computing), len(those.computing)))
-    for a, b in zip(these[:2], those[:2], strict=True):
-        left, right = np.log(np.maximum(a, 1e-12)), np.log(np.maximum(b, 1e-12))
-        total += (left[:, None] - right[None, :]) ** 2
-    return np.sqrt(total)
+        chosen = np.flatnonzero(family_names == family)
+        names, known, took = op_names[chosen], work.of(chosen), seconds[chosen]
+        of_family = fit_figures(known, took, found.root, FAMILY_SPREAD)
+        found.families[family] = of_family
+        explained = np.empty(len(chosen))
+        for op in dict.fromkeys(names.tolist()):
+            mine = np.flatnonzero(names == op)
+            figures = of_family
+            if len(mine) >= FEWEST_OF_OP:
+                figures = fit_figures(known.of(mine), took[mine], of_family, OP_SPREAD)
+            found.ops[family, op] = figures
+            explained[mine] = seconds_of(figures, known.of(mine))
+        found.misses[family] = misses_of(names, known, np.log(took / explained))
+    return found

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.costs.prediction.fit import Efficiency, Work, learn
+from placewright.costs.prediction.fit import Efficiency, learn
 from placewright.costs.prediction.samples import Samples
+from placewright.costs.prediction.work import Work
 from placewright.graph import Flags, Floats
 
 FOLDS = 5

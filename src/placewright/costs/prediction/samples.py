@@ -13,7 +13,7 @@ import numpy as np
 from placewright.cluster import Device
 from placewright.costs.catalog import peak_flops
 from placewright.costs.prediction.families import VIEW, family_of
-from placewright.costs.prediction.fit import Work
+from placewright.costs.prediction.work import Work
 from placewright.costs.profiles.entry import DeviceFigures, Measured, ProfileKey, op_name
 from placewright.costs.profiles.reuse import bytes_before
 from placewright.costs.profiles.store import ProfileStore
