@@ -1,14 +1,16 @@
 """The default planner on networks that nobody tuned it on: families drawn by seed.
 
-    python benchmarks/unseen.py [--seeds 0:28] [--seconds 10] [--against lns,milp-split]
-        [--reference FILE [--make-reference SECONDS]] [--json FILE]
+    python benchmarks/unseen.py [--seeds 0:28] [--chunks 4] [--seconds 10]
+        [--against lns,milp-split] [--reference FILE [--make-reference SECONDS]] [--json FILE]
 
 Each seed is an instance of `unseen_families`: a family, an objective, 2 to 8 equal or unequal
-devices, loose or tight memory. For each: the value, bound and gap of `auto` in so many seconds,
-when it found the last and how many cores it used; its value over the best of the other planners
-given the same seconds (``--against``; ``all`` for every one of the objective that takes a time
-limit); and its value over the reference. A reference is the best value and bound of a run of
-`auto` for ``--make-reference`` seconds, each kept if it is better than what the file has.
+devices, loose or tight memory; with ``--chunks`` the network is there so many times, weights
+shared, as chunks of a batch go through it (a file of references is then for these). For each: the
+value, bound and gap of `auto` in so many seconds, when it found the last and how many cores it
+used; its value over the best of the other planners given the same seconds (``--against``; ``all``
+for every one of the objective that takes a time limit); and its value over the reference. A
+reference is the best value and bound of a run of `auto` for ``--make-reference`` seconds, each
+kept if it is better than what the file has.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ def main() -> None:
     reference = read_reference(arguments.reference)
     rows: list[Row] = []
     for seed in arguments.seeds:
-        name, problem = instance(seed)
+        name, problem = instance(seed, arguments.chunks)
         try:
             if arguments.make_reference is not None:
                 plan = plan_problem(problem, time_limit=arguments.make_reference)
@@ -91,6 +93,7 @@ def parsed() -> argparse.Namespace:
     )
     add = parser.add_argument
     add("--seeds", default="0:28", help="FIRST:END, the end left out, or a list (0:28)")
+    add("--chunks", type=int, default=1, help="each network so often, weights shared (1)")
     add("--seconds", type=float, default=10.0, help="for each plan (10)")
     add("--against", default="", help="other planners for the same seconds, or all")
     add("--reference", type=Path, metavar="FILE")

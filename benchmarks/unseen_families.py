@@ -54,16 +54,15 @@ class Network:
         """A whole number, both ends included."""
         return int(self.rng.integers(low, high + 1))
 
-    def graph(self, trains: bool = False) -> Graph:
-        """As a graph; to train, every op has a backward op that takes twice as long."""
+    def graph(self, trains: bool = False, chunks: int = 1) -> Graph:
+        """As a graph; to train, every op has a backward op that takes twice as long.
+
+        In chunks the network is there as often, each op of it with what it keeps on one device.
+        """
         builder = GraphBuilder(self.name)
-        count = len(self.milliseconds)
-        times = list(self.milliseconds)
-        tensors: list[int] = []
-        for op in range(count):
-            inputs = [tensors[each] for each in self.reads[op]]
-            builder.add_op(f"op{op}", "op", inputs, parameter_bytes=self.kept[op])
-            tensors.append(builder.add_tensor(op, self.output[op]))
+        times = list(self.milliseconds) * chunks
+        for chunk in range(chunks):
+            tensors = self._forward(builder, chunk, chunks)
         if trains:
             times += self._backward(builder, tensors)
         slower = self.rng.uniform(1.5, 3.0, len(times))
@@ -76,6 +75,21 @@ class Network:
             for size in BATCH_SIZES:  # larger batches take less for each input
                 builder.times[f"{kind}@{size}"] = [each * size**0.8 for each in row]
         return builder.build()
+
+    def _forward(self, builder: GraphBuilder, chunk: int, chunks: int) -> list[int]:
+        """The network's ops once more; their tensors."""
+        tensors: list[int] = []
+        for op, reads in enumerate(self.reads):
+            name = f"op{op}" if chunks == 1 else f"chunk{chunk}.op{op}"
+            number = builder.add_op(
+                name,
+                "op",
+                [tensors[each] for each in reads],
+                parameter_bytes=self.kept[op] if chunk == 0 else 0.0,
+                colocate=f"op{op}" if chunks > 1 else None,
+            )
+            tensors.append(builder.add_tensor(number, self.output[op]))
+        return tensors
 
     def _backward(self, builder: GraphBuilder, tensors: Sequence[int]) -> list[float]:
         """Backward ops, from the last to the first; what each takes."""
@@ -207,17 +221,18 @@ FAMILIES: Mapping[str, Callable[[Network], object]] = {
 # -- instances -------------------------------------------------------------------------------------
 
 
-def instance(seed: int) -> tuple[str, Problem]:
+def instance(seed: int, chunks: int = 1) -> tuple[str, Problem]:
     """The instance of a seed: its name, which says what was drawn, and its problem.
 
     Seeds go through families, objectives, equal and unequal devices, and loose and tight memory
-    in turn; one in three is trained, where the objective knows training.
+    in turn; one in three is trained, where the objective knows training. Chunks of a batch, each
+    through the whole network, are for latency, and are not trained.
     """
     rng = np.random.default_rng(seed)
     family = list(FAMILIES)[seed % len(FAMILIES)]
-    objective = OBJECTIVES[seed // len(FAMILIES) % len(OBJECTIVES)]
+    objective = OBJECTIVES[seed // len(FAMILIES) % len(OBJECTIVES)] if chunks == 1 else "latency"
     equal, tight = bool(rng.integers(2)), bool(rng.integers(2))
-    trains = objective != "batch-throughput" and rng.random() < 1 / 3
+    trains = objective != "batch-throughput" and rng.random() < 1 / 3 and chunks == 1
     net = Network(f"{family}-{seed}", rng)
     FAMILIES[family](net)
     devices = int(rng.integers(2, 9))
@@ -234,8 +249,9 @@ def instance(seed: int) -> tuple[str, Problem]:
         f"{devices} {'equal' if equal else 'unequal'}",
         "tight" if tight else "loose",
         *(["training"] if trains else []),
+        *([f"{chunks} chunks"] if chunks > 1 else []),
     ]
-    problem = make_problem(net.graph(trains), cluster, options)[0]
+    problem = make_problem(net.graph(trains, chunks), cluster, options)[0]
     shares = np.ones(devices) if equal else rng.uniform(0.5, 1.5, devices)
     return f"{seed}: {', '.join(said)}", _with_memory(problem, shares, TIGHT if tight else LOOSE)
 

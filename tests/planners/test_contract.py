@@ -38,7 +38,7 @@ SLACK = 1e-6  # relative: solvers prove and plan with tolerances
 CONSTRUCTIVE = {
     "latency": {
         "single-device", "memory-fill", "met", "m-topo", "greedy", "heft", "m-etf", "m-sct", "getf",
-        "order-place", "celeritas", "metis", "scotch",
+        "order-place", "celeritas", "metis", "scotch", "depth-split",
     },
     "throughput": {
         "single-device", "greedy", "linear-dp", "ideal-dp", "row-cuts", "pipedream", "metis",

@@ -61,6 +61,13 @@ LATENCY: tuple[PlannerEntry, ...] = (
         "planners.latency.construct.simple:MTopo",
     ),
     PlannerEntry(
+        "depth-split",
+        "latency",
+        "stages of units by depth on a row of devices, their cuts moved while that helps",
+        "how pipelines are cut; depth as HEFT's upward rank (Topcuoglu et al., TPDS 2002)",
+        "planners.latency.construct.depth_split:DepthSplit",
+    ),
+    PlannerEntry(
         "greedy",
         "latency",
         "each op, in breadth-first order, where it finishes first",
