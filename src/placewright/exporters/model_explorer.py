@@ -27,7 +27,8 @@ def write_model_explorer(path: str | Path, plan: Plan) -> list[str]:
         files.write_json(folder / "graph.json", graph_document(plan))
         files.write_json(folder / "devices.json", devices_document(plan))
         files.write_json(folder / "seconds.json", seconds_document(plan))
-    graph, *data = (Path(path) / f"{name}.json" for name in ("graph", "devices", "seconds"))
+    # The viewer shows the last one first.
+    graph, *data = (Path(path) / f"{name}.json" for name in ("graph", "seconds", "devices"))
     return [f"model-explorer {graph} --node_data_paths={','.join(map(str, data))}"]
 
 
