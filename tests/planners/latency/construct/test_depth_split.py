@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placewright.graph import GraphBuilder
-from placewright.planners.latency.construct.depth_split import DepthSplit, _Line
+from placewright.planners.latency.construct.depth_split import DepthSplit, Line
 from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planning import make_problem
 from placewright.solving import solve
@@ -33,7 +33,7 @@ def test_it_respects_pins(problem, data):
 
 @given(problem=problems(10) | tight(problems(10)))
 def test_the_longest_stage_of_a_row_is_as_short_as_it_can_be(problem):
-    line = _Line(problem, "depth-split")
+    line = Line(problem, "depth-split")
     time = problem.unit_time[line.units][:, line.devices]
     time = np.where(np.isfinite(time), time, 0.0)
     memory = problem.unit_memory[line.units], problem.device_memory[line.devices]
@@ -47,7 +47,7 @@ def test_the_longest_stage_of_a_row_is_as_short_as_it_can_be(problem):
 
 @given(problem=problems(memory=False))
 def test_units_stand_in_the_order_of_the_longest_way_to_the_end(problem):
-    line = _Line(problem, "depth-split")
+    line = Line(problem, "depth-split")
     way = np.zeros(problem.op_count)
     for op in problem.topological_order[::-1].tolist():
         readers = problem.consumers[problem.edge_producer == op]

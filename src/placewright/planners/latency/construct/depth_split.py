@@ -43,7 +43,7 @@ class DepthSplit(LatencyPlanner):
     name: ClassVar[str] = "depth-split"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        line = _Line(problem, self.name)
+        line = Line(problem, self.name)
         best = line.split(line.balanced(line.devices[:1]))
         for count in range(2, problem.device_count + 1):
             if best is not None and budget.left <= 0:
@@ -65,7 +65,7 @@ class _Split:
     makespan: float
 
 
-class _Line:
+class Line:
     """A problem's units in order of depth, and its devices, the fastest first."""
 
     def __init__(self, problem: Problem, planner: str) -> None:
@@ -144,7 +144,7 @@ class _Line:
         return account.unit_device
 
 
-def _moved(line: _Line, best: _Split, budget: Budget) -> _Split:
+def _moved(line: Line, best: _Split, budget: Budget) -> _Split:
     """The best split found by moving one cut at a time, by ever smaller steps."""
     left = TIMED
     count = len(line.units)
