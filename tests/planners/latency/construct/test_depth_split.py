@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placewright.graph import GraphBuilder
-from placewright.planners.latency.construct.depth_split import DepthSplit, Line
+from placewright.planners.latency.construct.depth_split import DepthSplit, Line, row_lengths
 from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planning import make_problem
 from placewright.solving import solve
@@ -83,3 +83,11 @@ def chunks_through_layers(chunks, layers):
 def test_chunks_of_a_batch_go_through_its_stages_as_through_a_pipeline(chunks, layers):
     plan = solve(chunks_through_layers(chunks, layers), DepthSplit())
     assert plan.value == pytest.approx((chunks + 1) * layers / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("devices", "lengths"),
+    [(1, [1]), (3, [1, 2, 3]), (9, [*range(1, 9), 9]), (64, [*range(1, 9), 16, 32, 64])],
+)
+def test_rows_of_many_devices_are_not_all_tried(devices, lengths):
+    assert row_lengths(devices) == lengths

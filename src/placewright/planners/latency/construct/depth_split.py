@@ -20,6 +20,7 @@ from placewright.simulate.latency import (
     time_placement,
 )
 
+EVERY = 8  # devices up to which rows of every length are tried
 HALVINGS = 40  # of the interval in which the least limit on the stages' seconds lies
 STEPS = (1 / 8, 1 / 16, 1 / 32, 1 / 64, 1 / 128)  # of all units, by which a cut is moved
 TIMED = 2_000_000  # ops that are timed while cuts are moved
@@ -30,7 +31,7 @@ class DepthSplit(LatencyPlanner):
 
     Units stand in a line by decreasing depth, the longest way from a unit to the end with every op
     on its fastest device. Independent branches, or chunks of a batch, are so cut at the same place
-    each and flow through the stages as through a pipeline. For every number of devices, fastest
+    each and flow through the stages as through a pipeline. For one, two and more devices, fastest
     first, the line is cut so that the longest stage is as short as it can be within memory; the
     best of these rows is kept, and its cuts are moved, by less and less, where that is faster. A
     unit that its device does not support, or has no room for, goes to the next one that can take
@@ -43,9 +44,8 @@ class DepthSplit(LatencyPlanner):
     name: ClassVar[str] = "depth-split"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        line = Line(problem, self.name)
-        best = line.split(line.balanced(line.devices[:1]))
-        for count in range(2, problem.device_count + 1):
+        line, best = Line(problem, self.name), None
+        for count in row_lengths(problem.device_count):
             if best is not None and budget.left <= 0:
                 break
             on_progress("rows of devices", (count - 1) / problem.device_count)
@@ -142,6 +142,17 @@ class Line:
         except NoRoomError:
             return None
         return account.unit_device
+
+
+def row_lengths(devices: int) -> list[int]:
+    """How many devices a row may have: each number up to `EVERY`, its doubles, and all.
+
+    >>> row_lengths(20)
+    [1, 2, 3, 4, 5, 6, 7, 8, 16, 20]
+    """
+    few = range(1, min(devices, EVERY) + 1)
+    doubles = (EVERY * 2**power for power in range(1, devices.bit_length()))
+    return sorted({*few, *(each for each in doubles if each < devices), devices})
 
 
 def _moved(line: Line, best: _Split, budget: Budget) -> _Split:
