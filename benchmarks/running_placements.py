@@ -17,7 +17,7 @@ import numpy as np
 
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.simulate.latency import dispatch_placement, schedule_placement, time_placement
+from placewright.simulate.latency import quicker_schedule
 
 RUN_OF_UNITS = 20
 RANKED = 6, 5  # placements of a model: as many as that, or at least so many
@@ -134,9 +134,7 @@ class _Units:
         problem, unit_device = self._best.problem, np.empty(self.count, dtype=np.int32)
         unit_device[self._units] = places
         device = unit_device[problem.op_unit]
-        orders = schedule_placement(problem, device), dispatch_placement(problem, device)
-        timed = [(each, time_placement(problem, each)) for each in orders]
-        placement, outcome = min(timed, key=lambda each: each[1].makespan)
+        placement, outcome = quicker_schedule(problem, device)
         return replace(self._best, placement=placement, outcome=outcome, value=outcome.makespan)
 
 

@@ -217,9 +217,8 @@ def test_copy_tensors_are_kept_in_files_and_checked() -> None:
         read_graph(document)
 
 
-def test_a_torch_model_that_trains_tied_weights_has_copies_with_their_backward_ops() -> None:
-    torch = pytest.importorskip("torch")
-    from placewright.importers.torch.training import export_training, graph_from_training
+def tied_module(torch, trains=False):
+    """Its table and its head share a weight; to train it makes a loss."""
 
     class Tied(torch.nn.Module):
         def __init__(self) -> None:
@@ -230,9 +229,19 @@ def test_a_torch_model_that_trains_tied_weights_has_copies_with_their_backward_o
             self.head.weight = self.table.weight
 
         def forward(self, ids):
-            return self.head(self.middle(self.table(ids)).relu()).square().mean()
+            middle = self.middle(self.table(ids))
+            return self.head(middle.relu()).square().mean() if trains else self.head(middle)
 
-    program = export_training(Tied(), (torch.zeros(1, 4, dtype=torch.long),))
+    return Tied()
+
+
+def test_a_torch_model_that_trains_tied_weights_has_copies_with_their_backward_ops() -> None:
+    torch = pytest.importorskip("torch")
+    from placewright.importers.torch.training import export_training, graph_from_training
+
+    program = export_training(
+        tied_module(torch, trains=True), (torch.zeros(1, 4, dtype=torch.long),)
+    )
     graph = graph_from_training(program, "tied")
     size = 50 * 8 * 4
     (sent,) = graph.copy_tensors
@@ -271,18 +280,7 @@ def test_the_weights_of_a_torch_model_are_shared_so() -> None:
     torch = pytest.importorskip("torch")
     from placewright.importers.torch.export import graph_from_module
 
-    class Tied(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.table = torch.nn.Embedding(50, 8)
-            self.middle = torch.nn.Linear(8, 8)
-            self.head = torch.nn.Linear(8, 50, bias=False)
-            self.head.weight = self.table.weight
-
-        def forward(self, ids):
-            return self.head(self.middle(self.table(ids)))
-
-    graph = graph_from_module(Tied(), (torch.zeros(1, 4, dtype=torch.long),))
+    graph = graph_from_module(tied_module(torch), (torch.zeros(1, 4, dtype=torch.long),))
     parted = graph.with_copies()
     assert graph.op_copy_bytes.sum() == 50 * 8 * 4
     assert parted.op_parameter_bytes.sum() == graph.op_parameter_bytes.sum() + 50 * 8 * 4

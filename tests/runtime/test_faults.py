@@ -272,6 +272,14 @@ def as_rank_of_torchrun(monkeypatch: pytest.MonkeyPatch, port: int) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
 
+def told_when_joining(monkeypatch: pytest.MonkeyPatch, plan_file: Path, port: int) -> str:
+    """What a rank says that fails to join the others at a port of this host."""
+    as_rank_of_torchrun(monkeypatch, port)
+    result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
+    assert result.code == 5
+    return result.err
+
+
 def test_an_interface_that_is_not_there_is_bad_input(
     plan_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,10 +296,8 @@ def test_a_port_where_nobody_answers_is_told(
     def once(_: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
-        as_rank_of_torchrun(monkeypatch, port)
-        result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
-        assert result.code == 5
-        assert f"placewright: nobody answered at 127.0.0.1:{port} for 1 s; " in result.err
+        told = told_when_joining(monkeypatch, plan_file, port)
+        assert f"placewright: nobody answered at 127.0.0.1:{port} for 1 s; " in told
 
     repeated(count, once)
 
@@ -303,10 +309,7 @@ def test_a_port_that_something_else_has_taken_is_told(
     def once(_: int) -> None:
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]
-            as_rank_of_torchrun(monkeypatch, port)
-            result = run_command("run", plan_file, "--launcher", "torchrun", "--timeout", 1)
-        assert result.code == 5
-        told = f"placewright: what listens at 127.0.0.1:{port} is neither torchrun nor"
-        assert told in result.err
+            told = told_when_joining(monkeypatch, plan_file, port)
+        assert f"placewright: what listens at 127.0.0.1:{port} is neither torchrun nor" in told
 
     repeated(count, once)

@@ -10,7 +10,6 @@ import typer
 from placewright.cli import completion
 from placewright.cli import options as o
 from placewright.cli.groups import grouped
-from placewright.errors import OptionError
 
 
 @grouped
@@ -54,10 +53,9 @@ def command(
     announce_compilation()
     names = None if planners is None else [name.strip() for name in planners.split(",")]
     if mix is not None:
-        if granularity != "op":
-            raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
-        search = {"coarsening": coarsen, "time_limit": time_limit, "seed": seed}
-        _compare_mix(source, cluster, mix, names, problem, search, output, json)
+        asked = problem.of_requests(granularity)
+        asked |= {"coarsening": coarsen, "time_limit": time_limit, "seed": seed}
+        _compare_mix(source, cluster, mix, names, asked, output, json, wide=wide)
         return
     with progress(quiet=json) as on_progress:
         made, source_name = make_problem(
@@ -100,39 +98,27 @@ def _compare_mix(
     cluster: str | None,
     mix: str,
     names: list[str] | None,
-    problem: o.Problem,
-    search: dict[str, Any],
+    asked: dict[str, Any],
     output: Path | None,
     json: bool,
+    *,
+    wide: bool,
 ) -> None:
-    """Prefill and decode of a source together, by each planner."""
+    """Prefill and decode of a source together, by each planner; `asked` is of the problem and the
+    search."""
     from placewright.cli.output import console, print_json, progress, remark
     from placewright.report.serving import request_records, request_table
     from placewright.report.terminal import failures
     from placewright.serving.planning import compare_requests
-    from placewright.solving import Comparison
 
-    if problem.training:
-        raise OptionError("--mix is for inference; leave out --training")
     with progress(quiet=json) as on_progress:
-        lines = compare_requests(
-            source,
-            cluster,
-            mix,
-            names,
-            costs=problem.costs,
-            pinned=problem.pinned,
-            options=problem.options,
-            on_progress=on_progress,
-            **search,
-        )
+        lines = compare_requests(source, cluster, mix, names, on_progress=on_progress, **asked)
     if output is not None:
         served = [line.served for line in lines if line.served is not None]
         min(served, key=lambda each: each.value).plan.save(output)
     if json:
         print_json(request_records(lines))
         return
-    console().print(request_table(lines))
-    reasons = [Comparison(each.planner, None, each.error) for each in lines if not each.served]
-    for failure in failures(reasons):
+    console(wide).print(request_table(lines))
+    for failure in failures(lines):
         remark(failure)

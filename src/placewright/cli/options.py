@@ -273,6 +273,16 @@ class Problem:
     def pinned(self) -> dict[str, str]:
         return pairs(self.pin, "--pin")
 
+    def of_requests(self, granularity: str, cost_noise: float | None = None) -> dict[str, Any]:
+        """What `serving.planning` takes of these; OptionError for what --mix cannot have."""
+        if cost_noise is not None:
+            raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
+        if granularity != "op":
+            raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
+        if self.training:
+            raise OptionError("--mix is for inference; leave out --training")
+        return {"costs": self.costs, "pinned": self.pinned, "options": self.options}
+
 
 @dataclass(frozen=True)
 class Search:

@@ -128,14 +128,14 @@ def profiles_table(
     return table
 
 
-def print_serving(served: ServingPlan, output: Path | None, json: bool) -> None:
+def print_serving(served: ServingPlan, output: Path | None, json: bool, wide: bool) -> None:
     """A plan of prefill and decode as tables, or as one JSON object."""
     from placewright.report.serving import serving_record, serving_summary, serving_table
 
     if json:
         print_json(serving_record(served, output))
         return
-    out = console()
+    out = console(wide)
     out.print(serving_table(served))
     out.print(serving_summary(served), markup=False)
     if output is not None:

@@ -71,11 +71,11 @@ def command(
         "checkpoint": output,
     }
     if mix is not None:
-        _refuse_beside_mix(cost_noise, granularity)
-        _plan_mix(source, cluster, mix, problem, asked, events, json)
+        asked |= problem.of_requests(granularity, cost_noise)
+        _plan_mix(source, cluster, mix, asked, events, json, wide=wide)
         return
     with (
-        progress(quiet=json or quiet, gaps=gaps) as on_progress,
+        progress(quiet=json or quiet, gaps=gaps) as advance,
         observed(events, planner, coarsen, gaps) as on_event,
     ):
         plan = make_plan(
@@ -86,13 +86,13 @@ def command(
             pinned=problem.pinned,
             granularity=granularity,
             on_event=on_event,
-            on_progress=on_progress,
+            on_progress=advance,
             **asked,
             **problem.options,
         )
         if robust and cost_noise is not None:
-            asked = {"seed": seed, "time_limit": _robust_seconds(time_limit, search.iterations)}
-            best = robust_plan(plan, cost_noise, on_progress=on_progress, **asked)
+            left = _robust_seconds(time_limit, search.iterations)
+            best = robust_plan(plan, cost_noise, seed=seed, time_limit=left, on_progress=advance)
             plan = best.plan
     if output is not None:
         plan.save(output)
@@ -139,14 +139,6 @@ def _announce(quiet: bool, *others: object) -> None:
         announce_compilation()
     elif any(each is not None for each in others):
         raise OptionError("--quiet is for one run of a model; leave out --for, --mix, --cost-noise")
-
-
-def _refuse_beside_mix(cost_noise: float | None, granularity: str) -> None:
-    """OptionError for what is about one run of a model."""
-    if cost_noise is not None:
-        raise OptionError("--cost-noise is for one run of a model; leave it out, or --mix")
-    if granularity != "op":
-        raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
 
 
 def _check_noise(objective: str | None, cost_noise: float | None, robust: bool) -> None:
@@ -217,35 +209,25 @@ def _plan_mix(
     source: str,
     cluster: str | None,
     mix: str,
-    problem: o.Problem,
     asked: dict[str, Any],
     events: Path | None,
     json: bool,
+    *,
+    wide: bool,
 ) -> None:
-    """Prefill and decode of a source together; `asked` is of the planner and its search."""
+    """Prefill and decode of a source together; `asked` is of the problem, planner and search."""
     from placewright.cli.observing import observed
     from placewright.cli.output import print_serving, progress
     from placewright.serving.planning import plan_request
 
-    if problem.training:
-        raise OptionError("--mix is for inference; leave out --training")
     output = asked["checkpoint"]
     with (
         progress(quiet=json) as on_progress,
         observed(events, asked["planner"], asked["coarsening"]) as on_event,
     ):
         served = plan_request(
-            source,
-            cluster,
-            mix,
-            objective=problem.objective,
-            costs=problem.costs,
-            pinned=problem.pinned,
-            options=problem.options,
-            on_event=on_event,
-            on_progress=on_progress,
-            **asked,
+            source, cluster, mix, on_event=on_event, on_progress=on_progress, **asked
         )
     if output is not None:
         served.plan.save(output)
-    print_serving(served, output, json)
+    print_serving(served, output, json, wide)

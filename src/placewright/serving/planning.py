@@ -22,7 +22,7 @@ from placewright.problem import LONG_ROUNDING, Problem
 from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix, read_mix
 from placewright.serving.request import Request, request_of
-from placewright.solving import best_of, compare
+from placewright.solving import Comparison, best_of, compare
 from placewright.verify import verify
 
 SERVED = ("latency", "throughput")
@@ -120,12 +120,10 @@ def plan_request(
 
 
 @dataclass(frozen=True)
-class RequestComparison:
-    """One planner's line in a comparison: what requests come to, or why there is no plan."""
+class RequestComparison(Comparison):
+    """One planner's line in a comparison, with what requests come to by its plan."""
 
-    planner: str
-    served: ServingPlan | None
-    error: str = ""
+    served: ServingPlan | None = None
 
 
 def compare_requests(
@@ -148,7 +146,10 @@ def compare_requests(
     best_of(lines)
     return [
         RequestComparison(
-            line.planner, None if line.plan is None else judged(request, line.plan), line.error
+            line.planner,
+            line.plan,
+            line.error,
+            None if line.plan is None else judged(request, line.plan),
         )
         for line in lines
     ]

@@ -81,9 +81,8 @@ def fit_figures(work: Work, seconds: Floats, prior: Floats, spread: Floats) -> F
     residual = miss(at)
     value = cost(residual, at)
     for _ in range(STEPS):
-        slopes = np.stack(
-            [(miss(at + step) - residual) / 1e-4 for step in np.eye(len(at)) * 1e-4], 1
-        )
+        steps = np.eye(len(at)) * SLOPE_STEP
+        slopes = np.stack([(miss(at + step) - residual) / SLOPE_STEP for step in steps], 1)
         weight = np.minimum(1.0, OUTLIER / np.maximum(np.abs(residual), 1e-12))
         curvature = slopes.T @ (weight[:, None] * slopes) + np.diag(spread**-2.0)
         downhill = slopes.T @ (weight * residual) + (at - prior) / spread**2

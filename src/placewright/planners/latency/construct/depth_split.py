@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import product
 from typing import ClassVar
 
 import numpy as np
@@ -13,12 +15,7 @@ from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal
 from placewright.planners.latency.construct.simple import fastest_first
 from placewright.problem import Problem
-from placewright.simulate.latency import (
-    dispatch_placement,
-    rank_order,
-    schedule_placement,
-    time_placement,
-)
+from placewright.simulate.latency import quicker_schedule, rank_order
 
 EVERY = 8  # devices up to which rows of every length are tried
 HALVINGS = 40  # of the interval in which the least limit on the stages' seconds lies
@@ -44,15 +41,20 @@ class DepthSplit(LatencyPlanner):
     name: ClassVar[str] = "depth-split"
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        line, best = Line(problem, self.name), None
+        line = Line(problem, self.name)
+        found: list[_Split] = []
+        failed: list[NoRoomError] = []
         for count in row_lengths(problem.device_count):
-            if best is not None and budget.left <= 0:
+            if found and budget.left <= 0:
                 break
             on_progress("rows of devices", (count - 1) / problem.device_count)
-            found = line.split(line.balanced(line.devices[:count]))
-            best = _better(found, best)
-        if best is None:
-            return Proposal(line.anywhere())
+            try:
+                found.append(line.split(line.balanced(line.devices[:count])))
+            except NoRoomError as error:
+                failed.append(error)
+        if not found:
+            raise failed[0]
+        best = min(found, key=lambda split: split.makespan)
         return Proposal(_moved(line, best, budget).placement)
 
 
@@ -107,40 +109,26 @@ class Line:
             cuts[stage] = place
         return cuts
 
-    def split(self, cuts: Ints) -> _Split | None:
-        """The split with these cuts, in the better order; None where it has no room."""
+    def split(self, cuts: Ints) -> _Split:
+        """The split with these cuts, in the better order; NoRoomError where it has no room."""
         stage = np.searchsorted(cuts, np.arange(len(self.units)), side="right")
         unit_device = np.empty(len(self.units), dtype=np.int32)
         unit_device[self.units] = self.devices[np.minimum(stage, len(cuts) - 1)]
         placed = self._placed(unit_device, self.devices[: len(cuts)])
-        if placed is None:
-            return None
-        device = placed[self.problem.op_unit]
-        orders = schedule_placement(self.problem, device), dispatch_placement(self.problem, device)
-        found = [_Split(cuts, each, time_placement(self.problem, each).makespan) for each in orders]
-        return min(found, key=lambda split: split.makespan)
+        placement, schedule = quicker_schedule(self.problem, placed[self.problem.op_unit])
+        return _Split(cuts, placement, schedule.makespan)
 
-    def anywhere(self) -> Placement:
-        """Each unit on the first device that can take it; NoRoomError if one has none."""
-        account = MemoryAccount(self.problem, self.planner)
-        for unit in self.units.tolist():
-            account.place_first(unit, self.devices)
-        return account.placement()
-
-    def _placed(self, wanted: Ints, row: Ints) -> Ints | None:
+    def _placed(self, wanted: Ints, row: Ints) -> Ints:
         """``[unit]`` where it is wanted, or on the next device of the row, then any, with room."""
         problem = self.problem
         able = np.isfinite(problem.unit_time[np.arange(len(wanted)), wanted]).all()
         if able and (problem.unit_pinned < 0).all() and (problem.free_memory(wanted) >= 0).all():
             return wanted
         place = {int(device): number for number, device in enumerate(row)}
-        try:
-            account = MemoryAccount(problem, self.planner)
-            for unit in self.units.tolist():
-                later = row[place[int(wanted[unit])] :]
-                account.place_first(unit, np.concatenate([later, self.devices]))
-        except NoRoomError:
-            return None
+        account = MemoryAccount(problem, self.planner)
+        for unit in self.units.tolist():
+            later = row[place[int(wanted[unit])] :]
+            account.place_first(unit, np.concatenate([later, self.devices]))
         return account.unit_device
 
 
@@ -163,25 +151,19 @@ def _moved(line: Line, best: _Split, budget: Budget) -> _Split:
         improved = True
         while improved:
             improved = False
-            for number in range(len(best.cuts) - 1):
-                for move in (-step, step):
-                    left -= line.problem.op_count
-                    if left < 0 or budget.left <= 0:
-                        return best
-                    cuts = best.cuts.copy()
-                    cuts[number] += move
-                    if (np.diff(cuts, prepend=0) < 0).any():
-                        continue
+            for number, move in product(range(len(best.cuts) - 1), (-step, step)):
+                left -= line.problem.op_count
+                if left < 0 or budget.left <= 0:
+                    return best
+                cuts = best.cuts.copy()
+                cuts[number] += move
+                if (np.diff(cuts, prepend=0) < 0).any():
+                    continue
+                with suppress(NoRoomError):
                     found = line.split(cuts)
-                    if found is not None and found.makespan < best.makespan:
+                    if found.makespan < best.makespan:
                         best, improved = found, True
     return best
-
-
-def _better(found: _Split | None, best: _Split | None) -> _Split | None:
-    if found is None or (best is not None and best.makespan <= found.makespan):
-        return best
-    return found
 
 
 def _summed(rows: Floats) -> Floats:
