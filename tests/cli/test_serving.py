@@ -58,6 +58,16 @@ def test_the_terminal_shows_both_phases():
         assert words in text  # fmt: skip
 
 
+def test_wide_shows_what_is_longer_than_a_piped_table(tmp_path):
+    """With --wide a long name of a device stands in one line."""
+    name, cluster = "gpu" * 60, tmp_path / "cluster.json"
+    shown = run("cluster", "show", "2x3090", "--json").out
+    cluster.write_text(shown.replace('"gpu0"', f'"{name}"'))
+    asked = ("plan", GPT2, "-c", cluster, "-p", "heft", *MIX)
+    assert name not in succeeded(run(*asked)).out
+    assert name in succeeded(run(*asked, "--wide")).out
+
+
 def test_a_plan_of_one_phase_says_how_many_sequences_fit():
     source = "zoo:gpt2?layers=2&phase=decode&context=128&batch=2"
     serving = succeeded(run("plan", source, "-c", "2x3090", "-p", "heft", "--json")).json["serving"]

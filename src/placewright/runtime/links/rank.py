@@ -23,13 +23,13 @@ def _measure(folder: Path, index: int, settings: Settings, report: Reporter) -> 
 
     from placewright.runtime.links.exchange import PATIENCE_SECONDS, follow, lead
     from placewright.runtime.ranks.gpus import connection_of
-    from placewright.runtime.ranks.segments import Segment
+    from placewright.runtime.ranks.segments import read_documents
 
     rank, ranks, timeout = settings["first"] + index, settings["ranks"], settings["timeout"]
     report("connecting", doing="connecting to the other ranks")
     store = _store(settings["meeting"], timeout) if settings["meeting"] else None
     connect(store or file_store(folder, ranks), rank, ranks, timeout)
-    segments = [Segment(**each) for each in settings["segments"][index]]
+    segments = read_documents(settings["segments"][index])
     opened = connection_of((), rank, None, PATIENCE_SECONDS, segments).channel
     for a, b in combinations(range(ranks), 2):
         report("pair", doing=f"measuring transfers between ranks {a} and {b}")

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import chain, combinations, permutations
+from itertools import combinations, permutations
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from placewright.errors import ExecutionError
 from placewright.runtime.links.pace import SIZES, Times
 from placewright.runtime.links.pairs import Cores, Pair
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.segments import built, segments_of
+from placewright.runtime.ranks.segments import built, documents, inherited
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,14 @@ def process_times(
     ):
         pairs = permutations(range(ranks), 2) if shared else ()
         segments = built(dict.fromkeys(pairs, max(sizes)), stack)
-        own = [segments_of(segments, rank) for rank in range(len(cores))]
-        settings["segments"] = [[segment.to_document() for segment in each] for each in own]
+        own = range(len(cores))
+        settings["segments"] = [documents(segments, rank) for rank in own]
         started = Ranks(
             Path(name),
             settings,
             worker="placewright.runtime.links.rank",
             interface=meeting.interface if meeting else None,
-            descriptors=[
-                [*chain.from_iterable(segment.descriptors for segment in each)] for each in own
-            ],
+            descriptors=[inherited(segments, rank) for rank in own],
         )
         with started as processes:
             for _, event in processes.events(timeout):

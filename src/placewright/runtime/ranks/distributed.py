@@ -11,13 +11,12 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.ranks.launch import Ranks, ending_on_signals
-from placewright.runtime.ranks.segments import Segment, built, segments_of, sizes_of
+from placewright.runtime.ranks.segments import Segment, built, documents, inherited, sizes_of
 
 
 def launch_processes(job: Job, hear: Hear) -> Results:
@@ -49,8 +48,7 @@ def _hand_out(
         handed = stack.enter_context(hand_over(job.values.weights, job.weights_of(rank)))
         stages = [stages[rank] for stages in job.cuts]
         save_rank(folder, rank, stages, handed.document, job.values.inputs)
-        own = chain.from_iterable(segment.descriptors for segment in segments_of(segments, rank))
-        descriptors.append((*handed.descriptors, *own))
+        descriptors.append((*handed.descriptors, *inherited(segments, rank)))
     return descriptors
 
 
@@ -60,10 +58,7 @@ def _settings(job: Job, segments: Sequence[Segment]) -> dict[str, Any]:
         "threads": job.own.threads,
         "cores": job.own.cores,
         "gpus": job.own.gpus,
-        "segments": [
-            [segment.to_document() for segment in segments_of(segments, rank)]
-            for rank in range(job.ranks)
-        ],
+        "segments": [documents(segments, rank) for rank in range(job.ranks)],
         "calls": job.calls.to_document(),
         "timeout": job.timeout,
         "path": sys.path,

@@ -46,9 +46,6 @@ class Segment:
         """What both ranks have to inherit."""
         return self.memory, self.count
 
-    def to_document(self) -> dict[str, int]:
-        return asdict(self)
-
 
 def room(size: int) -> int:
     """Bytes that a tensor of `size` takes of a segment."""
@@ -100,6 +97,21 @@ def built(sizes: dict[tuple[int, int], int], stack: ExitStack) -> list[Segment]:
             os.ftruncate(segment.memory, segment.size)
             segments.append(segment)
     return segments
+
+
+def inherited(segments: Iterable[Segment], rank: int) -> list[int]:
+    """The descriptors that `rank` has to inherit."""
+    return [each for segment in segments_of(segments, rank) for each in segment.descriptors]
+
+
+def documents(segments: Iterable[Segment], rank: int) -> list[dict[str, int]]:
+    """Those that begin or end at `rank`, for its settings."""
+    return [asdict(segment) for segment in segments_of(segments, rank)]
+
+
+def read_documents(given: Iterable[dict[str, int]]) -> list[Segment]:
+    """What `documents` wrote."""
+    return [Segment(**each) for each in given]
 
 
 def segments_of(segments: Iterable[Segment], rank: int) -> list[Segment]:

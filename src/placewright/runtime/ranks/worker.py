@@ -127,9 +127,9 @@ def _outputs(
     """`[stage][call]` the results, and the memory that they took."""
     from placewright.runtime.ranks.calls import Calls, run_calls
     from placewright.runtime.ranks.gpus import connection_of
-    from placewright.runtime.ranks.segments import Segment
+    from placewright.runtime.ranks.segments import read_documents
 
-    segments = [Segment(**each) for each in settings["segments"][rank]]
+    segments = read_documents(settings["segments"][rank])
     connection = connection_of(settings["gpus"], rank, place, settings["timeout"], segments)
     peak = own_memory(settings["memory_limits"], rank, place)
     report("loading", doing="loading its weights")
