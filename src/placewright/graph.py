@@ -218,6 +218,11 @@ class Graph(Stored):
                 level[following] = np.maximum(level[following], level[op] + 1)
         return int(level.max())
 
+    @property
+    def may_copy(self) -> bool:
+        """Whether ops share weights that each could have a copy of."""
+        return bool(self.op_copy_bytes.any())
+
     def with_copies(self) -> Graph:
         """The graph where ops that share weights have a copy each, and so need not be together."""
         sent = self.copy_tensors

@@ -104,6 +104,47 @@ def test_a_mix_of_a_file_is_refused(tmp_path):
     assert (found.code, "sources with phases" in found.err) == (2, True)
 
 
+# -- engines -------------------------------------------------------------------------------------
+
+
+def test_requests_for_an_engine_are_planned_saved_and_exported(tmp_path):
+    path = tmp_path / "plan.json"
+    mix = ("--mix", "prompt=64,output=8,batch=4")
+    found = succeeded(
+        run("plan", GPT2, "-c", "4090+3060", *mix, "--for", "vllm", "--json", "-o", path)
+    ).json
+    stages, serving = found["stages"], found["serving"]
+    assert found["status"] == "optimal" and found["engine"] == "vllm"
+    assert serving["batch"] == 4 * len(stages) <= serving["sequences"]
+    assert found["unrestricted"]["bound"] <= found["value"]
+    assert sum(each["layers"] for each in stages) == 2
+    assert succeeded(run("verify", path)).code == 0
+    exported = succeeded(run("export", path, "--to", "vllm", "-o", tmp_path / "vllm.json"))
+    assert f"--max-num-seqs {4 * len(stages)} --max-model-len 72" in exported.out
+
+
+def test_the_table_of_batches_marks_the_best():
+    mix = ("--mix", "prompt=64,output=8,batch=best")
+    text = succeeded(run("plan", GPT2, "-c", "4090+3060", *mix, "--for", "sglang")).out
+    assert "sequences of a batch" in text and " *" in text
+    assert "sequences at once" in text and "sglang, stage 1" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (("--mix", "prompt=64,output=8,batch=best"), "add --for ENGINE"),
+        (("--mix", "prompt=64,output=8,batch=0"), "batch is 0"),
+        (("--mix", "prompt=64,output=8,batch=most"), "batch is 'most'"),
+        ((*MIX, "--for", "megatron"), "engines that serve language models"),
+        ((*MIX, "--for", "vllm", "--training"), "--mix is for inference"),
+    ],
+)
+def test_batches_and_engines_that_cannot_be_are_refused(more, sentence):
+    found = run("plan", GPT2, "-c", "2x3090", *more)
+    assert found.code == 2 and sentence in found.err
+
+
 # -- compare -------------------------------------------------------------------------------------
 
 

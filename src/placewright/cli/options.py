@@ -190,8 +190,8 @@ Ray = Annotated[
 Mix = Annotated[
     str | None,
     typer.Option(
-        help="Plan prefill and decode of zoo: or hf: together, for requests of so many tokens: "
-        "prompt=512,output=128.",
+        help="Plan prefill and decode of zoo:, hf: or GGUF together, for requests of so many "
+        "tokens: prompt=512,output=128. With ,batch=B for B sequences; --for finds batch=best.",
         metavar="prompt=P,output=N",
     ),
 ]

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from placewright.cli.gaps import Gaps
     from placewright.costs.profiles.profiling import DeviceProfile
     from placewright.exporters.planning import EnginePlan
+    from placewright.exporters.requests import EngineRequests
     from placewright.measuring.standard_evaluation import Evaluation
     from placewright.plan import Plan
     from placewright.serving.planning import ServingPlan
@@ -164,6 +165,27 @@ def print_engine_plan(found: EnginePlan, output: Path | None, json: bool, wide: 
         out.print(line, markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)
+
+
+def print_engine_requests(
+    found: EngineRequests, output: Path | None, json: bool, wide: bool
+) -> None:
+    """What an engine makes of requests, as tables or as one JSON object."""
+    from placewright.report.engines import requests_record, requests_words
+    from placewright.report.serving import serving_summary, serving_table, tried_table
+
+    if json:
+        print_json(requests_record(found, output))
+        return
+    out = console(wide)
+    out.print(serving_table(found.served))
+    if found.tried:
+        out.print(tried_table(found.tried, found.served.batch))
+    out.print(serving_summary(found.served), markup=False)
+    for line in requests_words(found):
+        out.print(line, markup=False)
+    if output is not None:
+        out.print(f"written to {output}: the plan of decode, to be exported", markup=False)
 
 
 def announce_compilation() -> None:

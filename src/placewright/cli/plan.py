@@ -51,9 +51,9 @@ def command(
     _announce(quiet, engine, mix, cost_noise)
     gaps = Gaps()
     if engine is not None:
-        _refuse_beside_engine(planner, coarsen, granularity, mix, cost_noise, warm_start, events)
+        _refuse_beside_engine(planner, coarsen, granularity, cost_noise, warm_start, events)
         _plan_for_engine(
-            source, cluster, engine, problem, time_limit, seed, output, json, wide=wide
+            source, cluster, engine, mix, problem, time_limit, seed, output, json=json, wide=wide
         )
         return
     from placewright.cli.observing import observed  # not for engines, which are to take no time
@@ -167,7 +167,7 @@ def _refuse_beside_engine(
     ):
         raise OptionError(
             "--for plans whole blocks in a way of its own; leave out --planner, --coarsen, "
-            "--granularity, --mix, --cost-noise, --warm-start and --events"
+            "--granularity, --cost-noise, --warm-start and --events"
         )
 
 
@@ -175,34 +175,40 @@ def _plan_for_engine(
     source: str,
     cluster: str | None,
     engine: str,
+    mix: str | None,
     problem: o.Problem,
     time_limit: float,
     seed: int,
     output: Path | None,
-    json: bool,
     *,
+    json: bool,
     wide: bool,
 ) -> None:
     """The best plan that an engine can run; `time_limit` is for looking beyond its limits."""
-    from placewright.cli.output import print_engine_plan
+    from placewright.cli.output import print_engine_plan, print_engine_requests, progress
     from placewright.exporters.planning import FREE_SECONDS, plan_for
 
-    options = problem.options
-    found = plan_for(
-        source,
-        cluster,
-        engine,
-        objective=options.pop("objective"),
-        training=problem.training,
-        costs=problem.costs,
-        pinned=problem.pinned,
-        free_seconds=FREE_SECONDS if math.isinf(time_limit) else time_limit,
-        seed=seed,
-        **options,
-    )
+    asked: dict[str, Any] = {
+        **problem.options,
+        "costs": problem.costs,
+        "pinned": problem.pinned,
+        "free_seconds": FREE_SECONDS if math.isinf(time_limit) else time_limit,
+        "seed": seed,
+    }
+    if mix is None:
+        found = plan_for(source, cluster, engine, training=problem.training, **asked)
+        if output is not None:
+            found.plan.save(output)
+        print_engine_plan(found, output, json, wide)
+        return
+    from placewright.exporters.requests import plan_requests_for
+
+    problem.of_requests("op")
+    with progress(quiet=json) as on_progress:
+        served = plan_requests_for(source, cluster, engine, mix, on_progress=on_progress, **asked)
     if output is not None:
-        found.plan.save(output)
-    print_engine_plan(found, output, json, wide)
+        served.by_blocks.plan.save(output)
+    print_engine_requests(served, output, json, wide)
 
 
 def _plan_mix(

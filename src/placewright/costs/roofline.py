@@ -77,7 +77,7 @@ def build_problem(
     problem = _problem(graph, cluster, options, costs, pinned or {})
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
-    if not (may_copy and graph.op_copy_bytes.any()):
+    if not (may_copy and graph.may_copy):
         return problem
     copying = _with_copies(problem, graph.with_copies(), costs)
     try:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from placewright.exporters.pieces import Pieces
+from placewright.exporters.pieces import Phase
 from placewright.exporters.stretches import within
 from placewright.graph import Floats
 
@@ -15,11 +15,11 @@ Amounts = tuple[Floats, Floats]
 
 
 class Crossing:
-    """Counts and bytes of the tensors that leave, and that enter, the pieces i … j."""
+    """Counts and bytes of the tensors of a phase that leave, and that enter, the pieces i … j."""
 
-    def __init__(self, pieces: Pieces) -> None:
-        problem, place = pieces.problem, pieces.op_piece.astype(np.int64)
-        self.count = pieces.count
+    def __init__(self, phase: Phase, count: int) -> None:
+        problem, place = phase.problem, phase.op_piece.astype(np.int64)
+        self.count = count
         self.home = place[problem.tensor_producer].tolist()
         self.bytes = problem.tensor_bytes
         offsets = problem.consumer_offsets.tolist()

@@ -30,6 +30,7 @@ class Limits:
       cluster has nothing else;
     - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
     - `one_host`: all devices are of one host;
+    - `serves`: it makes tokens for requests of language models;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -41,6 +42,7 @@ class Limits:
     cpu_computes: bool = False
     offloads: bool = False
     one_host: bool = False
+    serves: bool = False
     memory_share: float = 1.0
 
 
@@ -72,21 +74,21 @@ ENGINES: dict[str, Engine] = {
             "Hugging Face Accelerate: a device_map, as JSON",
             "accelerate 1.15.0, utils/modeling.py (check_device_map) and big_modeling.py "
             "(dispatch_model)",
-            Limits(("latency",), "blocks", "together", offloads=True, one_host=True),
+            Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True),
             write="exporters.accelerate:write_device_map",
         ),
         Engine(
             "transformers",
             "Transformers: a script that loads a model with the device_map",
             "transformers 5.23, modeling_utils.py (from_pretrained, device_map)",
-            Limits(("latency",), "blocks", "together", offloads=True, one_host=True),
+            Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True),
             write="exporters.accelerate:write_load_script",
         ),
         Engine(
             "vllm",
             "vLLM: the layers of each pipeline stage, by environment and arguments",
             "vLLM at 5a6541d, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION)",
-            Limits(("throughput", "latency"), "layers", "copied", memory_share=0.9),
+            Limits(("throughput", "latency"), "layers", "copied", serves=True, memory_share=0.9),
             write="exporters.serving_engines:write_vllm",
         ),
         Engine(
@@ -94,7 +96,7 @@ ENGINES: dict[str, Engine] = {
             "SGLang: the layers of each pipeline stage, by environment and arguments",
             "SGLang at 1107be1, python/sglang/srt/distributed/utils.py (get_pp_indices: "
             "SGLANG_PP_LAYER_PARTITION)",
-            Limits(("throughput", "latency"), "layers", "copied", memory_share=0.9),
+            Limits(("throughput", "latency"), "layers", "copied", serves=True, memory_share=0.9),
             write="exporters.serving_engines:write_sglang",
         ),
         Engine(
@@ -102,7 +104,7 @@ ENGINES: dict[str, Engine] = {
             "llama.cpp: -ts, -ngl, -ot, RPC servers and the order of devices",
             "llama.cpp as in llama-cpp-python 0.3.36, src/llama-model.cpp (load_tensors: "
             "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp",
-            Limits(("latency",), "slots", "copied", cpu_computes=True),
+            Limits(("latency",), "slots", "copied", cpu_computes=True, serves=True),
             write="exporters.llama_cpp.arguments:write_arguments",
             options=("rpc-port", "main-host"),
             count="exporters.llama_cpp.memory:counted",

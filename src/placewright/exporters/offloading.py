@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
 from placewright.analysis.offloading import fetching
 from placewright.errors import ProvedInfeasibleError
 from placewright.exporters.devices import NOBODY, numbered_gpus
-from placewright.exporters.pieces import Pieces
-from placewright.exporters.row_costs import RowCosts, row_costs
+from placewright.exporters.pieces import Phase, Pieces
+from placewright.exporters.row_costs import RowCosts, chains_of, row_costs
 from placewright.exporters.rows import Row, Waiting, best_row
 from placewright.exporters.sharing import NO_RETURN
-from placewright.exporters.spine import chain_of
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem
 
@@ -38,24 +38,28 @@ def best_offloaded(pieces: Pieces, known: Found | None) -> Found | None:
     """The best row with a stage that waits, if it is better than the one `known`."""
     if pieces.cpu == NOBODY:
         return known
-    best, chain = known, chain_of(pieces.problem, pieces.op_piece, pieces.count)
+    best, chains = known, chains_of(pieces)
     for helper, lower in _helpers(pieces.problem):
-        problem = fetching(pieces.problem, pieces.cpu, helper, pieces.fetched)
-        time = problem.op_time.copy()
-        time[:, lower] = np.inf
-        variant = replace(pieces, problem=replace(problem, op_time=time))
-        search = _Levels(variant, row_costs(variant, chain), helper)
+        variant = pieces.changed(partial(_with_helper, pieces.cpu, helper, lower))
+        search = _Levels(variant, row_costs(variant, chains), helper)
         best = search.best(best)
     return best
 
 
-def any_helper(pieces: Pieces) -> Problem:
+def _with_helper(cpu: int, helper: int, lower: Ints, phase: Phase) -> Problem:
+    """A phase whose ops on the CPU are computed by a GPU, those of `lower` numbers left out."""
+    problem = fetching(phase.problem, cpu, helper, phase.fetched)
+    time = problem.op_time.copy()
+    time[:, lower] = np.inf
+    return replace(problem, op_time=time)
+
+
+def any_helper(problem: Problem, cpu: int) -> Problem:
     """A problem that bounds all rows, whichever GPU computes what the CPU keeps.
 
     The CPU is as quick as the quickest GPU for each op and reached in no time, and there is no end
     of memory: no row takes less in the problem of any helper.
     """
-    problem, cpu = pieces.problem, pieces.cpu
     time, latency = problem.op_time.copy(), problem.link_latency.copy()
     rate = problem.link_seconds_per_byte.copy()
     time[:, cpu] = time[:, ~problem.is_cpu].min(axis=1)

@@ -6,6 +6,7 @@ it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -20,6 +21,18 @@ from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning,
 from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.problem import Problem
 
+MOST_STAGES = 1 << 30  # no limit
+
+
+@dataclass(frozen=True, eq=False)
+class Phase:
+    """What is run `repeats` times, piece by piece; ``fetched[op]`` as in `Pieces`."""
+
+    problem: Problem
+    op_piece: Ints
+    repeats: float = 1.0
+    fetched: Floats = field(default_factory=lambda: np.zeros(0))
+
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
@@ -29,6 +42,10 @@ class Pieces:
     at least, for they share weights; `NO_RETURN` where none do. `shared`: weights that pieces have
     copies of, each counted where it is. `cpu` can keep weights for the engine's GPUs
     (`offloading`), ``fetched[op]`` bytes; `NOBODY` where none can.
+
+    A request of a language model runs phases `before` the problem, with the same pieces on the same
+    devices, and then the problem, a step of decode, `repeats` times (see `requests`). Memory is
+    that of the problem. A row has `most_stages` stages at most.
     """
 
     problem: Problem
@@ -39,10 +56,23 @@ class Pieces:
     shared: tuple[Shared, ...] = ()
     cpu: int = NOBODY
     fetched: Floats = field(default_factory=lambda: np.zeros(0))
+    before: tuple[Phase, ...] = ()
+    repeats: float = 1.0
+    most_stages: int = MOST_STAGES
 
     @property
     def count(self) -> int:
         return int(self.op_piece.max()) + 1
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All that is run: those `before`, and the problem itself last."""
+        return (*self.before, Phase(self.problem, self.op_piece, self.repeats, self.fetched))
+
+    def changed(self, change: Callable[[Phase], Problem]) -> Pieces:
+        """The same with another problem for each phase."""
+        *before, own = (replace(phase, problem=change(phase)) for phase in self.phases)
+        return replace(self, problem=own.problem, before=tuple(before))
 
 
 NO_COPIES = np.zeros(0)

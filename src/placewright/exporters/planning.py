@@ -85,7 +85,7 @@ def plan_for(
     'optimal'
     """
     row = find_engine(engine)
-    objective = _objective(row, objective, training)
+    objective = objective_for(row, objective, training)
     if not isinstance(source, Problem):
         source = imported(source, training=training)
     if isinstance(cluster, str | Path):
@@ -93,17 +93,39 @@ def plan_for(
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     problem, name = make_problem(source, cluster, together=True, **asked)
-    apart = make_problem(source, cluster, **asked)[0] if training or free_seconds > 0 else problem
+    apart = problem
+    if training or free_seconds > 0:
+        copies = limits_of(row).tied == "copied" and objective == "latency"
+        copying = _with_copies(source, cluster, asked) if copies else None
+        apart = copying or make_problem(source, cluster, **asked)[0]
     if training and apart.op_copied.size:
         problem = exchanging(problem, apart)
     problem, facts = counted(problem, source, row)
-    parts = _hosts(problem) if limits_of(row).one_host else [problem]
+    parts = hosts_of(problem) if limits_of(row).one_host else [problem]
     found = _best_of(parts, row, name, seed, facts, apart.op_copied)
-    free = _free(apart, free_seconds, name, seed) if free_seconds > 0 else None
+    free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
 
 
-def _hosts(problem: Problem) -> list[Problem]:
+def _with_copies(
+    source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
+) -> Problem | None:
+    """The problem where ops have a copy each of weights that they share; None if that cannot fit.
+
+    So pipelines have them by themselves.
+    """
+    if isinstance(source, Problem) or not source.graph.may_copy:
+        return None
+    copying = replace(source, graph=source.graph.with_copies())
+    problem = make_problem(copying, cluster, **asked)[0]
+    try:
+        problem.check_feasible()
+    except ProvedInfeasibleError:
+        return None
+    return problem
+
+
+def hosts_of(problem: Problem) -> list[Problem]:
     """The problem with the devices of one host each, where there are several."""
     labels = [problem.device_host(device) for device in range(problem.device_count)]
     names = dict.fromkeys(labels)
@@ -147,7 +169,7 @@ def counted(
     return found
 
 
-def _objective(engine: Engine, asked: str | None, training: bool) -> str:
+def objective_for(engine: Engine, asked: str | None, training: bool) -> str:
     """The objective of a plan for the engine; OptionError for one that it is not about."""
     able = limits_of(engine).objectives
     if asked is not None and asked not in able:
@@ -158,7 +180,8 @@ def _objective(engine: Engine, asked: str | None, training: bool) -> str:
     return objective
 
 
-def _free(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
+def free_plan(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
+    """The best plan found in so many seconds, if any, by the default planner."""
     alone = {"processes": "1"} if seconds <= FREE_SECONDS else {}  # others take as long to start
     try:
         return plan_problem(
@@ -182,7 +205,27 @@ def plan_row(
     `facts` are kept among the plan's options; `copied` is that of `pieces_for`.
     """
     started = time.perf_counter()
-    pieces = pieces_for(problem, engine, copied)
+    best = best_run(pieces_for(problem, engine, copied), engine)
+    plan = judged_run(best.timed, engine, source, seed, facts)
+    return replace(
+        plan,
+        lower_bound=best.lower_bound,
+        bound_source=best.bound_source,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The best row of stages as it runs; no row takes less than `lower_bound`, and why."""
+
+    timed: Timed
+    lower_bound: float
+    bound_source: str
+
+
+def best_run(pieces: Pieces, engine: Engine) -> Best:
+    """The best row of stages of these pieces; InfeasibleError where none fits."""
     found = _best_found(pieces)
     timed = _timed(found, found.row)
     bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
@@ -190,19 +233,25 @@ def plan_row(
         found, timed, bound = _of_rows(found, timed, bound)
     if gap_of(timed.value, bound) > OPTIMAL_GAP:
         timed = _best_nearby(found, timed, pieces)
-    lower_bound, why = _bound(pieces, timed, min(bound, timed.value), engine)
+    return Best(timed, *_bound(pieces, timed, min(bound, timed.value), engine))
+
+
+def judged_run(
+    timed: Timed, engine: Engine, source: str, seed: int, facts: Mapping[str, str]
+) -> Plan:
+    """The plan of what is run of the problem itself, without a bound."""
+    own = timed.own
     plan = Plan(
-        problem=timed.problem,
-        placement=timed.placement,
-        outcome=timed.outcome,
-        value=timed.value,
-        lower_bound=lower_bound,
-        bound_source=why,
+        problem=own.problem,
+        placement=own.placement,
+        outcome=own.outcome,
+        value=own.outcome.value,
+        lower_bound=0.0,
+        bound_source="none was looked for",
         planner=PLANNER,
         seed=seed,
         planner_options={"engine": engine.name, **timed.told, **facts},
         source=source,
-        seconds=time.perf_counter() - started,
     )
     verify(plan).raise_if_failed()
     return plan
@@ -244,13 +293,14 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     why = f"all rows of stages that {engine.name} takes"
     if gap_of(timed.value, bound) <= OPTIMAL_GAP:
         return bound, why
-    problem = timed.problem
-    if pieces.cpu != NOBODY:
-        problem = any_helper(pieces)
-    general = lower_bound(problem)
-    if general.value > bound:
-        return general.value, general.source
-    return bound, why
+    general: list[tuple[float, str]] = []
+    for run, phase in zip(timed.runs, pieces.phases, strict=True):
+        problem = run.problem if pieces.cpu == NOBODY else any_helper(phase.problem, pieces.cpu)
+        least = lower_bound(problem)
+        general.append((run.repeats * least.value, least.source))
+    one_by_one = pieces.problem.options.objective == "latency"
+    value = (sum if one_by_one else max)(each for each, _ in general)
+    return (value, max(general)[1]) if value > bound else (bound, why)
 
 
 def _timed(found: Found, row: Row) -> Timed:
@@ -316,6 +366,8 @@ def _fits(pieces: Pieces, costs: RowCosts, stages: tuple[Stage, ...], returns: b
     needed = [float(costs.memory[first, last]) for _, first, last in stages]
     if returns:
         needed[0] += needed.pop()
+    if len(stages) > pieces.most_stages:
+        return False
     return (stages[0][2] >= pieces.held or not returns) and all(
         np.isfinite(costs.seconds[one, first, last]) and memory <= room[one]
         for (one, first, last), memory in zip(stages, needed, strict=False)

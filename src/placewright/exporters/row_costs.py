@@ -13,6 +13,7 @@ sooner than its device has computed all that comes before it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from placewright.analysis.devices import Classes, device_classes
 from placewright.errors import OptionError
 from placewright.exporters.crossing import Crossing
-from placewright.exporters.pieces import Pieces
+from placewright.exporters.pieces import Phase, Pieces
 from placewright.exporters.sharing import spared
 from placewright.exporters.spine import Chain, chain_of, handovers
 from placewright.exporters.stretches import within
@@ -49,13 +50,13 @@ class RowCosts:
     is_bound: bool = True
 
 
-def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
-    """The tables of a problem; OptionError for an objective that rows are not planned for.
+def row_costs(pieces: Pieces, chains: Sequence[Chain] = ()) -> RowCosts:
+    """The tables of all phases; OptionError for an objective that rows are not planned for.
 
-    `chain` is that of the pieces, where it is known (``latency``).
+    `chains` are those of the phases, where they are known (``latency``).
     """
     problem, options = pieces.problem, pieces.problem.options
-    classes = device_classes(problem)
+    classes = _classes(pieces)
     first = [members[0] for members in classes[1]]
     held = _sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
     cache = _sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
@@ -67,12 +68,36 @@ def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
         work, is_bound = np.zeros_like(seconds), True
     else:
         options.require_latency("--for is", " nor throughput")
-        chain = chain or chain_of(problem, pieces.op_piece, pieces.count)
-        seconds = _serial(pieces, first, chain.first, chain.last)
-        work = _serial(pieces, first, pieces.op_piece.astype(np.int64), chain.last)
-        handover, is_bound = handovers(problem, chain.spine, classes), chain.leads
+        chains = chains or chains_of(pieces)
+        seconds = work = np.zeros((len(first), pieces.count, pieces.count))
+        handover = np.zeros((len(first), len(first), pieces.count))
+        for phase, chain in zip(pieces.phases, chains, strict=True):
+            serial = _serial(phase, first, chain.first, chain.last, pieces.count)
+            place = phase.op_piece.astype(np.int64)
+            until = _serial(phase, first, place, chain.last, pieces.count)
+            sent = handovers(phase.problem, chain.spine, classes)
+            seconds = seconds + phase.repeats * serial
+            work = work + phase.repeats * until
+            handover = handover + phase.repeats * sent
+        is_bound = all(chain.leads for chain in chains)
     seconds = _where_supported(pieces, first, seconds)
     return RowCosts(classes, seconds, work, handover, held, cache, is_bound)
+
+
+def chains_of(pieces: Pieces) -> list[Chain]:
+    """The chain of each phase."""
+    return [chain_of(phase.problem, phase.op_piece, pieces.count) for phase in pieces.phases]
+
+
+def _classes(pieces: Pieces) -> Classes:
+    """Devices that are interchangeable in every phase."""
+    of = np.stack([device_classes(phase.problem)[0] for phase in pieces.phases])
+    if len(of) == 1:
+        return device_classes(pieces.problem)
+    numbers: dict[tuple[int, ...], int] = {}
+    joint = [numbers.setdefault(tuple(each), len(numbers)) for each in of.T.tolist()]
+    members = [[d for d, one in enumerate(joint) if one == k] for k in range(len(numbers))]
+    return np.array(joint, dtype=np.int32), tuple(map(tuple, members))
 
 
 def _sums(pieces: Pieces, values: Floats) -> Floats:
@@ -101,7 +126,11 @@ def _finite(problem: Problem, device: int) -> Floats:
 def _loads(pieces: Pieces, devices: list[int]) -> Floats:
     """`[class, i, j]` the load of a stage, each transfer over the quickest way there is."""
     problem, count = pieces.problem, pieces.count
-    sent, received = Crossing(pieces).tables()
+    sent, received = np.zeros((2, 2, count, count))
+    for phase in pieces.phases:
+        amounts = Crossing(phase, count).tables()
+        sent += phase.repeats * np.stack(amounts[0])
+        received += phase.repeats * np.stack(amounts[1])
     seconds = np.empty((len(devices), count, count))
     for row, device in enumerate(devices):
         out, into = ways(problem, device)
@@ -114,8 +143,12 @@ def _loads(pieces: Pieces, devices: list[int]) -> Floats:
 
 def compute_seconds(pieces: Pieces, device: int) -> Floats:
     """`[i, j]` seconds of the ops of pieces i … j that the device supports."""
-    place = pieces.op_piece.astype(np.int64)
-    return within(place, place, _finite(pieces.problem, device), pieces.count)
+    total = np.zeros((pieces.count, pieces.count))
+    for phase in pieces.phases:
+        place = phase.op_piece.astype(np.int64)
+        seconds = within(place, place, _finite(phase.problem, device), pieces.count)
+        total += phase.repeats * seconds
+    return total
 
 
 def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -137,7 +170,6 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
     )
 
 
-def _serial(pieces: Pieces, devices: list[int], after: Wide, before: Wide) -> Floats:
+def _serial(phase: Phase, devices: list[int], after: Wide, before: Wide, count: int) -> Floats:
     """`[class, i, j]` seconds of the ops with `after` ≥ i and `before` ≤ j, one by one."""
-    problem, count = pieces.problem, pieces.count
-    return np.stack([within(after, before, _finite(problem, each), count) for each in devices])
+    return np.stack([within(after, before, _finite(phase.problem, d), count) for d in devices])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.exporters.crossing import Crossing
-from placewright.exporters.pieces import Pieces
+from placewright.exporters.pieces import MOST_STAGES, Pieces
 from placewright.exporters.row_costs import RowCosts, compute_seconds, ways
 from placewright.exporters.rows import Row
 from placewright.graph import Floats, Wide
@@ -29,7 +29,7 @@ def best_of_rows(
     if pieces.count > MOST_PIECES or pieces.problem.staging == "host":
         return None, False
     tables = row_tables(pieces, costs)
-    scratch = row_scratch(tables)
+    scratch = row_scratch(tables, pieces.most_stages)
     value, stages, whole = best_stages(tables, scratch, limit, most_nodes)
     if not stages:
         return None, whole
@@ -46,7 +46,11 @@ def row_tables(pieces: Pieces, costs: RowCosts) -> RowTables:
     room = problem.device_memory[devices] * (1 + ROUNDING)
     may = np.isfinite(costs.seconds) & (costs.memory <= room[:, None, None])
     compute = np.stack([compute_seconds(pieces, device) for device in devices])
-    tensors, nbytes = Crossing(pieces).from_the_first()
+    tensors, nbytes = np.zeros((2, pieces.count + 1, pieces.count, pieces.count))
+    for phase in pieces.phases:
+        counts, amounts = Crossing(phase, pieces.count).from_the_first()
+        tensors += phase.repeats * counts
+        nbytes += phase.repeats * amounts
     latency, rate = np.zeros((2, len(members), len(members)))
     for one, device in enumerate(devices):
         for two, others in enumerate(members):
@@ -85,9 +89,9 @@ def _rest(stages: Floats, available: Wide, weight: Wide) -> Floats:
     return found
 
 
-def row_scratch(tables: RowTables) -> RowScratch:
-    """Room for rows of as many stages as there are devices, or pieces."""
-    most = min(int(tables.available.sum()), tables.compute.shape[1])
+def row_scratch(tables: RowTables, most_stages: int = MOST_STAGES) -> RowScratch:
+    """Room for rows of as many stages as there are devices, or pieces, or may be."""
+    most = min(int(tables.available.sum()), tables.compute.shape[1], most_stages)
     return RowScratch(
         one=np.zeros(most, dtype=np.int64),
         first=np.zeros(most + 1, dtype=np.int64),

@@ -105,6 +105,8 @@ class _Search:
             tables[used] = {one: self._first_stages(one, tail, end)}
             came[used, one] = [(NO_RETURN, NO_RETURN)] * end
         for used in self._counts():
+            if sum(used) == self.pieces.most_stages:
+                break
             for last, before in tables.get(used, {}).items():
                 for one in range(len(self.room)):
                     if used[one] < self.available[one]:

@@ -18,6 +18,7 @@ from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
+from placewright.serving.capacity import SEQUENCES
 
 
 def write_vllm(path: str | Path, plan: Plan) -> list[str]:
@@ -42,6 +43,7 @@ def vllm_settings(plan: Plan) -> dict[str, Any]:
         variable="VLLM_PP_LAYER_PARTITION",
         stages="--pipeline-parallel-size",
         memory="--gpu-memory-utilization",
+        served=("--max-num-seqs", "--max-model-len"),
     )
 
 
@@ -53,22 +55,31 @@ def sglang_settings(plan: Plan) -> dict[str, Any]:
         variable="SGLANG_PP_LAYER_PARTITION",
         stages="--pp-size",
         memory="--mem-fraction-static",
+        served=("--max-running-requests", "--context-length"),
     )
 
 
 def _settings(
-    plan: Plan, engine: str, *, variable: str, stages: str, memory: str
+    plan: Plan, engine: str, *, variable: str, stages: str, memory: str, served: tuple[str, str]
 ) -> dict[str, Any]:
     """`variable` has the layers of each stage; the options `stages` and `memory` their number,
-    and the share of a device's memory."""
+    and the share of a device's memory. Of a plan for requests, `served` are those for how many
+    sequences, of how many tokens."""
     found = layer_stages(plan, engine)
     share = limits_of(find_engine(engine)).memory_share
+    said = plan.planner_options
+    requests = [
+        word
+        for option, fact in zip(served, (SEQUENCES, "context"), strict=True)
+        if "mix" in said
+        for word in (option, said[fact])
+    ]
     return {
         "environment": {
             variable: ",".join(map(str, found.layers)),
             **visible_devices(plan.problem, [stage.device for stage in found.stages], engine),
         },
-        "arguments": [stages, str(len(found.stages)), memory, f"{share:g}"],
+        "arguments": [stages, str(len(found.stages)), memory, f"{share:g}", *requests],
     }
 
 

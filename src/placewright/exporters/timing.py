@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from placewright.analysis.offloading import fetching, helper_bytes, without_memo
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.devices import NOBODY, first_gpu
 from placewright.exporters.engines import Engine
-from placewright.exporters.pieces import Pieces
+from placewright.exporters.pieces import Phase, Pieces
 from placewright.exporters.sharing import without_spare
 from placewright.graph import Ints
 from placewright.outcome import Outcome
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
+from placewright.serving.value import joint_value
 from placewright.simulate import evaluate
 from placewright.simulate.latency import dispatch_placement
 from placewright.units import format_bytes
@@ -24,17 +25,36 @@ from placewright.verify import verify
 
 
 @dataclass(frozen=True, eq=False)
-class Timed:
-    """A placement in the problem that it is run in; `told` is what a plan says of it."""
+class Run:
+    """A placement in the problem that it is run in, `repeats` times."""
 
     problem: Problem
     placement: Placement
     outcome: Outcome
+    repeats: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Timed:
+    """What is run of a problem, after what is run `before` it; `told` is what a plan says of it.
+
+    `value` is what all of it takes.
+    """
+
+    own: Run
     told: Mapping[str, str]
+    before: tuple[Run, ...] = ()
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        return (*self.before, self.own)
 
     @property
     def value(self) -> float:
-        return self.outcome.value
+        if not self.before:
+            return self.own.outcome.value
+        options = self.own.problem.options
+        return joint_value(options, [(run.repeats, run.outcome) for run in self.runs])
 
 
 def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) -> Timed:
@@ -51,7 +71,15 @@ def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) ->
         problem = without_memory(problem, helper, taken)
         told["offload"] = problem.device_names[helper]
     _check_room(problem, placement)
-    return Timed(problem, *_scheduled(problem, placement), told)
+    own = Run(problem, *_scheduled(problem, placement), pieces.repeats)
+    before = tuple(_run(phase, piece_device) for phase in pieces.before)
+    return Timed(own, told, before)
+
+
+def _run(phase: Phase, piece_device: Ints) -> Run:
+    """A phase on the devices of its pieces."""
+    placement = Placement(piece_device[phase.op_piece])
+    return Run(phase.problem, *_scheduled(phase.problem, placement), phase.repeats)
 
 
 def _scheduled(problem: Problem, placement: Placement) -> tuple[Placement, Outcome]:
@@ -74,18 +102,17 @@ def judged_blocks(
     it. OptionError for what the engine cannot run, InfeasibleError for what does not fit.
     """
     device = _device_of_pieces(pieces, np.asarray(block_device, dtype=np.int32), engine)
-    waits = pieces.cpu in device
-    helper = first_gpu(pieces.problem, device.tolist()) if waits else NOBODY
+    cpu = pieces.cpu
+    helper = first_gpu(pieces.problem, device.tolist()) if cpu in device else NOBODY
     if helper != NOBODY:
-        problem = fetching(pieces.problem, pieces.cpu, helper, pieces.fetched)
-        pieces = replace(pieces, problem=problem)
+        pieces = pieces.changed(lambda phase: fetching(phase.problem, cpu, helper, phase.fetched))
     _check_supported(pieces, device, engine)
     timed = timed_placement(pieces, device, helper)
     plan = Plan(
-        problem=timed.problem,
-        placement=timed.placement,
-        outcome=timed.outcome,
-        value=timed.value,
+        problem=timed.own.problem,
+        placement=timed.own.placement,
+        outcome=timed.own.outcome,
+        value=timed.own.outcome.value,
         lower_bound=0.0,
         bound_source="none was looked for",
         planner=planner,

@@ -57,6 +57,22 @@ def load_phases(source: str, prompt: int, output: int) -> Phases:
     raise _no_phases(source)
 
 
+def with_copies(phases: Phases) -> Phases:
+    """The same where ops that share weights have a copy each, and so need not be together."""
+    return replace(phases, prefill=phases.prefill.with_copies(), decode=phases.decode.with_copies())
+
+
+def with_batch(source: str, batch: int) -> str:
+    """`source` for so many sequences at once; OptionError if it says how many itself.
+
+    >>> with_batch("zoo:gpt2?layers=2", 8)
+    'zoo:gpt2?layers=2&batch=8'
+    """
+    _, mark, query = source.partition("?")
+    _refuse_given(source, f"?{query}", ("batch",))
+    return f"{source}{'&' if mark else '?'}batch={batch}"
+
+
 def _no_phases(source: str) -> OptionError:
     return OptionError(
         f"--mix is for sources with phases, zoo:, hf: and GGUF files; {source} is one program as "

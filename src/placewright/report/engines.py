@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from placewright.exporters.engines import Engine
 from placewright.exporters.planning import EnginePlan
-from placewright.exporters.stages import stage_records
+from placewright.exporters.requests import EngineRequests
+from placewright.exporters.stages import BlockPlan, stage_records
+from placewright.plan import Plan
 from placewright.report.records import plan_record
+from placewright.report.serving import serving_record
 from placewright.report.words import value_words
+from placewright.serving.planning import ServingPlan
 from placewright.units import format_bytes, format_seconds
 
 
@@ -25,38 +31,72 @@ def engine_record(found: EnginePlan, path: str | Path | None = None) -> dict[str
     }
 
 
+def requests_record(found: EngineRequests, path: str | Path | None = None) -> dict[str, Any]:
+    """As `engine_record`, of requests: `serving`, and `tried` batches where the best was sought."""
+    free = found.free
+    record = {
+        **serving_record(found.served, path),
+        "engine": found.engine.name,
+        "stages": stage_records(found.by_blocks),
+        "unrestricted": None
+        if free is None
+        else {"value": found.free_value, "bound": free.lower_bound},
+    }
+    if found.tried:
+        record["tried"] = [asdict(each) for each in found.tried]
+    return record
+
+
 def engine_words(found: EnginePlan) -> list[str]:
     """The stages in a line each, what is held twice or fetched, and the price of the limits."""
-    name, blocks = found.engine.name, found.by_blocks
+    what = value_words(found.plan.problem)
+    price = _price(found.engine, found.plan.value, found.free_value, found.free, what)
+    return [*_stage_words(found.engine, found.by_blocks), price]
+
+
+def requests_words(found: EngineRequests) -> list[str]:
+    """The same of requests."""
+    served, free = found.served, found.free
+    what = "time per request" if served.plan.throughput is not None else "request"
+    price = _price(found.engine, served.value, found.free_value, free, what)
+    return [*_stage_words(found.engine, found.by_blocks), price]
+
+
+def _stage_words(engine: Engine, blocks: BlockPlan) -> list[str]:
+    name, said = engine.name, blocks.plan.planner_options
     lines = [
-        f"{name}, stage {number}: {blocks.device_name(stage)}, {_span(found, number - 1)}, "
+        f"{name}, stage {number}: {blocks.device_name(stage)}, {_span(blocks, number - 1)}, "
         f"{format_bytes(stage.memory)}"
         for number, stage in enumerate(blocks.stages, 1)
     ]
-    if copied := found.plan.planner_options.get("copied"):
+    if copied := said.get("copied"):
         lines.append(f"held twice, for {name} gives each stage its own: the weights of {copied}")
-    if helper := found.plan.planner_options.get("offload"):
+    if helper := said.get("offload"):
         lines.append(
             f"{helper} computes what is on the CPU, after its weights have come, each time"
         )
-    return [*lines, _price(found)]
+    return lines
 
 
-def _span(found: EnginePlan, number: int) -> str:
-    blocks = found.by_blocks
+def _span(blocks: BlockPlan, number: int) -> str:
     stage, layers = blocks.stages[number], blocks.layers[number]
     first, last = blocks.blocks.names[stage.first], blocks.blocks.names[stage.last]
     span = first if first == last else f"{first} to {last}"
     return f"{span} ({layers} layer{'s' if layers != 1 else ''})"
 
 
-def _price(found: EnginePlan) -> str:
-    free, value, plan = found.free, found.free_value, found.plan
+def _price(
+    engine: Engine,
+    engines: float,
+    value: float | None,
+    free: Plan | ServingPlan | None,
+    what: str,
+) -> str:
+    """What the limits of an engine cost: its own value `engines` beside the one without them."""
     if free is None or value is None:
-        return f"without the limits of {found.engine.name}: nothing was found in the time there was"
-    more = plan.value / value - 1 if value else 0.0
+        return f"without the limits of {engine.name}: nothing was found in the time there was"
+    more = engines / value - 1 if value else 0.0
     return (
-        f"without the limits of {found.engine.name}: {value_words(plan.problem)} "
-        f"{format_seconds(value)} (lower bound {format_seconds(free.lower_bound)}); "
-        f"they cost {more:.1%}"
+        f"without the limits of {engine.name}: {what} {format_seconds(value)} (lower bound "
+        f"{format_seconds(free.lower_bound)}); they cost {more:.1%}"
     )

@@ -10,6 +10,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from placewright.exporters.request_batches import Tried
+from placewright.problem import ROUNDING
 from placewright.report.cache import cache_record, cache_words
 from placewright.report.records import plan_record
 from placewright.report.terminal import provenance
@@ -27,7 +29,7 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         "status": served.status,
     }
     if served.plan.throughput is not None:
-        per_second = served.batch / served.value if served.value else math.inf
+        per_second = rate / served.mix.output
         figures["throughput"] = per_second if math.isfinite(per_second) else None
     serving = {
         "prompt": served.mix.prompt,
@@ -37,6 +39,7 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         "seconds_per_token": served.seconds_per_token,
         "seconds_per_request": served.seconds_per_request,
         "tokens_per_second": rate if math.isfinite(rate) else None,
+        "in_flight": served.in_flight * served.batch,
         **cache_record(served.plan),
     }
     return plan_record(served.plan, path) | figures | {"serving": serving}
@@ -91,15 +94,46 @@ def serving_summary(served: ServingPlan) -> str:
     return "\n".join(
         [
             f"{what} {format_seconds(served.value)} ({mix.prompt} tokens in, {mix.output} out), "
-            f"lower bound {format_seconds(served.lower_bound)} ({plan.bound_source}), "
+            f"lower bound {format_seconds(served.lower_bound)} ({served.bound_source}), "
             f"gap {served.gap:.1%}",
             f"first token {format_seconds(served.seconds_to_first_token)}, "
             f"{format_seconds(served.seconds_per_token)} per token, "
-            f"{served.tokens_per_second:.4g} tokens per second",
+            f"{served.tokens_per_second:.4g} tokens per second{_at_once(served)}",
             cache_words(plan, mix.context),
             provenance(plan),
         ]
     )
+
+
+def _at_once(served: ServingPlan) -> str:
+    """How many sequences these are of, and whether more would be needed to fill the pipeline."""
+    sequences = served.in_flight * served.batch
+    if sequences == 1:
+        return ""
+    full = served.plan.throughput is None or served.batch * served.mix.output / served.value <= (
+        served.tokens_per_second * (1 + ROUNDING)
+    )
+    return f" with {sequences} sequences at once" + (
+        "" if full else ", more than which do not fit: the pipeline is not full"
+    )
+
+
+def tried_table(tried: Sequence[Tried], best: int) -> Table:
+    """A line per batch that was looked at, the best marked."""
+    table = Table(title="sequences of a batch", title_justify="left")
+    for column in ("batch", "tokens/s", "first token", "per token"):
+        table.add_column(column, justify="right")
+    for each in tried:
+        mark = " *" if each.batch == best else ""
+        first, step = each.seconds_to_first_token, each.seconds_per_token
+        table.add_row(
+            f"{each.batch}{mark}",
+            "does not fit" if each.tokens_per_second is None else f"{each.tokens_per_second:.4g}",
+            "-" if first is None else format_seconds(first),
+            "-" if step is None else format_seconds(step),
+            style="bold" if mark else "",
+        )
+    return table
 
 
 def serving_table(served: ServingPlan) -> Table:

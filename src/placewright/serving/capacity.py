@@ -11,6 +11,9 @@ from placewright.graph import Floats
 from placewright.plan import Plan
 from placewright.problem import ROUNDING
 
+SEQUENCES = "sequences"
+"""What a plan says of itself where its memory has the KV cache of several batches."""
+
 
 @dataclass(frozen=True, eq=False)
 class CacheCapacity:
@@ -41,7 +44,7 @@ def cache_capacity(plan: Plan) -> CacheCapacity | None:
     problem = plan.problem
     if not problem.op_cache.any():
         return None
-    samples = problem.input_samples or 1
+    samples = int(plan.planner_options.get(SEQUENCES, problem.input_samples or 1))
     cache = np.array([float(problem.op_cache[ops].sum()) for ops in plan.device_ops])
     weights = np.maximum(plan.device_memory - cache, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,16 +14,17 @@ import numpy as np
 from placewright.cluster import Cluster
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
-from placewright.errors import InputError, OptionError, VerificationError
-from placewright.importers.phases import Phases, load_phases
+from placewright.errors import InputError, OptionError, ProvedInfeasibleError, VerificationError
+from placewright.importers.phases import Phases, load_phases, with_batch, with_copies
 from placewright.options import Options, chosen_options
-from placewright.outcome import Loads, Schedule
+from placewright.outcome import Schedule
 from placewright.plan import OPTIMAL_GAP, Placement, Plan, Status, gap_of
 from placewright.planning import DEFAULT_COSTS, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix, read_mix
 from placewright.serving.request import Request, request_of
+from placewright.serving.value import Repeated, joint_value
 from placewright.solving import Comparison, best_of, compare
 from placewright.verify import verify
 
@@ -37,6 +40,9 @@ class ServingPlan:
     `value` is what the placement comes to, from the phases alone: the seconds of a request, or
     for objective ``throughput`` the largest load of a device per request. `lower_bound` holds
     for every placement.
+
+    What an engine runs (`exporters.requests`) has the plan of a step of decode as `plan`, with the
+    memory of the request.
     """
 
     plan: Plan
@@ -44,10 +50,8 @@ class ServingPlan:
     decode: Plan
     mix: Mix
     value: float
-
-    @property
-    def lower_bound(self) -> float:
-        return min(self.plan.lower_bound, self.value)
+    lower_bound: float
+    bound_source: str
 
     @property
     def gap(self) -> float:
@@ -76,10 +80,27 @@ class ServingPlan:
         return self.prefill.value + self.mix.output * self.decode.value
 
     @property
+    def in_flight(self) -> int:
+        """Batches of requests under way at once, in a pipeline that makes `tokens_per_second`.
+
+        One after another under ``latency``. For ``throughput`` as many as keep the busiest device
+        busy, or as there is room for their KV caches.
+        """
+        if self.plan.problem.options.objective == "latency" or not self.value:
+            return 1
+        needed = math.ceil(self.seconds_per_request / self.value * (1 - LONG_ROUNDING))
+        fit = self.capacity.fit
+        return max(needed if fit is None else min(needed, fit // self.batch), 1)
+
+    @property
     def tokens_per_second(self) -> float:
-        """Of the output: with one request after another, or for ``throughput`` a full pipeline."""
+        """Of the output: with one request after another, or for ``throughput`` a full pipeline.
+
+        Where fewer can be `in_flight` than fill the pipeline, it is what these make.
+        """
         tokens = self.batch * self.mix.output
-        return tokens / self.value if self.value else float("inf")
+        seconds = max(self.value, self.seconds_per_request / self.in_flight)
+        return tokens / seconds if seconds else float("inf")
 
     @property
     def capacity(self) -> CacheCapacity:
@@ -114,6 +135,8 @@ def plan_request(
     True
     """
     given = {**(options or {}), "objective": objective or (options or {}).get("objective")}
+    mix = read_mix(mix) if isinstance(mix, str) else mix
+    source = with_its_batch(source, mix)
     request = _asked(source, cluster, mix, given, costs, pinned)
     plan = plan_problem(request.problem, source=f"{source} --mix {request.mix}", **search)
     return judged(request, plan)
@@ -141,6 +164,8 @@ def compare_requests(
 
     `search` goes to `solving.compare`. InfeasibleError with their reasons where none has a plan.
     """
+    mix = read_mix(mix) if isinstance(mix, str) else mix
+    source = with_its_batch(source, mix)
     request = _asked(source, cluster, mix, options or {}, costs, pinned)
     lines = compare(request.problem, names, source=f"{source} --mix {request.mix}", **search)
     best_of(lines)
@@ -158,13 +183,12 @@ def compare_requests(
 def _asked(
     source: str,
     cluster: Cluster | str | Path | None,
-    mix: Mix | str,
+    mix: Mix,
     options: Mapping[str, Any],
     costs: CostOptions,
     pinned: Mapping[str, str] | None,
 ) -> Request:
     """The request that is to be planned; InputError for what cannot be used."""
-    mix = read_mix(mix) if isinstance(mix, str) else mix
     check_options(options)
     if isinstance(cluster, (str, Path)):
         cluster = load_cluster(str(cluster))
@@ -177,6 +201,34 @@ def _asked(
     return make_request(phases, cluster, mix, options, costs=costs, pinned=pinned)
 
 
+def with_its_batch(source: str, mix: Mix) -> str:
+    """The source for as many sequences as the mix says; OptionError if that is the best number."""
+    if mix.batch is None:
+        return source
+    if not isinstance(mix.batch, int):
+        raise OptionError(
+            f"--mix {mix}: the best batch is looked for in plans for an engine; add --for ENGINE, "
+            "or give a number"
+        )
+    return with_batch(source, mix.batch)
+
+
+def phase_problems(
+    phases: Phases,
+    cluster: Cluster,
+    options: Options,
+    costs: CostOptions = DEFAULT_COSTS,
+    pinned: Mapping[str, str] | None = None,
+) -> tuple[Problem, Problem]:
+    """Prefill and decode on a cluster, each as it is alone."""
+    pins = _pins(phases, pinned or {})
+    prefill, decode = (
+        build_problem(graph, cluster, options, costs, own, together=True)
+        for graph, own in zip((phases.prefill, phases.decode), pins, strict=True)
+    )
+    return prefill, decode
+
+
 def make_request(
     phases: Phases,
     cluster: Cluster,
@@ -185,15 +237,23 @@ def make_request(
     *,
     costs: CostOptions = DEFAULT_COSTS,
     pinned: Mapping[str, str] | None = None,
+    copies: bool | None = None,
 ) -> Request:
-    """Both phases on a cluster as one problem; `options` are fields of `Options`."""
+    """Both phases on a cluster as one problem; `options` are fields of `Options`.
+
+    With `copies`, ops have a copy each of weights that they share, where that can fit; else they
+    are on one device. It is the default for ``throughput``, as of any pipeline.
+    """
     chosen = check_options(options)
-    pins = _pins(phases, pinned or {})
-    prefill, decode = (
-        build_problem(graph, cluster, chosen, costs, own, together=True)
-        for graph, own in zip((phases.prefill, phases.decode), pins, strict=True)
-    )
-    return request_of(phases, prefill, decode, mix)
+    if copies is None:
+        copies = chosen.objective == "throughput"
+    if copies and phases.decode.may_copy:
+        parted = with_copies(phases)
+        found = request_of(parted, *phase_problems(parted, cluster, chosen, costs, pinned), mix)
+        with suppress(ProvedInfeasibleError):
+            found.problem.check_feasible()
+            return found
+    return request_of(phases, *phase_problems(phases, cluster, chosen, costs, pinned), mix)
 
 
 def judged(request: Request, plan: Plan) -> ServingPlan:
@@ -210,7 +270,8 @@ def judged(request: Request, plan: Plan) -> ServingPlan:
             f"the phases of '{plan.problem.name}' take {value} s, less than the bound "
             f"{plan.lower_bound} s of the request: this is a fault of placewright, please report it"
         )
-    return ServingPlan(plan, prefill, decode, request.mix, value)
+    bound = min(plan.lower_bound, value)
+    return ServingPlan(plan, prefill, decode, request.mix, value, bound, plan.bound_source)
 
 
 def check_options(given: Mapping[str, Any]) -> Options:
@@ -241,27 +302,32 @@ def _pins(phases: Phases, pinned: Mapping[str, str]) -> tuple[dict[str, str], di
 
 def _phase_plan(request: Request, plan: Plan, phase: Problem, ops: slice, edges: slice) -> Plan:
     """The latency of one phase alone: in the order of the whole plan, or in the scheduler's own."""
-    from placewright.bounds import lower_bound
-    from placewright.simulate import evaluate
-
-    latency = replace(phase, options=_latency(phase.options))
     bare = Placement(plan.placement.device[ops])
     placements = [bare]
     if isinstance(plan.outcome, Schedule):
         placements.append(replace(bare, sequence=_part(request, plan, ops, edges)))
+    return phase_latency(phase, placements, plan)
+
+
+def phase_latency(phase: Problem, placements: Sequence[Placement], of: Plan) -> Plan:
+    """The plan of a phase alone that is quickest of `placements`, judged; part of the plan `of`."""
+    from placewright.bounds import lower_bound
+    from placewright.simulate import evaluate
+
+    latency = replace(phase, options=_latency(phase.options))
     outcomes = [evaluate(latency, each) for each in placements]
     outcome = min(outcomes, key=lambda each: each.value)
     bound = lower_bound(latency)
     found = Plan(
         problem=latency,
-        placement=bare,
+        placement=replace(placements[0], sequence=None),
         outcome=outcome,
         value=outcome.value,
         lower_bound=bound.value,
         bound_source=bound.source,
-        planner=plan.planner,
-        seed=plan.seed,
-        source=plan.source,
+        planner=of.planner,
+        seed=of.seed,
+        source=of.source,
     )
     verify(found).raise_if_failed()
     return found
@@ -285,17 +351,13 @@ def _part(request: Request, plan: Plan, ops: slice, edges: slice) -> Any:
 
 def _largest_load(request: Request, plan: Plan) -> float:
     """Seconds per request of the busiest device, judged phase by phase."""
-    from placewright.simulate.throughput import combined, loads
+    from placewright.simulate.throughput import loads
 
-    parts = []
+    phases: list[Repeated] = []
     for (phase, ops, _), repeats in zip(request.parts(), (1, request.mix.output), strict=True):
         placement = Placement(plan.placement.device[ops])
-        outcome: Loads = loads(phase, placement)
+        outcome = loads(phase, placement)
         alone = Plan(phase, placement, outcome, outcome.value, 0.0, "none", plan.planner)
         verify(alone).raise_if_failed()
-        parts.append(
-            [repeats * each.sum(axis=0) for each in
-             (outcome.compute, outcome.incoming, outcome.outgoing)]
-        )  # fmt: skip
-    compute, incoming, outgoing = (one + two for one, two in zip(*parts, strict=True))
-    return float(combined(plan.problem.options, compute, incoming, outgoing).max())
+        phases.append((repeats, outcome))
+    return joint_value(plan.problem.options, phases)

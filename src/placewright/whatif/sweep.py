@@ -27,7 +27,13 @@ from placewright.planning import AUTO, DEFAULT_COSTS, imported, make_problem
 from placewright.planning import plan as make_plan
 from placewright.problem import Problem
 from placewright.serving.mix import Mix
-from placewright.serving.planning import ServingPlan, check_options, judged, make_request
+from placewright.serving.planning import (
+    ServingPlan,
+    check_options,
+    judged,
+    make_request,
+    with_its_batch,
+)
 from placewright.serving.request import Request
 from placewright.solving import in_common
 from placewright.system.interrupts import noticed_interrupts
@@ -274,6 +280,7 @@ def _requests(
     options = [{**given, **variant.options} for variant in variants]
     for each in options:
         check_options(each)
+    source = with_its_batch(source, mix)
     phases = load_phases(source, mix.prompt, mix.output)
     requests = [
         make_request(phases, variant.cluster, mix, each, costs=costs, pinned=pinned)
