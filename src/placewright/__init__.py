@@ -36,7 +36,8 @@ from placewright.planning import improve, plan
 from placewright.problem import Problem
 from placewright.report.html.writing import report
 from placewright.report.remarks import remarks
-from placewright.serving.planning import ServingPlan, plan_request
+from placewright.serving.planning import plan_request
+from placewright.serving.served import ServingPlan
 from placewright.solving import Comparison, compare, solve
 from placewright.verify import Report, verify
 from placewright.version import __version__

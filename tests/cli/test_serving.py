@@ -123,6 +123,17 @@ def test_requests_for_an_engine_are_planned_saved_and_exported(tmp_path):
     assert f"--max-num-seqs {4 * len(stages)} --max-model-len 72" in exported.out
 
 
+def test_kinds_of_requests_have_a_line_and_a_record_each():
+    mix = ("--mix", "prompt=64,output=8,share=3; prompt=16,output=32")
+    asked = ("plan", GPT2, "-c", "4090+3060", *mix, "--for", "llama-cpp")
+    assert "kinds of requests" in succeeded(run(*asked)).out
+    serving = succeeded(run(*asked, "--json")).json["serving"]
+    assert [kind["share"] for kind in serving["kinds"]] == [0.75, 0.25]
+    assert (serving["prompt"], serving["output"], serving["context"]) == (52, 14, 72)
+    mean = sum(kind["share"] * kind["seconds_per_request"] for kind in serving["kinds"])
+    assert serving["seconds_per_request"] == pytest.approx(mean)
+
+
 def test_the_table_of_batches_marks_the_best():
     mix = ("--mix", "prompt=64,output=8,batch=best")
     text = succeeded(run("plan", GPT2, "-c", "4090+3060", *mix, "--for", "sglang")).out
@@ -136,6 +147,10 @@ def test_the_table_of_batches_marks_the_best():
         (("--mix", "prompt=64,output=8,batch=best"), "add --for ENGINE"),
         (("--mix", "prompt=64,output=8,batch=0"), "batch is 0"),
         (("--mix", "prompt=64,output=8,batch=most"), "batch is 'most'"),
+        (("--mix", "prompt=8,output=8;prompt=64,output=8"), "add --for ENGINE"),
+        (("--mix", "prompt=8,output=8,batch=2;prompt=8,output=9,batch=3"), "one batch"),
+        (("--mix", "prompt=8,output=8,share=-1"), "share is -1"),
+        (("--mix", "prompt=8,output=8,share=much"), "share is 'much'"),
         ((*MIX, "--for", "megatron"), "engines that serve language models"),
         ((*MIX, "--for", "vllm", "--training"), "--mix is for inference"),
     ],

@@ -22,6 +22,7 @@ from placewright.importers import Imported
 from placewright.importers.phases import load_phases
 from placewright.options import Options
 from placewright.plan import Placement
+from placewright.serving.mix import read_kinds
 from placewright.serving.planning import phase_problems
 from placewright.simulate import evaluate
 from placewright.simulate.latency import dispatch_placement
@@ -237,6 +238,47 @@ def test_llama_cpp_is_told_the_context_of_a_whole_request(tmp_path):
     )
     (line,) = export(found.by_blocks.plan, "llama-cpp", tmp_path / "llama.json")
     assert f"-c {2 * (P + N)} -np 2" in line
+
+
+def test_of_several_kinds_the_row_is_the_best_for_the_mean_request():
+    """All phases of both kinds, weighed: beside every row on two devices."""
+    kinds = read_kinds("prompt=48,output=16,share=1; prompt=8,output=64,share=3")
+    devices = cluster_of("4090+3060")
+    found = plan_requests_for(SMALL, devices, "vllm", kinds, costs=COSTS, free_seconds=0)
+    models = []
+    for kind in kinds:
+        phases = load_phases(SMALL, kind.prompt, kind.output)
+        chosen = Options(objective="throughput")
+        models.append((kind, *phase_problems(phases, devices, chosen, COSTS)))
+    names, best = find_blocks(models[0][2]).names, np.inf
+    layers = [k for k, name in enumerate(names) if name.startswith("blocks.")]
+    for cut in [*layers, len(names)]:
+        for first in (0, 1):
+            load = np.zeros(2)
+            for kind, prefill, decode in models:
+                for problem, times in ((prefill, 1), (decode, kind.output)):
+                    after = find_blocks(problem).op_block >= cut
+                    device = np.where(after, 1 - first, first).astype(np.int32)
+                    load += kind.share * times * evaluate(problem, Placement(device)).load
+            best = min(best, load.max())
+    served = found.served
+    assert served.value == pytest.approx(best, rel=1e-9) and served.status == "optimal"
+    assert served.output == 0.25 * 16 + 0.75 * 64 and served.context == 72
+    assert served.seconds_per_request == pytest.approx(
+        sum(each.mix.share * each.seconds_per_request for each in served.kinds)
+    )
+    assert served.seconds_per_token * served.output == pytest.approx(
+        served.seconds_per_request - served.seconds_to_first_token
+    )
+
+
+def test_kinds_that_are_the_same_are_one():
+    twice = plan_requests_for(
+        SMALL, "4090+3060", "llama-cpp", f"{MIX};{MIX}", costs=COSTS, free_seconds=0
+    )
+    once = plan_requests_for(SMALL, "4090+3060", "llama-cpp", MIX, costs=COSTS, free_seconds=0)
+    assert twice.served.value == pytest.approx(once.served.value)
+    assert twice.by_blocks.stages == once.by_blocks.stages
 
 
 def test_a_pinned_op_keeps_its_block_in_both_phases():

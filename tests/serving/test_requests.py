@@ -18,8 +18,9 @@ from placewright.options import Options
 from placewright.plan import Placement
 from placewright.planning import plan_problem
 from placewright.serving.mix import Mix, read_mix
-from placewright.serving.planning import ServingPlan, judged, plan_request
+from placewright.serving.planning import judged, plan_request
 from placewright.serving.request import BETWEEN, Request, request_of
+from placewright.serving.served import ServingPlan
 from placewright.simulate import evaluate
 from placewright.verify import verify
 from tests.naive.latency import shortest_makespan

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from placewright.exporters.requests import EngineRequests
     from placewright.measuring.standard_evaluation import Evaluation
     from placewright.plan import Plan
-    from placewright.serving.planning import ServingPlan
+    from placewright.serving.served import ServingPlan
     from placewright.whatif.robustness import Percentiles
 
 
@@ -172,13 +172,15 @@ def print_engine_requests(
 ) -> None:
     """What an engine makes of requests, as tables or as one JSON object."""
     from placewright.report.engines import requests_record, requests_words
-    from placewright.report.serving import serving_summary, serving_table, tried_table
+    from placewright.report.serving import kinds_table, serving_summary, serving_table, tried_table
 
     if json:
         print_json(requests_record(found, output))
         return
     out = console(wide)
     out.print(serving_table(found.served))
+    if len(found.served.kinds) > 1:
+        out.print(kinds_table(found.served))
     if found.tried:
         out.print(tried_table(found.tried, found.served.batch))
     out.print(serving_summary(found.served), markup=False)

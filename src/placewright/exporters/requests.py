@@ -2,14 +2,15 @@
 
 Both phases have the same pieces on the same devices, so the costs of a stage are those of prefill
 and, so many times as there are tokens, those of a step of decode: one row is the best for both, and
-proved to be. An engine that works on several micro-batches at once, one per stage, keeps the KV
-cache of all of them. So rows of at most 1, 2, … stages are looked at, with room for so many.
+proved to be. Several kinds of requests, by their shares, are more phases of the same. An engine
+that works on several micro-batches at once, one per stage, keeps the KV cache of all of them. So
+rows of at most 1, 2, … stages are looked at, with room for so many.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from placewright.exporters.planning import (
 )
 from placewright.exporters.request_batches import Tried, best_batch, tried_batches
 from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.timing import Timed
 from placewright.graph import Flags, frozen
 from placewright.importers import Imported
 from placewright.importers.phases import Phases, load_phases, with_batch
@@ -47,9 +49,8 @@ from placewright.plan import Plan
 from placewright.planning import DEFAULT_COSTS
 from placewright.problem import Problem
 from placewright.serving.capacity import SEQUENCES
-from placewright.serving.mix import BEST, Mix, read_mix
+from placewright.serving.mix import BEST, Mix, read_kinds
 from placewright.serving.planning import (
-    ServingPlan,
     check_options,
     judged,
     make_request,
@@ -57,7 +58,7 @@ from placewright.serving.planning import (
     phase_problems,
     with_its_batch,
 )
-from placewright.serving.request import Request
+from placewright.serving.served import KindPlan, ServingPlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +86,7 @@ def plan_requests_for(
     source: str,
     cluster: Cluster | str | Path | None,
     engine: str,
-    mix: Mix | str,
+    mix: Mix | Sequence[Mix] | str,
     *,
     objective: str | None = None,
     costs: CostOptions = DEFAULT_COSTS,
@@ -98,15 +99,18 @@ def plan_requests_for(
     """The best row of stages of an engine that serves, for requests of this `mix`, proved.
 
     The objective is the engine's own where none is given (see `serving.planning.plan_request`).
-    With ``batch=best`` in the mix the batch is looked for too (`request_batches`). `pinned` names
-    ops of decode. For `free_seconds` a plan without the engine's limits is looked for.
+    The mix may be several kinds of requests (`serving.mix.read_kinds`): what is planned for is the
+    mean request, with room for the longest. With ``batch=best`` in it the batch is looked for too
+    (`request_batches`). `pinned` names ops of decode. For `free_seconds` a plan without the
+    engine's limits is looked for, if there is one kind.
 
     >>> mix = "prompt=512,output=128"
     >>> found = plan_requests_for("zoo:llama-7b", "4090+3060", "vllm", mix)     # doctest: +SKIP
     >>> found.served.status                                                     # doctest: +SKIP
     'optimal'
     """
-    row, mix = find_engine(engine), read_mix(mix) if isinstance(mix, str) else mix
+    row = find_engine(engine)
+    kinds = read_kinds(mix) if isinstance(mix, str) else (mix,) if isinstance(mix, Mix) else mix
     objective = objective_for(row, objective, training=False)
     _check_serves(row)
     given = {**options, "objective": objective}
@@ -115,9 +119,9 @@ def plan_requests_for(
         cluster = load_cluster(cluster)
     if cluster is None:
         raise InputError(f"{source} has no devices of its own; name a cluster (--cluster)")
-    planner = _Planner(cluster, row, mix, given, costs, pinned or {}, seed)
-    if mix.batch != BEST:
-        return planner.plan(with_its_batch(source, mix), free_seconds)
+    planner = _Planner(cluster, row, tuple(kinds), given, costs, pinned or {}, seed)
+    if kinds[0].batch != BEST:
+        return planner.plan(with_its_batch(source, kinds[0]), free_seconds)
     tried = tried_batches(lambda batch: planner.plan(with_batch(source, batch), 0.0), on_progress)
     found = planner.plan(with_batch(source, best_batch(tried)), free_seconds)
     return replace(found, tried=tuple(tried[batch] for batch in sorted(tried)))
@@ -132,13 +136,46 @@ def _check_serves(engine: Engine) -> None:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class _Model:
+    """Both phases of a kind of request, each as it is alone."""
+
+    mix: Mix
+    phases: Phases
+    prefill: Problem
+    decode: Problem
+
+    @property
+    def tokens(self) -> float:
+        """Steps of decode per request of any kind."""
+        return self.mix.share * self.mix.output
+
+
+def _before(models: Sequence[_Model], main: _Model) -> list[tuple[Problem, float]]:
+    """What is run besides decode of the `main` kind, and how often per request."""
+    others = [(each.decode, each.tokens) for each in models if each is not main]
+    return [*((each.prefill, each.mix.share) for each in models), *others]
+
+
+def _kind_plans(
+    models: Sequence[_Model], main: _Model, timed: Timed, plan: Plan
+) -> tuple[KindPlan, ...]:
+    """What each kind takes, its phases timed and judged alone; `timed` has them as `_before`."""
+    alone = [phase_latency(run.problem, [run.placement], plan) for run in timed.runs]
+    first, steps = alone[: len(models)], iter(alone[len(models) : -1])
+    return tuple(
+        KindPlan(model.mix, prefill, alone[-1] if model is main else next(steps))
+        for model, prefill in zip(models, first, strict=True)
+    )
+
+
 @dataclass(frozen=True)
 class _Planner:
     """What does not change with the batch."""
 
     cluster: Cluster
     engine: Engine
-    mix: Mix
+    kinds: tuple[Mix, ...]
     given: Mapping[str, Any]
     costs: CostOptions
     pinned: Mapping[str, str]
@@ -151,42 +188,49 @@ class _Planner:
     def plan(self, source: str, free_seconds: float) -> EngineRequests:
         """The best for the batch that a source has."""
         started = time.perf_counter()
-        phases = load_phases(source, self.mix.prompt, self.mix.output)
-        self._check_pins(phases)
-        prefill, alone = phase_problems(phases, self.cluster, self.options, self.costs, self.pinned)
-        decode, facts = counted(alone, _of_request(phases, self.mix), self.engine)
-        best, stages = self._best(prefill, decode)
+        models = [self._model(source, kind) for kind in self.kinds]
+        main = max(models, key=lambda model: model.mix.context)
+        decode, facts = counted(main.decode, _of_request(main.phases, main.mix), self.engine)
+        best, stages = self._best(models, main, decode)
         sequences = (decode.input_samples or 1) * stages
-        facts = {**facts, "mix": str(self.mix), "context": str(self.mix.context)}
-        facts[SEQUENCES] = str(sequences)
+        told = {"mix": "; ".join(map(str, self.kinds)), "context": str(main.mix.context)}
+        facts = {**facts, **told, SEQUENCES: str(sequences)}
         plan = judged_run(best.timed, self.engine, source, self.seed, facts)
         plan = replace(plan, seconds=time.perf_counter() - started)
-        first, step = (phase_latency(run.problem, [run.placement], plan) for run in best.timed.runs)
-        value = best.timed.value
         free = None
         if free_seconds > 0:
             plan = _bounded(plan)
-            request = self._request(phases)
-            found = free_plan(request.problem, free_seconds, source, self.seed)
-            free = None if found is None else judged(request, found)
+            free = self._free(models, source, free_seconds) if len(models) == 1 else None
+        value = best.timed.value
         bound = min(best.lower_bound, value)
-        served = ServingPlan(plan, first, step, self.mix, value, bound, best.bound_source)
+        kinds = _kind_plans(models, main, best.timed, plan)
+        served = ServingPlan(plan, kinds, value, bound, best.bound_source)
         return EngineRequests(self.engine, block_plan(plan, self.engine.name), served, free)
 
-    def _request(self, phases: Phases) -> Request:
-        """The request without the engine's limits; weights are held twice as it may."""
-        copied = limits_of(self.engine).tied == "copied"
-        return make_request(
-            phases, self.cluster, self.mix, self.given, costs=self.costs, pinned=self.pinned,
-            copies=copied,
-        )  # fmt: skip
-
-    def _check_pins(self, phases: Phases) -> None:
+    def _model(self, source: str, mix: Mix) -> _Model:
+        """Both phases for a kind of request."""
+        phases = load_phases(source, mix.prompt, mix.output)
         for name in self.pinned:
             if name not in phases.decode.op_index:
                 raise OptionError(f"cannot pin '{name}': decode has no op of that name")
+        problems = phase_problems(phases, self.cluster, self.options, self.costs, self.pinned)
+        return _Model(mix, phases, *problems)
 
-    def _best(self, prefill: Problem, decode: Problem) -> tuple[Best, int]:
+    def _free(self, models: Sequence[_Model], source: str, seconds: float) -> ServingPlan | None:
+        """The best found without the engine's limits; weights are held twice as it may."""
+        request = make_request(
+            models[0].phases,
+            self.cluster,
+            models[0].mix,
+            self.given,
+            costs=self.costs,
+            pinned=self.pinned,
+            copies=limits_of(self.engine).tied == "copied",
+        )
+        found = free_plan(request.problem, seconds, source, self.seed)
+        return None if found is None else judged(request, found)
+
+    def _best(self, models: Sequence[_Model], main: _Model, decode: Problem) -> tuple[Best, int]:
         """The best row on one of the hosts, or on all, and how many micro-batches it has room for.
 
         InfeasibleError where no row has room for as many as it has stages.
@@ -195,8 +239,10 @@ class _Planner:
         rows: list[tuple[Best, int]] = []
         failed: InfeasibleError | None = None
         for problem in hosts:
-            pieces = with_prefill(pieces_for(problem, self.engine), prefill, self.engine)
-            pieces = replace(pieces, repeats=float(self.mix.output))
+            pieces = pieces_for(problem, self.engine)
+            for phase, repeats in _before(models, main):
+                pieces = with_before(pieces, phase, repeats, self.engine)
+            pieces = replace(pieces, repeats=main.tokens)
             for stages in self._stages(pieces):
                 try:
                     rows.append((best_run(_with_room(pieces, stages), self.engine), stages))
@@ -246,39 +292,38 @@ def _with_room(pieces: Pieces, batches: int) -> Pieces:
     return replace(pieces, problem=problem, most_stages=batches)
 
 
-def with_prefill(pieces: Pieces, prefill: Problem, engine: Engine) -> Pieces:
-    """Pieces of decode with `prefill` before it, the ops of a block in the piece of that block.
+def with_before(pieces: Pieces, phase: Problem, repeats: float, engine: Engine) -> Pieces:
+    """Pieces with a phase before them, `repeats` times, the ops of a block in that block's piece.
 
-    A piece is where all its ops of both phases can run. All memory is that of decode, which has the
-    weights and the cache of both. OptionError where the phases have different blocks.
+    A piece is where all its ops of every phase can run. All memory is that of the problem itself,
+    which has the weights and the cache of all. OptionError where the phase has other blocks.
     """
-    problem, blocks, own = pieces.problem, pieces.blocks, find_blocks(prefill)
+    problem, blocks, own = pieces.problem, pieces.blocks, find_blocks(phase)
     if set(own.names) != set(blocks.names):
         apart = sorted(set(own.names) ^ set(blocks.names))
         raise OptionError(
-            f"{engine.name}: prefill and decode of {prefill.name} have different blocks "
+            f"{engine.name}: prefill and decode of {phase.name} have different blocks "
             f"({', '.join(apart[:3])}, …), so no row of stages is for both; plan it without --for"
         )
     ops = np.unique(blocks.op_block, return_index=True)[1]
     piece_of = dict(zip(blocks.names, pieces.op_piece[ops].tolist(), strict=True))
     op_piece = frozen([piece_of[own.names[block]] for block in own.op_block], np.int32)
     barred = _barred(problem, pieces.op_piece, pieces.count)
-    barred |= _barred(prefill, op_piece, pieces.count)
+    barred |= _barred(phase, op_piece, pieces.count)
+    fetched = np.zeros(0) if pieces.cpu == NOBODY else fetched_bytes(phase)
     if limits_of(engine).tied == "copied":
-        prefill = replace(prefill, colocation=np.full(prefill.op_count, -1, dtype=np.int32))
+        phase = replace(phase, colocation=np.full(phase.op_count, -1, dtype=np.int32))
     before = replace(
-        together(prefill, op_piece),
-        op_time=np.where(barred[op_piece], np.inf, prefill.op_time),
-        op_memory=np.zeros(prefill.op_count),
+        together(phase, op_piece),
+        op_time=np.where(barred[op_piece], np.inf, phase.op_time),
+        op_memory=np.zeros(phase.op_count),
         op_cache=np.zeros(0),
     )
-    fetched = np.zeros(0) if pieces.cpu == NOBODY else fetched_bytes(prefill)
+    time = np.where(barred[pieces.op_piece], np.inf, problem.op_time)
     return replace(
         pieces,
-        problem=replace(
-            problem, op_time=np.where(barred[pieces.op_piece], np.inf, problem.op_time)
-        ),
-        before=(Phase(before, op_piece, 1.0, fetched),),
+        problem=replace(problem, op_time=time),
+        before=(*pieces.before, Phase(before, op_piece, repeats, fetched)),
     )
 
 

@@ -14,7 +14,7 @@ from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.report.serving import serving_record
 from placewright.report.words import value_words
-from placewright.serving.planning import ServingPlan
+from placewright.serving.served import ServingPlan
 from placewright.units import format_bytes, format_seconds
 
 
@@ -55,8 +55,10 @@ def engine_words(found: EnginePlan) -> list[str]:
 
 
 def requests_words(found: EngineRequests) -> list[str]:
-    """The same of requests."""
+    """The same of requests; of several kinds nothing is looked for without the limits."""
     served, free = found.served, found.free
+    if len(served.kinds) > 1:
+        return _stage_words(found.engine, found.by_blocks)
     what = "time per request" if served.plan.throughput is not None else "request"
     price = _price(found.engine, served.value, found.free_value, free, what)
     return [*_stage_words(found.engine, found.by_blocks), price]

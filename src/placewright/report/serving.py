@@ -15,7 +15,8 @@ from placewright.problem import ROUNDING
 from placewright.report.cache import cache_record, cache_words
 from placewright.report.records import plan_record
 from placewright.report.terminal import provenance
-from placewright.serving.planning import RequestComparison, ServingPlan
+from placewright.serving.planning import RequestComparison
+from placewright.serving.served import KindPlan, ServingPlan
 from placewright.units import format_bytes, format_seconds
 
 
@@ -29,12 +30,12 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         "status": served.status,
     }
     if served.plan.throughput is not None:
-        per_second = rate / served.mix.output
+        per_second = rate / served.output
         figures["throughput"] = per_second if math.isfinite(per_second) else None
     serving = {
-        "prompt": served.mix.prompt,
-        "output": served.mix.output,
-        "context": served.mix.context,
+        "prompt": _whole(served.prompt),
+        "output": _whole(served.output),
+        "context": served.context,
         "seconds_to_first_token": served.seconds_to_first_token,
         "seconds_per_token": served.seconds_per_token,
         "seconds_per_request": served.seconds_per_request,
@@ -42,7 +43,24 @@ def serving_record(served: ServingPlan, path: str | Path | None = None) -> dict[
         "in_flight": served.in_flight * served.batch,
         **cache_record(served.plan),
     }
+    if len(served.kinds) > 1:
+        serving["kinds"] = [_kind_record(kind) for kind in served.kinds]
     return plan_record(served.plan, path) | figures | {"serving": serving}
+
+
+def _whole(tokens: float) -> float:
+    return int(tokens) if tokens == int(tokens) else tokens
+
+
+def _kind_record(kind: KindPlan) -> dict[str, Any]:
+    return {
+        "prompt": kind.mix.prompt,
+        "output": kind.mix.output,
+        "share": kind.mix.share,
+        "seconds_to_first_token": kind.seconds_to_first_token,
+        "seconds_per_token": kind.seconds_per_token,
+        "seconds_per_request": kind.seconds_per_request,
+    }
 
 
 def request_records(lines: Sequence[RequestComparison]) -> list[dict[str, Any]]:
@@ -89,17 +107,18 @@ def request_table(lines: Sequence[RequestComparison]) -> Table:
 
 def serving_summary(served: ServingPlan) -> str:
     """The answer in a few lines."""
-    plan, mix = served.plan, served.mix
+    plan = served.plan
     what = "time per request" if plan.throughput is not None else "request"
     return "\n".join(
         [
-            f"{what} {format_seconds(served.value)} ({mix.prompt} tokens in, {mix.output} out), "
-            f"lower bound {format_seconds(served.lower_bound)} ({served.bound_source}), "
+            f"{what} {format_seconds(served.value)} ({served.prompt:.6g} tokens in, "
+            f"{served.output:.6g} out), lower bound {format_seconds(served.lower_bound)} "
+            f"({served.bound_source}), "
             f"gap {served.gap:.1%}",
             f"first token {format_seconds(served.seconds_to_first_token)}, "
             f"{format_seconds(served.seconds_per_token)} per token, "
             f"{served.tokens_per_second:.4g} tokens per second{_at_once(served)}",
-            cache_words(plan, mix.context),
+            cache_words(plan, served.context),
             provenance(plan),
         ]
     )
@@ -110,12 +129,29 @@ def _at_once(served: ServingPlan) -> str:
     sequences = served.in_flight * served.batch
     if sequences == 1:
         return ""
-    full = served.plan.throughput is None or served.batch * served.mix.output / served.value <= (
+    full = served.plan.throughput is None or served.batch * served.output / served.value <= (
         served.tokens_per_second * (1 + ROUNDING)
     )
     return f" with {sequences} sequences at once" + (
         "" if full else ", more than which do not fit: the pipeline is not full"
     )
+
+
+def kinds_table(served: ServingPlan) -> Table:
+    """A line per kind of request."""
+    table = Table(title="kinds of requests", title_justify="left")
+    for column in ("in", "out", "share", "first token", "per token", "request"):
+        table.add_column(column, justify="right")
+    for kind in served.kinds:
+        table.add_row(
+            str(kind.mix.prompt),
+            str(kind.mix.output),
+            f"{kind.mix.share:.1%}",
+            format_seconds(kind.seconds_to_first_token),
+            format_seconds(kind.seconds_per_token),
+            format_seconds(kind.seconds_per_request),
+        )
+    return table
 
 
 def tried_table(tried: Sequence[Tried], best: int) -> Table:

@@ -24,7 +24,7 @@ from placewright.report.words import rate_words, value_title
 from placewright.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from placewright.serving.planning import ServingPlan
+    from placewright.serving.served import ServingPlan
     from placewright.whatif.replan import Point, Replan
     from placewright.whatif.robustness import Percentiles
     from placewright.whatif.sweep import SweepLine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,95 +17,17 @@ from placewright.errors import InputError, OptionError, ProvedInfeasibleError, V
 from placewright.importers.phases import Phases, load_phases, with_batch, with_copies
 from placewright.options import Options, chosen_options
 from placewright.outcome import Schedule
-from placewright.plan import OPTIMAL_GAP, Placement, Plan, Status, gap_of
+from placewright.plan import Placement, Plan
 from placewright.planning import DEFAULT_COSTS, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
-from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix, read_mix
 from placewright.serving.request import Request, request_of
+from placewright.serving.served import KindPlan, ServingPlan
 from placewright.serving.value import Repeated, joint_value
 from placewright.solving import Comparison, best_of, compare
 from placewright.verify import verify
 
 SERVED = ("latency", "throughput")
-
-
-@dataclass(frozen=True, eq=False)
-class ServingPlan:
-    """One placement of both phases, judged as a whole and phase by phase.
-
-    `plan` is that of the request as one problem (see `serving.request`); `prefill` and `decode`
-    (one step, at the average context) are plans for objective ``latency`` with its placement.
-    `value` is what the placement comes to, from the phases alone: the seconds of a request, or
-    for objective ``throughput`` the largest load of a device per request. `lower_bound` holds
-    for every placement.
-
-    What an engine runs (`exporters.requests`) has the plan of a step of decode as `plan`, with the
-    memory of the request.
-    """
-
-    plan: Plan
-    prefill: Plan
-    decode: Plan
-    mix: Mix
-    value: float
-    lower_bound: float
-    bound_source: str
-
-    @property
-    def gap(self) -> float:
-        """(value - lower_bound) / value."""
-        return gap_of(self.value, self.lower_bound)
-
-    @property
-    def status(self) -> Status:
-        return "optimal" if self.gap <= OPTIMAL_GAP else "feasible"
-
-    @property
-    def batch(self) -> int:
-        """Sequences that are served at once."""
-        return self.plan.problem.input_samples or 1
-
-    @property
-    def seconds_to_first_token(self) -> float:
-        return self.prefill.value
-
-    @property
-    def seconds_per_token(self) -> float:
-        return self.decode.value
-
-    @property
-    def seconds_per_request(self) -> float:
-        return self.prefill.value + self.mix.output * self.decode.value
-
-    @property
-    def in_flight(self) -> int:
-        """Batches of requests under way at once, in a pipeline that makes `tokens_per_second`.
-
-        One after another under ``latency``. For ``throughput`` as many as keep the busiest device
-        busy, or as there is room for their KV caches.
-        """
-        if self.plan.problem.options.objective == "latency" or not self.value:
-            return 1
-        needed = math.ceil(self.seconds_per_request / self.value * (1 - LONG_ROUNDING))
-        fit = self.capacity.fit
-        return max(needed if fit is None else min(needed, fit // self.batch), 1)
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Of the output: with one request after another, or for ``throughput`` a full pipeline.
-
-        Where fewer can be `in_flight` than fill the pipeline, it is what these make.
-        """
-        tokens = self.batch * self.mix.output
-        seconds = max(self.value, self.seconds_per_request / self.in_flight)
-        return tokens / seconds if seconds else float("inf")
-
-    @property
-    def capacity(self) -> CacheCapacity:
-        found = cache_capacity(self.plan)
-        assert found is not None  # decode keeps a cache
-        return found
 
 
 def plan_request(
@@ -271,7 +192,8 @@ def judged(request: Request, plan: Plan) -> ServingPlan:
             f"{plan.lower_bound} s of the request: this is a fault of placewright, please report it"
         )
     bound = min(plan.lower_bound, value)
-    return ServingPlan(plan, prefill, decode, request.mix, value, bound, plan.bound_source)
+    kind = KindPlan(request.mix, prefill, decode)
+    return ServingPlan(plan, (kind,), value, bound, plan.bound_source)
 
 
 def check_options(given: Mapping[str, Any]) -> Options:

@@ -28,13 +28,13 @@ from placewright.planning import plan as make_plan
 from placewright.problem import Problem
 from placewright.serving.mix import Mix
 from placewright.serving.planning import (
-    ServingPlan,
     check_options,
     judged,
     make_request,
     with_its_batch,
 )
 from placewright.serving.request import Request
+from placewright.serving.served import ServingPlan
 from placewright.solving import in_common
 from placewright.system.interrupts import noticed_interrupts
 from placewright.whatif.variants import Variant, same_kind
