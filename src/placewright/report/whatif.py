@@ -155,7 +155,7 @@ def replan_table(result: Replan) -> Table:
     problem = result.chosen.plan.problem
     table = Table(title=escape(problem.name), title_justify="left")
     table.add_column("answer")
-    for column in ("moved", "of all", "ops", "latency", "gap"):
+    for column in ("moved", "of all", "ops", value_title(problem), "gap"):
         table.add_column(column, justify="right")
     for point in result.points:
         mark = " *" if point is result.chosen else ""
