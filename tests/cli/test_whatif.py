@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placewright.plan import Plan
-from placewright.report import whatif as report
+from placewright.report import sweep_figure as figures
 from placewright.verify import verify
 from placewright.whatif import sweep as sweeping
 from tests.cli.running import Run, run
@@ -225,7 +225,7 @@ def test_sweep_refuses_bad_input_with_one_sentence(here, arguments, fragment):
 
 
 def test_a_figure_without_its_extra_is_refused_before_planning(here, monkeypatch):
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
     refused(sweep("--clusters", "trio.yaml", "--figure", "out.png"), "placewright[report]")
 
 
