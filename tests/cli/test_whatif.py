@@ -305,6 +305,8 @@ def test_replan_takes_pipelines(here):
     new = Plan.load("new.json")
     assert lost not in new.problem.device_names
     assert verify(new).ok
+    elsewhere = succeeded(replan("-c", "duo.yaml", "-p", "row-cuts", "--json")).json
+    assert {device["name"] for device in elsewhere["chosen"]["devices"]} == {"x", "y"}
     record = succeeded(replan("--lost", lost, "-p", "row-cuts", "--json")).json
     assert record["chosen"]["objective"] == "throughput"
     assert record["chosen"]["moved_bytes"] >= record["forced_bytes"] > 0

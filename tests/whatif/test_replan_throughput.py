@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import signal
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -20,12 +22,15 @@ from placewright.problem import Problem
 from placewright.simulate.throughput import loads
 from placewright.solving import solve
 from placewright.verify import verify
+from placewright.whatif import pipeline_repair
+from placewright.whatif import replan_throughput as module
 from placewright.whatif.changes import held_before, without_devices
 from placewright.whatif.given import GivenPipeline
 from placewright.whatif.pipeline_split import Pipeline, better
 from placewright.whatif.replan import replan
 from placewright.whatif.replan_throughput import ThroughputWays
 from tests.naive.replan import moved_bytes, trade
+from tests.naive.throughput import is_contiguous
 from tests.strategies import graph_columns
 from tests.strategies.throughput import pipelines, throughput_problems
 
@@ -211,6 +216,8 @@ def test_a_split_comes_to_what_the_definition_says(problem, data):
         assert split.replicas  # its devices are not equally fast, or one cannot run it
         return
     assert split.value == pytest.approx(loads(problem, placement).value)
+    assert split.loads.max(axis=1).sum() == pytest.approx(split.value)
+    assert pipeline.in_row(split) or not is_contiguous(problem, placement.device)
     members = {stage[0]: stage for stage in split.replicas}
     used = np.zeros(d)
     for op, first in enumerate(placement.device.tolist()):
@@ -218,9 +225,38 @@ def test_a_split_comes_to_what_the_definition_says(problem, data):
     assert split.over == pytest.approx(np.maximum(used - problem.device_memory, 0).sum(), abs=1e-9)
 
 
+def test_on_random_chains_hardly_any_trade_is_missed():
+    """Of all trades that no other split beats nine in ten are found, each to a thousandth."""
+    rng = np.random.default_rng(0)
+    there = found_of_them = 0
+    for _ in range(25):
+        contiguous = bool(rng.integers(2))
+        problem = replace(
+            chain(7, "wxyz"[: rng.integers(3, 5)], contiguous=contiguous),
+            op_memory=rng.integers(1, 9, 7).astype(float),
+            tensor_bytes=rng.integers(0, 4, 6).astype(float),
+        )
+        d = problem.device_count
+        speed = rng.choice([1.0, 1.0, 2.0], d)
+        problem = replace(
+            problem,
+            op_time=rng.integers(1, 9, 7)[:, None] / speed,
+            link_seconds_per_byte=0.2 * (1.0 - np.eye(d)),
+        )
+        old = solve(problem, "exhaustive")
+        used = sorted(set(old.device_of().values()))
+        left = without_devices(problem, [used[int(rng.integers(len(used)))]])
+        mine = trades(replan(old, left, planner="exhaustive"))
+        for moved, value in trade(old, left):
+            there += 1
+            found_of_them += any(m <= moved and v <= value * 1.002 for m, v in mine)
+    assert there > 25  # there is something to trade
+    assert found_of_them >= 0.9 * there
+
+
 def test_equal_input_gives_equal_answers():
-    old = plan("zoo:gpt2", "8xA100", objective="throughput", planner="row-cuts")
-    left = without_devices(old.problem, ["gpu3"])
+    old = plan(chain(40, "stuvwxyz"), planner="row-cuts")
+    left = without_devices(old.problem, ["v"])
     one, other = (replan(old, left, planner="row-cuts") for _ in range(2))
     assert one.chosen.plan.to_document() == other.chosen.plan.to_document()
     assert trades(one) == trades(other)
@@ -274,3 +310,38 @@ def test_work_is_counted_and_ends_the_search():
     assert isinstance(pipeline, Pipeline) and not pipeline.spent()
     pipeline.split(np.zeros(12, dtype=np.int32))
     assert pipeline.spent()
+
+
+# -- Ctrl-C, time --------------------------------------------------------------------------------
+
+
+def test_an_interrupt_of_the_search_keeps_the_ends(monkeypatch):
+    def interrupted(*args, **kwargs):
+        raise KeyboardInterrupt
+
+    problem = chain(12, "wxyz")
+    old = old_plan(problem, np.repeat([0, 1, 2, 3], 3))
+    monkeypatch.setattr(module, "under", interrupted)
+    found = replan(old, without_devices(problem, ["x"]), planner="row-cuts")
+    assert [point.kind for point in found.points] == ["repair", "free"]
+
+
+def test_an_interrupt_of_the_repair_ends_with_the_repair(monkeypatch):
+    def interrupted(changes, start, *more):
+        signal.raise_signal(signal.SIGINT)
+        return start
+
+    problem = chain(12, "wxyz")
+    old = old_plan(problem, np.repeat([0, 1, 2, 3], 3))
+    monkeypatch.setattr(pipeline_repair, "descend", interrupted)
+    found = replan(old, without_devices(problem, ["x"]), planner="row-cuts")
+    assert [point.kind for point in found.points] == ["repair"]
+
+
+def test_a_time_limit_is_kept():
+    old = plan("zoo:gpt3-1.3b", "8xA100", objective="throughput", planner="row-cuts")
+    left = without_devices(old.problem, ["gpu3"])
+    started = time.perf_counter()
+    found = replan(old, left, time_limit=0.5, planner="row-cuts")
+    assert found.points
+    assert time.perf_counter() - started < 30  # with judging, which has no limit

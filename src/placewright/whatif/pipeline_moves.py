@@ -21,6 +21,7 @@ from placewright.whatif.moves import differences, doubling, ends, unit_sets
 from placewright.whatif.pipeline_split import Key, Pipeline, Replicas, Split, better
 
 MOST_EXCHANGED = 64  # devices of which any two may change places
+MOST_SWAPPED = 20_000  # pairs of nodes that are looked at
 
 Measure = Callable[[Split], Key]
 Change = Callable[[Split], tuple[Ints, Replicas] | None]
@@ -149,6 +150,18 @@ class Changes:
                 yield Shift(nodes, target[nodes])
             for device in self._near(split, nodes):
                 yield Shift(nodes, device)
+        if not self.pipeline.problem.options.contiguous:
+            yield from self._swapped(split, wanted)
+
+    def _swapped(self, split: Split, wanted: Flags) -> Iterator[Change]:
+        """Two nodes in each other's place, which in a row would hardly ever stay one."""
+        ones, others = np.flatnonzero(wanted), np.flatnonzero(self.movable)
+        if len(ones) * len(others) > MOST_SWAPPED:
+            return
+        device = split.node_device
+        for one in ones.tolist():
+            for other in others[device[others] != device[one]].tolist():
+                yield Shift(np.array([one, other]), device[[other, one]])
 
     def _of_stages(self, split: Split, wanted: Flags) -> Iterator[Change]:
         """Whole devices exchanged, replicas that come and go."""
