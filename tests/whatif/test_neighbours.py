@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from placewright.cluster import Cluster, Device, Link
 from placewright.costs.clusters import load_cluster
 from placewright.graph import GraphBuilder
-from placewright.plan import Placement
+from placewright.plan import Placement, Plan
 from placewright.planners.base import Proposal
 from placewright.planning import make_problem, plan
 from placewright.problem import LONG_ROUNDING
 from placewright.serving.mix import Mix
+from placewright.simulate.batch import batch_sequence, run_batches
 from placewright.verify import verify
 from placewright.whatif import sweep as module
 from placewright.whatif.neighbours import carried_over, neighbours
@@ -64,6 +65,9 @@ QUICK = st.sampled_from([
     ("latency", "greedy", {}), ("latency", "m-etf", {}), ("latency", "m-topo", {}),
     ("throughput", "local-search", {"contiguous": False}), ("throughput", "row-cuts", {}),
     ("throughput", "greedy", {}), ("throughput", "linear-dp", {"replicate": True}),
+    ("batch-throughput", "greedy", {"batch": 3}),
+    ("batch-throughput", "greedy", {"batch": 2, "transfer_unit": "edge"}),
+    ("batch-throughput", "greedy", {"batch": 3, "contention": "none"}),
 ])  # fmt: skip
 
 
@@ -233,6 +237,26 @@ def test_other_batches_take_the_same_places_over_and_over():
     assert (found.placement.device == old.placement.device[:, [0, 1, 0, 1]]).all()
     assert verify(found).ok
     assert (carried_over(found, few).placement.device == old.placement.device).all()
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    graphs(),
+    st.sampled_from(["none", "port", "link"]),
+    st.sampled_from(["tensor", "edge"]),
+    st.data(),
+)
+def test_batches_in_their_own_order_take_as_long_as_they_did(graph, contention, unit, data):
+    options = {"objective": "batch-throughput", "batch": 3, "contention": contention,
+               "transfer_unit": unit}  # fmt: skip
+    problem, _ = make_problem(graph, STAR, options)
+    shape = (problem.op_count, 3)
+    places = data.draw(st.lists(st.integers(0, 3), min_size=shape[0] * 3, max_size=shape[0] * 3))
+    placement = Placement(np.array(places).reshape(shape))
+    outcome = run_batches(problem, placement)
+    old = Plan(problem, placement, outcome, outcome.value, 0.0, "none", "by hand")
+    again = run_batches(problem, replace(placement, sequence=batch_sequence(old, outcome)))
+    assert again.value <= outcome.value * (1 + 1e-9)
 
 
 # -- neighbours ------------------------------------------------------------------------------------

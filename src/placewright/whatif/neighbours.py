@@ -16,10 +16,12 @@ import numpy as np
 from placewright.analysis.warm_start import starting_placement
 from placewright.bounds import lower_bound
 from placewright.errors import GraphError, InputError
-from placewright.outcome import Outcome
+from placewright.graph import Ints
+from placewright.outcome import BatchSchedule, Outcome
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate import evaluate
+from placewright.simulate.batch import batch_sequence, expand
 from placewright.verify import verify
 from placewright.whatif.variants import Variant
 
@@ -89,15 +91,32 @@ def _placement(plan: Plan, problem: Problem) -> Placement | None:
         return None
     if names != plan.problem.device_names:
         plan = replace(plan, problem=replace(plan.problem, device_names=names))
-    if problem.options.row.by_input:
+    resized = problem.options.row.by_input and plan.problem.options.batch != problem.options.batch
+    if resized:
         plan = _for_batch(plan, problem.options.batch)
     try:
         found = starting_placement(plan, problem)
     except InputError:
         return None
-    devices = found.device.reshape(problem.op_count, -1)
-    runs = np.isfinite(problem.op_time[np.arange(problem.op_count)[:, None], devices]).all()
-    return found if runs or problem.options.row.by_input else None
+    if problem.options.row.by_input:
+        return found if resized else replace(found, sequence=_batch_order(plan, problem, found))
+    runs = np.isfinite(problem.op_time[np.arange(problem.op_count), found.device]).all()
+    return found if runs else None
+
+
+def _batch_order(plan: Plan, problem: Problem, found: Placement) -> Ints | None:
+    """The order of a plan's batches and transfers, if those are the same on `problem`."""
+    if not isinstance(plan.outcome, BatchSchedule):
+        return None
+    old, new = expand(plan.problem, plan.placement.device), expand(problem, found.device)
+    same = all(
+        np.array_equal(getattr(old, column), getattr(new, column))
+        for column in ("op", "size", "tensor", "inputs")
+    ) and all(
+        np.array_equal(getattr(old.problem, column), getattr(new.problem, column))
+        for column in ("tensor_producer", "consumer_offsets", "consumers")
+    )
+    return batch_sequence(plan, plan.outcome) if same else None
 
 
 def _renamed_devices(plan: Plan, problem: Problem) -> tuple[str, ...] | None:
@@ -125,11 +144,11 @@ def _renamed_devices(plan: Plan, problem: Problem) -> tuple[str, ...] | None:
 
 
 def _for_batch(plan: Plan, batch: int) -> Plan:
-    """The same places for a batch of another size: those of its inputs over and over."""
-    old = plan.problem.options.batch
-    if old == batch:
-        return plan
-    device = plan.placement.device[:, np.arange(batch) % old]
+    """The same places for a batch of another size: those of its inputs over and over.
+
+    The outcome stays that of its own size, and is none of the new one.
+    """
+    device = plan.placement.device[:, np.arange(batch) % plan.problem.options.batch]
     options = replace(plan.problem.options, batch=batch)
     return replace(
         plan,

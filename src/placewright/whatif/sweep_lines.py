@@ -91,8 +91,13 @@ def with_certainty(lines: Sequence[SweepLine]) -> list[SweepLine]:
     """The lines with what is proved of each beside the others (`better_than`, `than_previous`)."""
     found: list[SweepLine] = []
     previous: SweepLine | None = None
+    highest = [line.highest_score for line in lines]
     for line in lines:
-        better = tuple(other.name for other in lines if other is not line and _proved(line, other))
+        score = line.score
+        margin = 0.0 if line.plan is None else LONG_ROUNDING * abs(score)
+        better = tuple(
+            other.name for other, most in zip(lines, highest, strict=True) if score - most > margin
+        )
         than = "" if previous is None or line.plan is None else compared(line, previous)
         found.append(replace(line, better_than=better, than_previous=than))
         previous = line if line.plan is not None else previous
@@ -114,6 +119,4 @@ def compared(line: SweepLine, other: SweepLine) -> Compared:
 
 def _proved(line: SweepLine, other: SweepLine) -> bool:
     """Whether the line's score is above all that the other variant can come to."""
-    if line.plan is None or other.plan is None:
-        return False
     return line.score - other.highest_score > LONG_ROUNDING * abs(line.score)
