@@ -12,8 +12,9 @@ from rich.console import Console
 import placewright as pw
 from placewright.errors import FormatError, GraphError
 from placewright.report.records import plan_record
+from placewright.report.sweep_figure import _dots
 from placewright.report.terminal import ComparisonTable, summary
-from placewright.report.whatif import _dots, sweep_table
+from placewright.report.whatif import sweep_table
 from placewright.whatif.sweep import sweep
 from placewright.whatif.variants import Variant
 from tests.cli.running import run

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from placewright.plan import Plan
-from placewright.report import whatif as report
+from placewright.report import sweep_figure as figures
 from placewright.verify import verify
 from placewright.whatif import sweep as sweeping
 from tests.cli.running import Run, run
@@ -225,7 +225,7 @@ def test_sweep_refuses_bad_input_with_one_sentence(here, arguments, fragment):
 
 
 def test_a_figure_without_its_extra_is_refused_before_planning(here, monkeypatch):
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
     refused(sweep("--clusters", "trio.yaml", "--figure", "out.png"), "placewright[report]")
 
 
@@ -296,11 +296,28 @@ def test_replan_refuses_bad_input_with_one_sentence(planned, arguments, fragment
     refused(replan(*arguments), fragment, code=code)
 
 
-def test_replan_refuses_what_is_no_plan_for_latency(here):
+def test_replan_takes_pipelines(here):
+    options = ("--objective", "throughput", "-p", "row-cuts", "-o", "plan.json")
+    assert run("plan", "graph.json", "-c", "trio.yaml", *options).code == 0
+    lost = next(name for name in ("y", "x") if name in Plan.load("plan.json").device_of().values())
+    result = succeeded(replan("--lost", lost, "-p", "row-cuts", "-o", "new.json"))
+    assert "time per" in result.out and "latency" not in result.out.partition("device ")[0]
+    new = Plan.load("new.json")
+    assert lost not in new.problem.device_names
+    assert verify(new).ok
+    elsewhere = succeeded(replan("-c", "duo.yaml", "-p", "row-cuts", "--json")).json
+    assert {device["name"] for device in elsewhere["chosen"]["devices"]} == {"x", "y"}
+    record = succeeded(replan("--lost", lost, "-p", "row-cuts", "--json")).json
+    assert record["chosen"]["objective"] == "throughput"
+    assert record["chosen"]["moved_bytes"] >= record["forced_bytes"] > 0
+
+
+def test_replan_refuses_what_is_no_plan_or_one_for_another_objective(here):
     refused(run("replan", "none.json", "--lost", "x"), "none.json: no such file")
     refused(run("replan", "graph.json", "--lost", "x"), "expected 'placewright.plan/1'")
-    run("plan", "graph.json", "-c", "trio.yaml", "--objective", "throughput", "-o", "plan.json")
-    refused(replan("--lost", "x"), "objective latency, not for throughput")
+    options = ("--objective", "batch-throughput", "-p", "greedy", "-o", "plan.json")
+    run("plan", "graph.json", "-c", "trio.yaml", *options)
+    refused(replan("--lost", "x"), "objectives latency and throughput, not for batch-throughput")
 
 
 def test_replan_judges_the_plan_first(planned):

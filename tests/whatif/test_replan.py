@@ -24,10 +24,11 @@ from placewright.report.whatif import replan_record
 from placewright.solving import solve
 from placewright.verify import verify
 from placewright.whatif import repair
-from placewright.whatif import replan as module
+from placewright.whatif import replan_latency as module
 from placewright.whatif.changes import home_devices, on_cluster, without_devices
-from placewright.whatif.moves import State, thinned, unit_order, unit_sets
+from placewright.whatif.moves import State, unit_order, unit_sets
 from placewright.whatif.replan import replan
+from placewright.whatif.trade import thinned
 from tests.strategies import graph_columns, problems
 
 SEND = 0.25  # seconds of any transfer in `small`
@@ -303,8 +304,8 @@ def test_colocated_ops_that_were_apart_have_no_home():
 
 
 def test_another_objective_is_refused():
-    old = plan("zoo:gpt2?layers=1", "2x3090", objective="throughput")
-    with pytest.raises(OptionError, match="objective latency, not for throughput"):
+    old = plan("zoo:gpt2?layers=1", "2x3090", objective="batch-throughput", planner="greedy")
+    with pytest.raises(OptionError, match="latency and throughput, not for batch-throughput"):
         replan(old, old.problem)
 
 

@@ -30,7 +30,7 @@ from placewright.simulate.peak import peak_memory
 from placewright.solving import solve
 from placewright.verify import verify
 from placewright.whatif import robust_search
-from placewright.whatif.repair import Given
+from placewright.whatif.given import Given
 from placewright.whatif.robust import SUFFIX, robust_plan
 from placewright.whatif.robustness import makespan_percentiles
 from placewright.whatif.samples import Costs, in_lanes, scratch_of

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
+import re
 import signal
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from placewright.cluster import Cluster, Device, Link
 from placewright.costs.clusters import load_cluster
@@ -24,12 +28,14 @@ from placewright.graph import GraphBuilder
 from placewright.importers import load
 from placewright.planners.latency.construct.simple import SingleDevice
 from placewright.planning import plan
+from placewright.report import sweep_figure as figures
 from placewright.report import whatif as report
 from placewright.serving.mix import Mix
 from placewright.serving.planning import plan_request
 from placewright.verify import verify
 from placewright.whatif import sweep as module
-from placewright.whatif.sweep import SweepLine, require_plan, sweep, with_front
+from placewright.whatif.sweep import require_plan, sweep
+from placewright.whatif.sweep_lines import SweepLine, with_certainty, with_front
 from placewright.whatif.variants import Variant, parse_count, variants
 
 
@@ -233,15 +239,62 @@ def test_records_hold_every_variant(lines):
 
 def test_a_figure_must_be_of_a_known_kind(tmp_path, lines):
     with pytest.raises(OptionError, match=r"name a file \.html or \.png"):
-        report.write_figure(lines, tmp_path / "out.jpg", "title")
+        figures.write_figure(lines, tmp_path / "out.jpg", "title")
 
 
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_a_figure_needs_the_extra(tmp_path, lines, suffix, monkeypatch):
-    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    monkeypatch.setattr(figures, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"pip install 'placewright\[report\]'"):
-        report.write_figure(lines, tmp_path / f"out{suffix}", "title")
+        figures.write_figure(lines, tmp_path / f"out{suffix}", "title")
     assert not list(tmp_path.iterdir())
+
+
+def test_records_say_what_is_proved_and_whose_plan_it_is(lines):
+    two, three = lines[1:]
+    certain = with_certainty([
+        replace(two, name="slow"),
+        replace(three, name="quick", plan=replace(three.plan, value=three.plan.lower_bound / 2,
+                                                  lower_bound=0.0), carried="slow"),
+    ])  # fmt: skip
+    slow, quick = report.sweep_records(certain)
+    assert (slow["better_than"], slow["than_previous"], slow["carried_from"]) == ([], None, None)
+    assert quick["better_than"] == ["slow"]
+    assert (quick["than_previous"], quick["carried_from"]) == ("better", "slow")
+    assert "(of slow)" in shown(report.sweep_table(certain, "title"))
+    legend = report.sweep_legend(certain)
+    assert "better, worse: proved" in legend and "of …" in legend and "open" not in legend
+
+
+def shown(table) -> str:
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get()
+
+
+def test_the_bars_of_a_figure_go_from_the_value_to_the_bound(tmp_path, lines):
+    """Of a latency downwards, of a rate upwards."""
+    pytest.importorskip("plotly")
+    counts = variants([load_cluster("2x3090")], [parse_count("RTX 3090=1,2")])
+    rates = sweep("zoo:gpt2?layers=1", counts, objective="throughput", planner="greedy")
+    for drawn, downwards in ((lines[1:], True), (rates, False)):
+        dots, *_ = figures._dots(drawn)
+        figures.write_figure(drawn, tmp_path / "out.html", "title")
+        text = (tmp_path / "out.html").read_text("utf-8")
+        bars = json.loads(re.search(r'"error_y":(\{.*?\})', text)[1])
+        named = {name: decoded(bars[name]) for name in ("array", "arrayminus")}
+        for k, dot in enumerate(dots):
+            assert (dot.bound <= dot.y) == downwards or dot.bound == dot.y
+            assert named["array"][k] == pytest.approx(max(dot.y - dot.bound, 0.0))
+            assert named["arrayminus"][k] == pytest.approx(max(dot.bound - dot.y, 0.0))
+
+
+def decoded(values) -> list[float]:
+    """Numbers as plotly writes them: a list, or base 64 of an array."""
+    if isinstance(values, list):
+        return values
+    return np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"]).tolist()
 
 
 EVIL = "</script><script>alert(1)</script><b>$x_1$</b>"
@@ -250,7 +303,7 @@ EVIL = "</script><script>alert(1)</script><b>$x_1$</b>"
 def test_an_html_figure_escapes_names_and_needs_no_network(tmp_path, lines):
     pytest.importorskip("plotly")
     named = [replace(line, name=EVIL) for line in lines]
-    report.write_figure(named, tmp_path / "out.html", EVIL)
+    figures.write_figure(named, tmp_path / "out.html", EVIL)
     text = (tmp_path / "out.html").read_text("utf-8")
     assert "alert(1)</script>" not in text
     assert "alert(1)" in text
@@ -261,7 +314,7 @@ def test_a_png_figure_is_a_picture_whatever_the_names(tmp_path, lines):
     pytest.importorskip("matplotlib")
     alike = [replace(line, name=EVIL + str(k), price=1.0) for k, line in enumerate(lines)]
     for name, chosen in (("apart.png", lines), ("beside.PNG", alike), ("none.png", [])):
-        report.write_figure(chosen, tmp_path / name, "$\\frac{")
+        figures.write_figure(chosen, tmp_path / name, "$\\frac{")
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -269,7 +322,7 @@ def test_a_png_figure_is_a_picture_whatever_the_names(tmp_path, lines):
 def test_a_picture_that_cannot_be_written_is_said_so(tmp_path, lines):
     pytest.importorskip("matplotlib")
     with pytest.raises(FormatError, match="cannot be written"):
-        report.write_figure(lines, tmp_path / "missing" / "out.png", "title")
+        figures.write_figure(lines, tmp_path / "missing" / "out.png", "title")
 
 
 def test_imported_sources_are_taken_as_they_are():

@@ -33,12 +33,12 @@ def command(
     ] = None,
     keep: Annotated[
         float,
-        typer.Option(help="Share of the latency that moving all weights has to save.", min=0.0),
+        typer.Option(help="Share of the value that moving all weights has to save.", min=0.0),
     ] = 0.1,
     max_move: Annotated[
         str | None, typer.Option(help="Move at most so many bytes, such as 2GiB.")
     ] = None,
-    planner: o.LatencyPlanner = "auto",
+    planner: o.Planner = "auto",
     time_limit: Annotated[
         float,
         typer.Option(help="Seconds that planning may take; else work is counted.", min=0.0),
@@ -56,14 +56,14 @@ def command(
     from placewright.cli.output import announce_compilation, progress, remark
     from placewright.plan import Plan
     from placewright.whatif.changes import forwarders, on_cluster, without_devices
-    from placewright.whatif.replan import TAKEN, replan
+    from placewright.whatif.replan import check_objective, replan
 
     announce_compilation()
     if bool(lost) == (cluster is not None):
         raise OptionError("say what has changed: give either --lost DEVICE or --cluster")
     limit = _bytes(max_move)
     old = Plan.load(plan)
-    old.problem.options.require_latency(TAKEN)
+    check_objective(old)
     with progress(quiet=json) as on_progress:
         if lost:
             problem = without_devices(old.problem, lost)

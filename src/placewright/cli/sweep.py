@@ -17,13 +17,13 @@ from placewright.objectives import BATCH
 if TYPE_CHECKING:
     from placewright.cluster import Cluster
     from placewright.importers import Imported
-    from placewright.whatif.sweep import SweepLine
+    from placewright.whatif.sweep_lines import SweepLine
     from placewright.whatif.variants import Variant
 
 
 def _figure(path: Path | None) -> Path | None:
     """Refuse a figure that could not be drawn before, not after, the work of minutes."""
-    from placewright.report.whatif import check_figure
+    from placewright.report.sweep_figure import check_figure
 
     if o.writable(path) is not None and path is not None:
         check_figure(path)
@@ -163,7 +163,7 @@ def command(
     require_plan(lines)
     _print_remarks(lines, json)
     if figure is not None:
-        from placewright.report.whatif import write_figure
+        from placewright.report.sweep_figure import write_figure
 
         write_figure(lines, figure, source)
 

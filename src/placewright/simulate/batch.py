@@ -19,8 +19,8 @@ import numpy as np
 
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.options import Options
-from placewright.outcome import Batches, BatchSchedule, BatchTransfers
-from placewright.plan import Placement
+from placewright.outcome import Batches, BatchSchedule, BatchTransfers, Schedule, Transfers
+from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 
 
@@ -63,6 +63,51 @@ def run_batches(problem: Problem, placement: Placement) -> BatchSchedule:
             sent.finish,
         ),
     )
+
+
+def batch_sequence(plan: Plan, outcome: BatchSchedule) -> Ints:
+    """The schedule of a plan as one order of the items of its expansion (`Placement.sequence`).
+
+    Transfers of one tensor for as many inputs between the same batches are taken in the order of
+    their starts.
+    """
+    from placewright.simulate.latency import schedule_sequence
+
+    expansion = expand(plan.problem, plan.placement.device)
+    problem, sent = expansion.problem, outcome.transfers
+    by_tensor = problem.options.transfer_unit == "tensor"
+    target = expansion.device[problem.consumers]
+    source = expansion.device[problem.edge_producer]
+    edge = np.flatnonzero(source != target)
+    if by_tensor:  # once to each device, for the first edge that it serves
+        pairs = problem.edge_tensor[edge].astype(np.int64) * problem.device_count + target[edge]
+        edge = edge[np.unique(pairs, return_index=True)[1]]
+    tensor, consumer = problem.edge_tensor[edge], problem.consumers[edge]
+    reader = np.full(len(edge), -1) if by_tensor else expansion.op[consumer]
+    here = np.lexsort(
+        (edge, expansion.inputs[tensor], source[edge], target[edge], reader,
+         expansion.tensor[tensor])
+    )  # fmt: skip
+    theirs = np.lexsort(
+        (sent.start, sent.inputs, sent.source, sent.target, sent.consumer, sent.tensor)
+    )
+    start, finish = np.empty(len(edge)), np.empty(len(edge))
+    start[here], finish[here] = sent.start[theirs], sent.finish[theirs]
+    batch = np.lexsort((outcome.batches.device, outcome.batches.op))
+    schedule = Schedule(
+        outcome.batches.start[batch],
+        outcome.batches.finish[batch],
+        Transfers(
+            tensor,
+            np.full(len(edge), -1) if by_tensor else consumer,
+            source[edge],
+            target[edge],
+            start,
+            finish,
+        ),
+    )
+    placed = Placement(expansion.device)
+    return schedule_sequence(Plan(problem, placed, schedule, plan.value, 0.0, "none", plan.planner))
 
 
 def expand(problem: Problem, device: Ints) -> Expansion:

@@ -61,7 +61,7 @@ class _Sending:
         self.stages = Stages(problem, placement)
         d = problem.device_count
         self.incoming, self.outgoing = np.zeros((2, d)), np.zeros((2, d))
-        for tensor in range(problem.tensor_count):
+        for tensor in _cut_tensors(problem, placement).tolist():
             for each in transfers_of(self.stages, tensor):
                 total = self.outgoing if each.outgoing else self.incoming
                 total[each.way, each.stage] += each.seconds
@@ -76,6 +76,28 @@ class _Sending:
         np.add.at(compute, (problem.is_backward.astype(np.int64), device), op_seconds)
         self.stages.share_out(compute)
         return _added_up(problem.options, compute, self.incoming, self.outgoing, self.sync)
+
+
+def _cut_tensors(problem: Problem, placement: Placement) -> Ints:
+    """Those that some op reads on another stage than where they are made; rising."""
+    device = placement.device
+    apart = device[problem.edge_producer] != device[problem.consumers]
+    return np.unique(problem.edge_tensor[apart])
+
+
+def pass_loads(problem: Problem, found: Loads) -> Floats:
+    """`[pass, device]` busy seconds: the largest of each pass, added up, are the value.
+
+    One pass, but for schedule ``gpipe``, under which forward and backward count apart.
+    """
+    options = problem.options
+    if options.schedule != "gpipe":
+        return found.load[None]
+    parts = [
+        combined(options, found.compute[w], found.incoming[w], found.outgoing[w])
+        for w in (FORWARD, BACKWARD)
+    ]
+    return np.stack([parts[FORWARD], _with_sync(options, parts[BACKWARD], found.sync)])
 
 
 def _added_up(

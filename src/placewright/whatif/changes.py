@@ -12,7 +12,7 @@ import numpy as np
 from placewright.analysis.devices import device_columns
 from placewright.cluster import Cluster
 from placewright.errors import InfeasibleError, InputError, OptionError
-from placewright.graph import Ints
+from placewright.graph import Flags, Ints
 from placewright.plan import Plan
 from placewright.planning import make_problem
 from placewright.problem import Problem
@@ -99,11 +99,14 @@ def on_cluster(old: Plan, cluster: Cluster | str | Path) -> Problem:
 def home_devices(old: Plan, problem: Problem) -> Ints:
     """`[unit]` the device of `problem` named as the one it is on in `old`; -1 where there is none.
 
-    A unit that is on several, as it may be where `problem` colocates ops that `old` did not, or
-    that its device does not support any more, has none either.
+    Of a stage of replicas the first that is left. A unit that is on several, as it may be where
+    `problem` colocates ops that `old` did not, or that its device does not support any more, has
+    none either.
     """
     number = {name: d for d, name in enumerate(problem.device_names)}
     of_old = np.array([number.get(name, -1) for name in old.problem.device_names], dtype=np.int32)
+    for stage in old.placement.replicas:
+        of_old[stage[0]] = next((of_old[d] for d in stage if of_old[d] >= 0), -1)
     op_home = of_old[old.placement.device]
     home = np.full(problem.unit_count, -1, dtype=np.int32)
     home[problem.op_unit] = op_home
@@ -112,6 +115,15 @@ def home_devices(old: Plan, problem: Problem) -> Ints:
     there = home >= 0
     home[there & ~np.isfinite(problem.unit_time[np.arange(len(home)), home])] = -1
     return home
+
+
+def held_before(old: Plan, problem: Problem) -> Flags:
+    """`[op, device]` whether the device of that name has the op in `old`, as a replica too."""
+    held = np.zeros((problem.op_count, problem.device_count), dtype=np.bool_)
+    ops_of = dict(zip(old.problem.device_names, old.device_ops, strict=True))
+    for device, name in enumerate(problem.device_names):
+        held[ops_of.get(name, []), device] = True
+    return held
 
 
 def _pins(problem: Problem, device_names: Sequence[str]) -> Ints:

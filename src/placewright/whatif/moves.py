@@ -21,9 +21,9 @@ from placewright.kernels.latency.timing import time_sequence
 from placewright.plan import Placement
 from placewright.problem import LONG_ROUNDING, Problem, once_per_problem
 from placewright.simulate.latency import schedule_placement
+from placewright.whatif.trade import Archive
 
 CALL = 4_000  # items of a sequence that take as long as calling the kernel does
-MOST_ARCHIVED = 400
 DEEPEST = 16  # parts of a module's path
 
 
@@ -34,7 +34,13 @@ class Judge:
     """
 
     def __init__(
-        self, problem: Problem, home: Ints, capacity: Floats, budget: Budget, most_work: float
+        self,
+        problem: Problem,
+        home: Ints,
+        capacity: Floats,
+        budget: Budget,
+        most_work: float,
+        archive: Archive[State] | None = None,
     ) -> None:
         self.problem = problem
         self.home = home
@@ -43,7 +49,7 @@ class Judge:
         self.allowed: Flags = np.isfinite(problem.unit_time)
         self.budget = budget
         self.work_left = most_work
-        self.archive: list[State] = []
+        self.archive: Archive[State] = Archive() if archive is None else archive
         self._arrays = arrays_of(problem)
         n, edges = problem.op_count, problem.edge_count
         self._cost = n + edges + CALL
@@ -72,7 +78,7 @@ class Judge:
         if other is not None and (kept := self.value(unit_device, other)) < value:
             sequence, value = other, kept
         found = State(unit_device.copy(), sequence, value, self.moved(unit_device))
-        self.offer(found)
+        self.archive.offer(found)
         return found
 
     def value(self, unit_device: Ints, sequence: Ints) -> float:
@@ -80,18 +86,6 @@ class Judge:
         self.work_left -= self._cost
         device = unit_device[self.problem.op_unit]
         return float(time_sequence(self._arrays, device, lent(sequence), *self._scratch))
-
-    def offer(self, state: State) -> None:
-        """Keep the state if none kept is as good in both."""
-        if any(kept.value <= state.value and kept.moved <= state.moved for kept in self.archive):
-            return
-        self.archive = [
-            kept for kept in self.archive if kept.value < state.value or kept.moved < state.moved
-        ]
-        self.archive.append(state)
-        self.archive.sort(key=lambda kept: kept.moved)
-        if len(self.archive) > MOST_ARCHIVED:
-            self.archive = thinned(self.archive, MOST_ARCHIVED // 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,19 +99,6 @@ class State:
 
     def placement(self, problem: Problem) -> Placement:
         return Placement(self.unit_device[problem.op_unit], self.sequence)
-
-
-def thinned(states: Sequence[State], count: int) -> list[State]:
-    """At most `count` of states by rising bytes: the ends, and those that save the most seconds.
-
-    A state's saving is what it is better than the one before it.
-    """
-    if len(states) <= count:
-        return list(states)
-    saving = [states[k - 1].value - states[k].value for k in range(1, len(states) - 1)]
-    by_saving = sorted(range(1, len(states) - 1), key=lambda k: -saving[k - 1])
-    kept = sorted({0, len(states) - 1, *by_saving[: count - 2]})
-    return [states[k] for k in kept]
 
 
 # -- descent ---------------------------------------------------------------------------------
@@ -165,7 +146,7 @@ def _taken(
     price = state.value + weight * state.moved
     if value + weight * moved >= price * (1 - LONG_ROUNDING):
         if value < state.value or moved < state.moved:
-            judge.offer(State(candidate, state.sequence, value, moved))
+            judge.archive.offer(State(candidate, state.sequence, value, moved))
         return None
     return judge.state(candidate, state.sequence)
 
@@ -179,11 +160,11 @@ def _steps(
 ) -> Iterator[tuple[Wide, Ints | int]]:
     """Steps from large to small, seen from `unit_device`, the state at the start of a round."""
     for target in targets:
-        for units in _differences(unit_device, target):
+        for units in differences(unit_device, target):
             units = units[free[units]]
             yield units, target[units]
     order = unit_order(judge.problem)
-    yield from _ends(unit_device, order[free[order]])
+    yield from ends(unit_device, order[free[order]])
     for units in sets:
         units = units[free[units]]
         if not len(units):
@@ -194,7 +175,7 @@ def _steps(
             yield units, target[units]
 
 
-def _differences(unit_device: Ints, target: Ints) -> Iterator[Wide]:
+def differences(unit_device: Ints, target: Ints) -> Iterator[Wide]:
     """All units that are elsewhere in `target`, then those from one device to another."""
     elsewhere = np.flatnonzero(unit_device != target)
     yield elsewhere
@@ -203,20 +184,20 @@ def _differences(unit_device: Ints, target: Ints) -> Iterator[Wide]:
         yield elsewhere[(unit_device[elsewhere] == a) & (target[elsewhere] == b)]
 
 
-def _ends(unit_device: Ints, order: Wide) -> Iterator[tuple[Wide, int]]:
+def ends(unit_device: Ints, order: Wide) -> Iterator[tuple[Wide, int]]:
     """The last or first 1, 2, 4, … units of a stretch on one device to that of its neighbour."""
     device = unit_device[order]
     borders = [0, *(np.flatnonzero(device[1:] != device[:-1]) + 1).tolist(), len(order)]
     for k in range(1, len(borders) - 1):
         at = borders[k]
         before, after = int(device[at - 1]), int(device[at])
-        for length in _doubling(at - borders[k - 1]):
+        for length in doubling(at - borders[k - 1]):
             yield order[at - length : at], after
-        for length in _doubling(borders[k + 1] - at):
+        for length in doubling(borders[k + 1] - at):
             yield order[at : at + length], before
 
 
-def _doubling(most: int) -> Iterator[int]:
+def doubling(most: int) -> Iterator[int]:
     """1, 2, 4, …, and `most` itself."""
     length = 1
     while length < most:

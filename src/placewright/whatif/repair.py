@@ -1,4 +1,4 @@
-"""The two planners that `replan` has `solve` time and judge: what is given, and the repair."""
+"""The repair of a plan for latency, as a planner that `solve` asks, times and judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from placewright.analysis.orders import by_mean_rank
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
-from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal, no_room
 from placewright.problem import Problem
 from placewright.simulate.latency import insert_in_order
@@ -20,22 +19,6 @@ from placewright.whatif.moves import Judge, descend
 
 NAME = "replan"
 MOST_WORK = 20_000_000  # evaluations × items that improving a repair takes
-
-
-class Given(LatencyPlanner):
-    """A placement found before, for `solve` to time and judge."""
-
-    name: ClassVar[str] = NAME
-
-    def __init__(self, placement: Placement) -> None:
-        self.placement = placement
-        self.asked = False
-
-    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
-        if self.asked:  # asked again with less memory, this planner has nothing else to offer
-            raise InfeasibleError("the placement's peak memory does not fit")
-        self.asked = True
-        return Proposal(self.placement)
 
 
 class Repair(LatencyPlanner):

@@ -1,6 +1,6 @@
 """`sweep`: one source planned for many variants of cluster and batch, and which of them pay.
 
->>> from placewright.costs.catalog import load_cluster
+>>> from placewright.costs.clusters import load_cluster
 >>> from placewright.whatif.variants import parse_count, variants
 >>> lines = sweep("zoo:gpt2", variants([load_cluster("2x3090")], [parse_count("RTX 3090=1,2")]))
 >>> [(line.name, line.devices) for line in lines]
@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +26,7 @@ from placewright.importers.phases import load_phases
 from placewright.plan import Plan
 from placewright.planning import AUTO, DEFAULT_COSTS, imported, make_problem
 from placewright.planning import plan as make_plan
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.serving.mix import Mix
 from placewright.serving.planning import (
     check_options,
@@ -34,9 +35,10 @@ from placewright.serving.planning import (
     with_its_batch,
 )
 from placewright.serving.request import Request
-from placewright.serving.served import ServingPlan
 from placewright.solving import in_common
 from placewright.system.interrupts import noticed_interrupts
+from placewright.whatif.neighbours import carried_over, neighbours
+from placewright.whatif.sweep_lines import SweepLine, with_certainty, with_front
 from placewright.whatif.variants import Variant, same_kind
 
 if TYPE_CHECKING:
@@ -46,46 +48,6 @@ if TYPE_CHECKING:
 
 INTERRUPTED = "interrupted"
 AUTO_SECONDS = 2.0  # of planner auto for a variant: a sweep is to be looked at, then repeated
-
-
-@dataclass(frozen=True)
-class SweepLine:
-    """One variant: its plan, or why it has none.
-
-    `devices` are those of its cluster, used or not; `price` is what they cost, USD per hour, if
-    prices were given. `front`: no other variant is as good for less, or better for as much.
-    `served` is what requests come to, where the sweep is for a mix of them.
-    """
-
-    name: str
-    devices: int
-    price: float | None
-    plan: Plan | None
-    error: str = ""
-    front: bool = False
-    served: ServingPlan | None = None
-
-    @property
-    def price_of_tokens(self) -> float | None:
-        """USD per million tokens of the output, if prices were given and tokens are made."""
-        if self.served is None or self.price is None:
-            return None
-        return self.price / 3600.0 / self.served.tokens_per_second * 1e6
-
-    @property
-    def cost(self) -> float:
-        """What the front weighs against the value: the price if known, else the devices."""
-        return float(self.devices) if self.price is None else self.price
-
-    @property
-    def score(self) -> float:
-        """What the front wants large: tokens or samples per second, or minus a latency."""
-        if self.plan is None:
-            return -float("inf")
-        if self.served is not None:
-            return self.served.tokens_per_second
-        throughput = self.plan.throughput
-        return -self.plan.value if throughput is None else throughput
 
 
 def own_cluster(imported: Imported) -> Cluster:
@@ -125,6 +87,9 @@ def sweep(
     cannot be used (an option, a pin, a cluster without routes) raises before anything is planned; a
     variant for which no plan is found is a line with the reason. Ctrl-C ends the sweep: the
     variants left are lines too, unless there is no plan yet.
+
+    A variant starts from the plans of its neighbours (see `neighbours`), and what is found later
+    goes back: so none is worse than a neighbour's plan would be in its place.
     """
     prices = prices or {}
     check_prices([variant.cluster for variant in variants], prices)
@@ -138,53 +103,131 @@ def sweep(
         _check_planner(planner, planner_options, each.problem.options.objective)
 
     unlimited = planner == AUTO and math.isinf(time_limit)
-    seconds = AUTO_SECONDS if unlimited else time_limit
-    lines: list[SweepLine] = []
-    with noticed_interrupts() as interrupts:
-        for number, (variant, each) in enumerate(zip(variants, asked, strict=True)):
-            line = SweepLine(
-                variant.name,
-                variant.cluster.device_count,
-                price_of(variant.cluster, prices) if prices else None,
-                None,
-            )
-            if interrupts.came:
-                lines.append(replace(line, error=INTERRUPTED))
-                continue
-            try:
-                found = make_plan(
-                    each.problem,
-                    planner=planner,
-                    planner_options=planner_options,
-                    coarsening=coarsening,
-                    time_limit=seconds,
-                    seed=seed,
-                    on_progress=_within(on_progress, variant.name, number, len(variants)),
-                )
-                lines.append(each.answered(line, found))
-            except (InfeasibleError, OptionError) as error:
-                lines.append(replace(line, error=str(error)))
-            except KeyboardInterrupt:
-                if not any(other.plan for other in lines):
-                    raise
-                interrupts.came = True
-                lines.append(replace(line, error=INTERRUPTED))
-    return with_front(lines)
-
-
-def with_front(lines: Sequence[SweepLine]) -> list[SweepLine]:
-    """The lines, those on the Pareto front of cost and score marked."""
-    planned = [line for line in lines if line.plan is not None]
-
-    def beaten(line: SweepLine) -> bool:
-        return any(
-            other.cost <= line.cost
-            and other.score >= line.score
-            and (other.cost, other.score) != (line.cost, line.score)
-            for other in planned
+    search = {
+        "planner": planner,
+        "planner_options": planner_options,
+        "coarsening": coarsening,
+        "time_limit": AUTO_SECONDS if unlimited else time_limit,
+        "seed": seed,
+    }
+    lines = [
+        SweepLine(
+            variant.name,
+            variant.cluster.device_count,
+            price_of(variant.cluster, prices) if prices else None,
+            None,
         )
+        for variant in variants
+    ]
+    return _Sweeping(variants, asked, lines, search, on_progress).run()
 
-    return [replace(line, front=line.plan is not None and not beaten(line)) for line in lines]
+
+class _Sweeping:
+    """Plans variant after variant; what one has found, its neighbours start from."""
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        asked: Sequence[_Asked],
+        lines: list[SweepLine],
+        search: Mapping[str, Any],
+        on_progress: Progress | None,
+    ) -> None:
+        self.asked = asked
+        self.lines = lines
+        self.search = search
+        self.on_progress = on_progress
+        self.beside = neighbours(variants)
+
+    def run(self) -> list[SweepLine]:
+        with noticed_interrupts() as interrupts:
+            for number in range(len(self.lines)):
+                if interrupts.came:
+                    self._fail(number, INTERRUPTED)
+                    continue
+                try:
+                    self._plan(number)
+                except (InfeasibleError, OptionError) as error:
+                    self._fail(number, str(error))
+                except KeyboardInterrupt:
+                    if not any(line.plan for line in self.lines):
+                        raise
+                    interrupts.came = True
+                    self._fail(number, INTERRUPTED)
+            if not interrupts.came:
+                with contextlib.suppress(KeyboardInterrupt):  # what is found already holds
+                    self._give_back()
+        return with_certainty(with_front(self.lines))
+
+    def _fail(self, number: int, error: str) -> None:
+        """No plan for the reason given; a neighbour's plan that holds here is one all the same."""
+        line = self.lines[number]
+        if error == INTERRUPTED:
+            line = replace(line, plan=None, served=None, carried="")
+        if line.plan is None:
+            self.lines[number] = replace(line, error=error)
+
+    def _plan(self, number: int) -> None:
+        """Plan a variant, from the best of its neighbours' plans so far."""
+        for other in self.beside[number]:
+            self._carry(other, number)
+        line, asked = self.lines[number], self.asked[number]
+        found = make_plan(
+            asked.problem,
+            warm_start=line.plan,
+            on_progress=_within(self.on_progress, line.name, number, len(self.lines)),
+            **self.search,
+        )
+        self._keep(number, asked.answered(replace(line, carried=""), found), own=True)
+
+    def _carry(self, source: int, target: int) -> bool:
+        """Whether a plan of one variant is better than what another has; then that takes it."""
+        theirs, mine = self.lines[source], self.lines[target]
+        if theirs.plan is None:
+            return False
+        most = None if mine.served or mine.plan is None else mine.plan.value
+        found = carried_over(theirs.plan, self.asked[target].problem, most)
+        if found is None:
+            return False
+        name = theirs.carried or theirs.name
+        answered = self.asked[target].answered(replace(mine, carried=name, error=""), found)
+        return self._keep(target, answered)
+
+    def _keep(self, number: int, line: SweepLine, *, own: bool = False) -> bool:
+        """Take the line if it is better than what there is, its `own` plan if it is as good.
+
+        The better bound is taken in any case.
+        """
+        before = self.lines[number]
+        margin = LONG_ROUNDING * abs(line.score)
+        better = line.score > before.score + margin
+        if better or (own and line.score >= before.score - margin):
+            self.lines[number] = self._bounded(line, before)
+        else:
+            self.lines[number] = self._bounded(before, line)
+        return better
+
+    def _bounded(self, line: SweepLine, other: SweepLine) -> SweepLine:
+        """The line with the bound of `other`, which is of the same problem, if that is better."""
+        assert line.plan is not None
+        if other.plan is None or other.plan.lower_bound <= line.plan.lower_bound:
+            return line
+        bound = min(other.plan.lower_bound, line.plan.value)
+        plan = replace(line.plan, lower_bound=bound, bound_source=other.plan.bound_source)
+        served = line.served
+        if served is not None:
+            least = min(bound, served.value)
+            served = replace(served, plan=plan, lower_bound=least, bound_source=plan.bound_source)
+        return replace(line, plan=plan, served=served)
+
+    def _give_back(self) -> None:
+        """Carry plans to and fro until no neighbour gains: the last variants' first."""
+        waiting = list(range(len(self.lines)))
+        while waiting:
+            source = waiting.pop()
+            for target in self.beside[source]:
+                if self._carry(source, target) and target not in waiting:
+                    waiting.append(target)
 
 
 def require_plan(lines: Sequence[SweepLine]) -> None:

@@ -1,6 +1,6 @@
 """Variants of a cluster: other numbers of devices, other bandwidths, other batches.
 
->>> from placewright.costs.catalog import load_cluster
+>>> from placewright.costs.clusters import load_cluster
 >>> box = load_cluster("2x3090")
 >>> [variant.name for variant in variants([box], [parse_count("RTX 3090=1..3")])]
 ['1 × RTX 3090', '2 × RTX 3090', '3 × RTX 3090']
@@ -29,11 +29,16 @@ EVERY_LINK = "*"
 
 @dataclass(frozen=True)
 class Variant:
-    """One thing to plan for: a cluster, and options (of `Options`) besides those of the sweep."""
+    """One thing to plan for: a cluster, and options (of `Options`) besides those of the sweep.
+
+    `at` is its place on each axis of what is varied, from the least up: which cluster, how many
+    devices, how much bandwidth, which batch. Empty where nothing says.
+    """
 
     name: str
     cluster: Cluster
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    at: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,13 +83,27 @@ def variants(
         *([(links, amount) for amount in links.amounts] for links in bandwidths),
         *([[(None, batch) for batch in batches]] if batches else []),
     ]
+    places = [range(len(clusters)), *([*_ranks([value for _, value in axis])] for axis in choices)]
     named = len(clusters) > 1 or not choices
     return [
-        _variant(cluster, chosen, named) for cluster in clusters for chosen in product(*choices)
+        _variant(clusters[at[0]], chosen, named, at)
+        for at, (_, *chosen) in zip(product(*places), product(clusters, *choices), strict=True)
     ]
 
 
-def _variant(cluster: Cluster, chosen: Sequence[tuple[Any, Any]], named: bool) -> Variant:
+def _ranks(values: Sequence[int | str]) -> list[int]:
+    """The place of each value among all, the least first; as listed where they are of two kinds."""
+    written = [value for value in values if isinstance(value, str)]
+    if len({amount.startswith("x") for amount in written}) > 1:  # a factor, and bytes per second
+        return list(range(len(values)))
+    size = [_amount(value) if isinstance(value, str) else float(value) for value in values]
+    order = sorted(range(len(values)), key=lambda k: size[k])
+    return [order.index(k) for k in range(len(values))]
+
+
+def _variant(
+    cluster: Cluster, chosen: Sequence[tuple[Any, Any]], named: bool, at: tuple[int, ...]
+) -> Variant:
     words = [cluster.name] if named else []
     options = {}
     for axis, value in chosen:
@@ -97,7 +116,7 @@ def _variant(cluster: Cluster, chosen: Sequence[tuple[Any, Any]], named: bool) -
         else:
             options["batch"] = value
             words.append(f"batch {value}")
-    return Variant(", ".join(words), cluster, MappingProxyType(options))
+    return Variant(", ".join(words), cluster, MappingProxyType(options), at)
 
 
 # -- devices ---------------------------------------------------------------------------------

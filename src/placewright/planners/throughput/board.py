@@ -73,22 +73,9 @@ class Board:
 
         Empty where stages need not be contiguous.
         """
-        import rustworkx as rx
-
         if not self.problem.options.contiguous:
             return np.zeros(0, dtype=np.int32)
-        count = self.problem.device_count
-        source = node_device[self.graph.edge_source].astype(np.int64)
-        target = node_device[self.graph.edge_target].astype(np.int64)
-        pairs = np.unique((source * count + target)[source != target])
-        digraph = rx.PyDiGraph()
-        digraph.add_nodes_from(range(count))
-        digraph.add_edges_from_no_data([(int(pair // count), int(pair % count)) for pair in pairs])
-        if not rx.is_directed_acyclic_graph(digraph):
-            return None
-        rank = np.empty(count, dtype=np.int32)
-        rank[list(rx.topological_sort(digraph))] = np.arange(count)
-        return rank
+        return places_in_row(self.graph, node_device, self.problem.device_count)
 
     def orders(self, number: int, seed: int) -> list[Wide]:
         """Linear orders of the nodes, along the data."""
@@ -97,6 +84,23 @@ class Board:
             ends = graph.edge_source, graph.edge_target
             return _orders(graph.node_count, *ends, number, seed)
         return _unit_orders(self.problem, self.graph, number, seed)
+
+
+def places_in_row(graph: ContractedGraph, node_stage: Ints, count: int) -> Ints | None:
+    """`[stage]` places, of `count` stages, that all edges between nodes go up; None if none are."""
+    import rustworkx as rx
+
+    source = node_stage[graph.edge_source].astype(np.int64)
+    target = node_stage[graph.edge_target].astype(np.int64)
+    pairs = np.unique((source * count + target)[source != target])
+    digraph = rx.PyDiGraph()
+    digraph.add_nodes_from(range(count))
+    digraph.add_edges_from_no_data([(int(pair // count), int(pair % count)) for pair in pairs])
+    if not rx.is_directed_acyclic_graph(digraph):
+        return None
+    rank = np.empty(count, dtype=np.int32)
+    rank[list(rx.topological_sort(digraph))] = np.arange(count)
+    return rank
 
 
 def boards(problem: Problem) -> list[Board]:
