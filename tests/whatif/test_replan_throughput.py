@@ -189,6 +189,34 @@ def test_answers_hold_count_what_moves_and_none_beats_the_best_of_all_splits(pro
     assert limit < math.inf or values[-1] == pytest.approx(front[-1][1])
 
 
+@settings(max_examples=40, suppress_health_check=[HealthCheck.filter_too_much])
+@given(ANY, st.data())
+def test_devices_with_less_room_or_other_times_are_repaired_too(problem, data):
+    try:
+        old = solve(problem, "exhaustive")
+    except InfeasibleError:
+        assume(False)
+    times = problem.op_time.copy()
+    op = data.draw(st.integers(0, problem.op_count - 1))
+    device = data.draw(st.integers(0, problem.device_count - 1))
+    times[op, device] = data.draw(st.sampled_from([np.inf, 1.0, 4.0]))
+    room = problem.op_memory.sum() * np.array(
+        [data.draw(st.sampled_from([0.5, 1.0])) for _ in problem.device_names]
+    )
+    changed = replace(problem, op_time=times, device_memory=room)
+    front = trade(old, changed)
+    try:
+        found = replan(old, changed, planner="exhaustive")
+    except InfeasibleError:
+        assert not front
+        return
+    for point in found.points:
+        assert verify(point.plan).ok
+        assert point.moved_bytes == pytest.approx(moved_bytes(old, changed, point.plan.placement))
+        best = min(value for moved, value in front if moved <= point.moved_bytes + 1e-9)
+        assert point.plan.value >= best - 1e-9
+
+
 @settings(max_examples=40)
 @given(ANY, st.data())
 def test_a_split_comes_to_what_the_definition_says(problem, data):

@@ -1,4 +1,4 @@
-"""The figure of a sweep: value against cost, bars up to the bounds, the Pareto front joined."""
+"""The figure of a sweep: value against cost, bars to the bounds, the Pareto front joined."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXTRA = "report"
 _LIBRARY = {".html": "plotly", ".htm": "plotly", ".png": "matplotlib"}
 MOST_LABELS = 12  # beyond, only the front is named in a picture
 _FRONT, _OTHER, _BOUND = "#1f77b4", "#999999", "#d62728"
-_TO_BOUND = "up to the bound: no plan is better"
+_TO_BOUND = "to the bound: no plan is better"
 
 
 @dataclass(frozen=True)
