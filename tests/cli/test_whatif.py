@@ -74,6 +74,27 @@ def replan(*more: object) -> Run:
 # -- sweep ---------------------------------------------------------------------------------------
 
 
+def test_a_sweep_for_an_engine_has_a_proved_plan_per_variant():
+    asked = ("--clusters", "2x3090,4090+3060", "--for", "vllm", "--json")
+    prices = [f"--price={kind}=0.1" for kind in ("RTX 3090", "RTX 4090", "RTX 3060")]
+    mix = "--mix=prompt=64,output=8,batch=best"
+    lines = run("sweep", "zoo:gpt2?layers=3", *asked, *prices, mix).json
+    assert [line["status"] for line in lines] == ["optimal", "optimal"]
+    for line in lines:
+        rate = line["serving"]["tokens_per_second"]
+        assert line["price_of_tokens"] == pytest.approx(line["price"] / 3600 / rate * 1e6)
+    alone = run("sweep", "zoo:gpt2?layers=3", *asked).json
+    plan = run("plan", "zoo:gpt2?layers=3", "-c", "2x3090", "--for", "vllm", "--json").json
+    assert alone[0]["value"] == plan["value"]
+
+
+def test_a_sweep_for_an_engine_says_why_a_variant_has_no_plan():
+    asked = ("sweep", "zoo:llama-13b", "-c", "2x3090", "--count", "RTX 3090=1,2", "--for", "vllm")
+    one, two = run(*asked, "--json").json
+    assert one["value"] is None and "24.2 GiB" in one["error"] and two["value"] > 0
+    refused(run(*asked, "-p", "heft"), "leave out -p")
+
+
 def test_sweep_prints_a_line_per_cluster_and_marks_the_front(here):
     out = succeeded(sweep("--clusters", "duo.yaml,trio.yaml")).out
     for word in (

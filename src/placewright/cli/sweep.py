@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -81,7 +81,9 @@ class Varied:
             if self.cluster is not None:
                 return [load_cluster(str(self.cluster))]
             if imported is None:
-                raise OptionError("--mix needs devices; name them with --cluster or --clusters")
+                raise OptionError(
+                    "--mix needs devices, and --for; name them with --cluster or --clusters"
+                )
             return [complete(own_cluster(imported))]
         if self.cluster is not None:
             raise OptionError("--cluster and --clusters are both given; give one of them")
@@ -117,6 +119,7 @@ def command(
     problem: o.Problem,
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
+    engine: o.Engine = None,
     mix: o.Mix = None,
     time_limit: Annotated[
         float,
@@ -133,32 +136,33 @@ def command(
 
     Every combination of what is varied is a variant. The time limit is for each of them.
     """
-    from placewright.cli.output import announce_compilation, progress
-    from placewright.importers import load as load_source
-    from placewright.serving.mix import read_mix
-    from placewright.whatif.sweep import require_plan, sweep
+    from placewright.cli.output import announce_compilation
+    from placewright.whatif.sweep import require_plan
 
     announce_compilation()
-    options = problem.options | {"objective": varied.objective(problem)}
-    prices = _prices(price)
-    with progress(quiet=json) as on_progress:
-        imported = None if mix else load_source(source, training=problem.training)
-        lines = sweep(
-            imported or source,
-            varied.variants(imported),
-            training=problem.training,
-            mix=read_mix(mix) if mix else None,
-            planner=planner,
-            costs=problem.costs,
-            pinned=problem.pinned,
-            planner_options=o.pairs(planner_option, "-O"),
-            coarsening=coarsen,
-            prices=prices,
-            time_limit=time_limit,
-            seed=seed,
-            on_progress=on_progress,
-            **options,
-        )
+    asked: dict[str, Any] = {
+        **problem.options,
+        "objective": varied.objective(problem),
+        "training": problem.training,
+        "costs": problem.costs,
+        "pinned": problem.pinned,
+        "prices": _prices(price),
+        "seed": seed,
+    }
+    if engine is not None:
+        if (planner, coarsen, planner_option) != ("auto", "none", None):
+            raise OptionError("--for has a way of its own to plan; leave out -p, -O and --coarsen")
+        if mix is not None:
+            problem.of_requests("op")
+        lines = _for_engine(source, varied, engine, mix, asked, quiet=json)
+    else:
+        asked |= {
+            "planner": planner,
+            "planner_options": o.pairs(planner_option, "-O"),
+            "coarsening": coarsen,
+            "time_limit": time_limit,
+        }
+        lines = _searched(source, varied, mix, asked, quiet=json)
     _print(lines, source, json)
     require_plan(lines)
     _print_remarks(lines, json)
@@ -166,6 +170,38 @@ def command(
         from placewright.report.sweep_figure import write_figure
 
         write_figure(lines, figure, source)
+
+
+def _searched(
+    source: str, varied: Varied, mix: str | None, asked: dict[str, Any], *, quiet: bool
+) -> list[SweepLine]:
+    """Each variant planned by a planner."""
+    from placewright.cli.output import progress
+    from placewright.importers import load as load_source
+    from placewright.serving.mix import read_mix
+    from placewright.whatif.sweep import sweep
+
+    with progress(quiet=quiet) as on_progress:
+        imported = None if mix else load_source(source, training=asked["training"])
+        return sweep(
+            imported or source,
+            varied.variants(imported),
+            mix=read_mix(mix) if mix else None,
+            on_progress=on_progress,
+            **asked,
+        )
+
+
+def _for_engine(
+    source: str, varied: Varied, engine: str, mix: str | None, asked: dict[str, Any], *, quiet: bool
+) -> list[SweepLine]:
+    """Each variant planned for an engine."""
+    from placewright.cli.output import progress
+    from placewright.exporters.sweeping import sweep_for
+
+    with progress(quiet=quiet) as on_progress:
+        variants = varied.variants(None)
+        return sweep_for(source, variants, engine, mix=mix, on_progress=on_progress, **asked)
 
 
 def _print(lines: list[SweepLine], source: str, json: bool) -> None:
