@@ -68,7 +68,9 @@ class _Sending:
         self.stages = Stages(problem, placement)
         d = problem.device_count
         self.incoming, self.outgoing = np.zeros((2, d)), np.zeros((2, d))
-        for tensor in range(problem.tensor_count):
+        device = placement.device
+        leaves = device[problem.edge_producer] != device[problem.consumers]
+        for tensor in np.unique(problem.edge_tensor[leaves]).tolist():
             for each in transfers_of(self.stages, tensor):
                 total = self.outgoing if each.outgoing else self.incoming
                 total[each.way, each.stage] += each.seconds

@@ -15,7 +15,7 @@ CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
 
-INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
+INSTANT = ("single-device", "greedy", "data-parallel", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
 
 SMALL = 300
