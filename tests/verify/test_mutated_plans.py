@@ -97,7 +97,9 @@ def latency_placements(problem):
 def throughput_placements(problem):
     splits = list(itertools.islice(naive_throughput.all_splits(problem), 500))
     assume(splits)
-    return st.sampled_from(splits)
+    return st.sampled_from(splits).flatmap(
+        lambda split: st.sampled_from(list(naive_throughput.with_shares(problem, split, 4)))
+    )
 
 
 def invocation_placements(problem):
