@@ -8,6 +8,8 @@ from placewright.plan import Plan
 from placewright.report.blocks import device_blocks
 from placewright.units import listed
 
+SHOWN = 8  # devices of a stage that are named in a sentence
+
 
 def share_words(plan: Plan) -> str:
     """``layers 0–11 on a (68 %) and b (32 %)`` for each stage; "" where all take as many."""
@@ -16,7 +18,8 @@ def share_words(plan: Plan) -> str:
     for stage, shares in _stages(plan):
         what = (blocks[stage[0]] if blocks else "") or f"{len(plan.device_ops[stage[0]])} ops"
         parts = zip(stage, shares, strict=True)
-        where = listed([f"{names[device]} ({share:.0%} of the inputs)" for device, share in parts])
+        on = [f"{names[device]} ({share:.0%} of the inputs)" for device, share in parts]
+        where = listed(on, SHOWN)
         found.append(f"{what} on {where}")
     return "; ".join(found)
 

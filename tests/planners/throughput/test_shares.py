@@ -259,6 +259,22 @@ def test_the_whole_model_is_shared_by_speed():
     assert found.placement.replica_shares == (pytest.approx((0.75, 0.25)),)
 
 
+def test_the_devices_of_one_host_are_tried_by_themselves():
+    """Weights of the two on one host are kept equal over a quick link."""
+    slow = np.array([[0.0, 0.1, 9.0], [0.1, 0.0, 9.0], [9.0, 9.0, 0.0]])
+    problem = two_unequal(
+        staging="direct",
+        link_latency=np.zeros((3, 3)),
+        link_seconds_per_byte=slow,
+        op_sync_bytes=[1.0, 1.0, 1.0, 1.0],
+        device_hosts=("one", "one", "two"),
+    )
+    problem = replace(problem, op_time=np.array([[2.0, 6.0, 3.0]] * 4))
+    found = solve(problem, "data-parallel")
+    assert found.placement.replicas == ((0, 1),)
+    assert found.value == pytest.approx(6.0 + 0.5 * 4 * 0.1)
+
+
 def test_without_replicas_data_parallel_is_refused():
     problem = two_unequal()
     problem = replace(problem, options=Options("throughput"))
