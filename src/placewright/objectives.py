@@ -76,7 +76,7 @@ THROUGHPUT = ObjectiveEntry(
     "throughput",
     "the largest load of a device, per input, in a pipeline",
     "Tarnawski et al. 2020 §5",
-    options=("load", "contiguous", "schedule", "replicate"),
+    options=("load", "contiguous", "schedule", "replicate", "shares"),
     outcome="outcome:Loads",
     outcome_key="loads",
     evaluate="simulate.throughput:loads",

@@ -14,6 +14,7 @@ Contention = Literal["none", "port", "link"]
 Memory = Literal["resident", "peak"]
 Load = Literal["sum", "overlap", "duplex"]
 PipelineSchedule = Literal["pipedream", "gpipe"]
+Shares = Literal["equal", "unequal"]
 
 CHOICES: Mapping[str, tuple[str, ...]] = {
     "transfer_unit": get_args(TransferUnit),
@@ -21,8 +22,13 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "memory": get_args(Memory),
     "load": get_args(Load),
     "schedule": get_args(PipelineSchedule),
+    "shares": get_args(Shares),
 }
 """What the options that are words may be."""
+
+ADDED = ("shares",)
+"""Options that came after the first files: left out of them where they have their default, so that
+files without them stay as they are."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,9 @@ class Options:
     one after another (``sum``), at once (``overlap``), or ways in and out apart too (``duplex``);
     `contiguous`: devices can be put in a row that data only goes along; `schedule` of training,
     ``pipedream`` (largest forward and backward load of a device) or ``gpipe`` (largest forward
-    plus largest backward load); `replicate`: a stage may run on several equal devices.
+    plus largest backward load); `replicate`: a stage may run on several devices, equally fast
+    ones that take as many inputs each or, where `shares` are ``unequal``, any that can run its ops,
+    each with a share of the inputs of its own.
 
     Objective ``invocation-latency`` (Tarnawski et al. §4): `subgraphs`, the number q of
     contiguous subgraphs that an accelerator may hold.
@@ -58,6 +66,7 @@ class Options:
     contiguous: bool = True
     schedule: PipelineSchedule = "pipedream"
     replicate: bool = False
+    shares: Shares = "equal"
     subgraphs: int = 1
     batch: int = 1
 
@@ -81,6 +90,11 @@ class Options:
             used = field.name in ("objective", *self.row.options)
             if not used and getattr(self, field.name) != field.default:
                 raise OptionError(_misplaced(field.name, self.objective))
+        if self.shares == "unequal" and not self.replicate:
+            raise OptionError(
+                "shares is 'unequal', and without replicas there is nothing to share; give "
+                "replicate too, or leave shares out"
+            )
 
     @property
     def row(self) -> ObjectiveEntry:
@@ -94,8 +108,11 @@ class Options:
 
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""
-        names = ("objective", *self.row.options)
-        return {name: getattr(self, name) for name in names}
+        return {
+            each.name: getattr(self, each.name)
+            for each in map(self.__dataclass_fields__.__getitem__, ("objective", *self.row.options))
+            if each.name not in ADDED or getattr(self, each.name) != each.default
+        }
 
 
 def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:

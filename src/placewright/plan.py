@@ -16,6 +16,7 @@ from placewright.stored import Stored
 
 OPTIMAL_GAP = 1e-4
 MOST_EVENTS = 200  # of a history
+SHARES_ROUNDING = 1e-9  # how far off 1 the shares of a stage may be together
 Status = Literal["optimal", "feasible"]
 
 
@@ -35,14 +36,17 @@ class Placement(ReadOnly):
     ``batch-throughput`` ops and edges are those of `simulate.batch.expand`.
 
     `replicas` (objective ``throughput``): stages that run on several devices, each a tuple of
-    them; its ops name the first. `subgraph[op]` (``invocation-latency``): which of its
-    accelerator's invocations, from 0 in their order, an op belongs to; -1 on a CPU.
+    them; its ops name the first. `replica_shares`, in the same order: which part of the inputs
+    each of them takes, above 0 and 1 together; empty where all take as many. `subgraph[op]`
+    (``invocation-latency``): which of its accelerator's invocations, from 0 in their order, an op
+    belongs to; -1 on a CPU.
     """
 
     device: Ints
     sequence: Ints | None = None
     replicas: tuple[tuple[int, ...], ...] = ()
     subgraph: Ints | None = None
+    replica_shares: tuple[tuple[float, ...], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", frozen(self.device, np.int32))
@@ -51,6 +55,33 @@ class Placement(ReadOnly):
                 object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
         replicas = tuple(tuple(int(device) for device in stage) for stage in self.replicas)
         object.__setattr__(self, "replicas", replicas)
+        shares = tuple(tuple(float(share) for share in stage) for stage in self.replica_shares)
+        object.__setattr__(self, "replica_shares", shares)
+        _check_shares(replicas, shares)
+
+    @property
+    def shares(self) -> tuple[tuple[float, ...], ...]:
+        """Per stage of `replicas` the part of the inputs that each takes."""
+        equal = (tuple(1 / len(stage) for _ in stage) for stage in self.replicas)
+        return self.replica_shares or tuple(equal)
+
+
+def _check_shares(
+    replicas: tuple[tuple[int, ...], ...], shares: tuple[tuple[float, ...], ...]
+) -> None:
+    """GraphError for shares that are not those of the replicas."""
+    if not shares:
+        return
+    if [*map(len, shares)] != [*map(len, replicas)]:
+        raise GraphError(
+            "replica_shares does not have a share for each device of each of replicas; give one "
+            "for each, or leave replica_shares out where all take as many inputs"
+        )
+    for stage in shares:
+        if not all(0 < share <= 1 for share in stage) or abs(sum(stage) - 1) > SHARES_ROUNDING:
+            raise GraphError(
+                f"replica_shares has {list(stage)}; give a stage shares above 0 that add up to 1"
+            )
 
 
 def numbered(device: Ints, subgraph: Ints) -> Ints:

@@ -37,6 +37,15 @@ def test_replicas_share_what_a_tie_takes():
     assert tie.seconds.tolist() == [1.5, 1.5]
 
 
+def test_replicas_with_shares_of_any_size_share_it_by_speed():
+    problem = row([0, -1, 0], replicate=True)
+    options = replace(problem.options, shares="unequal")
+    time = problem.op_time * [1.0, 3.0]
+    tie = largest_tie(replace(problem, op_time=time, options=options))
+    assert tie is not None
+    assert tie.seconds.tolist() == pytest.approx([2.25, 2.25])
+
+
 def test_of_several_ties_those_farthest_apart_are_named_and_only_as_many_as_it_takes():
     tie = largest_tie(row([0, 1, 1, 2, -1, 2, 0]))
     assert tie is not None

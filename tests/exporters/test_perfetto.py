@@ -296,3 +296,14 @@ def test_backward_passes_of_gpipe_begin_together() -> None:
         "a": 0.0, "out a": 1e6, "in a": 0.0, "b": 1e6, "out b": 2e6,
         "in b": 4e6, "c": 6e6, "out c": 7e6, "in c": 4e6, "d": 7e6,
     }  # fmt: skip
+
+
+def test_replicas_with_unequal_shares_have_their_part_of_what_ops_take_there() -> None:
+    options = Options(objective="throughput", replicate=True, shares="unequal")
+    problem = throughput_chain(options=options, op_time=[[2, 6, 9]] * 4)
+    placement = Placement([0, 0, 0, 0], replicas=((0, 1),), replica_shares=((0.75, 0.25),))
+    loads = evaluate(problem, placement)
+    document = trace(Plan(problem, placement, loads, loads.value, 0.0, "none", "by hand"))
+    assert_valid(document)
+    found = [(each["tid"], each["dur"], each["args"]["share"]) for each in events(document, "X")]
+    assert sorted(found) == [(1, 1.5e6, 0.75)] * 4 + [(2, 1.5e6, 0.25)] * 4

@@ -21,7 +21,8 @@ OUTCOMES = {
 }
 DEFAULTS = {
     "transfer_unit": "tensor", "contention": "link", "memory": "resident", "load": "sum",
-    "contiguous": True, "schedule": "pipedream", "replicate": False, "subgraphs": 1, "batch": 1,
+    "contiguous": True, "schedule": "pipedream", "replicate": False, "shares": "equal",
+    "subgraphs": 1, "batch": 1,
 }  # fmt: skip
 
 
@@ -332,11 +333,36 @@ def _stages(given, document):
     return stages
 
 
+def _shares(document):
+    """Device → the part of its stage's inputs that it takes, for the devices of stages."""
+    found = {}
+    stages = document.get("replicas") or []
+    shares = document.get("replica_shares") or [[1 / len(stage)] * len(stage) for stage in stages]
+    for stage, parts in zip(stages, shares, strict=True):
+        found.update(zip(stage, parts, strict=True))
+    return found
+
+
+def share_faults(given, document) -> Iterator[str]:
+    shares = document.get("replica_shares") or []
+    if not shares:
+        return
+    if given.option["shares"] != "unequal":
+        yield "shares where none are allowed"
+    replicas = document.get("replicas") or []
+    if [len(stage) for stage in shares] != [len(stage) for stage in replicas]:
+        yield "not a share for each replica"
+    for stage in shares:
+        if min(stage, default=0) <= 0 or abs(sum(stage) - 1) > 1.001e-9:
+            yield f"shares {stage} are not 1 together"
+
+
 def throughput_faults(given, document) -> Iterator[str]:
     where = full(document["placement"], given.n)
     replicas = document.get("replicas") or []
     if replicas and not given.option["replicate"]:
         yield "replicas where none are allowed"
+    yield from share_faults(given, document)
     named = [device for stage in replicas for device in stage]
     if len(named) > len(set(named)) or not all(0 <= device < given.d for device in named):
         yield "replicas that are no devices, or several times"
@@ -344,7 +370,8 @@ def throughput_faults(given, document) -> Iterator[str]:
         ops = [op for op in range(given.n) if where[op] == stage[0]]
         if len(stage) < 2 or not ops or any(device in where for device in stage[1:]):
             yield f"{stage} is no stage on several devices whose ops name the first"
-        if len({tuple(given.time[op][device] for op in ops) for device in stage}) > 1:
+        unequal = len({tuple(given.time[op][device] for op in ops) for device in stage}) > 1
+        if unequal and given.option["shares"] == "equal":
             yield f"devices of {stage} are not equal"
     stages = _stages(given, document)
     devices_of = [stages[device] for device in where]
@@ -392,33 +419,35 @@ def contiguous(given, where):
 
 def loads(given, document):
     where, stages = document["placement"], _stages(given, document)
+    part = {**dict.fromkeys(range(given.d), 1.0), **_shares(document)}
     devices = range(given.d)
     parts = ("compute", "incoming", "outgoing")
     mine = {name: [[0.0] * given.d, [0.0] * given.d] for name in parts}
 
-    def mean(values):
-        return sum(values) / len(values)
-
     def add(name, way, stage, took):
         for device in stages[stage]:
-            mine[name][way][device] += took / len(stages[stage])
+            mine[name][way][device] += part[device] * took
 
     for op, stage in enumerate(where):
-        add("compute", int(given.backward[op]), stage, given.time[op][stage])
+        for device in stages[stage]:
+            took = part[device] * given.time[op][device]
+            mine["compute"][int(given.backward[op])][device] += took
     for tensor, producer in enumerate(given.producer):
         source, way = where[producer], int(given.backward[producer])
         targets = sorted({where[op] for op in given.consumers[tensor]} - {source})
         if targets and given.staging == "host":
-            took = mean([given.to_host(tensor, device, 0) for device in stages[source]])
+            took = sum(part[device] * given.to_host(tensor, device, 0) for device in stages[source])
             add("outgoing", way, source, took)
         for target in targets:
             readers = [op for op in given.consumers[tensor] if where[op] == target]
             into = 0 if any(not given.backward[op] for op in readers) else 1
             if given.staging == "host":
-                took = mean([given.to_host(tensor, device, 1) for device in stages[target]])
+                took = sum(
+                    part[device] * given.to_host(tensor, device, 1) for device in stages[target]
+                )
             else:
                 pairs = itertools.product(stages[source], stages[target])
-                took = mean([given.to_other(tensor, a, b) for a, b in pairs])
+                took = sum(part[a] * part[b] * given.to_other(tensor, a, b) for a, b in pairs)
                 add("outgoing", way, source, took)
             add("incoming", into, target, took)
     sync = [0.0] * given.d

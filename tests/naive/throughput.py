@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
@@ -48,11 +49,29 @@ def all_splits(problem) -> Iterator[Placement]:
                 yield placement
 
 
+def with_shares(problem, placement, steps=6) -> Iterator[Placement]:
+    """The placement, and where shares may differ that with all shares in `steps` parts of 1."""
+    yield placement
+    if problem.options.shares == "equal" or not placement.replicas:
+        return
+    choices = [
+        [
+            tuple(part / steps for part in parts)
+            for parts in itertools.product(range(1, steps + 1), repeat=len(stage))
+            if sum(parts) == steps
+        ]
+        for stage in placement.replicas
+    ]
+    for shares in itertools.product(*choices):
+        yield replace(placement, replica_shares=shares)
+
+
 def _equal(problem, placement) -> bool:
     for stage in placement.replicas:
         ops = np.flatnonzero(placement.device == stage[0])
         times = problem.op_time[np.ix_(ops, list(stage))]
-        if (times != times[:, :1]).any() or (problem.op_pinned[ops] >= 0).any():
+        differ = (times != times[:, :1]).any() and problem.options.shares == "equal"
+        if differ or (problem.op_pinned[ops] >= 0).any():
             return False
     return True
 
@@ -87,14 +106,18 @@ def is_contiguous(problem, device) -> bool:
 
 
 def best_split(problem, contiguous: bool | None = None) -> tuple[float, Placement | None]:
-    """The least time per sample of all splits, infinite if none is allowed, and a split of it."""
+    """The least time per sample of all splits, infinite if none is allowed, and a split of it.
+
+    Where shares may differ, of all splits with shares of a grid.
+    """
     if contiguous is None:
         contiguous = problem.options.contiguous
     best, best_placement = math.inf, None
     for placement in all_splits(problem):
         if contiguous and not is_contiguous(problem, placement.device):
             continue
-        value = loads(problem, placement).value
-        if value < best:
-            best, best_placement = value, placement
+        for shared in with_shares(problem, placement):
+            value = loads(problem, shared).value
+            if value < best:
+                best, best_placement = value, shared
     return best, best_placement

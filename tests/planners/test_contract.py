@@ -42,7 +42,7 @@ CONSTRUCTIVE = {
     },
     "throughput": {
         "single-device", "greedy", "linear-dp", "ideal-dp", "row-cuts", "pipedream", "metis",
-        "scotch",
+        "scotch", "data-parallel",
     },
     "invocation-latency": {
         "single-device", "greedy", "max-load-dp", "metis", "scotch",
@@ -132,7 +132,7 @@ def problems_for(objective: str, name: str) -> st.SearchStrategy[Problem]:
             lambda problem: replace(problem, options=replace(problem.options, memory="resident"))
         )
     if objective == "throughput":
-        return throughput_problems(contiguous=CONTIGUOUS.get((objective, name)))
+        return throughput_problems(contiguous=CONTIGUOUS.get((objective, name)), shares=None)
     if objective == "invocation-latency":
         return invocation_problems(max_ops=7)
     return batch_problems(max_ops=6, max_batch=4)

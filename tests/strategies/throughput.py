@@ -18,27 +18,37 @@ PER_BYTE = st.sampled_from([0.0, 0.25, 1.0])
 
 
 @st.composite
-def options(draw, contiguous=True, replicate=None):
-    """Options of the objective; each either given or drawn."""
+def options(draw, contiguous=True, replicate=None, shares="equal"):
+    """Options of the objective; each either given or, where None, drawn."""
+    replicates = draw(st.booleans()) if replicate is None else replicate
+    drawn = draw(st.sampled_from(["equal", "unequal"])) if shares is None else shares
     return Options(
         objective="throughput",
         load=draw(st.sampled_from(["sum", "overlap", "duplex"])),
         contiguous=draw(st.booleans()) if contiguous is None else contiguous,
         schedule=draw(st.sampled_from(["pipedream", "gpipe"])),
-        replicate=draw(st.booleans()) if replicate is None else replicate,
+        replicate=replicates,
+        shares=drawn if replicates else "equal",
     )
 
 
 @st.composite
 def throughput_problems(
-    draw, max_ops=6, max_devices=3, contiguous=True, replicate=None, staging=None, training=None
+    draw,
+    max_ops=6,
+    max_devices=3,
+    contiguous=True,
+    replicate=None,
+    staging=None,
+    training=None,
+    shares="equal",
 ):
     """A random graph, in training with backward ops, on devices of one to three kinds.
 
     In training each backward op is its forward op's twin and colocated with it, or orphaned;
     backward edges turn forward edges round, and some go from a forward to a backward op.
     """
-    drawn_options = draw(options(contiguous, replicate))
+    drawn_options = draw(options(contiguous, replicate, shares))
     trains = draw(st.booleans()) if training is None else training
     forward = draw(st.integers(1, max(1, max_ops // 2 if trains else max_ops)))
     twin = [-1] * forward
@@ -142,9 +152,17 @@ def _links(draw, d, kind):
 
 
 @st.composite
-def pipelines(draw, max_ops=5, max_devices=3, contiguous=None, memory=True, replicate=False):
+def pipelines(
+    draw,
+    max_ops=5,
+    max_devices=3,
+    contiguous=None,
+    memory=True,
+    replicate=False,
+    shares="equal",
+):
     """Random problems with every option; often with equal devices, sometimes with a pin."""
-    chosen = draw(options(contiguous, replicate))
+    chosen = draw(options(contiguous, replicate, shares))
     problem = draw(problems(max_ops, max_devices, options=chosen, memory=memory))
     n, d = problem.op_count, problem.device_count
     columns = {

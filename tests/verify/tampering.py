@@ -44,6 +44,7 @@ OPTIONS = {
     "schedule": ["pipedream", "gpipe"],
     "contiguous": [False, True],
     "replicate": [False, True],
+    "shares": ["equal", "unequal"],
     "subgraphs": [1, 2, 3],
     "batch": [1, 2, 3],
 }
@@ -491,6 +492,24 @@ def change_the_replicas(document, rng) -> None:
         stages.append([rng.choice(devices), rng.choice(devices)])
 
 
+def change_the_shares(document, rng) -> None:
+    stages = document["replicas"]
+    equal = [[1 / len(stage)] * len(stage) for stage in stages]
+    shares = document.setdefault("replica_shares", equal)
+    stage = rng.choice(shares)
+    how = rng.randrange(4)
+    if how == 0:
+        moved = rng.choice([0.1, 0.5, 1.0]) * stage[0]
+        stage[0] -= moved
+        stage[-1] += moved
+    elif how == 1:
+        stage.reverse()
+    elif how == 2:
+        stage[0] = rng.choice([0.0, -0.5, 1.0, 2.0])
+    else:
+        stage.append(0.5)
+
+
 def add_subgraphs(document, rng) -> None:
     document["subgraph"] = [rng.choice([-1, 0, 1]) for _ in document["problem"]["ops"]["name"]]
 
@@ -569,6 +588,7 @@ def forge(document, rng) -> None:
     where = copy.deepcopy(document["placement"])
     replicas = copy.deepcopy(document.get("replicas") or [])
     numbers = copy.deepcopy(document.get("subgraph"))
+    shares = copy.deepcopy(document.get("replica_shares") or [])
     how = rng.randrange(4)
     if how == 0:
         rng.choice(IMAGINED)(imagined, rng)
@@ -583,9 +603,13 @@ def forge(document, rng) -> None:
             numbers[op] = -1 if is_cpu[where[op]] else rng.choice([0, 0, 1, 2])
     if how == 1 and document.get("loads"):
         replicas = [rng.sample(devices, rng.randrange(2, len(devices) + 1))]
+        parts = [rng.randrange(1, 4) for _ in replicas[0]]
+        shares = [[part / sum(parts) for part in parts]] if rng.randrange(2) else []
     problem = read_problem(ProblemEntry.model_validate(imagined["problem"]))
     subgraph = None if numbers is None else np.array(numbers)
-    placement = Placement(np.array(where), replicas=replicas, subgraph=subgraph)
+    placement = Placement(
+        np.array(where), replicas=replicas, subgraph=subgraph, replica_shares=shares
+    )
     with np.errstate(over="ignore"):
         outcome = evaluate(problem, placement)
     document["placement"] = where
@@ -593,6 +617,7 @@ def forge(document, rng) -> None:
         document["subgraph"] = numbers
     if replicas:
         document["replicas"] = replicas
+        document["replica_shares"] = shares
     document[OUTCOMES[problem.options.objective]] = outcome.to_document()
     document["value"] = outcome.value
     document["lower_bound"] = min(document["lower_bound"], outcome.value)
@@ -643,6 +668,7 @@ PURPOSEFUL = [
     lower_the_value,
     relabel_subgraphs,
     change_the_replicas,
+    change_the_shares,
     add_subgraphs,
     add_another_outcome,
     change_an_option,

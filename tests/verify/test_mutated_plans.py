@@ -57,7 +57,7 @@ NOTHING = 1e-20  # seconds that the judge takes for none
 
 PROBLEMS = {
     "latency": problems(max_ops=5, max_devices=3) | problems(max_ops=5, max_devices=3) | crowds(),
-    "throughput": throughput_problems(max_ops=5, contiguous=None),
+    "throughput": throughput_problems(max_ops=5, contiguous=None, shares=None),
     "invocation-latency": invocation_problems(max_ops=5),
     "batch-throughput": batch_problems(max_ops=4, max_batch=4),
 }
@@ -97,7 +97,9 @@ def latency_placements(problem):
 def throughput_placements(problem):
     splits = list(itertools.islice(naive_throughput.all_splits(problem), 500))
     assume(splits)
-    return st.sampled_from(splits)
+    return st.sampled_from(splits).flatmap(
+        lambda split: st.sampled_from(list(naive_throughput.with_shares(problem, split, 4)))
+    )
 
 
 def invocation_placements(problem):
@@ -142,6 +144,8 @@ def _optimum(entry) -> float:
     problem = read_problem(ProblemEntry.model_validate_json(entry))
     objective = problem.options.objective
     if problem.op_count > MOST_OPS[objective] or problem.device_count > 3:
+        return 0.0
+    if problem.options.shares == "unequal":  # brute force is of a grid of shares, not of all
         return 0.0
     try:
         return BEST[objective](problem.with_device_memory(problem.device_memory * (1 + ROUNDING)))

@@ -144,6 +144,9 @@ def _shared(problem: Problem, seconds: Floats) -> Floats:
     """`[device]` seconds, of one of as many replicas as there can be at most."""
     if not problem.options.replicate:
         return seconds
+    if problem.options.shares == "unequal":  # in shares that have all devices take as long
+        with np.errstate(divide="ignore"):
+            return np.where(np.isfinite(seconds), 1.0 / (1.0 / seconds).sum(), np.inf)
     _, kind, count = np.unique(seconds, return_inverse=True, return_counts=True)
     return np.asarray(seconds / count[kind])
 

@@ -66,7 +66,7 @@ def even_share(problem: Problem) -> Bound:
     soonest is busy for τ at most, and takes work off the class (in the class's seconds) worth at
     most that of a fractional knapsack of size τ; of the rest, one of the k does a k-th at least.
     So the τ where the two meet bounds T. Fractions cover replicas too: each computes its part of a
-    unit.
+    unit, whatever its share of the inputs.
     """
     first, class_of = kinds(problem)
     count = np.bincount(class_of)

@@ -7,7 +7,7 @@ are those of both passes together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from placewright.analysis.devices import kinds
 from placewright.bounds.bound import Bound
 from placewright.bounds.even_share import even_share
 from placewright.bounds.latency import paths as latency
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.problem import ROUNDING, Problem
 
 if TYPE_CHECKING:
@@ -40,9 +40,10 @@ def work(problem: Problem) -> Bound:
     """All work, shared out over the devices in the best proportion, memory priced.
 
     Under every option a device's load is at least its computing, and the time per input at
-    least the largest load, forward and backward together: `latency.work` bounds that. Replicas
-    share an op's time among devices that are equally fast, so for weights λ the op still adds
-    at least min_d λ_d t[o, d]. Each replica keeps the op's memory, which only adds to the price.
+    least the largest load, forward and backward together: `latency.work` bounds that. A replica d
+    with the share w_d of the inputs computes w_d t[o, d], and the shares of a stage are 1 together,
+    so for weights λ the op still adds Σ_d λ_d w_d t[o, d], which is at least min_d λ_d t[o, d],
+    whatever the shares. Each replica keeps the op's memory, which only adds to the price.
     """
     return latency.work(problem)
 
@@ -50,13 +51,16 @@ def work(problem: Problem) -> Bound:
 def single_unit(problem: Problem) -> Bound:
     """A unit is somewhere, whole, and its device computes at least that long.
 
-    Shared by replicas, each of r equally fast devices computes an r-th of it.
+    Shared by replicas, each of r equally fast devices computes an r-th of it. With shares of any
+    size, of all devices D that can run unit u one computes at least 1 / Σ_D 1 / t[u, d] of it: a
+    largest w_d t[u, d] that were less would leave the shares w below 1 together.
     """
     first, class_of = kinds(problem)
     able = problem.unit_allowed[:, first]
     time = np.where(able, problem.unit_time[:, first], np.inf)
-    best = (time / _replicas(problem, first, class_of)).min(axis=1).max()
-    return Bound(float(best) * (1 - ROUNDING), "the largest unit")
+    time /= _replicas(problem, first, class_of)
+    best = float(_one_of(problem, np.bincount(class_of))(time.T).max())
+    return Bound(best * (1 - ROUNDING), "the largest unit")
 
 
 def least_load(problem: Problem) -> Bound:
@@ -74,6 +78,10 @@ def least_load(problem: Problem) -> Bound:
     stage pays a mean. Devices that are equally fast have one network, in which each transfer takes
     what it takes where it is cheapest for one of them. Where flows run out, a bound is of those
     units that were looked at: the longest and those with most load when alone.
+
+    Where shares differ, device d of the stage D that holds u and all of S has w_d of at least
+    cut_d(u), and Σ_D w_d = 1. So the largest load of D is at least 1 / Σ_D 1 / cut_d(u), which is
+    least with all devices that may hold u for D.
     """
     from placewright.analysis.contracted import contracted_graph
 
@@ -83,18 +91,19 @@ def least_load(problem: Problem) -> Bound:
     most = np.full((len(networks), problem.unit_count), np.inf)  # what a cut was seen to come to
     for row, network in zip(most, networks, strict=True):
         row[network.allowed] = network.alone()[network.allowed]
+    one_of = _one_of(problem, np.array([len(devices) for devices in graph.class_devices]))
     flows, most_flows = 0, max(FLOW_ENTRIES // problem.unit_count, FEWEST_FLOWS)
-    for unit in _most_promising(networks, most.min(axis=0)):
-        least = np.inf
+    for unit in _most_promising(networks, one_of(most)):
+        cuts = np.full(len(networks), np.inf)
         for number, network in enumerate(networks):
-            if most[:, unit].min() <= best or flows >= min(MOST_FLOWS, most_flows):
-                least = 0.0
+            if one_of(most[:, unit]) <= best or flows >= min(MOST_FLOWS, most_flows):
+                cuts[:] = 0.0
                 break
             if network.allowed[unit]:
                 flows += 1
-                cut, together = network.cut(unit)
-                most[number, together] = np.minimum(most[number, together], cut)
-                least = min(least, cut)
+                cuts[number], together = network.cut(unit)
+                most[number, together] = np.minimum(most[number, together], cuts[number])
+        least = float(one_of(cuts))
         best = max(best, least if np.isfinite(least) else 0.0)
     return Bound(best * (1 - ROUNDING), "least load of a device that holds a certain op")
 
@@ -106,9 +115,26 @@ def _most_promising(networks: list[_Network], alone: Floats) -> list[int]:
     return list(dict.fromkeys([*longest, *np.argsort(-alone, kind="stable").tolist()]))
 
 
+def _one_of(problem: Problem, count: Wide) -> Callable[[Floats], Floats]:
+    """What one device of the stage of a unit does at least, of what it is on one of each class.
+
+    Of ``seconds[class, …]``, infinite where the unit cannot be, with ``count[class]`` devices: the
+    least of them, or with shares of any size what all devices together come to.
+    """
+    if problem.options.shares == "equal":
+        return lambda seconds: np.asarray(seconds.min(axis=0))
+
+    def shared(seconds: Floats) -> Floats:
+        with np.errstate(divide="ignore"):
+            found: Floats = 1.0 / (count / seconds.T).sum(axis=-1)
+        return found
+
+    return shared
+
+
 def _replicas(problem: Problem, first: Ints, class_of: Ints) -> Ints:
-    """`[unit, class]` how many devices at most share the unit with one of the class."""
-    if not problem.options.replicate:
+    """`[unit, class]` how many devices at most share the unit with one of the class, equally."""
+    if not problem.options.replicate or problem.options.shares == "unequal":
         return np.ones((problem.unit_count, len(first)), dtype=np.int32)
     time, count = problem.unit_time[:, first], np.bincount(class_of)
     return np.stack([(time == column[:, None]) @ count for column in time.T], axis=1)

@@ -112,6 +112,14 @@ Replicate = Annotated[
         "--replicate/--no-replicate", help="Throughput: let a stage run on several equal devices."
     ),
 ]
+Shares = Annotated[
+    str | None,
+    chosen(
+        "Throughput, with --replicate: equal (a stage's devices are equally fast) or unequal (any, "
+        "each with a share of the inputs).",
+        CHOICES["shares"],
+    ),
+]
 Subgraphs = Annotated[
     int | None,
     typer.Option(help="Invocation latency: contiguous subgraphs an accelerator may hold."),
@@ -252,6 +260,7 @@ class Problem:
     contiguous: Contiguous = None
     schedule: Schedule = None
     replicate: Replicate = None
+    shares: Shares = None
     subgraphs: Subgraphs = None
     batch: Batch = None
     training: Training = False

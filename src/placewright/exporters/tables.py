@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.errors import OptionError
 from placewright.formats import files
 from placewright.plan import Plan
 
@@ -61,6 +62,12 @@ def write_dot(path: str | Path, plan: Plan) -> list[str]:
 
 
 def first_devices(plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.int32]]:
+    """`[op]` its device, or the first of several; OptionError where these have unequal shares."""
+    if plan.placement.replica_shares:
+        raise OptionError(
+            "the plan has replicas that take unequal shares of the inputs, and the file would name "
+            "one device for each op; export to perfetto, or plan without --shares unequal"
+        )
     return plan.placement.device.reshape(plan.problem.op_count, -1)[:, 0]
 
 

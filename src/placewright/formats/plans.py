@@ -60,6 +60,8 @@ def _without_problem(plan: Plan) -> dict[str, Any]:
     }
     if plan.placement.replicas:
         document["replicas"] = [list(stage) for stage in plan.placement.replicas]
+    if plan.placement.replica_shares:
+        document["replica_shares"] = [list(stage) for stage in plan.placement.replica_shares]
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
     document[plan.problem.options.row.outcome_key] = plan.outcome.to_document()
@@ -99,6 +101,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
                 _rectangle(content.placement, problem, path),
                 replicas=tuple(tuple(stage) for stage in content.replicas or ()),
                 subgraph=None if content.subgraph is None else np.array(content.subgraph),
+                replica_shares=tuple(tuple(stage) for stage in content.replica_shares or ()),
             ),
             outcome=_outcome(row, entry, content.value, path),
             value=content.value,

@@ -280,6 +280,7 @@ class ProblemOptions(Strict):
     contiguous: bool | None = None
     schedule: Literal["pipedream", "gpipe"] | None = None
     replicate: bool | None = None
+    shares: Literal["equal", "unequal"] | None = None
     subgraphs: Count | None = None
     batch: Count | None = None
 
@@ -411,6 +412,7 @@ class PlanFile(Strict):
     status: Literal["optimal", "feasible"]
     placement: list[OpNumber] | list[list[OpNumber]]
     replicas: list[list[OpNumber]] | None = None
+    replica_shares: list[list[Amount]] | None = None
     subgraph: list[Index] | None = None
     schedule: ScheduleEntry | None = None
     loads: LoadsEntry | None = None

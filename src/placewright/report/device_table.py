@@ -12,6 +12,7 @@ from rich.table import Table
 
 from placewright.plan import Plan
 from placewright.report.blocks import device_blocks
+from placewright.report.shares import input_texts
 from placewright.report.words import device_columns
 from placewright.units import format_bytes, format_seconds
 
@@ -72,6 +73,8 @@ def _columns(plan: Plan) -> Iterator[Column]:
     problem, load, value = plan.problem, plan.device_load, plan.value
     yield Column("device", list(problem.device_names), number=False)
     yield Column("kind", list(problem.device_kinds), number=False, breaks=True, spare=4)
+    if plan.placement.replica_shares:
+        yield Column("inputs", input_texts(plan))
     yield Column("ops", [str(len(ops)) for ops in plan.device_ops], spare=3)
     yield Column("load", [format_seconds(float(each)) for each in load])
     yield Column("busy", [f"{float(each) / value:.0%}" if value else "-" for each in load])

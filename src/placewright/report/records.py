@@ -12,6 +12,7 @@ from placewright.report.blocks import block_record
 from placewright.report.cache import cache_record
 from placewright.report.costs import cost_shares
 from placewright.report.remarks import remarks
+from placewright.report.shares import share_record
 from placewright.report.words import counts
 from placewright.solving import Comparison
 from placewright.whatif.ranges import value_range
@@ -51,6 +52,7 @@ def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
             )
         ],
         **block_record(plan),
+        **share_record(plan),
         **({"serving": capacity} if (capacity := cache_record(plan)) else {}),
         "costs": cost_shares(plan),
         "value_range": _range(plan),

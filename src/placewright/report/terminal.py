@@ -18,6 +18,7 @@ from placewright.report.blocks import block_words
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
 from placewright.report.memory import memory_rows
+from placewright.report.shares import share_words
 from placewright.report.words import (
     counts,
     rate_words,
@@ -35,12 +36,13 @@ UNBOUNDED = 1 << 20  # characters: a terminal in which every table fits
 
 
 def summary(plan: Plan) -> str:
-    """The answer in two lines, and others on a KV cache and on blocks where there are such."""
+    """The answer in two lines, and others on a KV cache, blocks and shares where there are such."""
     value = (
         f"{_value(plan)}, lower bound "
         f"{format_seconds(plan.lower_bound)} ({plan.bound_source}), gap {plan.gap:.1%}"
     )
-    return "\n".join(filter(None, (value, cache_words(plan), block_words(plan), provenance(plan))))
+    more = (cache_words(plan), block_words(plan), share_words(plan), provenance(plan))
+    return "\n".join(filter(None, (value, *more)))
 
 
 def line(plan: Plan) -> str:

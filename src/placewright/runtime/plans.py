@@ -51,6 +51,15 @@ def run_rank(
     return _run(plan, options, on_progress)
 
 
+def check_turns(plan: Plan) -> None:
+    """OptionError for replicas with unequal shares: those that run take turns, one input each."""
+    if plan.placement.replica_shares:
+        raise OptionError(
+            "the plan has replicas that take unequal shares of the inputs, and replicas that are "
+            "run take turns; plan without --shares unequal"
+        )
+
+
 def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunReport | None:
     if plan.problem.options.objective != "latency":
         raise OptionError(

@@ -14,6 +14,12 @@ the stage reads it. The replicas of a stage take turns, so each has the stage's 
 their number r per input, and in training ``(r − 1) / r · weights · seconds per byte`` besides,
 to keep their weights equal (App. C.2): on the slowest link among them, or through host memory.
 
+Where shares may differ (option `shares`), replica d takes the part w_d of the inputs and has w_d of
+what its stage's ops take on d itself. A transfer goes from replica a to b for w_a · v_b of the
+inputs, so the mean over pairs is weighted by that, and w_d of it falls to d, as of what a stage
+sends through host memory. The gradients of r replicas are as large whoever saw how many inputs, so
+keeping weights equal takes what it did.
+
 A device's load puts these together: added up (``sum``), or the largest of computing and of
 transfers, in and out together (``overlap``) or apart (``duplex``). Weight synchronisation is
 added under ``sum`` and one more candidate for the largest otherwise.
@@ -46,8 +52,9 @@ def loads(problem: Problem, placement: Placement) -> Loads:
 def sampled_values(problem: Problem, placement: Placement, op_seconds: Iterable[Floats]) -> Floats:
     """`[sample]` the time per input, were ops to take such seconds.
 
-    A sample is ``[op]``, the seconds of every op where it is placed. Transfers take what the
-    problem says, and are added up once.
+    A sample is ``[op]``, the seconds of every op where it is placed; of unequal replicas the others
+    are as much slower or faster as the first is. Transfers take what the problem says, and are
+    added up once.
     """
     sending = _Sending(problem, placement)
     return np.array([sending.loads(seconds).value for seconds in op_seconds])
@@ -75,7 +82,21 @@ class _Sending:
         compute = np.zeros((2, problem.device_count))
         np.add.at(compute, (problem.is_backward.astype(np.int64), device), op_seconds)
         self.stages.share_out(compute)
+        if problem.options.shares == "unequal":
+            self._share_unequally(compute, op_seconds)
         return _added_up(problem.options, compute, self.incoming, self.outgoing, self.sync)
+
+    def _share_unequally(self, compute: Floats, op_seconds: Floats) -> None:
+        """What each replica computes in its share of the inputs: its own times count."""
+        problem, placement = self.problem, self.placement
+        for stage, shares in zip(placement.replicas, placement.shares, strict=True):
+            ops = np.flatnonzero(placement.device == stage[0])
+            times = problem.op_time[ops][:, list(stage)]
+            first = times[:, 0]
+            factor = np.divide(op_seconds[ops], first, out=np.ones(len(ops)), where=first > 0)
+            way = problem.is_backward[ops].astype(np.int64)
+            for device, share, seconds in zip(stage, shares, times.T, strict=True):
+                compute[:, device] = share * np.bincount(way, factor * seconds, 2)
 
 
 def _cut_tensors(problem: Problem, placement: Placement) -> Ints:
@@ -137,6 +158,9 @@ class Stages:
         }
         for stage in placement.replicas:
             self.members[stage[0]] = stage
+        self.shares: dict[int, tuple[float, ...]] = dict.fromkeys(self.members, (1.0,))
+        for stage, shares in zip(placement.replicas, placement.shares, strict=True):
+            self.shares[stage[0]] = shares
 
     def transfer(self, tensor: int, source: int, target: int) -> float:
         """Seconds from one stage to another, directly."""
@@ -146,7 +170,9 @@ class Stages:
             problem.link_latency[ways]
             + problem.tensor_bytes[tensor] * problem.link_seconds_per_byte[ways]
         )
-        return float(seconds.mean())
+        if not self.placement.replica_shares:
+            return float(seconds.mean())
+        return float(self.shares[source] @ seconds @ self.shares[target])
 
     def staged(self, tensor: int, stage: int, way: int) -> float:
         """Seconds to host memory (way 0) or from it (way 1)."""
@@ -155,12 +181,18 @@ class Stages:
             problem.host_latency[way, members]
             + problem.tensor_bytes[tensor] * problem.host_seconds_per_byte[way, members]
         )
-        return float(seconds.mean())
+        if not self.placement.replica_shares:
+            return float(seconds.mean())
+        return float(self.shares[stage] @ seconds)
 
     def share_out(self, total: Floats) -> None:
         """Divide each stage's seconds, which stand at its first device, among its replicas."""
         for stage in self.placement.replicas:
-            total[:, list(stage)] = total[:, stage[0]][:, None] / len(stage)
+            whole = total[:, stage[0]][:, None]
+            if self.placement.replica_shares:
+                total[:, list(stage)] = whole * np.array(self.shares[stage[0]])
+            else:
+                total[:, list(stage)] = whole / len(stage)
 
     def sync(self) -> Floats:
         """`[device]` seconds per input for keeping replicas' weights equal."""

@@ -14,7 +14,8 @@ from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, clai
 
 CHECKS = (
     "every op is on devices that support it, its pinned device if it has one",
-    "replicas are equal devices, each in one stage, and only where replication is allowed",
+    "replicas are in one stage each, and only where replication is allowed; they are equal devices "
+    "with equal shares, unless shares may differ",
     "colocated ops are together",
     "what each device keeps fits its memory",
     "a contiguous plan's devices can be put in a row that data only goes along",
@@ -77,6 +78,13 @@ class _Judge:
         for stage in plan.placement.replicas:
             self.stages[stage[0]] = stage
         self.replicated = plan.placement.replicas
+        self.uneven = bool(plan.placement.replica_shares)
+        # Which part of its stage's inputs a device takes; equal parts unless the plan says others.
+        self.part: dict[int, float] = {
+            d: 1 / len(members) for members in self.stages.values() for d in members
+        }
+        for members, shares in zip(self.replicated, plan.placement.replica_shares, strict=False):
+            self.part.update(zip(members, shares, strict=True))
         self.placed = Placed(plan, [self.stages[d] for d in self.device])
         self.backward: list[bool] = plan.problem.is_backward.tolist()
         self._work_out()
@@ -92,7 +100,7 @@ class _Judge:
         self.sync = [0.0] * count
         for op, stage in enumerate(self.device):
             for device in self.stages[stage]:
-                seconds = float(self.problem.op_time[op, device]) / len(self.stages[stage])
+                seconds = self.part[device] * float(self.problem.op_time[op, device])
                 self.compute[self.backward[op]][device] += seconds
         for tensor, producer in enumerate(self.problem.tensor_producer.tolist()):
             self._send(tensor, producer)
@@ -143,32 +151,38 @@ class _Judge:
                 readers[self.device[op]].append(op)
         size = float(problem.tensor_bytes[tensor])
         if readers and problem.staging == "host":
-            seconds = _mean([self._to_host(size, d, 0) for d in self.stages[source]])
+            seconds = self._staged(size, source, 0)
             self._add(self.outgoing[self.backward[producer]], source, seconds)
         for target, ops in readers.items():
             way = int(all(self.backward[op] for op in ops))
             if problem.staging == "host":
-                seconds = _mean([self._to_host(size, d, 1) for d in self.stages[target]])
+                seconds = self._staged(size, target, 1)
             else:
-                seconds = _mean(
-                    [
+                seconds = sum(
+                    self.part[a]
+                    * self.part[b]
+                    * (
                         float(problem.link_latency[a, b])
                         + size * float(problem.link_seconds_per_byte[a, b])
-                        for a in self.stages[source]
-                        for b in self.stages[target]
-                    ]
+                    )
+                    for a in self.stages[source]
+                    for b in self.stages[target]
                 )
                 self._add(self.outgoing[self.backward[producer]], source, seconds)
             self._add(self.incoming[way], target, seconds)
 
-    def _to_host(self, size: float, device: int, way: int) -> float:
-        return float(self.problem.host_latency[way, device]) + size * float(
-            self.problem.host_seconds_per_byte[way, device]
+    def _staged(self, size: float, stage: int, way: int) -> float:
+        """Seconds to host memory or from it, of the mean of a stage's inputs."""
+        latency = self.problem.host_latency[way]
+        per_byte = self.problem.host_seconds_per_byte[way]
+        return sum(
+            self.part[d] * (float(latency[d]) + size * float(per_byte[d]))
+            for d in self.stages[stage]
         )
 
     def _add(self, seconds_of: list[float], stage: int, seconds: float) -> None:
         for device in self.stages[stage]:
-            seconds_of[device] += seconds / len(self.stages[stage])
+            seconds_of[device] += seconds * self.part[device]
 
     def _synchronise(self, stage: tuple[int, ...]) -> None:
         problem, r = self.problem, len(stage)
@@ -191,6 +205,8 @@ class _Judge:
     def replicas(self) -> Iterator[str]:
         if self.replicated and not self.options.replicate:
             yield "the plan has replicas, and its problem does not allow them"
+        if self.uneven and self.options.shares == "equal":
+            yield "the plan has shares of replicas, and its problem has them take as many inputs"
         seen: set[int] = set()
         for stage in self.replicated:
             for device in stage:
@@ -203,7 +219,7 @@ class _Judge:
             if not ops:
                 yield f"no op is on the stage of replicas {self.placed.names(stage)}"
             times = {tuple(self.problem.op_time[ops, device].tolist()) for device in stage}
-            if len(times) > 1:
+            if len(times) > 1 and self.options.shares == "equal":
                 yield f"the devices of stage {self.placed.names(stage)} are not equally fast"
 
     def contiguity(self) -> Iterator[str]:
@@ -249,7 +265,3 @@ class _Judge:
                     f"{what} of {self.placed.device(device)} is {format_seconds(claimed)}, "
                     f"its ops make it {format_seconds(right)}"
                 )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

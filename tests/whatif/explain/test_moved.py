@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.plan import Placement
+from placewright.options import Options
+from placewright.plan import Placement, Plan
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
 from placewright.whatif.explain.moved import Moving
 from placewright.whatif.explain.named import Named
 from placewright.whatif.explain.places import explain_place
-from tests.builders import chain, small
+from tests.builders import chain, small, throughput_chain
 from tests.whatif.explain.plans import plans
 
 RANDOM_OPS = {
@@ -127,3 +128,20 @@ def test_seconds_of_computing_and_of_transfers_are_told_apart():
     plan = solve(chain([1.0, 1.0], [10.0, 10.0], tensor_bytes=5.0), "heft")
     move = Moving(plan).move("o1", np.array([1]), 1)
     assert (move.value, move.computing, move.transferring) == (4.0, 1.0, 1.0)
+
+
+def test_replicas_with_unequal_shares_share_anew_what_is_moved_to_them():
+    options = Options("throughput", contiguous=False, replicate=True, shares="unequal")
+    problem = throughput_chain(
+        op_time=[[1, 3, 9], [1, 1, 9], [1, 3, 9], [1, 3, 9]],
+        device_memory=[np.inf] * 3,
+        options=options,
+    )
+    placement = Placement([0, 2, 0, 0], replicas=((0, 1),), replica_shares=((0.75, 0.25),))
+    outcome = evaluate(problem, placement)
+    plan = Plan(problem, placement, outcome, outcome.value, 0.0, "none", "by hand")
+    move = Moving(plan).move("b", np.array([1]), 1)
+    check(plan, move)
+    assert judged(plan, move).violations == ()
+    assert move.placement.replica_shares == (pytest.approx((10 / 14, 4 / 14)),)
+    assert move.value == pytest.approx(4 * 10 / 14)

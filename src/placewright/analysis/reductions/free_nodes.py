@@ -29,8 +29,9 @@ No stage takes longer to compute. As to transfers, where each tensor passes thro
 
 Each comparison is of one stage with itself, so it does not matter that devices differ, nor whether
 a load is a sum or the largest of its parts, nor how many replicas share it (App. C.2), as v is
-equally fast on all. Where tensors go directly from device to device, each is sent once to every
-stage that reads it: then B counts once for each of its readers. Where links differ as well (App.
+equally fast on all, nor in which shares, which stay as they were. Where tensors go directly from
+device to device, each is sent once to every stage that reads it: then B counts once for each of its
+readers. Where links differ as well (App.
 C.3), sending to another stage may cost more, so B and C must be empty: then no stage sends or reads
 anything it did not before. Under ``gpipe`` a stage reads a tensor in the forward pass if one of its
 nodes does, so v must not read a tensor that is read in both passes. By 3 everything fits. ∎

@@ -10,7 +10,7 @@ each device has its share. What overlaps under the option `load` has a track of 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,11 +91,14 @@ def _tasks(plan: Plan, loads: Loads) -> Iterator[_Task]:
     """Ops in topological order, transfers that take time, and the adding up of gradients."""
     stages = Stages(plan.problem, plan.placement)
     for op in plan.problem.topological_order.tolist():
-        yield from _shared(stages, _op(plan, op))
+        task = _op(plan, op)
+        on_each = plan.problem.op_time[op, list(stages.members[task.device])]
+        yield from _shared(stages, task, on_each.tolist())
     for tensor in range(plan.problem.tensor_count):
         for each in transfers_of(stages, tensor):
             if each.seconds > 0:
-                yield from _shared(stages, _transfer(plan.problem, each))
+                task = _transfer(plan.problem, each)
+                yield from _shared(stages, task, [task.seconds] * len(stages.members[each.stage]))
     for device in np.flatnonzero(loads.sync).tolist():
         seconds = float(loads.sync[device])
         args = {"planned seconds": seconds}
@@ -120,9 +123,9 @@ def _transfer(problem: Problem, each: Transfer) -> _Task:
     return _Task(each.stage, each.way, kind, name, each.seconds, args)
 
 
-def _shared(stages: Stages, task: _Task) -> Iterator[_Task]:
-    """The task on each device of its stage, which do it in turns."""
-    members = stages.members[task.device]
-    for device in members:
-        args = task.args | ({"share": 1 / len(members)} if len(members) > 1 else {})
-        yield replace(task, device=device, seconds=task.seconds / len(members), args=args)
+def _shared(stages: Stages, task: _Task, seconds: Sequence[float]) -> Iterator[_Task]:
+    """The task on each device of its stage, which do it in turns; `seconds` on each."""
+    members, shares = stages.members[task.device], stages.shares[task.device]
+    for device, share, each in zip(members, shares, seconds, strict=True):
+        args = task.args | ({"share": share} if len(members) > 1 else {})
+        yield replace(task, device=device, seconds=each * share, args=args)

@@ -21,6 +21,14 @@ THROUGHPUT: tuple[PlannerEntry, ...] = (
         "planners.throughput.baselines:Greedy",
     ),
     PlannerEntry(
+        "data-parallel",
+        "throughput",
+        "the whole model on several devices, each with a share of the inputs (needs --replicate)",
+        "data parallelism; Tarnawski et al. 2020 App. C.2",
+        "planners.throughput.data_parallel:DataParallel",
+        quick=False,  # but for --replicate there is nothing to ask it for
+    ),
+    PlannerEntry(
         "linear-dp",
         "throughput",
         "best cuts of a depth-first order into stages",

@@ -5,6 +5,9 @@ each stage in turn. Two things end a branch: a stage has no room, or its computi
 long as the best split known. Of complete splits the judge's definition of a load decides
 (`simulate.throughput`), so every option of the objective is taken. What is left at the end is
 optimal, whatever the kinds of devices and links.
+
+Where shares of replicas may differ, the best shares of a split are known where what a stage sends
+does not depend on them (`planners.throughput.shares`), so only such problems are taken.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.analysis.reductions.free_nodes import links_alike
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.graph import Floats
@@ -25,6 +29,7 @@ from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planners.throughput.contiguity import in_a_row
 from placewright.planners.throughput.reporting import PipelineReporter
+from placewright.planners.throughput.shares import balanced, harmonic
 from placewright.problem import ROUNDING, Problem
 from placewright.simulate.throughput import loads
 
@@ -44,6 +49,8 @@ class Exhaustive:
     objective: ClassVar[str] = "throughput"
 
     def supports(self, problem: Problem) -> str | None:
+        if reason := _shares_unknown(problem):
+            return reason
         splits = split_count(problem)
         if splits <= MOST_SPLITS:
             return None
@@ -56,6 +63,28 @@ class Exhaustive:
             on_progress("all splits", number / len(groupings))
             search.over(stages)
         return search.answer()
+
+
+def _shares_unknown(problem: Problem) -> str | None:
+    """Why the best shares of a split are not known exactly, or None."""
+    if problem.options.shares == "equal":
+        return None
+    if problem.options.schedule == "gpipe" and problem.is_backward.any():
+        return (
+            "its best shares of replicas are of one limit for both passes; leave out --shares, or "
+            "plan with schedule pipedream"
+        )
+    alike = links_alike(problem)
+    if problem.staging == "host":
+        ways = (problem.host_latency, problem.host_seconds_per_byte)
+        alike = all((way == way[:, :1]).all() for way in ways)
+    if not alike:
+        return (
+            "what replicas send depends on their shares, as transfers are not as fast for all "
+            "devices, and it proves its shares best only where they are; leave out --shares, or "
+            "use ideal-dp, which bounds such plans"
+        )
+    return None
 
 
 def split_count(problem: Problem) -> float:
@@ -149,7 +178,7 @@ class _Search:
         device = first[unit_stage][problem.op_unit]
         used = {int(stage) for stage in unit_stage}
         replicas = tuple(stages[each] for each in sorted(used) if len(stages[each]) > 1)
-        placement = Placement(device, replicas=replicas)
+        placement = balanced(problem, Placement(device, replicas=replicas))
         value = loads(problem, placement).value
         if not value < self.value * (1 - ROUNDING):
             return
@@ -172,7 +201,11 @@ class _Search:
 
 
 def stage_table(problem: Problem, stages: list[Stage]) -> _Table:
-    """What the units take on each stage: equal devices can be replicas, and pins forbid it."""
+    """What the units take on each stage: equal devices can be replicas, and pins forbid it.
+
+    With shares of any size all that can run it can be; then it is what a unit takes at least.
+    """
+    unequal = problem.options.shares == "unequal"
     seconds = np.full((problem.unit_count, len(stages)), np.inf)
     pinned = problem.unit_pinned >= 0
     for number, stage in enumerate(stages):
@@ -181,7 +214,11 @@ def stage_table(problem: Problem, stages: list[Stage]) -> _Table:
             op_times = problem.op_time[:, list(stage)]
             differs = (op_times != op_times[:, :1]).any(axis=1)
             differs = np.bincount(problem.op_unit, differs, problem.unit_count) > 0
-            times = np.where((differs | pinned)[:, None], np.inf, times)
+            forbids = pinned if unequal else differs | pinned
+            times = np.where(forbids[:, None], np.inf, times)
         seconds[:, number] = times.max(axis=1) / len(stage)
+        if unequal:
+            shared = harmonic(times, np.ones(len(stage)))
+            seconds[:, number] = np.where(np.isinf(times).any(axis=1), np.inf, shared)
     memory = np.array([problem.device_memory[list(stage)].min() for stage in stages])
     return _Table(stages, seconds, memory * (1 + ROUNDING))

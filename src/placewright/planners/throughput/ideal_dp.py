@@ -20,6 +20,7 @@ from placewright.errors import InfeasibleError
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.block_moves import BlockMoves
+from placewright.planners.throughput.calibrated import beside_equal_shares, placed
 from placewright.planners.throughput.coarse_ideals import coarse_split
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Answer, Search
 from placewright.planners.throughput.refitting import kinds_in, refitted
@@ -73,7 +74,9 @@ class IdealDP:
         search.elsewhere = elsewhere
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
             look_through(search, directions(problem))
-        return self._proposal(search, problem)
+        proposal = self._proposal(search, problem)
+        shared = beside_equal_shares(self, problem, proposal.placement, budget, seed, on_progress)
+        return replace(proposal, placement=shared)
 
     def _proposal(self, search: Search, problem: Problem) -> Proposal:
         if search.best is None:
@@ -84,7 +87,9 @@ class IdealDP:
                 f"devices more memory or {other} that are not contiguous"
             )
         bound = min(search.proved, search.best.value) if problem.options.contiguous else 0.0
-        return Proposal(search.best.placement(), bound, _source(search) if bound else "")
+        best = search.best
+        placement = placed(best) if isinstance(best, Split) else best.placement()
+        return Proposal(placement, bound, _source(search) if bound else "")
 
 
 def _source(search: Search) -> str:

@@ -21,6 +21,7 @@ from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats, Wide
 from placewright.planners.base import Proposal
+from placewright.planners.throughput.calibrated import beside_equal_shares, placed
 from placewright.planners.throughput.ideal_search import Search
 from placewright.planners.throughput.splits import Split, best_of_lines, evaluated, linear_orders
 from placewright.planners.throughput.stages import stage_tables, too_many_states
@@ -70,7 +71,8 @@ class LinearDP:
                 f"{max(self.orders, MORE_ORDERS)} linear orders do); give them more memory, try "
                 "more orders or planner 'ideal-dp'"
             )
-        return Proposal(best.placement())
+        found = placed(best)
+        return Proposal(beside_equal_shares(self, problem, found, budget, seed, on_progress))
 
 
 def first_cut(problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Split | None:

@@ -279,7 +279,7 @@ def first_plan(problem: Problem, seed: int, budget: Budget) -> Ints:
 
     NoRoomError if none is found.
     """
-    single = replace(problem, options=replace(problem.options, replicate=False))
+    single = replace(problem, options=replace(problem.options, replicate=False, shares="equal"))
     lines: LinearDP | RowCuts = LinearDP(START_ORDERS)
     if problem.unit_count > MOST_FOR_LINES or lines.supports(single) is not None:
         lines = RowCuts()

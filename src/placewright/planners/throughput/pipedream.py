@@ -14,6 +14,7 @@ from placewright.coarsen.contraction import Contraction, contract
 from placewright.errors import GraphError, InfeasibleError
 from placewright.graph import Wide
 from placewright.planners.base import Proposal
+from placewright.planners.throughput.calibrated import beside_equal_shares, placed
 from placewright.planners.throughput.ideal_dp import too_many_states
 from placewright.planners.throughput.splits import Split, best_of_lines
 from placewright.planners.throughput.stages import stage_tables
@@ -54,7 +55,8 @@ class PipeDream:
                 "too"
             )
         split, path = best
-        return Proposal(path.expand(split.placement()))
+        whole = path.expand(placed(split))
+        return Proposal(beside_equal_shares(self, problem, whole, budget, seed, on_progress))
 
 
 def _as_path(problem: Problem, graph: ContractedGraph) -> Contraction | None:

@@ -62,7 +62,7 @@ def start_units(problem: Problem, budget: Budget) -> Ints | None:
     Without its replicas it may be worth less than the start itself (see `PipelineReporter.answer`).
     """
     start = budget.start
-    if start is None or not _fits(problem, replace(start, replicas=())):
+    if start is None or not _fits(problem, replace(start, replicas=(), replica_shares=())):
         return None
     return _units_of(problem, start)
 
@@ -73,6 +73,8 @@ def _fits(problem: Problem, start: Placement) -> bool:
     On all devices of each stage, that is with all replicas.
     """
     if start.replicas and not problem.options.replicate:
+        return False
+    if start.replica_shares and problem.options.shares == "equal":
         return False
     unit_device = _units_of(problem, start)
     allowed = problem.unit_allowed[np.arange(problem.unit_count), unit_device].all()

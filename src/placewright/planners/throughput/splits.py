@@ -16,6 +16,7 @@ from placewright.kernels.throughput.ideals import open_places
 from placewright.kernels.throughput.line_dp import best_cuts
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.plan import Placement
+from placewright.planners.throughput.shares import balanced
 from placewright.planners.throughput.stages import StageTables
 from placewright.planners.throughput.windows import WindowTables
 
@@ -27,7 +28,7 @@ class Split:
     """Nodes on stages: `node_stage[node]`, `stage_kind[stage]` (`StageTables.kinds`).
 
     `thresholds` are the largest loads of a stage, of both passes or of each under ``gpipe``;
-    `value` seconds, their sum.
+    `value` seconds, their sum. Where tables are `relaxed` it is what any shares come to at least.
     """
 
     tables: StageTables
@@ -49,11 +50,12 @@ class Split:
         ]
 
     def placement(self) -> Placement:
-        """Its stages on their devices."""
+        """Its stages on their devices, with shares of their own where replicas have such."""
         devices = self.stage_devices()
         stage_device = np.array([each[0] for each in devices], dtype=np.int32)
         node_device = stage_device[self.node_stage[self.tables.graph.op_node]]
-        return Placement(node_device, replicas=tuple(each for each in devices if len(each) > 1))
+        replicas = tuple(each for each in devices if len(each) > 1)
+        return balanced(self.tables.graph.problem, Placement(node_device, replicas=replicas))
 
 
 def evaluated(tables: StageTables, node_stage: Wide, stage_kind: Wide) -> Split:

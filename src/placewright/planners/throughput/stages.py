@@ -1,7 +1,10 @@
 """What stages of a pipeline may run on, and what they are charged: the tables of the kernels.
 
 A *kind of stage* is how many devices of each class run it: one, or with replication several that
-are equally fast. `StageTables` charges a kind by rows (see `kernels.throughput.stage_loads`):
+are equally fast. Where their shares may differ (option `shares`), they need not be, and a kind is
+charged what it takes at least: see `StageTables.relaxed`.
+
+`StageTables` charges a kind by rows (see `kernels.throughput.stage_loads`):
 
 | load    | rows of seconds, for each pass under ``gpipe``               |
 |---------|---------------------------------------------------------------|
@@ -41,6 +44,7 @@ from placewright.kernels.throughput.stage_loads import (
     Costs,
     Nets,
 )
+from placewright.planners.throughput.shares import harmonic
 from placewright.problem import ROUNDING, Problem
 
 MOST_MOVES = 20_000  # from one state of the devices to another
@@ -94,11 +98,26 @@ class StageTables:
     """Per kind, how many devices of each class."""
     allowed: NDArray[np.bool_]
     """`[node, kind]` whether the kind can run the node."""
+    factor: tuple[float, ...] = ()
+    """Per kind, how many times what its stages compute they are charged; empty where once."""
 
     @property
     def passes(self) -> int:
         """How many thresholds there are: 2 where the passes count apart (``gpipe``)."""
         return 1 + max(row.threshold for row in self.rows)
+
+    @property
+    def relaxed(self) -> bool:
+        """Whether a stage may take more than it is charged: with shares that may differ.
+
+        The shares w_d are 1 together, so if d would take R_d seconds per input for the whole stage,
+        the largest w_d · R_d is at least ``harmonic(R)``, which is no less than the sum of that of
+        the nodes by themselves. A mean over pairs of links, however weighted, is no less than the
+        least of them, ``m``, and ``harmonic`` of r times m is m / r. So what a split is charged
+        bounds what it takes with any shares, and close where devices are faster by about the same
+        factor for all ops.
+        """
+        return self.graph.problem.options.shares == "unequal"
 
     # -- devices -------------------------------------------------------------------------------
 
@@ -148,6 +167,8 @@ class StageTables:
         """
         mine, theirs = np.array(self.kinds[kind]), np.array(other)
         link = self.class_link if direction == OUT else self.class_link.transpose(1, 0, 2)
+        if self.relaxed:
+            return np.asarray(link[np.ix_(mine > 0, theirs > 0)].min(axis=(0, 1)) / mine.sum())
         mean = np.einsum("a,b,abx->x", mine, theirs, link) / (mine.sum() * theirs.sum())
         return np.asarray(mean / mine.sum())
 
@@ -161,6 +182,9 @@ class StageTables:
         problem, kinds = self.graph.problem, np.array(self.kinds)
         first = [devices[0] for devices in self.graph.class_devices]
         costs = np.stack([problem.host_latency[:, first], problem.host_seconds_per_byte[:, first]])
+        if self.relaxed:
+            least = np.where(kinds[None, None] > 0, costs[:, :, None], np.inf).min(axis=-1)
+            return np.ascontiguousarray(np.moveaxis(least / kinds.sum(axis=1), 0, -1))
         shares = np.einsum("xwc,kc->wkx", costs, kinds)
         return np.ascontiguousarray(shares / (kinds.sum(axis=1) ** 2)[None, :, None])
 
@@ -205,14 +229,24 @@ class StageTables:
         graph = self.graph
         table = np.zeros((graph.node_count, len(self.kinds), len(self.rows) + 2))
         for kind, numbers in enumerate(self.kinds):
-            time = graph.time[:, :, int(np.argmax(np.array(numbers) > 0))] / sum(numbers)
             sync = self.sync_share(kind) * graph.sync_bytes
             for number, row in enumerate(self.rows):
-                compute = np.tensordot(row.compute[: graph.passes], time, 1)
+                compute = self._computing(row, np.array(numbers))
+                if self.factor:
+                    compute *= self.factor[kind]
                 table[:, kind, number] = compute + row.sync * sync
         table[:, :, -2] = graph.memory[:, None]
         table[:, :, -1] = ~self.allowed
         return table
+
+    def _computing(self, row: Row, numbers: Wide) -> Floats:
+        """`[node]` seconds of a replica, where there are so many of each class."""
+        graph = self.graph
+        ways = row.compute[: graph.passes]
+        if self.relaxed and np.count_nonzero(numbers) > 1:
+            return harmonic(np.tensordot(ways, graph.time, 1), numbers)
+        time = graph.time[:, :, int(np.argmax(numbers > 0))] / numbers.sum()
+        return np.asarray(np.tensordot(ways, time, 1))
 
     def limits(self, thresholds: Sequence[float]) -> Floats:
         """`[kind, row]` that a stage may not exceed; `thresholds` are those of the passes."""
@@ -369,10 +403,10 @@ def stage_tables(graph: ContractedGraph) -> StageTables:
 
 
 def _can_run(graph: ContractedGraph, numbers: Sequence[int]) -> NDArray[np.bool_]:
-    """`[node]` whether all the devices can run it, and equally fast."""
+    """`[node]` whether all the devices can run it, and equally fast where shares are equal."""
     used = [each for each, number in enumerate(numbers) if number]
     runs = graph.allowed[:, used].all(axis=1)
-    if len(used) == 1:
+    if len(used) == 1 or graph.problem.options.shares == "unequal":
         return np.asarray(runs)
     times = graph.problem.op_time[:, [graph.class_devices[each][0] for each in used]]
     unequal = (times != times[:, :1]).any(axis=1)

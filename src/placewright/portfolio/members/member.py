@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from placewright.problem import Problem
 
@@ -15,7 +15,7 @@ CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
 
-INSTANT = ("single-device", "greedy", "heft", "met", "memory-fill", "m-topo")
+INSTANT = ("single-device", "greedy", "data-parallel", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
 
 SMALL = 300
@@ -38,6 +38,7 @@ class Member:
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
+    - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
     - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
@@ -55,6 +56,7 @@ class Member:
     fewest_ops: int = 0
     most_ops: float = math.inf
     shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
+    where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
     alone: bool = False
     cores: str = ""
@@ -63,6 +65,8 @@ class Member:
 
     def takes(self, problem: Problem, shape: Shape) -> bool:
         if self.role == "decide" and problem.op_count * problem.device_count > DECIDED:
+            return False
+        if any(getattr(problem.options, name) != value for name, value in self.where.items()):
             return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 

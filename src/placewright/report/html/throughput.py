@@ -57,6 +57,7 @@ def _record(plan: Plan) -> dict[str, Any]:
             if column.any()
         ],
         "replicas": [list(stage) for stage in plan.placement.replicas],
+        "shares": [list(stage) for stage in plan.placement.replica_shares],
     }
 
 

@@ -15,7 +15,7 @@ from placewright.runtime.onnx_sessions.cutting import SubModel, Uses, cut, cut_i
 from placewright.runtime.onnx_sessions.passes import Program
 from placewright.runtime.onnx_sessions.stages import in_stages
 from placewright.runtime.onnx_sessions.team import Device
-from placewright.runtime.plans import cores_of, device_threads, schedule_order
+from placewright.runtime.plans import check_turns, cores_of, device_threads, schedule_order
 from placewright.runtime.run_options import RunOptions
 
 _SAMPLES = 5  # of a pipeline, for each device: one to fill it, the others to measure
@@ -29,6 +29,7 @@ def check_plan(plan: Plan) -> None:
             f"the plan is for {objective}, and of ONNX models only plans for latency and "
             "throughput are run so far; plan with --objective latency"
         )
+    check_turns(plan)
 
 
 def check_options(options: RunOptions, ranks: int) -> None:

@@ -15,7 +15,7 @@ from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
 from placewright.runtime.pipelined.report import PipelineReport
 from placewright.runtime.pipelined.schedules import Schedule
-from placewright.runtime.plans import cores_of, device_threads
+from placewright.runtime.plans import check_turns, cores_of, device_threads
 from placewright.runtime.ranks.job import Own
 from placewright.runtime.run_options import RunOptions
 
@@ -99,6 +99,7 @@ def _check_plan(plan: Plan) -> None:
             f"the plan is for objective '{objective}', and a pipeline runs plans for throughput; "
             "plan with --objective throughput"
         )
+    check_turns(plan)
 
 
 def _check_request(options: RunOptions, micro_batches: int, steps: int, *, training: bool) -> None:

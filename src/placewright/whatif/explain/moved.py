@@ -21,6 +21,7 @@ from placewright.graph import Flags, Floats, Ints, Whole
 from placewright.outcome import BatchSchedule, Invocations, Loads, Outcome, Schedule
 from placewright.plan import Placement, Plan, numbered
 from placewright.planners.throughput.contiguity import in_a_row
+from placewright.planners.throughput.shares import balanced
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate import evaluate
 from placewright.simulate.invocation import op_slots
@@ -125,7 +126,7 @@ class Moving:
         times = problem.op_time[np.ix_(ops, members)]
         if not np.isfinite(times).all() or not self._takes_batch(ops, device):
             return "support"
-        if (times != times[:, :1]).any():
+        if (times != times[:, :1]).any() and problem.options.shares == "equal":
             return "replicas"
         pinned = problem.op_pinned[ops]
         if ((pinned >= 0) & (pinned != device)).any():
@@ -192,7 +193,7 @@ class Moving:
         elif self.objective == "invocation-latency":
             yield from self._subgraphs(moved, ops, device)
         else:
-            yield Placement(moved, replicas=self._replicas(moved))
+            yield balanced(problem, self._with_replicas(moved))
 
     def _fits(self, problem: Problem, device: Ints) -> bool:
         """Whether what ops keep fits, without which nothing is scheduled."""
@@ -203,10 +204,15 @@ class Moving:
         """The devices that act as one with it, the first first."""
         return next((each for each in self.plan.placement.replicas if device in each), (device,))
 
-    def _replicas(self, device: Ints) -> tuple[tuple[int, ...], ...]:
-        """The stages of replicas that still have ops."""
-        used = set(np.unique(device).tolist())
-        return tuple(stage for stage in self.plan.placement.replicas if stage[0] in used)
+    def _with_replicas(self, device: Ints) -> Placement:
+        """With those stages of replicas that still have ops, and their shares."""
+        mine, used = self.plan.placement, set(np.unique(device).tolist())
+        kept = [number for number, stage in enumerate(mine.replicas) if stage[0] in used]
+        return Placement(
+            device,
+            replicas=tuple(mine.replicas[each] for each in kept),
+            replica_shares=tuple(mine.replica_shares[each] for each in kept if mine.replica_shares),
+        )
 
     def _subgraphs(self, moved: Ints, ops: Whole, device: int) -> Iterator[Placement]:
         """The ops of each pass in each subgraph of it there is, or in a new one between these."""

@@ -30,8 +30,11 @@ function partClass(name) {
 function replicaWords(plan, device) {
   const stage = plan.loads.replicas.find((each) => each.includes(device));
   if (!stage) return null;
-  return el("span", { class: "kind" }, device === stage[0]
-    ? `replicated on ${stage.length} devices` : `a replica of ${plan.deviceName(stage[0])}`);
+  const words = device === stage[0]
+    ? `replicated on ${stage.length} devices` : `a replica of ${plan.deviceName(stage[0])}`;
+  const shares = plan.loads.shares[plan.loads.replicas.indexOf(stage)];
+  return el("span", { class: "kind" }, shares
+    ? `${words}, ${Math.round(100 * shares[stage.indexOf(device)])}% of the inputs` : words);
 }
 
 // One bar of all parts where they add up, else a bar for each part.
