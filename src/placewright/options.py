@@ -24,6 +24,8 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """What the options that are words may be."""
 
+MOST_MICRO_BATCHES = 10_000  # each of which is timed
+
 
 @dataclass(frozen=True)
 class Options:
@@ -44,7 +46,9 @@ class Options:
     one after another (``sum``), at once (``overlap``), or ways in and out apart too (``duplex``);
     `contiguous`: devices can be put in a row that data only goes along; `schedule` of training,
     ``pipedream`` (largest forward and backward load of a device) or ``gpipe`` (largest forward
-    plus largest backward load); `replicate`: a stage may run on several equal devices.
+    plus largest backward load); `replicate`: a stage may run on several equal devices;
+    `micro_batches`: how many inputs make a step, after which the pipeline is empty (None: it is
+    kept full); ``pipedream`` then is 1F1B, ``gpipe`` all forward and then all backward passes.
 
     Objective ``invocation-latency`` (Tarnawski et al. §4): `subgraphs`, the number q of
     contiguous subgraphs that an accelerator may hold.
@@ -60,6 +64,7 @@ class Options:
     replicate: bool = False
     subgraphs: int = 1
     batch: int = 1
+    micro_batches: int | None = None
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
@@ -68,8 +73,10 @@ class Options:
                 raise OptionError(
                     f"{_written(name)} is '{getattr(self, name)}'; choose {', '.join(allowed)}"
                 )
-        for name in ("subgraphs", "batch"):
+        for name in ("subgraphs", "batch", "micro_batches"):
             value = getattr(self, name)
+            if value is None and name == "micro_batches":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{_written(name)} is '{value}'; give a whole number above 0")
         for name in ("contiguous", "replicate"):
@@ -81,6 +88,19 @@ class Options:
             used = field.name in ("objective", *self.row.options)
             if not used and getattr(self, field.name) != field.default:
                 raise OptionError(_misplaced(field.name, self.objective))
+        if self.micro_batches is not None:
+            self._check_steps(self.micro_batches)
+
+    def _check_steps(self, count: int) -> None:
+        """OptionError for what a step of micro-batches is not timed with."""
+        if count > MOST_MICRO_BATCHES:
+            raise OptionError(f"micro-batches is '{count}'; give at most {MOST_MICRO_BATCHES}")
+        for name, needed in (("load", "sum"), ("contiguous", True), ("replicate", False)):
+            if getattr(self, name) != needed:
+                raise OptionError(
+                    f"micro-batches go through a row of stages that compute, receive and send in "
+                    f"turn; leave out option {name}, or micro-batches"
+                )
 
     @property
     def row(self) -> ObjectiveEntry:
@@ -92,10 +112,19 @@ class Options:
         if self.objective != "latency":
             raise OptionError(f"{what} for objective latency, not for {self.objective}{why}")
 
+    def require_full_pipeline(self) -> None:
+        """OptionError for steps of micro-batches, which only plans for engines are about."""
+        if self.micro_batches is not None:
+            raise OptionError(
+                "steps of micro-batches are planned for an engine only; add --for megatron, "
+                "deepspeed or torch-pipelining, or leave out micro-batches"
+            )
+
     def to_document(self) -> dict[str, Any]:
-        """The objective and the options that belong to it."""
+        """The objective and the options that belong to it; `micro_batches` where there are any."""
         names = ("objective", *self.row.options)
-        return {name: getattr(self, name) for name in names}
+        known = {name: getattr(self, name) for name in names}
+        return {name: value for name, value in known.items() if value is not None}
 
 
 def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:

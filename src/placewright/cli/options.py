@@ -119,6 +119,13 @@ Subgraphs = Annotated[
 Batch = Annotated[
     int | None, typer.Option(help="Batch throughput: how many inputs there are to finish.")
 ]
+MicroBatches = Annotated[
+    int | None,
+    typer.Option(
+        help="Throughput, with --for: inputs of a step, after which the pipeline is empty; "
+        "pipedream is 1F1B then.",
+    ),
+]
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
@@ -254,6 +261,7 @@ class Problem:
     replicate: Replicate = None
     subgraphs: Subgraphs = None
     batch: Batch = None
+    micro_batches: MicroBatches = None
     training: Training = False
     optimizer: Optimizer = "adam"
     pin: Pins = None

@@ -30,6 +30,8 @@ class Limits:
       cluster has nothing else;
     - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
     - `one_host`: all devices are of one host;
+    - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
+      ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -41,6 +43,8 @@ class Limits:
     cpu_computes: bool = False
     offloads: bool = False
     one_host: bool = False
+    schedules: tuple[str, ...] = ()
+    fills_first: bool = False
     memory_share: float = 1.0
 
 
@@ -111,15 +115,17 @@ ENGINES: dict[str, Engine] = {
             "megatron",
             "Megatron-LM: --pipeline-model-parallel-layout",
             "Megatron-Core 0.20.0, megatron/core/transformer/pipeline_parallel_layer_layout.py "
-            "(parse_str_to_list, validate_layer_layout)",
-            Limits(("throughput",), "layers", "copied"),
+            "(parse_str_to_list, validate_layer_layout), schedules.py (1F1B), "
+            "megatron/training/arguments.py (--micro-batch-size, --global-batch-size)",
+            Limits(("throughput",), "layers", "copied", schedules=("pipedream",)),
             write="exporters.training_engines:write_megatron",
         ),
         Engine(
             "deepspeed",
             "DeepSpeed: the parts of a PipelineModule",
-            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts)",
-            Limits(("throughput",), "blocks", "copied"),
+            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts), "
+            "schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
+            Limits(("throughput",), "blocks", "copied", schedules=("pipedream",)),
             write="exporters.training_engines:write_deepspeed",
         ),
         Engine(
@@ -127,7 +133,13 @@ ENGINES: dict[str, Engine] = {
             "torch.distributed.pipelining: the modules of each stage, and a script that runs them",
             "torch 2.13, torch/distributed/pipelining (_IR.py: pipeline, SplitPoint; stage.py; "
             "schedules.py)",
-            Limits(("throughput",), "blocks", "copied"),
+            Limits(
+                ("throughput",),
+                "blocks",
+                "copied",
+                schedules=("pipedream", "gpipe"),
+                fills_first=True,
+            ),
             write="exporters.torch_pipelining:write_pipeline",
             folder=True,
         ),

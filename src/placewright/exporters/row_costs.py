@@ -57,8 +57,8 @@ def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
     problem, options = pieces.problem, pieces.problem.options
     classes = device_classes(problem)
     first = [members[0] for members in classes[1]]
-    held = _sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
-    cache = _sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
+    held = piece_sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
+    cache = piece_sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
     if options.objective == "throughput":
         if options.schedule != "pipedream" or options.replicate:
             raise OptionError("--for plans stages without replicas, under schedule pipedream")
@@ -71,11 +71,11 @@ def row_costs(pieces: Pieces, chain: Chain | None = None) -> RowCosts:
         seconds = _serial(pieces, first, chain.first, chain.last)
         work = _serial(pieces, first, pieces.op_piece.astype(np.int64), chain.last)
         handover, is_bound = handovers(problem, chain.spine, classes), chain.leads
-    seconds = _where_supported(pieces, first, seconds)
+    seconds = where_supported(pieces, first, seconds)
     return RowCosts(classes, seconds, work, handover, held, cache, is_bound)
 
 
-def _sums(pieces: Pieces, values: Floats) -> Floats:
+def piece_sums(pieces: Pieces, values: Floats) -> Floats:
     """`[i, j]` the sum of a value per op over pieces i … j."""
     each = np.bincount(pieces.op_piece, values, pieces.count)
     total = np.concatenate([[0.0], np.cumsum(each)])
@@ -83,17 +83,17 @@ def _sums(pieces: Pieces, values: Floats) -> Floats:
     return found
 
 
-def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
+def where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
     """`inf` for stages of which an op is not supported."""
     problem = pieces.problem
     pinned = problem.op_pinned
     for row, device in enumerate(devices):
         barred = ~np.isfinite(problem.op_time[:, device]) | ((pinned >= 0) & (pinned != device))
-        seconds[row][_sums(pieces, barred) > 0] = np.inf
+        seconds[row][piece_sums(pieces, barred) > 0] = np.inf
     return seconds
 
 
-def _finite(problem: Problem, device: int) -> Floats:
+def finite_seconds(problem: Problem, device: int) -> Floats:
     time = problem.op_time[:, device]
     return np.where(np.isfinite(time), time, 0.0)
 
@@ -115,7 +115,7 @@ def _loads(pieces: Pieces, devices: list[int]) -> Floats:
 def compute_seconds(pieces: Pieces, device: int) -> Floats:
     """`[i, j]` seconds of the ops of pieces i … j that the device supports."""
     place = pieces.op_piece.astype(np.int64)
-    return within(place, place, _finite(pieces.problem, device), pieces.count)
+    return within(place, place, finite_seconds(pieces.problem, device), pieces.count)
 
 
 def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -140,4 +140,5 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
 def _serial(pieces: Pieces, devices: list[int], after: Wide, before: Wide) -> Floats:
     """`[class, i, j]` seconds of the ops with `after` ≥ i and `before` ≤ j, one by one."""
     problem, count = pieces.problem, pieces.count
-    return np.stack([within(after, before, _finite(problem, each), count) for each in devices])
+    tables = [within(after, before, finite_seconds(problem, each), count) for each in devices]
+    return np.stack(tables)

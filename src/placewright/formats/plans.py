@@ -60,6 +60,8 @@ def _without_problem(plan: Plan) -> dict[str, Any]:
     }
     if plan.placement.replicas:
         document["replicas"] = [list(stage) for stage in plan.placement.replicas]
+    if plan.placement.row:
+        document["row"] = list(plan.placement.row)
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
     document[plan.problem.options.row.outcome_key] = plan.outcome.to_document()
@@ -98,6 +100,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
             placement=Placement(
                 _rectangle(content.placement, problem, path),
                 replicas=tuple(tuple(stage) for stage in content.replicas or ()),
+                row=tuple(content.row or ()),
                 subgraph=None if content.subgraph is None else np.array(content.subgraph),
             ),
             outcome=_outcome(row, entry, content.value, path),

@@ -10,6 +10,8 @@ from placewright.units import format_seconds
 def value_words(problem: Problem) -> str:
     """With how many samples the time is for, where that is known."""
     samples = problem.input_samples
+    if problem.options.micro_batches is not None:
+        return f"time per micro-batch of {samples} samples" if samples else "time per micro-batch"
     if samples is None:
         return "time per input"
     return "time per sample" if samples == 1 else f"time per batch of {samples} samples"
