@@ -112,12 +112,13 @@ class Options:
         if self.objective != "latency":
             raise OptionError(f"{what} for objective latency, not for {self.objective}{why}")
 
-    def require_full_pipeline(self) -> None:
+    def require_full_pipeline(self, what: str) -> None:
         """OptionError for steps of micro-batches, which only plans for engines are about."""
         if self.micro_batches is not None:
             raise OptionError(
-                "steps of micro-batches are planned for an engine only; add --for megatron, "
-                "deepspeed or torch-pipelining, or leave out micro-batches"
+                f"{what} is for pipelines that are kept full; steps of micro-batches are "
+                "planned for an engine: add --for megatron, deepspeed or torch-pipelining, or "
+                "leave out --micro-batches"
             )
 
     def to_document(self) -> dict[str, Any]:

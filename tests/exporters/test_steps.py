@@ -17,6 +17,7 @@ from placewright.exporters.step_rows import best_rows
 from placewright.exporters.steps import best_step
 from placewright.plan import Plan
 from placewright.planning import make_problem
+from placewright.report.engines import engine_record, engine_words
 from placewright.verify import verify
 from tests.naive.steps import every_step, least_of_chains
 from tests.strategies.steps import step_problems
@@ -158,6 +159,39 @@ def test_other_planners_say_that_steps_are_planned_for_engines():
     with pytest.raises(OptionError, match="add --for megatron"):
         pw.plan("zoo:gpt2?layers=2", "2x3090", planner="linear-dp", objective="throughput",
                 micro_batches=4)  # fmt: skip
+
+
+def test_moves_are_not_explained_of_steps():
+    found = plan_for("zoo:gpt2?layers=2", "2x3090", "deepspeed", micro_batches=4, free_seconds=0)
+    with pytest.raises(OptionError, match="explain is for pipelines that are kept full"):
+        pw.explain(found.plan, "lm_head")
+
+
+def test_the_price_of_limits_is_beside_a_pipeline_kept_full():
+    found = plan_for("zoo:llama-7b?layers=8&batch=4", "8xA100", "megatron", training=True,
+                     micro_batches=8)  # fmt: skip
+    record, words = engine_record(found), engine_words(found)
+    assert record["unrestricted"]["value"] < record["value"]
+    assert "in a pipeline kept full: time per micro-batch of 4 samples" in words[-1]
+
+
+def test_a_plan_of_steps_says_what_a_step_takes_and_keeps():
+    found = plan_for("zoo:llama-7b?layers=8&batch=4", "8xA100", "megatron", training=True,
+                     micro_batches=8, free_seconds=0)  # fmt: skip
+    record, words = engine_record(found), engine_words(found)
+    assert record["seconds_per_step"] == pytest.approx(8 * record["value"])
+    assert record["seconds_per_sample"] == pytest.approx(record["value"] / 4)
+    assert record["micro_batches"] == 8
+    stages = record["stages"]
+    assert [each["in_flight"] for each in stages] == [8, 7, 6, 5, 4, 3, 2, 1]
+    memory = {each["name"]: each["memory"] for each in record["devices"]}
+    assert all(each["memory"] == pytest.approx(memory[each["device"]]) for each in stages)
+    busy = {each["name"]: each["load"] for each in record["devices"]}
+    for each in stages:
+        assert each["bubble"] == pytest.approx(1 - busy[each["device"]] / record["value"])
+    assert record["bubble"] == pytest.approx(np.mean([each["bubble"] for each in stages]))
+    assert "of it activations of 8 micro-batches in flight), idle" in words[0]
+    assert "a step of 8 micro-batches (1F1B) takes" in words[-2]
 
 
 def test_a_source_that_does_not_say_what_activations_take_is_refused():

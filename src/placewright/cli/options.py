@@ -261,7 +261,6 @@ class Problem:
     replicate: Replicate = None
     subgraphs: Subgraphs = None
     batch: Batch = None
-    micro_batches: MicroBatches = None
     training: Training = False
     optimizer: Optimizer = "adam"
     pin: Pins = None
@@ -269,8 +268,8 @@ class Problem:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields of `Options` as a person gave them; None where they did not."""
-        return {each.name: getattr(self, each.name) for each in fields(Options)}
+        """The fields of `Options` as a person gave them; None where they did not, or cannot."""
+        return {each.name: getattr(self, each.name, None) for each in fields(Options)}
 
     @property
     def costs(self) -> CostOptions:
@@ -290,6 +289,13 @@ class Problem:
         if self.training:
             raise OptionError("--mix is for inference; leave out --training")
         return {"costs": self.costs, "pinned": self.pinned, "options": self.options}
+
+
+@dataclass(frozen=True)
+class PlannedProblem(Problem):
+    """The same with what only plans for engines are about."""
+
+    micro_batches: MicroBatches = None
 
 
 @dataclass(frozen=True)
