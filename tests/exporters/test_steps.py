@@ -1,10 +1,12 @@
 """Plans of steps of micro-batches: beside every row of stages, looked at one by one."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import placewright as pw
 from placewright.errors import InfeasibleError, OptionError
@@ -14,10 +16,12 @@ from placewright.exporters.planning import plan_for, plan_row
 from placewright.exporters.sharing import exchanging
 from placewright.exporters.step_costs import step_costs
 from placewright.exporters.step_rows import best_rows
+from placewright.exporters.step_search import best_of_steps
 from placewright.exporters.steps import best_step
-from placewright.plan import Plan
+from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.report.engines import engine_record, engine_words
+from placewright.simulate import evaluate
 from placewright.verify import verify
 from tests.naive.steps import every_step, least_of_chains
 from tests.strategies.steps import step_problems
@@ -87,7 +91,7 @@ def test_the_plan_on_two_devices_is_the_best_row_there_is(source, schedule, micr
     plan = plan_row(problem, DEEPSPEED, copied=copied)
     assert verify(plan).ok
     assert plan.lower_bound <= min(every) * (1 + 1e-9)
-    assert plan.value == pytest.approx(min(every), rel=1e-3)
+    assert plan.value == pytest.approx(min(every), rel=1e-4) and plan.status == "optimal"
 
 
 def test_many_micro_batches_come_near_a_pipeline_kept_full_and_few_do_not():
@@ -198,3 +202,45 @@ def test_a_source_that_does_not_say_what_activations_take_is_refused():
     problem, copied = trained("zoo:gpt2?layers=2", "2x3090", micro_batches=2)
     with pytest.raises(OptionError, match="does not say what activations"):
         plan_row(replace(problem, op_stash=np.zeros(0)), DEEPSPEED, copied=copied)
+
+
+@given(step_problems(staging="direct"))
+def test_the_search_finds_the_best_row_there_is(made):
+    every = [value for value, _ in every_step(*made)]
+    pieces = pieces_of(made)
+    costs = step_costs(pieces, limits_of(DEEPSPEED))
+    stages, is_whole = best_of_steps(pieces, costs, math.inf)
+    assert is_whole and (stages is None) == (not every)
+    if stages is not None:
+        timed, bound = best_step(pieces, DEEPSPEED)
+        assert timed.value == pytest.approx(min(every), rel=1e-4)
+        assert bound <= min(every) * (1 + 1e-9)
+        assert bound >= min(every) * (1 - 1e-4)
+        left = [list(members) for members in costs.classes[1]]
+        row = [left[one].pop(0) for one, _, _ in stages]
+        lengths = [last - first + 1 for _, first, last in stages]
+        placement = Placement(np.repeat(row, lengths)[made[1]], row=tuple(row))
+        assert evaluate(made[0], placement).value == pytest.approx(min(every), rel=1e-9)
+
+
+@settings(max_examples=30)
+@given(step_problems(staging="direct"), st.integers(0, 100))
+def test_a_search_that_ends_early_says_so(made, passes):
+    every = [value for value, _ in every_step(*made)]
+    pieces = pieces_of(made)
+    costs = step_costs(pieces, limits_of(DEEPSPEED))
+    stages, is_whole = best_of_steps(pieces, costs, math.inf, passes)
+    assert not is_whole or (stages is None) == (not every)
+
+
+@pytest.mark.parametrize("micro_batches", [6, 12])
+def test_the_row_over_unequal_ways_is_the_best_there_is(micro_batches):
+    problem, copied = trained("zoo:gpt2?layers=5", "a100+2xt4+cpu", micro_batches=micro_batches)
+    faster = problem.link_seconds_per_byte / 30  # so that several stages pay
+    problem = replace(problem, link_seconds_per_byte=faster)
+    pieces = pieces_for(problem, DEEPSPEED, copied)
+    every = [value for value, _ in every_step(pieces.problem, pieces.op_piece)]
+    plan = plan_row(problem, DEEPSPEED, copied=copied)
+    assert plan.lower_bound <= min(every) * (1 + 1e-9)
+    assert plan.value == pytest.approx(min(every), rel=1e-4) and plan.status == "optimal"
+    assert len(plan.placement.row) > 1

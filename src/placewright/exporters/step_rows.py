@@ -66,8 +66,28 @@ def best_rows(costs: StepCosts) -> tuple[float, list[StepRow]]:
     return min(best, total + lowest), rows
 
 
+class StageTables:
+    """``sums[class, i, j]`` of stages with others after them, `last_sums` of last ones, and by how
+    many come after ``peaks[after][class, i, j]``, infinite for what is no such stage.
+    """
+
+    def __init__(self, costs: StepCosts) -> None:
+        self.costs = costs
+        forward, backward = costs.passes
+        self.sums = np.maximum(forward + backward - costs.sent.sum(axis=0), 0.0)
+        self.last_sums = np.maximum(forward + backward - costs.sent[BACKWARD], 0.0)
+        self.peaks = [self._peaks(after) for after in range(costs.most_stages)]
+
+    def _peaks(self, after: int) -> Floats:
+        costs, may = self.costs, self.costs.may(after)
+        forward, backward = np.where(may, costs.passes, 0.0)
+        ahead = 0.0 if costs.is_gpipe else costs.in_flight[after] - 1
+        peak = (costs.micro_batches - 1) * (forward + backward)
+        return np.where(may, peak - ahead * np.minimum(forward, backward), np.inf)
+
+
 class _Search:
-    """Tables of stages by how many come after, and the rows that they make."""
+    """The rows that stages make."""
 
     def __init__(self, costs: StepCosts) -> None:
         self.costs, self.count = costs, costs.memory.shape[0]
@@ -78,18 +98,7 @@ class _Search:
                 f"{sum(self.available)} devices of {len(self.available)} kinds are too many for "
                 "an exact row of stages; name fewer devices in the cluster"
             )
-        forward, backward = costs.passes
-        self.sums = np.maximum(forward + backward - costs.sent.sum(axis=0), 0.0)
-        self.last_sums = np.maximum(forward + backward - costs.sent[BACKWARD], 0.0)
-        self.peaks = [self._peaks(after) for after in range(costs.most_stages)]
-
-    def _peaks(self, after: int) -> Floats:
-        """`[class, i, j]`, infinite for what is no such stage."""
-        costs, may = self.costs, self.costs.may(after)
-        forward, backward = np.where(may, costs.passes, 0.0)
-        ahead = 0.0 if costs.is_gpipe else costs.in_flight[after] - 1
-        peak = (costs.micro_batches - 1) * (forward + backward)
-        return np.where(may, peak - ahead * np.minimum(forward, backward), np.inf)
+        self.tables = StageTables(costs)
 
     def least_peak(self) -> float:
         """The least highest peak of any row."""
@@ -107,7 +116,7 @@ class _Search:
             one, last = (int(each) for each in tables[used][1][first])
             stages.append((one, first, last))
             used = tuple(each - (number == one) for number, each in enumerate(used))
-            peak = max(peak, float(self.peaks[sum(used)][one, first, last]))
+            peak = max(peak, float(self.tables.peaks[sum(used)][one, first, last]))
             first = last + 1
         return total, peak, tuple(stages)
 
@@ -119,9 +128,9 @@ class _Search:
         end[count] = 0.0
         nobody = (0,) * len(self.available)
         tables = {nobody: (end, np.full((count + 1, 2), -1))}
-        stages = [np.where(peak < limit, peak, np.inf) for peak in self.peaks]
+        stages = [np.where(peak < limit, peak, np.inf) for peak in self.tables.peaks]
         if not by_peak:
-            sums = [self.last_sums] + [self.sums] * (len(stages) - 1)
+            sums = [self.tables.last_sums] + [self.tables.sums] * (len(stages) - 1)
             stages = [
                 np.where(np.isfinite(p), s, np.inf) for p, s in zip(stages, sums, strict=True)
             ]

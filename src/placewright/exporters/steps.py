@@ -1,7 +1,8 @@
 """Plans of steps of micro-batches: the row of stages whose step is the shortest.
 
-`step_rows` says what every row takes at least, and names rows that take little. These, and rows of
-which a cut is moved, are timed by the simulator, and the shortest step is the plan's.
+`step_rows` says what every row takes at least, and names rows that take little, which are timed by
+the simulator. Where the shortest of their steps is above the bound, `step_search` looks at all
+rows; and where these are too many, cuts of the best are moved.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from placewright.exporters.pieces import Pieces
 from placewright.exporters.rows import Stage
 from placewright.exporters.step_costs import StepCosts, step_costs
 from placewright.exporters.step_rows import best_rows
+from placewright.exporters.step_search import best_of_steps
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Ints
 from placewright.options import Options
+from placewright.plan import OPTIMAL_GAP, gap_of
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.units import format_bytes
 
-MOST_TIMED = 25  # of the rows that take little
-MOST_MOVES = 100  # of cuts of the best of them
+MOST_TIMED = 4  # of the rows that take little
+MOST_MOVES = 25  # of cuts of the best of them
 
 
 def check_steps(options: Options, engine: Engine) -> None:
@@ -53,11 +56,18 @@ def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
     bound, rows = best_rows(costs)
     if not rows:
         raise _no_room(pieces, costs)
+    bound = bound / costs.micro_batches * (1 - LONG_ROUNDING)
     shortest = sorted(rows, key=lambda row: row.bound)[:MOST_TIMED]
     timed = [(_timed(pieces, costs, row.stages), row.stages) for row in shortest]
     best, stages = min(timed, key=lambda pair: pair[0].value)
-    best = _moved(pieces, costs, best, stages)
-    return best, bound / costs.micro_batches * (1 - LONG_ROUNDING)
+    if gap_of(best.value, bound) <= OPTIMAL_GAP:
+        return best, bound
+    found, is_whole = best_of_steps(pieces, costs, best.value * costs.micro_batches)
+    if found is not None:
+        best, stages = _timed(pieces, costs, found), found
+    if is_whole:
+        return best, max(bound, best.value * (1 - LONG_ROUNDING))
+    return _moved(pieces, costs, best, stages), bound
 
 
 def _check_stash(problem: Problem) -> None:
