@@ -15,6 +15,7 @@ from placewright.report.records import plan_record
 from placewright.report.sweep_figure import _dots
 from placewright.report.terminal import ComparisonTable, summary
 from placewright.report.whatif import sweep_table
+from placewright.units import format_seconds
 from placewright.whatif.sweep import sweep
 from placewright.whatif.variants import Variant
 from tests.cli.running import run
@@ -63,7 +64,9 @@ def test_a_batch_of_32_is_32_samples_and_its_time_is_that_of_the_batch():
 def test_every_table_says_what_is_counted(samples, time, rate):
     plan = planned(samples)
     assert summary(plan).startswith(f"{time} ")
-    assert f"({plan.throughput:.4g} {rate} per second), " in summary(plan)
+    assert f"{plan.throughput:.4g} {rate} per second), " in summary(plan)
+    per_sample = f"({format_seconds(plan.value / (samples or 1))} per sample, "
+    assert (per_sample in summary(plan)) == ((samples or 1) > 1)
     record = plan_record(plan)
     assert (record["throughput"], record["input_samples"]) == (plan.throughput, samples)
     lines = pw.compare(plan.problem, ["single-device", "ideal-dp"])

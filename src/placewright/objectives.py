@@ -76,7 +76,7 @@ THROUGHPUT = ObjectiveEntry(
     "throughput",
     "the largest load of a device, per input, in a pipeline",
     "Tarnawski et al. 2020 §5",
-    options=("load", "contiguous", "schedule", "replicate", "shares"),
+    options=("load", "contiguous", "schedule", "replicate", "shares", "micro_batches"),
     outcome="outcome:Loads",
     outcome_key="loads",
     evaluate="simulate.throughput:loads",
@@ -87,7 +87,7 @@ THROUGHPUT = ObjectiveEntry(
     report="report.throughput",
     page="report.html.throughput",
     check="analysis.ties:check_fits",
-    placement_fields=("replicas",),
+    placement_fields=("replicas", "row"),
     is_rate=True,
 )
 

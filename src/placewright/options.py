@@ -26,9 +26,10 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """What the options that are words may be."""
 
-ADDED = ("shares",)
+ADDED = ("shares", "micro_batches")
 """Options that came after the first files: left out of them where they have their default, so that
 files without them stay as they are."""
+MOST_MICRO_BATCHES = 10_000  # each of which is timed
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,9 @@ class Options:
     ``pipedream`` (largest forward and backward load of a device) or ``gpipe`` (largest forward
     plus largest backward load); `replicate`: a stage may run on several devices, equally fast
     ones that take as many inputs each or, where `shares` are ``unequal``, any that can run its ops,
-    each with a share of the inputs of its own.
+    each with a share of the inputs of its own; `micro_batches`: how many inputs make a step, after
+    which the pipeline is empty (None: it is kept full); ``pipedream`` then is 1F1B, ``gpipe`` all
+    forward and then all backward passes.
 
     Objective ``invocation-latency`` (Tarnawski et al. §4): `subgraphs`, the number q of
     contiguous subgraphs that an accelerator may hold.
@@ -69,6 +72,7 @@ class Options:
     shares: Shares = "equal"
     subgraphs: int = 1
     batch: int = 1
+    micro_batches: int | None = None
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
@@ -77,8 +81,10 @@ class Options:
                 raise OptionError(
                     f"{_written(name)} is '{getattr(self, name)}'; choose {', '.join(allowed)}"
                 )
-        for name in ("subgraphs", "batch"):
+        for name in ("subgraphs", "batch", "micro_batches"):
             value = getattr(self, name)
+            if value is None and name == "micro_batches":
+                continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise OptionError(f"{_written(name)} is '{value}'; give a whole number above 0")
         for name in ("contiguous", "replicate"):
@@ -95,6 +101,19 @@ class Options:
                 "shares is 'unequal', and without replicas there is nothing to share; give "
                 "replicate too, or leave shares out"
             )
+        if self.micro_batches is not None:
+            self._check_steps(self.micro_batches)
+
+    def _check_steps(self, count: int) -> None:
+        """OptionError for what a step of micro-batches is not timed with."""
+        if count > MOST_MICRO_BATCHES:
+            raise OptionError(f"micro-batches is '{count}'; give at most {MOST_MICRO_BATCHES}")
+        for name, needed in (("load", "sum"), ("contiguous", True), ("replicate", False)):
+            if getattr(self, name) != needed:
+                raise OptionError(
+                    f"micro-batches go through a row of stages that compute, receive and send in "
+                    f"turn; leave out option {name}, or micro-batches"
+                )
 
     @property
     def row(self) -> ObjectiveEntry:
@@ -105,6 +124,15 @@ class Options:
         """OptionError for another objective: only latency has one schedule of one input."""
         if self.objective != "latency":
             raise OptionError(f"{what} for objective latency, not for {self.objective}{why}")
+
+    def require_full_pipeline(self, what: str) -> None:
+        """OptionError for steps of micro-batches, which only plans for engines are about."""
+        if self.micro_batches is not None:
+            raise OptionError(
+                f"{what} is for pipelines that are kept full; steps of micro-batches are "
+                "planned for an engine: add --for megatron, deepspeed or torch-pipelining, or "
+                "leave out --micro-batches"
+            )
 
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""

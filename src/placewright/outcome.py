@@ -105,12 +105,30 @@ class Schedule:
 
 
 @dataclass(frozen=True, eq=False)
+class Step:
+    """A step of all micro-batches through a row of stages, from empty to empty.
+
+    `seconds` it takes; `in_flight[stage]` micro-batches whose activations a stage keeps at a time,
+    at most; `idle[stage]` the share of the step in which it does nothing (the bubble).
+    """
+
+    seconds: float
+    in_flight: Ints
+    idle: Floats
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "in_flight", frozen(self.in_flight, np.int32))
+        object.__setattr__(self, "idle", frozen(self.idle, np.float64))
+
+
+@dataclass(frozen=True, eq=False)
 class Loads:
     """Seconds per input: ``compute[way, device]``, ``incoming``, ``outgoing``, `sync` and `load`.
 
     `way` 0 is the forward and 1 the backward pass (all zeros in inference). What a stage does is
     shared out over its replicas, each of which has `sync[device]` besides. `load[device]` is how
-    long the device is busy per input; `value` the time per input of the whole pipeline.
+    long the device is busy per input; `value` the time per input of the whole pipeline. With option
+    `micro_batches` that is the time of a `step` over their number.
     """
 
     compute: Floats
@@ -119,6 +137,7 @@ class Loads:
     sync: Floats
     load: Floats
     value: float
+    step: Step | None = None
 
     def __post_init__(self) -> None:
         for name in ("compute", "incoming", "outgoing", "sync", "load"):
@@ -129,11 +148,20 @@ class Loads:
 
     @classmethod
     def read(cls, content: dict[str, Any], value: float) -> Self:
-        return cls(**content, value=value)
+        step = content.get("step")
+        made = None if step is None else Step(**step)
+        return cls(**{**content, "step": made}, value=value)
 
     def to_document(self) -> dict[str, Any]:
         names = ("compute", "incoming", "outgoing", "sync", "load")
-        return {name: getattr(self, name).tolist() for name in names}
+        document = {name: getattr(self, name).tolist() for name in names}
+        if self.step is not None:
+            document["step"] = {
+                "seconds": self.step.seconds,
+                "in_flight": self.step.in_flight.tolist(),
+                "idle": self.step.idle.tolist(),
+            }
+        return document
 
 
 @dataclass(frozen=True, eq=False)

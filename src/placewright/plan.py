@@ -10,7 +10,7 @@ import numpy as np
 
 from placewright.errors import GraphError
 from placewright.graph import Floats, Ints, ReadOnly, frozen
-from placewright.outcome import Outcome, Schedule
+from placewright.outcome import Loads, Outcome, Schedule
 from placewright.problem import Problem
 from placewright.stored import Stored
 
@@ -37,7 +37,8 @@ class Placement(ReadOnly):
 
     `replicas` (objective ``throughput``): stages that run on several devices, each a tuple of
     them; its ops name the first. `replica_shares`, in the same order: which part of the inputs
-    each of them takes, above 0 and 1 together; empty where all take as many. `subgraph[op]`
+    each of them takes, above 0 and 1 together; empty where all take as many. `row` (with option
+    `micro_batches`): the devices of the stages in the order of the data. `subgraph[op]`
     (``invocation-latency``): which of its accelerator's invocations, from 0 in their order, an op
     belongs to; -1 on a CPU.
     """
@@ -47,6 +48,7 @@ class Placement(ReadOnly):
     replicas: tuple[tuple[int, ...], ...] = ()
     subgraph: Ints | None = None
     replica_shares: tuple[tuple[float, ...], ...] = ()
+    row: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "device", frozen(self.device, np.int32))
@@ -55,6 +57,7 @@ class Placement(ReadOnly):
                 object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
         replicas = tuple(tuple(int(device) for device in stage) for stage in self.replicas)
         object.__setattr__(self, "replicas", replicas)
+        object.__setattr__(self, "row", tuple(int(device) for device in self.row))
         shares = tuple(tuple(float(share) for share in stage) for stage in self.replica_shares)
         object.__setattr__(self, "replica_shares", shares)
         _check_shares(replicas, shares)
@@ -224,8 +227,19 @@ class Plan(Stored):
 
     @property
     def device_memory(self) -> Floats:
-        """`[device]` bytes that the ops there keep."""
-        return np.array([self.problem.op_memory[ops].sum() for ops in self.device_ops])
+        """`[device]` bytes that the ops there keep, for all micro-batches in flight."""
+        kept = np.array([self.problem.op_memory[ops].sum() for ops in self.device_ops])
+        return kept + self.device_stash
+
+    @property
+    def device_stash(self) -> Floats:
+        """`[device]` bytes of activations of the micro-batches in flight beyond the first."""
+        more, stash = np.zeros(self.problem.device_count), self.problem.op_stash
+        step = self.outcome.step if isinstance(self.outcome, Loads) else None
+        if step is not None and stash.size:
+            for device, count in zip(self.placement.row, step.in_flight.tolist(), strict=True):
+                more[device] = (count - 1) * stash[self.device_ops[device]].sum()
+        return more
 
     def device_of(self) -> dict[str, str]:
         """Op name → device name (of its first input, and the first replica)."""

@@ -117,6 +117,7 @@ def plan_problem(
     """`plan` for a problem that is made already."""
     from placewright.budget import no_progress
 
+    problem.options.require_full_pipeline("this planner")
     start = None if warm_start is None else _start(warm_start, problem)
     if not asks_portfolio(planner, coarsening):
         return solve(

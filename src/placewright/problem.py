@@ -75,6 +75,8 @@ class Problem(ReadOnly):
       empty where there is none;
     - `op_copied[op]` bytes of `op_memory` that are copies of weights which other ops hold too;
       empty where there are none;
+    - `op_stash[op]` bytes of `op_memory` that each micro-batch in flight takes again: activations
+      that training keeps for the backward pass; empty where nobody says;
     - `op_sync_bytes[op]` weights that replicas of the op keep equal, per input (training);
     - `batch_sizes[size]`, rising, and `batch_time[op, device, size]` seconds, `inf` where the
       device takes no such batch (objective ``batch-throughput``);
@@ -85,7 +87,7 @@ class Problem(ReadOnly):
     - `device_runs[device]`: what the device is on the machine at hand, or None; empty where no
       device says;
     - `device_hosts[device]`: the machine it is part of, as its cluster names it; empty where that
-      is one machine. No planner looks at these four, nor at `op_cache` and `op_copied`.
+      is one machine. No planner looks at these four, nor at `op_cache`, `op_copied` and `op_stash`.
     """
 
     name: str
@@ -124,6 +126,7 @@ class Problem(ReadOnly):
     device_runs: tuple[Run | None, ...] = ()
     op_cache: Floats = field(default_factory=_nothing)
     op_copied: Floats = field(default_factory=_nothing)
+    op_stash: Floats = field(default_factory=_nothing)
     device_hosts: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -154,6 +157,7 @@ class Problem(ReadOnly):
             "op_sync_bytes": (n,),
             "op_cache": (n,) if np.size(self.op_cache) else (0,),
             "op_copied": (n,) if np.size(self.op_copied) else (0,),
+            "op_stash": (n,) if np.size(self.op_stash) else (0,),
             "batch_sizes": (np.size(self.batch_sizes),),
             "batch_time": (n, d, np.size(self.batch_sizes)),
             "op_cost_source": (n, d) if np.size(self.op_cost_source) else (0,),
@@ -376,6 +380,7 @@ _ARRAYS: Mapping[str, Any] = {
     "op_sync_bytes": np.float64,
     "op_cache": np.float64,
     "op_copied": np.float64,
+    "op_stash": np.float64,
     "batch_sizes": np.int32,
     "batch_time": np.float64,
     "op_cost_source": np.int8,
@@ -425,6 +430,7 @@ def _check(problem: Problem) -> None:
     for column in (
         "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
         "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache", "op_copied",
+        "op_stash",
     ):  # fmt: skip
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():

@@ -74,6 +74,7 @@ def solve(
     from placewright.bounds import Bound, lower_bound
     from placewright.budget import Budget, no_progress, unheard
 
+    problem.options.require_full_pipeline("this planner")
     started = time.perf_counter()
     budget = Budget(time_limit, start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
@@ -148,6 +149,7 @@ def compare(
     from placewright.kernels import compiling
 
     report, budget = on_progress or no_progress, Budget(time_limit)
+    problem.options.require_full_pipeline("a comparison of planners")
     chosen = list(names) if names is not None else quick_planners(problem)
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)

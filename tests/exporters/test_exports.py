@@ -141,6 +141,52 @@ def test_megatron_gets_a_layout_with_the_layers_of_each_stage():
     assert named[1] == str(len(stages))
 
 
+TRAINED = "zoo:llama-7b?layers=4&context=64&batch=3"
+
+
+def megatron_micro_batches(arguments):
+    """`num_microbatches_calculator` of Megatron-Core: `global_batch_size //
+    (micro_batch_size * data_parallel_size)`, the rest of the division refused."""
+    named = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    whole, micro = int(named["--global-batch-size"]), int(named["--micro-batch-size"])
+    assert whole % micro == 0
+    return micro, whole // micro
+
+
+def test_megatron_gets_the_micro_batches_of_a_step():
+    found = planned("megatron", TRAINED, training=True, micro_batches=5)
+    assert megatron_micro_batches(megatron_settings(found.plan)["arguments"]) == (3, 5)
+    full = planned("megatron", TRAINED, training=True)
+    assert "--global-batch-size" not in megatron_settings(full.plan)["arguments"]
+
+
+def test_deepspeed_gets_the_micro_batches_of_a_step(tmp_path, monkeypatch):
+    """`PipelineEngine.micro_batches` is `gradient_accumulation_steps` (runtime/pipe/engine.py)."""
+    package = types.ModuleType("deepspeed.pipe")
+    package.PipelineModule = object
+    monkeypatch.setitem(sys.modules, "deepspeed", types.ModuleType("deepspeed"))
+    monkeypatch.setitem(sys.modules, "deepspeed.pipe", package)
+    steps = planned("deepspeed", TRAINED, training=True, micro_batches=5)
+    lines = export(steps.plan, "deepspeed", tmp_path / "steps.py")
+    assert runpy.run_path(str(tmp_path / "steps.py"))["CONFIG"] == {
+        "train_micro_batch_size_per_gpu": 3,
+        "gradient_accumulation_steps": 5,
+    }
+    assert lines[0].endswith("and CONFIG")
+    full = planned("deepspeed", TRAINED, training=True)
+    export(full.plan, "deepspeed", tmp_path / "full.py")
+    assert "CONFIG" not in runpy.run_path(str(tmp_path / "full.py"))
+
+
+@pytest.mark.parametrize("engine", ["megatron", "deepspeed"])
+def test_a_micro_batch_of_no_known_size_is_refused(engine, tmp_path):
+    plan = planned(engine, TRAINED, training=True, micro_batches=5).plan
+    unknown = replace(plan, problem=replace(plan.problem, input_samples=None))
+    with pytest.raises(OptionError, match="does not say; give it input_samples"):
+        export(unknown, engine, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_deepspeed_builds_the_layers_of_its_stage(tmp_path, monkeypatch):
     found = planned("deepspeed")
     path = tmp_path / "stages.py"

@@ -97,6 +97,15 @@ def test_training_gives_the_losses_and_gradients_of_one_process(
     assert report["max_gradient_difference"] < 1e-6
 
 
+@pytest.mark.parametrize("schedule", ["pipedream", "gpipe"])
+def test_the_script_runs_the_steps_that_are_planned(schedule, tmp_path, temporary):  # noqa: F811
+    asked = {"training": True, "micro_batches": 3, "schedule": schedule}
+    plan = on_cpus(source_of("gpt2"), 2, **asked)
+    report = ran(plan, tmp_path / "pipeline")
+    assert report["micro_batches"] == 3
+    assert report["schedule"] == {"pipedream": "1f1b", "gpipe": "gpipe"}[schedule]
+
+
 FACTORY = """
 import torch
 

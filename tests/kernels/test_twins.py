@@ -252,6 +252,10 @@ TWINS = {
     "throughput.stage_loads.chain_rows": Twin(
         IDEALS, "placewright.simulate.throughput.loads", "evaluated"
     ),
+    "throughput.step_rows.best_steps": Twin(
+        "exporters.test_steps", "tests.naive.steps.every_step", "best_of_steps"
+    ),
+    "throughput.steps.step_of": Twin("kernels.throughput.test_steps", "tests.naive.steps.step_of"),
     "throughput.stage_rows.best_stages": Twin(
         "exporters.test_row_search", "tests.naive.stage_rows.best_row", "best_of_rows"
     ),

@@ -111,4 +111,5 @@ def op_columns(problem: Problem, ops: Ints) -> dict[str, Any]:
         "op_cost_spread": problem.op_cost_spread[ops] if problem.op_cost_spread.size else (),
         "op_cache": problem.op_cache[ops] if problem.op_cache.size else (),
         "op_copied": problem.op_copied[ops] if problem.op_copied.size else (),
+        "op_stash": problem.op_stash[ops] if problem.op_stash.size else (),
     }

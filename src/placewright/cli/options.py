@@ -127,6 +127,13 @@ Subgraphs = Annotated[
 Batch = Annotated[
     int | None, typer.Option(help="Batch throughput: how many inputs there are to finish.")
 ]
+MicroBatches = Annotated[
+    int | None,
+    typer.Option(
+        help="Throughput, with --for: inputs of a step, after which the pipeline is empty; "
+        "pipedream is 1F1B then.",
+    ),
+]
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
@@ -270,8 +277,8 @@ class Problem:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The fields of `Options` as a person gave them; None where they did not."""
-        return {each.name: getattr(self, each.name) for each in fields(Options)}
+        """The fields of `Options` as a person gave them; None where they did not, or cannot."""
+        return {each.name: getattr(self, each.name, None) for each in fields(Options)}
 
     @property
     def costs(self) -> CostOptions:
@@ -291,6 +298,13 @@ class Problem:
         if self.training:
             raise OptionError("--mix is for inference; leave out --training")
         return {"costs": self.costs, "pinned": self.pinned, "options": self.options}
+
+
+@dataclass(frozen=True)
+class PlannedProblem(Problem):
+    """The same with what only plans for engines are about."""
+
+    micro_batches: MicroBatches = None
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ def command(
     *,
     cluster: o.Cluster = None,
     planner: o.Planner = "auto",
-    problem: o.Problem,
+    problem: o.PlannedProblem,
     coarsen: o.Coarsening = "none",
     granularity: o.Granularity = "op",
     engine: o.Engine = None,

@@ -123,6 +123,7 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         op_cost_spread=np.empty(0),
         op_cache=np.empty(0),  # these two are for reports, which are of the whole problem
         op_copied=np.empty(0),
+        op_stash=_stashes(problem, group, count),
         op_sync_bytes=np.bincount(group, problem.op_sync_bytes, count).astype(np.float64),
         batch_time=_summed(problem.batch_time, group, count),
         tensor_producer=np.array(producer, dtype=np.int32),
@@ -162,6 +163,12 @@ def _numbered_by_first_op(group: Wide) -> Ints:
     number = np.empty(len(first), dtype=np.int32)
     number[np.argsort(first)] = np.arange(len(first))
     return frozen(number[inverse], np.int32)
+
+
+def _stashes(problem: Problem, group: Ints, count: int) -> Floats:
+    if not problem.op_stash.size:
+        return problem.op_stash
+    return np.bincount(group, problem.op_stash, count).astype(np.float64)
 
 
 def _outer_tensors(

@@ -15,6 +15,7 @@ from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
 from placewright.costs.profiles.lookup import USERS, Found, is_there, measured_seconds
+from placewright.costs.step import once_per_step
 from placewright.errors import ClusterError, OptionError, ProvedInfeasibleError
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
@@ -78,13 +79,13 @@ def build_problem(
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
     if not (may_copy and graph.may_copy):
-        return problem
+        return once_per_step(problem, graph)
     copying = _with_copies(problem, graph.with_copies(), costs)
     try:
         copying.check_feasible()
     except ProvedInfeasibleError:
-        return problem
-    return copying
+        return once_per_step(problem, graph)
+    return once_per_step(copying, graph)
 
 
 def _with_copies(problem: Problem, graph: Graph, costs: CostOptions) -> Problem:
@@ -142,6 +143,7 @@ def _problem(
         op_sync_bytes=_sync_bytes(graph),
         input_samples=graph.input_samples,
         op_cache=_caches(graph),
+        op_stash=_stashes(graph, options),
         device_runs=tuple(device.run for device in cluster.devices),
         device_hosts=tuple(device.host for device in cluster.devices),
         **_staging(cluster),
@@ -158,6 +160,14 @@ def _caches(graph: Graph) -> Floats:
     """`[op]` bytes of KV cache: the state of a model that serves; empty for any other."""
     serves = graph.attributes.get("phase") in ("prefill", "decode", "generate")
     return graph.op_state_bytes if serves and graph.op_state_bytes.any() else np.empty(0)
+
+
+def _stashes(graph: Graph, options: Options) -> Floats:
+    """`[op]` bytes that a pipeline keeps for each micro-batch; empty where nobody says."""
+    pipelines = graph.is_training and options.objective == "throughput"
+    if not pipelines or graph.attributes.get(WHOLE_MEMORY):
+        return np.empty(0)
+    return stashed_bytes(graph)
 
 
 def _staging(cluster: Cluster) -> dict[str, Any]:
@@ -249,13 +259,17 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
     if not graph.is_training or graph.attributes.get(WHOLE_MEMORY):
         return memory
     memory = memory + graph.op_parameter_bytes + _optimizer_state(graph, costs.optimizer)
-    if options.memory == "resident":
-        kept = np.zeros(graph.tensor_count, dtype=bool)
-        edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
-        kept[edge_tensor[graph.is_backward[graph.consumers]]] = True
-        kept &= ~graph.is_backward[graph.tensor_producer]
-        np.add.at(memory, graph.tensor_producer[kept], graph.tensor_bytes[kept])
-    return memory
+    return memory + stashed_bytes(graph) if options.memory == "resident" else memory
+
+
+def stashed_bytes(graph: Graph) -> Floats:
+    """`[op]` bytes of what it makes forward and a backward op reads, for one input."""
+    kept = np.zeros(graph.tensor_count, dtype=bool)
+    edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
+    kept[edge_tensor[graph.is_backward[graph.consumers]]] = True
+    kept &= ~graph.is_backward[graph.tensor_producer]
+    made, size = graph.tensor_producer[kept], graph.tensor_bytes[kept]
+    return np.bincount(made, size, graph.op_count).astype(np.float64)
 
 
 def _optimizer_state(graph: Graph, optimizer: str) -> Floats:

@@ -8,25 +8,30 @@ import numpy as np
 
 from placewright.exporters.pieces import Phase
 from placewright.exporters.stretches import within
-from placewright.graph import Floats
+from placewright.graph import Flags, Floats
 
 Amounts = tuple[Floats, Floats]
 """`[i, j]` how many tensors, and how many bytes."""
 
 
 class Crossing:
-    """Counts and bytes of the tensors of a phase that leave, and that enter, the pieces i … j."""
+    """Counts and bytes of the tensors of a phase that leave, and that enter, the pieces i … j.
 
-    def __init__(self, phase: Phase, count: int) -> None:
+    By those edges alone that ``counts[edge]`` names, where it is given.
+    """
+
+    def __init__(self, phase: Phase, count: int, counts: Flags | None = None) -> None:
         problem, place = phase.problem, phase.op_piece.astype(np.int64)
         self.count = count
         self.home = place[problem.tensor_producer].tolist()
         self.bytes = problem.tensor_bytes
-        offsets = problem.consumer_offsets.tolist()
         readers = place[problem.consumers].tolist()
-        self.readers = [
-            sorted(set(readers[offsets[t] : offsets[t + 1]])) for t in range(problem.tensor_count)
-        ]
+        edges = range(problem.edge_count) if counts is None else np.flatnonzero(counts).tolist()
+        reads: list[set[int]] = [set() for _ in range(problem.tensor_count)]
+        tensor = problem.edge_tensor.tolist()
+        for edge in edges:
+            reads[tensor[edge]].add(readers[edge])
+        self.readers = [sorted(each) for each in reads]
 
     def tables(self) -> tuple[Amounts, Amounts]:
         """`(sent, received)`, to and from any others."""

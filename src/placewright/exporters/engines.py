@@ -31,6 +31,8 @@ class Limits:
     - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
     - `one_host`: all devices are of one host;
     - `serves`: it makes tokens for requests of language models;
+    - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
+      ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -43,6 +45,8 @@ class Limits:
     offloads: bool = False
     one_host: bool = False
     serves: bool = False
+    schedules: tuple[str, ...] = ()
+    fills_first: bool = False
     memory_share: float = 1.0
 
 
@@ -113,15 +117,17 @@ ENGINES: dict[str, Engine] = {
             "megatron",
             "Megatron-LM: --pipeline-model-parallel-layout",
             "Megatron-Core 0.20.0, megatron/core/transformer/pipeline_parallel_layer_layout.py "
-            "(parse_str_to_list, validate_layer_layout)",
-            Limits(("throughput",), "layers", "copied"),
+            "(parse_str_to_list, validate_layer_layout), schedules.py (1F1B), "
+            "megatron/training/arguments.py (--micro-batch-size, --global-batch-size)",
+            Limits(("throughput",), "layers", "copied", schedules=("pipedream",)),
             write="exporters.training_engines:write_megatron",
         ),
         Engine(
             "deepspeed",
             "DeepSpeed: the parts of a PipelineModule",
-            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts)",
-            Limits(("throughput",), "blocks", "copied"),
+            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts), "
+            "schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
+            Limits(("throughput",), "blocks", "copied", schedules=("pipedream",)),
             write="exporters.training_engines:write_deepspeed",
         ),
         Engine(
@@ -129,7 +135,13 @@ ENGINES: dict[str, Engine] = {
             "torch.distributed.pipelining: the modules of each stage, and a script that runs them",
             "torch 2.13, torch/distributed/pipelining (_IR.py: pipeline, SplitPoint; stage.py; "
             "schedules.py)",
-            Limits(("throughput",), "blocks", "copied"),
+            Limits(
+                ("throughput",),
+                "blocks",
+                "copied",
+                schedules=("pipedream", "gpipe"),
+                fills_first=True,
+            ),
             write="exporters.torch_pipelining:write_pipeline",
             folder=True,
         ),

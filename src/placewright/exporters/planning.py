@@ -26,6 +26,7 @@ from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row
 from placewright.exporters.sharing import exchanging, without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.steps import best_step, check_steps
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Floats, Ints
 from placewright.importers import Imported
@@ -59,8 +60,13 @@ class EnginePlan:
 
     @property
     def free_value(self) -> float | None:
-        """The least value known without the limits: the engine's own plan may be that."""
-        return None if self.free is None else min(self.free.value, self.plan.value)
+        """The least value known without the limits: the engine's own plan may be that.
+
+        Without the limits a pipeline is kept full: of micro-batches the largest load counts.
+        """
+        steps = self.plan.problem.options.micro_batches is not None
+        own = float(self.plan.device_load.max()) if steps else self.plan.value
+        return None if self.free is None else min(self.free.value, own)
 
 
 def plan_for(
@@ -93,6 +99,7 @@ def plan_for(
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     problem, name = make_problem(source, cluster, together=True, **asked)
+    check_steps(problem.options, row)
     apart = problem
     if training or free_seconds > 0:
         copies = limits_of(row).tied == "copied" and objective == "latency"
@@ -183,6 +190,9 @@ def objective_for(engine: Engine, asked: str | None, training: bool) -> str:
 def free_plan(problem: Problem, seconds: float, source: str, seed: int) -> Plan | None:
     """The best plan found in so many seconds, if any, by the default planner."""
     alone = {"processes": "1"} if seconds <= FREE_SECONDS else {}  # others take as long to start
+    if problem.options.micro_batches is not None:  # a device's load is one of both passes
+        full = replace(problem.options, micro_batches=None, schedule="pipedream")
+        problem = replace(problem, options=full)
     try:
         return plan_problem(
             problem, planner_options=alone, time_limit=seconds, source=source, seed=seed
@@ -226,13 +236,10 @@ class Best:
 
 def best_run(pieces: Pieces, engine: Engine) -> Best:
     """The best row of stages of these pieces; InfeasibleError where none fits."""
-    found = _best_found(pieces)
-    timed = _timed(found, found.row)
-    bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
-    if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        found, timed, bound = _of_rows(found, timed, bound)
-    if gap_of(timed.value, bound) > OPTIMAL_GAP:
-        timed = _best_nearby(found, timed, pieces)
+    if pieces.problem.options.micro_batches is None:
+        timed, bound = _best_timed(pieces)
+    else:
+        timed, bound = best_step(pieces, engine)
     return Best(timed, *_bound(pieces, timed, min(bound, timed.value), engine))
 
 
@@ -255,6 +262,18 @@ def judged_run(
     )
     verify(plan).raise_if_failed()
     return plan
+
+
+def _best_timed(pieces: Pieces) -> tuple[Timed, float]:
+    """The best row as it is timed, and what every row takes at least."""
+    found = _best_found(pieces)
+    timed = _timed(found, found.row)
+    bound = found.row.value * (1 - LONG_ROUNDING) if found.costs.is_bound else 0.0
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
+        found, timed, bound = _of_rows(found, timed, bound)
+    if gap_of(timed.value, bound) > OPTIMAL_GAP:
+        timed = _best_nearby(found, timed, pieces)
+    return timed, bound
 
 
 def _best_found(pieces: Pieces) -> Found:

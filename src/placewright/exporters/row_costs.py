@@ -58,8 +58,8 @@ def row_costs(pieces: Pieces, chains: Sequence[Chain] = ()) -> RowCosts:
     problem, options = pieces.problem, pieces.problem.options
     classes = _classes(pieces)
     first = [members[0] for members in classes[1]]
-    held = _sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
-    cache = _sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
+    held = piece_sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count)
+    cache = piece_sums(pieces, problem.op_cache) if problem.op_cache.size else np.zeros_like(held)
     if options.objective == "throughput":
         if options.schedule != "pipedream" or options.replicate:
             raise OptionError("--for plans stages without replicas, under schedule pipedream")
@@ -80,7 +80,7 @@ def row_costs(pieces: Pieces, chains: Sequence[Chain] = ()) -> RowCosts:
             work = work + phase.repeats * until
             handover = handover + phase.repeats * sent
         is_bound = all(chain.leads for chain in chains)
-    seconds = _where_supported(pieces, first, seconds)
+    seconds = where_supported(pieces, first, seconds)
     return RowCosts(classes, seconds, work, handover, held, cache, is_bound)
 
 
@@ -100,7 +100,7 @@ def _classes(pieces: Pieces) -> Classes:
     return np.array(joint, dtype=np.int32), tuple(map(tuple, members))
 
 
-def _sums(pieces: Pieces, values: Floats) -> Floats:
+def piece_sums(pieces: Pieces, values: Floats) -> Floats:
     """`[i, j]` the sum of a value per op over pieces i … j."""
     each = np.bincount(pieces.op_piece, values, pieces.count)
     total = np.concatenate([[0.0], np.cumsum(each)])
@@ -108,17 +108,17 @@ def _sums(pieces: Pieces, values: Floats) -> Floats:
     return found
 
 
-def _where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
+def where_supported(pieces: Pieces, devices: list[int], seconds: Floats) -> Floats:
     """`inf` for stages of which an op is not supported."""
     problem = pieces.problem
     pinned = problem.op_pinned
     for row, device in enumerate(devices):
         barred = ~np.isfinite(problem.op_time[:, device]) | ((pinned >= 0) & (pinned != device))
-        seconds[row][_sums(pieces, barred) > 0] = np.inf
+        seconds[row][piece_sums(pieces, barred) > 0] = np.inf
     return seconds
 
 
-def _finite(problem: Problem, device: int) -> Floats:
+def finite_seconds(problem: Problem, device: int) -> Floats:
     time = problem.op_time[:, device]
     return np.where(np.isfinite(time), time, 0.0)
 
@@ -146,7 +146,7 @@ def compute_seconds(pieces: Pieces, device: int) -> Floats:
     total = np.zeros((pieces.count, pieces.count))
     for phase in pieces.phases:
         place = phase.op_piece.astype(np.int64)
-        seconds = within(place, place, _finite(phase.problem, device), pieces.count)
+        seconds = within(place, place, finite_seconds(phase.problem, device), pieces.count)
         total += phase.repeats * seconds
     return total
 
@@ -172,4 +172,5 @@ def ways(problem: Problem, device: int) -> tuple[tuple[float, float], tuple[floa
 
 def _serial(phase: Phase, devices: list[int], after: Wide, before: Wide, count: int) -> Floats:
     """`[class, i, j]` seconds of the ops with `after` ≥ i and `before` ≤ j, one by one."""
-    return np.stack([within(after, before, _finite(phase.problem, d), count) for d in devices])
+    problem = phase.problem
+    return np.stack([within(after, before, finite_seconds(problem, d), count) for d in devices])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from placewright.analysis.devices import Classes
 from placewright.exporters.crossing import Crossing
 from placewright.exporters.pieces import MOST_STAGES, Pieces
 from placewright.exporters.row_costs import RowCosts, compute_seconds, ways
@@ -15,7 +16,7 @@ from placewright.exporters.rows import Row
 from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.arrays import DUPLEX, OVERLAP, SUM
 from placewright.kernels.throughput.stage_rows import RowScratch, RowTables, best_stages
-from placewright.problem import ROUNDING
+from placewright.problem import ROUNDING, Problem
 
 MOST_NODES = 4_000_000  # stages that are looked at: about two seconds
 MOST_PIECES = 200  # of which there are cubic tables
@@ -51,12 +52,7 @@ def row_tables(pieces: Pieces, costs: RowCosts) -> RowTables:
         counts, amounts = Crossing(phase, pieces.count).from_the_first()
         tensors += phase.repeats * counts
         nbytes += phase.repeats * amounts
-    latency, rate = np.zeros((2, len(members), len(members)))
-    for one, device in enumerate(devices):
-        for two, others in enumerate(members):
-            other = next((each for each in others if each != device), device)
-            latency[one, two] = problem.link_latency[device, other]
-            rate[one, two] = problem.link_seconds_per_byte[device, other]
+    latency, rate = class_ways(problem, costs.classes)
     available = np.array([len(each) for each in members], dtype=np.int64)
     weight = np.concatenate([[1], np.cumprod(available + 1)[:-1]])
     return RowTables(
@@ -71,6 +67,18 @@ def row_tables(pieces: Pieces, costs: RowCosts) -> RowTables:
         rest=_rest(np.where(may, costs.seconds, np.inf), available, weight),
         load=LOADS[problem.options.load],
     )
+
+
+def class_ways(problem: Problem, classes: Classes) -> tuple[Floats, Floats]:
+    """`[class, class]` latency, and seconds per byte, between two devices."""
+    members = classes[1]
+    latency, rate = np.zeros((2, len(members), len(members)))
+    for one, (device, *_) in enumerate(members):
+        for two, others in enumerate(members):
+            other = next((each for each in others if each != device), device)
+            latency[one, two] = problem.link_latency[device, other]
+            rate[one, two] = problem.link_seconds_per_byte[device, other]
+    return latency, rate
 
 
 def _rest(stages: Floats, available: Wide, weight: Wide) -> Floats:

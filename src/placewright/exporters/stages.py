@@ -11,7 +11,8 @@ import numpy as np
 
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.errors import OptionError
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints
+from placewright.outcome import Loads, Step
 from placewright.plan import Plan
 
 
@@ -83,7 +84,8 @@ def block_plan(plan: Plan, engine: str) -> BlockPlan:
 
 
 def _stages(plan: Plan, blocks: Blocks, device: Ints) -> tuple[Stage, ...]:
-    memory = np.bincount(blocks.op_block, plan.problem.op_memory, blocks.count)
+    kept = np.bincount(blocks.op_block, plan.problem.op_memory, blocks.count)
+    memory = kept + _in_flight(plan, blocks, device)
     cuts = [0, *(np.flatnonzero(np.diff(device)) + 1).tolist(), blocks.count]
     return tuple(
         Stage(int(device[first]), first, end - 1, float(memory[first:end].sum()))
@@ -91,8 +93,27 @@ def _stages(plan: Plan, blocks: Blocks, device: Ints) -> tuple[Stage, ...]:
     )
 
 
+def _in_flight(plan: Plan, blocks: Blocks, device: Ints) -> Floats:
+    """`[block]` bytes of the activations of micro-batches in flight beyond the first."""
+    step, stash = step_of(plan), plan.problem.op_stash
+    if step is None or not stash.size:
+        return np.zeros(blocks.count)
+    more = np.zeros(plan.problem.device_count)
+    more[list(plan.placement.row)] = step.in_flight - 1
+    return more[device] * np.bincount(blocks.op_block, stash, blocks.count)
+
+
+def step_of(plan: Plan) -> Step | None:
+    """The step of micro-batches, of a plan that has them."""
+    return plan.outcome.step if isinstance(plan.outcome, Loads) else None
+
+
 def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
-    """Per stage its device, first and last block, how many layers, and bytes."""
+    """Per stage its device, first and last block, how many layers, and bytes.
+
+    With micro-batches also how many are in flight at most, and the share of a step that it is idle.
+    """
+    row, step = list(found.plan.placement.row), step_of(found.plan)
     return [
         {
             "device": found.device_name(stage),
@@ -100,6 +121,11 @@ def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
             "last": found.blocks.names[stage.last],
             "layers": layers,
             "memory": stage.memory,
+            **({} if step is None else _step_record(step, row.index(stage.device))),
         }
         for stage, layers in zip(found.stages, found.layers, strict=True)
     ]
+
+
+def _step_record(step: Step, stage: int) -> dict[str, Any]:
+    return {"in_flight": int(step.in_flight[stage]), "bubble": float(step.idle[stage])}

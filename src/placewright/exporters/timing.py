@@ -20,6 +20,7 @@ from placewright.problem import LONG_ROUNDING, ROUNDING, Problem
 from placewright.serving.value import joint_value
 from placewright.simulate import evaluate
 from placewright.simulate.latency import dispatch_placement
+from placewright.simulate.pipeline_steps import kept_bytes
 from placewright.units import format_bytes
 from placewright.verify import verify
 
@@ -63,7 +64,9 @@ def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) ->
     `pieces` is of a problem in which device `helper`, if any, computes what is on the CPU; here it
     also has less memory by what that needs. InfeasibleError where memory is not enough.
     """
-    placement = Placement(piece_device[pieces.op_piece])
+    steps = pieces.problem.options.micro_batches is not None
+    row = tuple(dict.fromkeys(piece_device.tolist())) if steps else ()
+    placement = Placement(piece_device[pieces.op_piece], row=row)
     problem, copied = without_spare(pieces.problem, pieces.shared, piece_device)
     told = {"copied": ", ".join(copied)} if copied else {}
     if helper != NOBODY and pieces.cpu in piece_device:
@@ -146,7 +149,7 @@ def _check_supported(pieces: Pieces, device: Ints, engine: Engine) -> None:
 
 
 def _check_room(problem: Problem, placement: Placement) -> None:
-    kept = np.bincount(placement.device, problem.op_memory, problem.device_count)
+    kept = kept_bytes(problem, placement)
     for device in np.flatnonzero(kept > problem.device_memory * (1 + ROUNDING)).tolist():
         raise InfeasibleError(
             f"{problem.device_names[device]} is to keep {format_bytes(float(kept[device]))} and "

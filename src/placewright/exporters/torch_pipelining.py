@@ -48,10 +48,14 @@ def pipeline_document(plan: Plan) -> dict[str, Any]:
     _check_devices(found)
     training = bool(plan.problem.is_backward.any())
     model, described = _model(plan.source, training)
+    options = plan.problem.options
+    in_turn = training and options.schedule == "pipedream"
+    steps = {} if options.micro_batches is None else {"micro_batches": options.micro_batches}
     return {
         "source": plan.source,
         "training": training,
-        "schedule": "1f1b" if training else "gpipe",
+        "schedule": "1f1b" if in_turn else "gpipe",
+        **steps,
         "model": described,
         "stages": _stage_records(found, model),
     }

@@ -3,7 +3,8 @@
 Megatron-LM takes a layout: a letter per layer (``E`` embedding, ``t`` transformer layer, ``L``
 loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` keeps the first
 layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
-sets them.
+sets them. Where a plan has steps of micro-batches, both get their number: Megatron-LM as the ratio
+of global batch to micro-batch, DeepSpeed as steps of gradient accumulation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from placewright.exporters.serving_engines import command, layer_stages
 from placewright.exporters.stages import block_plan
 from placewright.formats import files
 from placewright.plan import Plan
+from placewright.problem import Problem
 
 CLASS = '''"""The stages of a plan for DeepSpeed; PlannedPipelineModule takes LAYERS."""
 
@@ -26,7 +28,7 @@ from deepspeed.pipe import PipelineModule
 LAYERS = {layers}
 DEVICES = {devices}
 PARTS = {parts}
-
+{config}
 
 class PlannedPipelineModule(PipelineModule):
     """Stage k has layers PARTS[k] up to PARTS[k + 1], on DEVICES[k]."""
@@ -63,8 +65,39 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
         "arguments": [
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
+            *_batches(plan.problem),
         ],
     }
+
+
+def _batches(problem: Problem) -> list[str]:
+    """The arguments that make steps of as many micro-batches; OptionError for ones of no size."""
+    count = problem.options.micro_batches
+    if count is None:
+        return []
+    size = _samples(problem, "megatron")
+    return ["--micro-batch-size", str(size), "--global-batch-size", str(count * size)]
+
+
+def _samples(problem: Problem, engine: str) -> int:
+    if problem.input_samples is None:
+        raise OptionError(
+            f"{engine} is told how many samples a micro-batch has, and the plan's source does not "
+            "say; give it input_samples, or plan without --micro-batches"
+        )
+    return problem.input_samples
+
+
+def _config(problem: Problem) -> str:
+    """The lines of DeepSpeed's configuration that make steps of as many micro-batches."""
+    count = problem.options.micro_batches
+    if count is None:
+        return ""
+    settings = {
+        "train_micro_batch_size_per_gpu": _samples(problem, "deepspeed"),
+        "gradient_accumulation_steps": count,
+    }
+    return f"CONFIG = {json.dumps(settings)}  # of deepspeed.initialize(config=...), among others\n"
 
 
 def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
@@ -82,9 +115,13 @@ def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
         layers=json.dumps(list(found.blocks.names), indent=4),
         devices=json.dumps([found.device_name(stage) for stage in found.stages]),
         parts=json.dumps(parts),
+        config=_config(plan.problem),
     )
     used = [stage.device for stage in found.stages]
     environment = visible_devices(plan.problem, used, "deepspeed")
     files.write_text(path, text)
     order = " ".join(f"{name}={value}" for name, value in environment.items())
-    return [f"{order} deepspeed SCRIPT.py  # with PlannedPipelineModule(layers, num_stages=…)"]
+    steps = "" if plan.problem.options.micro_batches is None else " and CONFIG"
+    return [
+        f"{order} deepspeed SCRIPT.py  # with PlannedPipelineModule(layers, num_stages=…){steps}"
+    ]

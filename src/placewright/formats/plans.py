@@ -62,6 +62,8 @@ def _without_problem(plan: Plan) -> dict[str, Any]:
         document["replicas"] = [list(stage) for stage in plan.placement.replicas]
     if plan.placement.replica_shares:
         document["replica_shares"] = [list(stage) for stage in plan.placement.replica_shares]
+    if plan.placement.row:
+        document["row"] = list(plan.placement.row)
     if plan.placement.subgraph is not None:
         document["subgraph"] = plan.placement.subgraph.tolist()
     document[plan.problem.options.row.outcome_key] = plan.outcome.to_document()
@@ -100,6 +102,7 @@ def read_plan(document: Any, path: str | Path = "plan") -> Plan:
             placement=Placement(
                 _rectangle(content.placement, problem, path),
                 replicas=tuple(tuple(stage) for stage in content.replicas or ()),
+                row=tuple(content.row or ()),
                 subgraph=None if content.subgraph is None else np.array(content.subgraph),
                 replica_shares=tuple(tuple(stage) for stage in content.replica_shares or ()),
             ),

@@ -91,6 +91,7 @@ def read_problem(entry: ProblemEntry) -> Problem:
         op_sync_bytes=np.array(given("ops.sync_bytes", ops.sync_bytes, [])),
         op_cache=np.array(given("ops.cache", ops.cache, [])),
         op_copied=np.array(given("ops.copied", ops.copied, [])),
+        op_stash=np.array(given("ops.stash", ops.stash, [])),
         tensor_producer=np.array(tensors.producer),
         tensor_bytes=np.array(tensors.bytes),
         consumer_offsets=offsets_of(tensors.consumers),
@@ -160,6 +161,8 @@ def _ops(problem: Problem, first: Numbers) -> dict[str, Any]:
         ops["cache"] = problem.op_cache.tolist()
     if problem.op_copied.any():
         ops["copied"] = problem.op_copied.tolist()
+    if problem.op_stash.any():
+        ops["stash"] = problem.op_stash.tolist()
     return ops
 
 

@@ -183,7 +183,8 @@ class ProblemOps(Strict):
 
     `cost_source[op][device]` says where a time comes from: 0 datasheet, 1 predicted, 2 regressed,
     3 measured, 4 given with the graph; `cost_spread[op][device]` how far it may be off, the
-    standard deviation of its log. `cache` bytes of `memory` are a KV cache.
+    standard deviation of its log. `cache` bytes of `memory` are a KV cache, `stash`
+    bytes are activations that each micro-batch in flight takes again.
 
     `time[op]` has an entry per device, or per column where `devices.time_column` says which
     column is whose.
@@ -201,6 +202,7 @@ class ProblemOps(Strict):
     sync_bytes: list[Amount] | None = None
     cache: list[Amount] | None = None
     copied: list[Amount] | None = None
+    stash: list[Amount] | None = None
     cost_source: list[list[Index]] | None = None
     cost_spread: list[list[Amount]] | None = None
 
@@ -283,6 +285,7 @@ class ProblemOptions(Strict):
     shares: Literal["equal", "unequal"] | None = None
     subgraphs: Count | None = None
     batch: Count | None = None
+    micro_batches: Count | None = None
 
 
 class BatchTimes(Strict):
@@ -325,6 +328,14 @@ class ScheduleEntry(Strict):
     transfers: TransfersEntry
 
 
+class StepEntry(Strict):
+    """With option `micro_batches`: `seconds` of a step, and columns with an entry per stage."""
+
+    seconds: Amount
+    in_flight: list[Count]
+    idle: list[Amount]
+
+
 class LoadsEntry(Strict):
     """Objective ``throughput``: seconds per input, ``[way][device]`` or ``[device]``."""
 
@@ -333,6 +344,7 @@ class LoadsEntry(Strict):
     outgoing: list[list[Amount]]
     sync: list[Amount]
     load: list[Amount]
+    step: StepEntry | None = None
 
 
 class InvocationTableEntry(Strict):
@@ -413,6 +425,7 @@ class PlanFile(Strict):
     placement: list[OpNumber] | list[list[OpNumber]]
     replicas: list[list[OpNumber]] | None = None
     replica_shares: list[list[Amount]] | None = None
+    row: list[OpNumber] | None = None
     subgraph: list[Index] | None = None
     schedule: ScheduleEntry | None = None
     loads: LoadsEntry | None = None

@@ -9,7 +9,7 @@ from typing import Any
 from placewright.exporters.engines import Engine
 from placewright.exporters.planning import EnginePlan
 from placewright.exporters.requests import EngineRequests
-from placewright.exporters.stages import BlockPlan, stage_records
+from placewright.exporters.stages import BlockPlan, Stage, stage_records, step_of
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.report.serving import serving_record
@@ -23,11 +23,24 @@ def engine_record(found: EnginePlan, path: str | Path | None = None) -> dict[str
     free = found.free
     return {
         **plan_record(found.plan, path),
+        **_step_record(found.plan),
         "engine": found.engine.name,
         "stages": stage_records(found.by_blocks),
         "unrestricted": None
         if free is None
         else {"value": found.free_value, "bound": free.lower_bound},
+    }
+
+
+def _step_record(plan: Plan) -> dict[str, Any]:
+    """With micro-batches: seconds of a step, and the share of it that the devices are idle."""
+    step = step_of(plan)
+    if step is None:
+        return {}
+    return {
+        "micro_batches": plan.problem.options.micro_batches,
+        "seconds_per_step": step.seconds,
+        "bubble": float(step.idle.mean()),
     }
 
 
@@ -50,7 +63,8 @@ def requests_record(found: EngineRequests, path: str | Path | None = None) -> di
 def engine_words(found: EnginePlan) -> list[str]:
     """The stages in a line each, what is held twice or fetched, and the price of the limits."""
     what = value_words(found.plan.problem)
-    price = _price(found.engine, found.plan.value, found.free_value, found.free, what)
+    full = " and in a pipeline kept full" if step_of(found.plan) else ""
+    price = _price(found.engine, found.plan.value, found.free_value, found.free, what, full)
     return [*_stage_words(found.engine, found.by_blocks), price]
 
 
@@ -68,9 +82,10 @@ def _stage_words(engine: Engine, blocks: BlockPlan) -> list[str]:
     name, said = engine.name, blocks.plan.planner_options
     lines = [
         f"{name}, stage {number}: {blocks.device_name(stage)}, {_span(blocks, number - 1)}, "
-        f"{format_bytes(stage.memory)}"
+        f"{format_bytes(stage.memory)}{_flight_words(blocks.plan, stage)}"
         for number, stage in enumerate(blocks.stages, 1)
     ]
+    lines += _step_words(blocks.plan)
     if copied := said.get("copied"):
         lines.append(f"held twice, for {name} gives each stage its own: the weights of {copied}")
     if helper := said.get("offload"):
@@ -78,6 +93,34 @@ def _stage_words(engine: Engine, blocks: BlockPlan) -> list[str]:
             f"{helper} computes what is on the CPU, after its weights have come, each time"
         )
     return lines
+
+
+def _flight_words(plan: Plan, stage: Stage) -> str:
+    """What micro-batches in flight take of the stage's memory, and how long it is idle."""
+    step = step_of(plan)
+    if step is None:
+        return ""
+    number = plan.placement.row.index(stage.device)
+    idle = f", idle {step.idle[number]:.0%}"
+    if not plan.problem.op_stash.size:
+        return idle
+    count = int(step.in_flight[number])
+    stash = count * float(plan.problem.op_stash[plan.device_ops[stage.device]].sum())
+    some = "1 micro-batch" if count == 1 else f"{count} micro-batches"
+    return f" ({format_bytes(stash)} of it activations of {some} in flight){idle}"
+
+
+def _step_words(plan: Plan) -> list[str]:
+    step, options = step_of(plan), plan.problem.options
+    if step is None:
+        return []
+    trains = bool(plan.problem.is_backward.any())
+    how = f" ({'GPipe' if options.schedule == 'gpipe' else '1F1B'})" if trains else ""
+    return [
+        f"a step of {options.micro_batches} micro-batches{how} takes "
+        f"{format_seconds(step.seconds)}; devices are idle for "
+        f"{step.idle.mean():.1%} of it while the pipeline fills and drains"
+    ]
 
 
 def _span(blocks: BlockPlan, number: int) -> str:
@@ -93,12 +136,13 @@ def _price(
     value: float | None,
     free: Plan | ServingPlan | None,
     what: str,
+    full: str = "",
 ) -> str:
     """What the limits of an engine cost: its own value `engines` beside the one without them."""
     if free is None or value is None:
         return f"without the limits of {engine.name}: nothing was found in the time there was"
     more = engines / value - 1 if value else 0.0
     return (
-        f"without the limits of {engine.name}: {what} {format_seconds(value)} (lower bound "
+        f"without the limits of {engine.name}{full}: {what} {format_seconds(value)} (lower bound "
         f"{format_seconds(free.lower_bound)}); they cost {more:.1%}"
     )

@@ -75,7 +75,14 @@ def _throughput(plan: Plan) -> dict[str, Any]:
     return {
         "throughput": rate if math.isfinite(rate) else None,
         "input_samples": plan.problem.input_samples,
+        **_per_sample(plan, rate),
     }
+
+
+def _per_sample(plan: Plan, rate: float) -> dict[str, float]:
+    """Seconds per sample, where it is known how many an input has and any time is taken."""
+    known = plan.problem.input_samples is not None and 0 < rate < math.inf
+    return {"seconds_per_sample": 1 / rate} if known else {}
 
 
 def comparison_records(lines: Sequence[Comparison]) -> list[dict[str, Any]]:

@@ -80,7 +80,10 @@ def _value(plan: Plan) -> str:
     text = f"{value_words(plan.problem)} {format_seconds(plan.value)}"
     if plan.throughput is None:
         return text
-    return f"{text} ({plan.throughput:.4g} {rate_words(plan.problem)} per second)"
+    rate = f"{plan.throughput:.4g} {rate_words(plan.problem)} per second"
+    if (plan.problem.input_samples or 1) > 1 and 0 < plan.throughput < math.inf:
+        rate = f"{format_seconds(1 / plan.throughput)} per sample, {rate}"
+    return f"{text} ({rate})"
 
 
 def _chosen(options: Options) -> str:

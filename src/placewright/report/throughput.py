@@ -10,6 +10,9 @@ from placewright.units import format_seconds
 def value_words(problem: Problem) -> str:
     """With how many samples the time is for, where that is known."""
     samples = problem.input_samples
+    if problem.options.micro_batches is not None:
+        several = samples is not None and samples > 1
+        return f"time per micro-batch of {samples} samples" if several else "time per micro-batch"
     if samples is None:
         return "time per input"
     return "time per sample" if samples == 1 else f"time per batch of {samples} samples"

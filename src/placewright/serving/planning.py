@@ -205,6 +205,8 @@ def check_options(given: Mapping[str, Any]) -> Options:
         )
     if chosen.memory == "peak":
         raise OptionError("--mix counts what ops keep; leave out --memory peak")
+    if chosen.micro_batches is not None:
+        raise OptionError("--mix has requests come and go; leave out --micro-batches")
     if chosen.replicate:
         raise OptionError("--mix plans one copy of the model; leave out --replicate")
     return chosen

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from placewright.options import Options
 from placewright.outcome import Loads, Outcome
-from placewright.simulate.throughput import combined
 
 Repeated = tuple[float, Outcome]
 """How many times a phase is run, and what it takes once."""
@@ -18,6 +17,8 @@ def joint_value(options: Options, phases: Sequence[Repeated]) -> float:
     >>> joint_value(Options(), [(1.0, schedule), (10.0, step)])          # doctest: +SKIP
     0.75
     """
+    from placewright.simulate.throughput import combined
+
     if options.objective == "latency":
         return sum(repeats * outcome.value for repeats, outcome in phases)
     parts = []

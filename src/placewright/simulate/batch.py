@@ -145,6 +145,7 @@ def expand(problem: Problem, device: Ints) -> Expansion:
         op_cost_spread=np.empty(0),
         op_cache=np.empty(0),
         op_copied=np.empty(0),
+        op_stash=np.empty(0),
         is_backward=problem.is_backward[ops],
         forward_twin=np.full(len(ops), -1),
         colocation=np.full(len(ops), -1),

@@ -61,9 +61,12 @@ class Placed:
         return " and ".join(self.device(device) for device in devices)
 
     def placement(self) -> Iterator[str]:
-        row, placement = self.problem.options.row, self.plan.placement
+        options, placement = self.problem.options, self.plan.placement
+        row = options.row
         if placement.replicas and "replicas" not in row.placement_fields:
             yield f"the plan has replicas, which no plan for {row.name} has"
+        if placement.row and options.micro_batches is None:
+            yield "the plan has a row of stages, which only plans with micro-batches have"
         if placement.subgraph is not None and "subgraph" not in row.placement_fields:
             yield f"the plan has subgraphs, which no plan for {row.name} has"
         for op, devices in enumerate(self.devices_of):

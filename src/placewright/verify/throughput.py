@@ -11,6 +11,14 @@ from placewright.outcome import Loads
 from placewright.plan import Plan
 from placewright.units import format_seconds
 from placewright.verify.report import MAX_SHOWN, TOLERANCE, Placed, Report, claims
+from placewright.verify.steps import (
+    BACKWARD,
+    FORWARD,
+    StepTimes,
+    most_in_flight,
+    step_of,
+    wrong_row,
+)
 
 CHECKS = (
     "every op is on devices that support it, its pinned device if it has one",
@@ -19,6 +27,8 @@ CHECKS = (
     "colocated ops are together",
     "what each device keeps fits its memory",
     "a contiguous plan's devices can be put in a row that data only goes along",
+    "with micro-batches: the row of stages has each device once and data goes along it, and the "
+    "seconds of a step, what is in flight and idle are what the schedule makes them",
     "computing, transfers, synchronisation and load of each device are what its ops make them",
     "the value is the time per input of the pipeline, the lower bound is not above it, the status "
     "is theirs",
@@ -35,12 +45,13 @@ def verify_throughput(plan: Plan, loads: Loads) -> Report:
     if not violations:
         judge = _Judge(plan, loads)
         value = judge.value
-        memory = tuple(judge.placed.kept())
+        memory = tuple(judge.kept())
         violations += judge.placed.placement()
         violations += judge.replicas()
         violations += judge.placed.colocation()
         violations += judge.placed.memory(memory)
         violations += judge.contiguity()
+        violations += judge.steps()
         violations += judge.loads()
         violations += claims(plan, value, judge.slack, "the pipeline's time per input")
     return Report(tuple(violations[:MAX_SHOWN]), value, memory, CHECKS)
@@ -58,6 +69,7 @@ def _check_shapes(plan: Plan, loads: Loads) -> Iterator[str]:
             yield f"the placement names device {device}, but devices go from 0 to {d - 1}"
     if any(len(stage) < 2 for stage in plan.placement.replicas):
         yield "a stage of replicas names fewer than two devices; leave it out"
+    yield from _check_step(plan, loads)
     for name in ("compute", "incoming", "outgoing"):
         if getattr(loads, name).shape != (2, d):
             yield f"{name} is not two rows, forward and backward, of {d} devices"
@@ -66,10 +78,24 @@ def _check_shapes(plan: Plan, loads: Loads) -> Iterator[str]:
             yield f"{name} has {len(getattr(loads, name))} entries for {d} devices"
 
 
+def _check_step(plan: Plan, loads: Loads) -> Iterator[str]:
+    step, options = loads.step, plan.problem.options
+    if (step is None) != (options.micro_batches is None):
+        has = "no step" if step is None else "a step"
+        yield f"the plan has {has}, and its micro-batches are {options.micro_batches or 'none'}"
+    device, known = plan.placement.device.tolist(), range(plan.problem.device_count)
+    are_known = len(device) == plan.problem.op_count and all(each in known for each in device)
+    if options.micro_batches is not None and are_known:
+        yield from wrong_row(plan.problem, plan.placement.row, device)
+    if step is not None and not len(step.in_flight) == len(step.idle) == len(plan.placement.row):
+        yield "what is in flight or idle in a step has not an entry for each stage of the row"
+
+
 class _Judge:
     """The loads worked out anew, stage by stage, from the definitions."""
 
     def __init__(self, plan: Plan, claimed: Loads) -> None:
+        self.plan = plan
         self.problem = plan.problem
         self.options = plan.problem.options
         self.claimed = claimed
@@ -96,6 +122,7 @@ class _Judge:
         count = self.problem.device_count
         self.compute = [[0.0] * count, [0.0] * count]
         self.incoming = [[0.0] * count, [0.0] * count]
+        self.hops: dict[tuple[int, int, int], float] = defaultdict(float)
         self.outgoing = [[0.0] * count, [0.0] * count]
         self.sync = [0.0] * count
         for op, stage in enumerate(self.device):
@@ -113,7 +140,7 @@ class _Judge:
             ]
             for way in (0, 1)
         ]
-        if self.options.schedule == "gpipe":
+        if self.options.schedule == "gpipe" and self.options.micro_batches is None:
             parts[1] = [self._beside(parts[1][d], self.sync[d]) for d in range(count)]
             self.load = [parts[0][d] + parts[1][d] for d in range(count)]
             self.value = max(parts[0]) + max(parts[1])
@@ -130,6 +157,19 @@ class _Judge:
             for d in range(count)
         ]
         self.value = max(self.load)
+        if self.options.micro_batches is not None:
+            self.step = self._step(parts, self.plan.placement.row)
+            self.value = self.step / self.options.micro_batches
+
+    def _step(self, parts: Sequence[Sequence[float]], row: Sequence[int]) -> float:
+        """Seconds of a step, of what each device does per micro-batch, forward and backward."""
+        above, below = [*row[1:], -1], [-1, *row[:-1]]
+        shared = [
+            [self.hops[way, one, two] for one, two in zip(row, others, strict=True)]
+            for way, others in ((FORWARD, above), (BACKWARD, below))
+        ]
+        passes = [[part[device] for device in row] for part in parts]
+        return step_of(self.problem, StepTimes(passes, shared))
 
     def _busy(self, compute: float, incoming: float, outgoing: float) -> float:
         if self.options.load == "sum":
@@ -169,6 +209,8 @@ class _Judge:
                     for b in self.stages[target]
                 )
                 self._add(self.outgoing[self.backward[producer]], source, seconds)
+                if way == self.backward[producer]:
+                    self.hops[way, source, target] += seconds
             self._add(self.incoming[way], target, seconds)
 
     def _staged(self, size: float, stage: int, way: int) -> float:
@@ -199,6 +241,15 @@ class _Judge:
             slowest = max(float(problem.link_seconds_per_byte[a, b]) for a in stage for b in stage)
         for device in stage:
             self.sync[device] = (r - 1) / r * weights * slowest
+
+    def kept(self) -> list[float]:
+        """Bytes per device; with micro-batches what each one in flight takes besides."""
+        kept, row, stash = self.placed.kept(), self.plan.placement.row, self.problem.op_stash
+        if self.options.micro_batches is not None and stash.size:
+            for device, count in zip(row, most_in_flight(self.problem, len(row)), strict=True):
+                ops = [op for op, place in enumerate(self.device) if place == device]
+                kept[device] += (count - 1) * sum(float(stash[op]) for op in ops)
+        return kept
 
     # -- checks ----------------------------------------------------------------------------------
 
@@ -249,6 +300,32 @@ class _Judge:
         except CycleError as error:
             return sorted(set(error.args[1]))
         return []
+
+    def steps(self) -> Iterator[str]:
+        step, count = self.claimed.step, self.options.micro_batches
+        if step is None or count is None:
+            return
+        row = self.plan.placement.row
+        if not abs(step.seconds - self.step) <= self.slack * count:
+            yield (
+                f"a step is said to take {format_seconds(step.seconds)}, its passes make it "
+                f"{format_seconds(self.step)}"
+            )
+        for device, said, most in zip(
+            row, step.in_flight.tolist(), most_in_flight(self.problem, len(row)), strict=True
+        ):
+            if said != most:
+                yield (
+                    f"{self.placed.device(device)} is said to have {said} micro-batches in flight, "
+                    f"the schedule has {most}"
+                )
+        for device, idle in zip(row, step.idle.tolist(), strict=True):
+            mine = max(1 - count * self.load[device] / self.step, 0.0) if self.step > 0 else 0.0
+            if not abs(idle - mine) <= TOLERANCE:
+                yield (
+                    f"{self.placed.device(device)} is said to be idle for {idle:.3%} of a step, "
+                    f"its passes leave {mine:.3%}"
+                )
 
     def loads(self) -> Iterator[str]:
         for name in ("compute", "incoming", "outgoing"):

@@ -91,6 +91,7 @@ def on_cluster(old: Plan, cluster: Cluster | str | Path) -> Problem:
         made,
         op_memory=mine.op_memory,
         op_copied=mine.op_copied,
+        op_stash=mine.op_stash,
         colocation=mine.colocation,
         op_pinned=_pins(mine, made.device_names),
     )

@@ -22,7 +22,8 @@ from placewright.options import Options
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Plan
 from placewright.problem import Problem
-from placewright.simulate.throughput import Stages, Transfer, combined, transfers_of
+from placewright.simulate.throughput import combined
+from placewright.simulate.transfers import Stages, Transfer, transfers_of
 
 IN, OP, OUT, SYNC = "in", "op", "out", "sync"
 TRACKS = {

@@ -90,7 +90,8 @@ def main() -> None:
 def parsed(plan: dict[str, Any]) -> argparse.Namespace:
     stages = len(plan["stages"])
     parser = argparse.ArgumentParser(description="Run the stages of a plan, a rank each.")
-    parser.add_argument("--micro-batches", type=int, default=2 * stages)
+    planned = plan.get("micro_batches", 2 * stages)
+    parser.add_argument("--micro-batches", type=int, default=planned)
     parser.add_argument("--schedule", choices=tuple(SCHEDULES), default=plan["schedule"])
     parser.add_argument("--repeats", type=int, default=1, help="batches, one after the other")
     parser.add_argument("--check", action="store_true", help="compare with one process")

@@ -31,6 +31,7 @@ def explain(plan: Plan | str | Path, name: str) -> PlaceExplanation | DeviceExpl
     from placewright.whatif.explain.places import explain_place
 
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
+    loaded.problem.options.require_full_pipeline("explain")
     target = named(loaded.problem, name)
     verify(loaded).raise_if_failed()
     if target.kind == "device":

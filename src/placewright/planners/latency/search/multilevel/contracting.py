@@ -78,6 +78,7 @@ def contracted(problem: Problem, op_group: Ints) -> Level:
         op_cost_spread=np.empty(0),
         op_cache=np.empty(0),
         op_copied=np.empty(0),
+        op_stash=np.empty(0),
         batch_time=np.zeros((count, problem.device_count, 0)),
         batch_sizes=np.zeros(0, dtype=np.int32),
         tensor_producer=producer,

@@ -1,0 +1,127 @@
+"""Plans of steps of micro-batches: the row of stages whose step is the shortest.
+
+`step_rows` says what every row takes at least, and names rows that take little, which are timed by
+the simulator. Where the shortest of their steps is above the bound, `step_search` looks at all
+rows; and where these are too many, cuts of the best are moved.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.errors import OptionError, ProvedInfeasibleError
+from placewright.exporters.engines import ENGINES, Engine, limits_of
+from placewright.exporters.pieces import Pieces
+from placewright.exporters.rows import Stage
+from placewright.exporters.step_costs import StepCosts, step_costs
+from placewright.exporters.step_rows import best_rows
+from placewright.exporters.step_search import best_of_steps
+from placewright.exporters.timing import Timed, timed_placement
+from placewright.graph import Ints
+from placewright.options import Options
+from placewright.plan import OPTIMAL_GAP, gap_of
+from placewright.problem import LONG_ROUNDING, Problem
+from placewright.units import format_bytes
+
+MOST_TIMED = 4  # of the rows that take little
+MOST_MOVES = 25  # of cuts of the best of them
+
+
+def check_steps(options: Options, engine: Engine) -> None:
+    """OptionError for steps of micro-batches that the engine does not run."""
+    if options.micro_batches is None:
+        return
+    able = limits_of(engine).schedules
+    if not able:
+        others = [name for name, row in ENGINES.items() if row.limits and row.limits.schedules]
+        raise OptionError(
+            f"{engine.name} does not work in steps of micro-batches; leave out --micro-batches, or "
+            f"plan --for {', '.join(others)}"
+        )
+    if options.schedule not in able:
+        raise OptionError(
+            f"{engine.name} runs schedule {' or '.join(able)}, not {options.schedule}; leave out "
+            "--schedule"
+        )
+
+
+def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
+    """The row of the shortest step that was found, and seconds per micro-batch of any row at least.
+
+    OptionError where nobody says what activations a micro-batch takes; InfeasibleError where no row
+    fits.
+    """
+    _check_stash(pieces.problem)
+    costs = step_costs(pieces, limits_of(engine))
+    bound, rows = best_rows(costs)
+    if not rows:
+        raise _no_room(pieces, costs)
+    bound = bound / costs.micro_batches * (1 - LONG_ROUNDING)
+    shortest = sorted(rows, key=lambda row: row.bound)[:MOST_TIMED]
+    timed = [(_timed(pieces, costs, row.stages), row.stages) for row in shortest]
+    best, stages = min(timed, key=lambda pair: pair[0].value)
+    if gap_of(best.value, bound) <= OPTIMAL_GAP:
+        return best, bound
+    found, is_whole = best_of_steps(pieces, costs, best.value * costs.micro_batches)
+    if found is not None:
+        best, stages = _timed(pieces, costs, found), found
+    if is_whole:
+        return best, max(bound, best.value * (1 - LONG_ROUNDING))
+    return _moved(pieces, costs, best, stages), bound
+
+
+def _check_stash(problem: Problem) -> None:
+    if problem.is_backward.any() and not problem.op_stash.size:
+        raise OptionError(
+            "micro-batches: the source does not say what activations each of them keeps; leave out "
+            "--micro-batches, or plan a source of which --training makes the backward pass"
+        )
+
+
+def _no_room(pieces: Pieces, costs: StepCosts) -> ProvedInfeasibleError:
+    total, stash = float(costs.memory[0, -1]), float(costs.stash[0, -1])
+    room = ", ".join(format_bytes(float(each)) for each in pieces.problem.device_memory)
+    kept = f", {format_bytes(stash)} of it activations of one micro-batch" if stash else ""
+    return ProvedInfeasibleError(
+        f"no row of whole pieces fits with the activations of the {costs.micro_batches} "
+        f"micro-batches of a step in flight: the model keeps {format_bytes(total)}{kept}, the "
+        f"devices have {room}; give a smaller batch or fewer --micro-batches"
+    )
+
+
+def _timed(pieces: Pieces, costs: StepCosts, stages: tuple[Stage, ...]) -> Timed:
+    left = [list(members) for members in costs.classes[1]]
+    device: Ints = np.zeros(pieces.count, dtype=np.int32)
+    for one, first, last in stages:
+        device[first : last + 1] = left[one].pop(0)
+    return timed_placement(pieces, device)
+
+
+def _moved(pieces: Pieces, costs: StepCosts, best: Timed, stages: tuple[Stage, ...]) -> Timed:
+    """The best with cuts moved by a piece, one at a time, as long as that makes it shorter."""
+    moves = 0
+    number = 0
+    while number < 2 * (len(stages) - 1) and moves < MOST_MOVES:
+        cut, by = divmod(number, 2)
+        number += 1
+        moved = _with_cut(stages, cut, 2 * by - 1)
+        if not _fit(costs, moved):
+            continue
+        moves += 1
+        found = _timed(pieces, costs, moved)
+        if found.value < best.value * (1 - LONG_ROUNDING):
+            best, stages, number = found, moved, 0
+    return best
+
+
+def _with_cut(stages: tuple[Stage, ...], cut: int, by: int) -> tuple[Stage, ...]:
+    (one, first, end), (two, begin, last) = stages[cut : cut + 2]
+    return (*stages[:cut], (one, first, end + by), (two, begin + by, last), *stages[cut + 2 :])
+
+
+def _fit(costs: StepCosts, stages: tuple[Stage, ...]) -> bool:
+    """Whether all are stages, with the activations of all micro-batches in flight."""
+    return all(
+        first <= last and bool(costs.may(after)[one, first, last])
+        for after, (one, first, last) in enumerate(reversed(stages))
+    )
