@@ -72,12 +72,19 @@ class How:
         typer.Option("--limit-memory", help="Let no rank take more than its device's memory."),
     ] = False
     schedule: Annotated[
-        Literal["gpipe", "1f1b", "interleaved"],
-        typer.Option(help="Of a throughput plan: the order of micro-batches on each rank."),
-    ] = "gpipe"
+        Literal["gpipe", "1f1b", "interleaved"] | None,
+        typer.Option(
+            help="Of a throughput plan: the order of micro-batches on each rank (the plan's, or "
+            "gpipe)."
+        ),
+    ] = None
     micro_batches: Annotated[
-        int, typer.Option(help="Of a throughput plan: how many go through the pipeline.", min=1)
-    ] = 8
+        int | None,
+        typer.Option(
+            help="Of a throughput plan: how many go through the pipeline (the plan's, or 8).",
+            min=1,
+        ),
+    ] = None
     steps: Annotated[
         int, typer.Option(help="Of a throughput plan for training: steps to take.", min=0)
     ] = 0

@@ -14,8 +14,10 @@ class PipelineReport:
 
     `measured` is what one more micro-batch takes in the steady state: the seconds by which a
     longer batch takes longer, shared out over its additional micro-batches; to be compared with
-    `predicted`, the plan's value. `batch_seconds` is the whole batch of `micro_batches`, from the
-    moment the ranks leave a barrier until the last is done. Both are medians over `repeats`.
+    `predicted`, the plan's value. Of a plan of steps of as many micro-batches it is the batch's
+    seconds over their number, as the plan's value is. `batch_seconds` is the whole batch of
+    `micro_batches`, from the moment the ranks leave a barrier until the last is done. Both are
+    medians over `repeats`.
 
     `max_abs_difference` is the largest distance of any output of any micro-batch from that of a
     single process; for training the outputs are the losses. `max_gradient_difference` is that of

@@ -24,18 +24,23 @@ if TYPE_CHECKING:
     from placewright.runtime.values import Values
 
 
+DEFAULT_MICRO_BATCHES = 8
+
+
 def run_pipeline(
     plan: Plan,
     options: RunOptions | None = None,
     *,
-    schedule: Schedule = "gpipe",
-    micro_batches: int = 8,
+    schedule: Schedule | None = None,
+    micro_batches: int | None = None,
     steps: int = 0,
     on_progress: Progress | None = None,
 ) -> PipelineReport:
     """Run a throughput plan, a process of this machine per device of its chain.
 
-    Where a stage runs on several devices these take turns at the micro-batches.
+    Where a stage runs on several devices these take turns at the micro-batches. `schedule` and
+    `micro_batches` are those of a plan of steps, if they are not given, else ``gpipe`` and 8; a
+    step as planned is measured as a whole.
 
     The source's example inputs are one micro-batch, and one sample of the plan. A plan for
     training goes forward and backward, and then takes `steps` steps of ``options.optimizer``
@@ -49,6 +54,9 @@ def run_pipeline(
     options = options or RunOptions(repeats=3)
     _check_plan(plan)
     training = bool(plan.problem.is_backward.any())
+    planned = plan.problem.options.micro_batches
+    schedule = schedule or _planned_schedule(plan, training=training)
+    micro_batches = micro_batches or planned or DEFAULT_MICRO_BATCHES
     _check_request(options, micro_batches, steps, training=training)
     progress = on_progress or no_progress
     progress("exporting", 0.0)
@@ -71,7 +79,16 @@ def run_pipeline(
         progress=progress,
     )
     names = tuple(plan.problem.device_names[device] for device in chain.devices)
+    if micro_batches == planned:
+        report = replace(report, measured=report.batch_seconds / micro_batches)
     return replace(report, predicted=plan.value, devices=names)
+
+
+def _planned_schedule(plan: Plan, *, training: bool) -> Schedule:
+    """1F1B for a plan of such steps that trains; else all forward passes come first."""
+    options = plan.problem.options
+    steps = options.micro_batches is not None and options.schedule == "pipedream"
+    return "1f1b" if steps and training else "gpipe"
 
 
 def _with_values(program: Executable, values: Values) -> Executable:
