@@ -268,12 +268,15 @@ def test_a_torch_model_that_trains_tied_weights_has_copies_with_their_backward_o
 # -- elsewhere -----------------------------------------------------------------------------------
 
 
-def test_a_request_of_both_phases_keeps_shared_weights_together() -> None:
+@pytest.mark.parametrize(("objective", "times"), [("latency", 1), ("throughput", 2)])
+def test_a_pipeline_of_requests_has_copies_of_shared_weights(objective: str, times: int) -> None:
     served = pw.plan_request(
-        GPT2, "2x3090", "prompt=8,output=8", objective="throughput", planner="single-device"
+        GPT2, "2x3090", "prompt=8,output=8", objective=objective, planner="single-device"
     )
-    whole = problem("zoo:gpt2?layers=4&phase=decode&context=16").op_memory.sum()
-    assert served.plan.problem.op_memory.sum() == whole
+    alone, _ = make_problem("zoo:gpt2?layers=4&phase=decode&context=16", "2x3090")
+    table = float(alone.op_memory[alone.op_names.index("embedding.tokens")])
+    whole = alone.op_memory.sum() + (times - 1) * table
+    assert served.plan.problem.op_memory.sum() == pytest.approx(whole)
 
 
 def test_the_weights_of_a_torch_model_are_shared_so() -> None:

@@ -22,6 +22,7 @@ from placewright.importers import Imported
 from placewright.importers.phases import load_phases
 from placewright.options import Options
 from placewright.plan import Placement
+from placewright.serving.capacity import cache_capacity
 from placewright.serving.mix import read_kinds
 from placewright.serving.planning import phase_problems
 from placewright.simulate import evaluate
@@ -230,6 +231,19 @@ def test_exports_say_how_many_sequences_of_how_many_tokens(tmp_path):
     assert f"--max-num-seqs {4 * stages} --max-model-len {P + N}" in line
     (line,) = export(plan, "sglang", tmp_path / "sglang.json")
     assert f"--max-running-requests {4 * stages} --context-length {P + N}" in line
+
+
+@pytest.mark.parametrize("said", ["many", "-3", "0", "9" * 5000, "²"])
+def test_a_number_of_sequences_that_is_none_is_not_believed(said, tmp_path):
+    found = plan_requests_for(SMALL, "4090+3060", "vllm", MIX, costs=COSTS, free_seconds=0)
+    plan = found.by_blocks.plan
+    told = {**plan.planner_options, "sequences": said}
+    assert cache_capacity(replace(plan, planner_options=told)).samples == 1
+    (line,) = export(replace(plan, planner_options=told), "vllm", tmp_path / "vllm.json")
+    assert "--max-num-seqs" not in line and f"--max-model-len {P + N}" in line
+    told["engine"] = "llama-cpp"
+    (line,) = export(replace(plan, planner_options=told), "llama-cpp", tmp_path / "llama.json")
+    assert " -np " not in line
 
 
 def test_llama_cpp_is_told_the_context_of_a_whole_request(tmp_path):

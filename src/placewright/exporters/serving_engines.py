@@ -18,7 +18,7 @@ from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
-from placewright.serving.capacity import SEQUENCES
+from placewright.serving.capacity import SEQUENCES, told_number
 
 
 def write_vllm(path: str | Path, plan: Plan) -> list[str]:
@@ -67,12 +67,11 @@ def _settings(
     sequences, of how many tokens."""
     found = layer_stages(plan, engine)
     share = limits_of(find_engine(engine)).memory_share
-    said = plan.planner_options
     requests = [
         word
         for option, fact in zip(served, (SEQUENCES, "context"), strict=True)
-        if "mix" in said
-        for word in (option, said[fact])
+        if "mix" in plan.planner_options and (number := told_number(plan, fact))
+        for word in (option, str(number))
     ]
     return {
         "environment": {

@@ -11,6 +11,7 @@ from placewright.graph import Floats
 from placewright.plan import Plan
 from placewright.problem import ROUNDING
 
+LONGEST = 10  # digits
 SEQUENCES = "sequences"
 """What a plan says of itself where its memory has the KV cache of several batches."""
 
@@ -44,10 +45,16 @@ def cache_capacity(plan: Plan) -> CacheCapacity | None:
     problem = plan.problem
     if not problem.op_cache.any():
         return None
-    samples = int(plan.planner_options.get(SEQUENCES, problem.input_samples or 1))
+    samples = told_number(plan, SEQUENCES) or problem.input_samples or 1
     cache = np.array([float(problem.op_cache[ops].sum()) for ops in plan.device_ops])
     weights = np.maximum(plan.device_memory - cache, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         fit = (problem.device_memory - weights) / (cache / samples)
     whole = np.floor(np.where(cache > 0, fit, np.inf) * (1 + ROUNDING))
     return CacheCapacity(samples, weights, cache, np.maximum(whole, 0.0))
+
+
+def told_number(plan: Plan, name: str) -> int:
+    """A number above 0 that a plan says of itself, such as its `SEQUENCES`; 0 if it says none."""
+    said = str(plan.planner_options.get(name, ""))
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < LONGEST else 0

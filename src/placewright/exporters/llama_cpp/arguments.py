@@ -30,6 +30,7 @@ from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
+from placewright.serving.capacity import SEQUENCES, told_number
 
 ENGINE = "llama-cpp"
 
@@ -119,11 +120,10 @@ def _split(names: list[str], counts: list[int]) -> list[str]:
 
 def _context(plan: Plan) -> list[str]:
     """The tokens and sequences that the plan has a KV cache for, where it says them."""
-    said = plan.planner_options
-    if said.get("engine") != ENGINE or "context" not in said:
+    context, sequences = told_number(plan, "context"), told_number(plan, SEQUENCES)
+    if plan.planner_options.get("engine") != ENGINE or not (context and sequences):
         return []
-    sequences = int(said["sequences"])
-    return ["-c", str(int(said["context"]) * sequences), "-np", str(sequences)]
+    return ["-c", str(context * sequences), "-np", str(sequences)]
 
 
 def _slots(found: BlockPlan) -> list[tuple[int, int]]:
