@@ -56,7 +56,8 @@ def run_pipeline(
     training = bool(plan.problem.is_backward.any())
     planned = plan.problem.options.micro_batches
     schedule = schedule or _planned_schedule(plan, training=training)
-    micro_batches = micro_batches or planned or DEFAULT_MICRO_BATCHES
+    if micro_batches is None:
+        micro_batches = planned or DEFAULT_MICRO_BATCHES
     _check_request(options, micro_batches, steps, training=training)
     progress = on_progress or no_progress
     progress("exporting", 0.0)
