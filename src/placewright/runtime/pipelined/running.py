@@ -55,7 +55,7 @@ def run_pipeline(
     _check_plan(plan)
     training = bool(plan.problem.is_backward.any())
     planned = plan.problem.options.micro_batches
-    schedule = schedule or _planned_schedule(plan, training=training)
+    schedule = schedule or planned_schedule(plan, training=training)
     if micro_batches is None:
         micro_batches = planned or DEFAULT_MICRO_BATCHES
     _check_request(options, micro_batches, steps, training=training)
@@ -85,7 +85,7 @@ def run_pipeline(
     return replace(report, predicted=plan.value, devices=names)
 
 
-def _planned_schedule(plan: Plan, *, training: bool) -> Schedule:
+def planned_schedule(plan: Plan, *, training: bool) -> Schedule:
     """1F1B for a plan of such steps that trains; else all forward passes come first."""
     options = plan.problem.options
     steps = options.micro_batches is not None and options.schedule == "pipedream"
