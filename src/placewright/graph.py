@@ -201,6 +201,12 @@ class Graph(Stored):
         return np.repeat(self.tensor_producer, counts).astype(np.int32), self.consumers
 
     @cached_property
+    def edge_tensor(self) -> Ints:
+        """`[edge]` the tensor it carries."""
+        counts = np.diff(self.consumer_offsets)
+        return frozen(np.repeat(np.arange(self.tensor_count), counts), np.int32)
+
+    @cached_property
     def topological_order(self) -> Ints:
         return topological_order(self.op_count, *self.edges, names=self.op_names)
 

@@ -25,6 +25,11 @@ def gap_of(value: float, lower_bound: float) -> float:
     return (value - lower_bound) / value if value > 0 else 0.0
 
 
+def status_of(gap: float) -> Status:
+    """That of a plan with this gap."""
+    return "optimal" if gap <= OPTIMAL_GAP else "feasible"
+
+
 @dataclass(frozen=True, eq=False)
 class Placement(ReadOnly):
     """`device[op]`: where each op runs; ``device[op, input]`` for objective ``batch-throughput``.
@@ -178,7 +183,7 @@ class Plan(Stored):
 
     @property
     def status(self) -> Status:
-        return "optimal" if self.gap <= OPTIMAL_GAP else "feasible"
+        return status_of(self.gap)
 
     @property
     def schedule(self) -> Schedule:

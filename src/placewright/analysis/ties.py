@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.analysis.shares import harmonic
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.components import strong_components
@@ -145,8 +146,8 @@ def _shared(problem: Problem, seconds: Floats) -> Floats:
     if not problem.options.replicate:
         return seconds
     if problem.options.shares == "unequal":  # in shares that have all devices take as long
-        with np.errstate(divide="ignore"):
-            return np.where(np.isfinite(seconds), 1.0 / (1.0 / seconds).sum(), np.inf)
+        together = harmonic(seconds, np.ones(len(seconds)))
+        return np.where(np.isfinite(seconds), together, np.inf)
     _, kind, count = np.unique(seconds, return_inverse=True, return_counts=True)
     return np.asarray(seconds / count[kind])
 

@@ -38,7 +38,7 @@ def starting_placement(plan: Plan, problem: Problem, path: str | Path = "the pla
         _sequence(plan, problem, ops),
         replicas,
         None if subgraph is None else numbered(device, subgraph[ops]),
-        plan.placement.replica_shares,
+        replica_shares=plan.placement.replica_shares,
     )
 
 

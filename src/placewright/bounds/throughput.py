@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from placewright.analysis.devices import kinds
+from placewright.analysis.shares import harmonic
 from placewright.bounds.bound import Bound
 from placewright.bounds.even_share import even_share
 from placewright.bounds.latency import paths as latency
@@ -124,12 +125,7 @@ def _one_of(problem: Problem, count: Wide) -> Callable[[Floats], Floats]:
     if problem.options.shares == "equal":
         return lambda seconds: np.asarray(seconds.min(axis=0))
 
-    def shared(seconds: Floats) -> Floats:
-        with np.errstate(divide="ignore"):
-            found: Floats = 1.0 / (count / seconds.T).sum(axis=-1)
-        return found
-
-    return shared
+    return lambda seconds: harmonic(seconds.T, count)
 
 
 def _replicas(problem: Problem, first: Ints, class_of: Ints) -> Ints:

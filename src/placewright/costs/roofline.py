@@ -265,8 +265,7 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
 def stashed_bytes(graph: Graph) -> Floats:
     """`[op]` bytes of what it makes forward and a backward op reads, for one input."""
     kept = np.zeros(graph.tensor_count, dtype=bool)
-    edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
-    kept[edge_tensor[graph.is_backward[graph.consumers]]] = True
+    kept[graph.edge_tensor[graph.is_backward[graph.consumers]]] = True
     kept &= ~graph.is_backward[graph.tensor_producer]
     made, size = graph.tensor_producer[kept], graph.tensor_bytes[kept]
     return np.bincount(made, size, graph.op_count).astype(np.float64)

@@ -23,12 +23,12 @@ from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
-from placewright.exporters.rows import Row, Stage, best_row
+from placewright.exporters.rows import Row, Stage, best_row, devices_of
 from placewright.exporters.sharing import exchanging, without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.steps import best_step, check_steps
 from placewright.exporters.timing import Timed, timed_placement
-from placewright.graph import Floats, Ints
+from placewright.graph import Floats
 from placewright.importers import Imported
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem, plan_problem
@@ -323,19 +323,8 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
 
 
 def _timed(found: Found, row: Row) -> Timed:
-    device = _devices(found.costs, row)
+    device = devices_of(found.costs.classes, row)
     return timed_placement(found.pieces, device, found.helper)
-
-
-def _devices(costs: RowCosts, row: Row) -> Ints:
-    """`[piece]` its device: of each class the next that is not used yet."""
-    left = [list(members) for members in costs.classes[1]]
-    device = np.zeros(row.stages[-1][2] + 1, dtype=np.int32)
-    for number, (one, begin, end) in enumerate(row.stages):
-        back = row.returns and number == len(row.stages) - 1
-        here = device[0] if back else left[one].pop(0)
-        device[begin : end + 1] = here
-    return device
 
 
 def _best_nearby(found: Found, timed: Timed, pieces: Pieces) -> Timed:

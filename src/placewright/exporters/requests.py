@@ -122,7 +122,9 @@ def plan_requests_for(
     planner = _Planner(cluster, row, tuple(kinds), given, costs, pinned or {}, seed)
     if kinds[0].batch != BEST:
         return planner.plan(with_its_batch(source, kinds[0]), free_seconds)
-    tried = tried_batches(lambda batch: planner.plan(with_batch(source, batch), 0.0), on_progress)
+    tried = tried_batches(
+        lambda batch: planner.plan(with_batch(source, batch), 0.0, bounded=False), on_progress
+    )
     found = planner.plan(with_batch(source, best_batch(tried)), free_seconds)
     return replace(found, tried=tuple(tried[batch] for batch in sorted(tried)))
 
@@ -158,10 +160,12 @@ def _before(models: Sequence[_Model], main: _Model) -> list[tuple[Problem, float
 
 
 def _kind_plans(
-    models: Sequence[_Model], main: _Model, timed: Timed, plan: Plan
+    models: Sequence[_Model], main: _Model, timed: Timed, plan: Plan, *, bounded: bool
 ) -> tuple[KindPlan, ...]:
     """What each kind takes, its phases timed and judged alone; `timed` has them as `_before`."""
-    alone = [phase_latency(run.problem, [run.placement], plan) for run in timed.runs]
+    alone = [
+        phase_latency(run.problem, [run.placement], plan, bounded=bounded) for run in timed.runs
+    ]
     first, steps = alone[: len(models)], iter(alone[len(models) : -1])
     return tuple(
         KindPlan(model.mix, prefill, alone[-1] if model is main else next(steps))
@@ -185,8 +189,8 @@ class _Planner:
     def options(self) -> Options:
         return check_options(self.given)
 
-    def plan(self, source: str, free_seconds: float) -> EngineRequests:
-        """The best for the batch that a source has."""
+    def plan(self, source: str, free_seconds: float, *, bounded: bool = True) -> EngineRequests:
+        """The best for the batch that a source has; if `bounded`, its phases have bounds too."""
         started = time.perf_counter()
         models = [self._model(source, kind) for kind in self.kinds]
         main = max(models, key=lambda model: model.mix.context)
@@ -203,7 +207,7 @@ class _Planner:
             free = self._free(models, source, free_seconds) if len(models) == 1 else None
         value = best.timed.value
         bound = min(best.lower_bound, value)
-        kinds = _kind_plans(models, main, best.timed, plan)
+        kinds = _kind_plans(models, main, best.timed, plan, bounded=bounded)
         served = ServingPlan(plan, kinds, value, bound, best.bound_source)
         return EngineRequests(self.engine, block_plan(plan, self.engine.name), served, free)
 

@@ -53,8 +53,7 @@ def row_tables(pieces: Pieces, costs: RowCosts) -> RowTables:
         tensors += phase.repeats * counts
         nbytes += phase.repeats * amounts
     latency, rate = class_ways(problem, costs.classes)
-    available = np.array([len(each) for each in members], dtype=np.int64)
-    weight = np.concatenate([[1], np.cumprod(available + 1)[:-1]])
+    available, weight = class_counts(costs.classes)
     return RowTables(
         compute=np.where(may, compute, np.inf),
         tensors=tensors,
@@ -67,6 +66,12 @@ def row_tables(pieces: Pieces, costs: RowCosts) -> RowTables:
         rest=_rest(np.where(may, costs.seconds, np.inf), available, weight),
         load=LOADS[problem.options.load],
     )
+
+
+def class_counts(classes: Classes) -> tuple[Wide, Wide]:
+    """`[class]` its devices, and what one of them adds to the number of a set of used devices."""
+    available = np.array([len(members) for members in classes[1]], dtype=np.int64)
+    return available, np.concatenate([[1], np.cumprod(available + 1)[:-1]])
 
 
 def class_ways(problem: Problem, classes: Classes) -> tuple[Floats, Floats]:

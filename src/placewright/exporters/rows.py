@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.analysis.devices import Classes
 from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import RowCosts
 from placewright.exporters.sharing import NO_RETURN
-from placewright.graph import Floats
+from placewright.graph import Floats, Ints
 from placewright.problem import ROUNDING
 from placewright.units import format_bytes
 
@@ -33,6 +34,17 @@ class Row:
     value: float
     stages: tuple[Stage, ...]
     returns: bool = False
+
+
+def devices_of(classes: Classes, row: Row) -> Ints:
+    """`[piece]` its device: of each class the next that is not used yet."""
+    left = [list(members) for members in classes[1]]
+    device = np.zeros(row.stages[-1][2] + 1, dtype=np.int32)
+    for number, (one, begin, end) in enumerate(row.stages):
+        back = row.returns and number == len(row.stages) - 1
+        here = device[0] if back else left[one].pop(0)
+        device[begin : end + 1] = here
+    return device
 
 
 @dataclass(frozen=True, eq=False)

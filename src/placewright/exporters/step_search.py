@@ -11,7 +11,7 @@ import numpy as np
 from placewright.exporters.crossing import Crossing
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import finite_seconds, ways
-from placewright.exporters.row_search import class_ways
+from placewright.exporters.row_search import class_counts, class_ways
 from placewright.exporters.rows import Stage
 from placewright.exporters.step_costs import StepCosts
 from placewright.exporters.step_rows import StageTables
@@ -46,11 +46,10 @@ def best_of_steps(
 
 def step_tables(pieces: Pieces, costs: StepCosts) -> StepTables:
     """What stages of a problem cost."""
-    problem, members = pieces.problem, costs.classes[1]
-    devices = [each[0] for each in members]
+    problem = pieces.problem
+    devices = [members[0] for members in costs.classes[1]]
     latency, rate = class_ways(problem, costs.classes)
-    available = np.array([len(each) for each in members], dtype=np.int64)
-    weight = np.concatenate([[1], np.cumprod(available + 1)[:-1]])
+    available, weight = class_counts(costs.classes)
     return StepTables(
         compute=_compute(pieces, costs, devices),
         memory=costs.memory,

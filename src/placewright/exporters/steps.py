@@ -7,17 +7,16 @@ rows; and where these are too many, cuts of the best are moved.
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
 from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.engines import ENGINES, Engine, limits_of
 from placewright.exporters.pieces import Pieces
-from placewright.exporters.rows import Stage
+from placewright.exporters.rows import Row, Stage, devices_of
 from placewright.exporters.step_costs import StepCosts, step_costs
 from placewright.exporters.step_rows import best_rows
 from placewright.exporters.step_search import best_of_steps
 from placewright.exporters.timing import Timed, timed_placement
-from placewright.graph import Ints
 from placewright.options import Options
 from placewright.plan import OPTIMAL_GAP, gap_of
 from placewright.problem import LONG_ROUNDING, Problem
@@ -90,11 +89,7 @@ def _no_room(pieces: Pieces, costs: StepCosts) -> ProvedInfeasibleError:
 
 
 def _timed(pieces: Pieces, costs: StepCosts, stages: tuple[Stage, ...]) -> Timed:
-    left = [list(members) for members in costs.classes[1]]
-    device: Ints = np.zeros(pieces.count, dtype=np.int32)
-    for one, first, last in stages:
-        device[first : last + 1] = left[one].pop(0)
-    return timed_placement(pieces, device)
+    return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
 
 
 def _moved(pieces: Pieces, costs: StepCosts, best: Timed, stages: tuple[Stage, ...]) -> Timed:

@@ -233,15 +233,18 @@ def _phase_plan(request: Request, plan: Plan, phase: Problem, ops: slice, edges:
     return phase_latency(phase, placements, plan)
 
 
-def phase_latency(phase: Problem, placements: Sequence[Placement], of: Plan) -> Plan:
+def phase_latency(
+    phase: Problem, placements: Sequence[Placement], of: Plan, *, bounded: bool = True
+) -> Plan:
     """The plan of a phase alone that is quickest of `placements`, judged; part of the plan `of`."""
     from placewright.bounds import lower_bound
+    from placewright.bounds.bound import Bound
     from placewright.simulate import evaluate
 
     latency = replace(phase, options=_latency(phase.options))
     outcomes = [evaluate(latency, each) for each in placements]
     outcome = min(outcomes, key=lambda each: each.value)
-    bound = lower_bound(latency)
+    bound = lower_bound(latency) if bounded else Bound(0.0, "none was looked for")
     found = Plan(
         problem=latency,
         placement=replace(placements[0], sequence=None),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from placewright.plan import OPTIMAL_GAP, Plan, Status, gap_of
+from placewright.plan import Plan, Status, gap_of, status_of
 from placewright.problem import LONG_ROUNDING
 from placewright.serving.capacity import CacheCapacity, cache_capacity
 from placewright.serving.mix import Mix
@@ -76,7 +76,7 @@ class ServingPlan:
 
     @property
     def status(self) -> Status:
-        return "optimal" if self.gap <= OPTIMAL_GAP else "feasible"
+        return status_of(self.gap)
 
     @property
     def batch(self) -> int:

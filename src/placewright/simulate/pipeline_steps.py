@@ -112,12 +112,12 @@ def in_flight(options: Options, stages: int, *, is_training: bool) -> Ints:
 
 def kept_bytes(problem: Problem, placement: Placement) -> Floats:
     """`[device]` bytes that the ops there keep, with those of all micro-batches in flight."""
-    memory, count = problem.op_memory, problem.device_count
-    kept = np.bincount(placement.device, memory, count).astype(np.float64)
+    count = problem.device_count
+    kept = np.bincount(placement.device, problem.op_memory, count).astype(np.float64)
     row, stash = list(placement.row), problem.op_stash
     if row and stash.size:
         is_training = bool(problem.is_backward.any())
         flying = in_flight(problem.options, len(row), is_training=is_training)
-        one = np.bincount(placement.device, stash, problem.device_count)
+        one = np.bincount(placement.device, stash, count)
         kept[row] += (flying - 1) * one[row]
     return kept

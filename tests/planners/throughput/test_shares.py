@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from placewright.analysis.contracted import directions
+from placewright.analysis.shares import harmonic
 from placewright.analysis.warm_start import starting_placement
 from placewright.bounds import throughput as bounds
 from placewright.errors import FormatError, InfeasibleError, OptionError
@@ -18,7 +19,7 @@ from placewright.exporters.exporting import export
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.planners.throughput.calibrated import placed
-from placewright.planners.throughput.shares import balanced, harmonic
+from placewright.planners.throughput.shares import balanced
 from placewright.planners.throughput.splits import best_of_lines
 from placewright.planners.throughput.stages import stage_tables
 from placewright.planning import plan_problem

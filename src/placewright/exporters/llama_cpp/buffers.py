@@ -37,11 +37,10 @@ def compute_buffer(graph: Graph, rows: int, sequences: int, copies: int = 1) -> 
 
 def _most_coming(graph: Graph, numbers: Floats) -> float:
     """The most numbers of a tensor that one layer reads of another."""
-    tensors = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
     modules = np.array(graph.op_modules)
     producer, consumer = graph.edges
     between = (modules[producer] != modules[consumer]) & (modules[consumer] != "")
-    return float(numbers[tensors[between]].max(initial=0.0))
+    return float(numbers[graph.edge_tensor[between]].max(initial=0.0))
 
 
 def _numbers_per_token(graph: Graph, sequences: int) -> Floats:

@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, COPIES, compute_buffer
-from placewright.graph import Floats, Graph, Wide
+from placewright.graph import Floats, Graph
 from placewright.problem import Problem
 
 ROWS = 256
@@ -61,15 +61,10 @@ def _tokens_kept(graph: Graph, context: int) -> Floats:
     Among ops that append what comes in, those that keep most of it keep the context.
     """
     coming = np.bincount(
-        graph.consumers, graph.tensor_bytes[_edge_tensor(graph)], graph.op_count
+        graph.consumers, graph.tensor_bytes[graph.edge_tensor], graph.op_count
     ).astype(np.float64)
     appends = np.array([kind == "cache" for kind in graph.op_types]) & (coming > 0)
     share = np.ones(graph.op_count)
     share[appends] = graph.op_state_bytes[appends] / coming[appends]
     share[appends] /= share[appends].max(initial=1e-300)
     return np.maximum(np.round(share * context), 1.0)
-
-
-def _edge_tensor(graph: Graph) -> Wide:
-    tensors: Wide = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
-    return tensors

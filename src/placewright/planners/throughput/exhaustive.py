@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.reductions.free_nodes import links_alike
+from placewright.analysis.shares import harmonic
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.graph import Floats
@@ -29,7 +30,7 @@ from placewright.plan import Placement
 from placewright.planners.base import Proposal
 from placewright.planners.throughput.contiguity import in_a_row
 from placewright.planners.throughput.reporting import PipelineReporter
-from placewright.planners.throughput.shares import balanced, harmonic
+from placewright.planners.throughput.shares import balanced
 from placewright.problem import ROUNDING, Problem
 from placewright.simulate.throughput import loads
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.graph import Floats, Wide
+from placewright.graph import Floats
 from placewright.outcome import Loads
 from placewright.plan import SHARES_ROUNDING, Placement
 from placewright.problem import Problem
@@ -53,21 +53,6 @@ def balanced(problem: Problem, placement: Placement) -> Placement:
 def _are_equal(placement: Placement) -> bool:
     """Whether all replicas of each stage take as many inputs, but for rounding."""
     return all(max(each) - min(each) <= SHARES_ROUNDING for each in placement.replica_shares)
-
-
-def harmonic(seconds: Floats, count: Floats | Wide) -> Floats:
-    """The largest load at best shares of ``count[k]`` devices that alone take ``seconds[..., k]``.
-
-    Seconds: 1 / Σ count / seconds over the last axis. It is no less for a sum than the sum of what
-    it is for each part: what is shared in one proportion is not shared better than each by itself.
-
-    >>> harmonic(np.array([1.0, 3.0]), np.array([1.0, 1.0]))
-    0.75
-    """
-    with np.errstate(divide="ignore"):
-        rate = np.where(count > 0, count / np.where(count > 0, seconds, 1.0), 0.0).sum(axis=-1)
-        found: Floats = 1.0 / rate
-    return found
 
 
 @dataclass(frozen=True)

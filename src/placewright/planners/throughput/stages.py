@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from placewright.analysis.contracted import ContractedGraph
 from placewright.analysis.devices import device_classes
 from placewright.analysis.reductions.free_nodes import links_alike
+from placewright.analysis.shares import harmonic
 from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
@@ -44,7 +45,6 @@ from placewright.kernels.throughput.stage_loads import (
     Costs,
     Nets,
 )
-from placewright.planners.throughput.shares import harmonic
 from placewright.problem import ROUNDING, Problem
 
 MOST_MOVES = 20_000  # from one state of the devices to another
