@@ -32,7 +32,7 @@ Seconds = Annotated[Amount, _quantity(parse_seconds)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 # -- what a device is on the machine at hand ---------------------------------------------------
