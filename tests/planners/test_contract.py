@@ -85,6 +85,7 @@ EFFORT = {
     ("invocation-latency", "invocation-ip"): {"nodes": "5"},
     ("batch-throughput", "auto"): {"processes": "1", "iterations": "1"},
     ("batch-throughput", "annealing"): {"iterations": "30"},
+    ("batch-throughput", "multilevel"): {"iterations": "30"},
     ("batch-throughput", "one-plus-one-ea"): {"iterations": "30"},
     ("batch-throughput", "diviml-milp"): {"nodes": "5"},
     ("batch-throughput", "milp-split"): {"iterations": "1"},

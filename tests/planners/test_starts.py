@@ -16,6 +16,7 @@ CASES = [
     ("latency", "moirai-milp", {}),
     ("latency", "diviml-milp", {}),
     ("batch-throughput", "annealing", {}),
+    ("batch-throughput", "multilevel", {}),
     ("batch-throughput", "one-plus-one-ea", {}),
     ("batch-throughput", "milp-split", {}),
     ("batch-throughput", "diviml-milp", {}),
@@ -115,6 +116,7 @@ def test_on_a_larger_graph_it_stops_in_time(objective, name, options):
     ("objective", "name", "options"),
     [
         ("batch-throughput", "annealing", {"iterations": "2000"}),
+        ("batch-throughput", "multilevel", {"iterations": "2000"}),
         ("batch-throughput", "milp-split", {"iterations": "1"}),
         ("invocation-latency", "annealing", {"iterations": "3000"}),
         ("latency", "milp-split", {"nodes": "50"}),

@@ -25,6 +25,7 @@ from placewright.planners.batch.lists import (
     heft_order,
     list_in_order,
 )
+from placewright.planners.batch.multilevel import Multilevel
 from placewright.planners.batch.rows import input_devices, listed, placement_of
 from placewright.planners.batch.search import Annealing, OnePlusOneEA
 from placewright.planners.batch.splits import splits_of
@@ -48,6 +49,7 @@ SEARCHES = [
     pytest.param(lambda **limits: OnePlusOneEA(**limits), id="one-plus-one-ea"),
     pytest.param(lambda **limits: Annealing(**limits), id="annealing"),
     pytest.param(lambda **limits: Annealing(order="free", **limits), id="annealing-free"),
+    pytest.param(lambda **limits: Multilevel(**limits), id="multilevel"),
 ]
 EVERY = [pytest.param(kind, id=kind.name) for kind in LISTS] + [
     pytest.param(lambda kind=each.values[0]: kind(iterations=200), id=each.id) for each in SEARCHES

@@ -68,7 +68,7 @@ class Annealing(search.Annealing):
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         walk = _walk(problem, budget, seed, self.iterations, self.name)
         with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
-            for rows in _starts(problem, walk, self.name):
+            for rows in starts(problem, walk, self.name):
                 walk.consider(rows)
                 if budget.left <= 0:
                     break
@@ -100,7 +100,7 @@ def _walk(
     return Walk(problem, budget, seed, _limit(iterations, problem, budget), rows)
 
 
-def _starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
+def starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
     """Rows worth starting from; some may not fit."""
     for order, insertion in ((walk.order, False), (heft_order(problem), True)):
         with contextlib.suppress(InfeasibleError):

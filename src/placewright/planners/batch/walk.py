@@ -27,16 +27,25 @@ class Walk(Pace):
     """A search under way: the problem's arrays, the current and the best string, the budget."""
 
     def __init__(
-        self, problem: Problem, budget: Budget, seed: int, limit: float, start: Ints
+        self,
+        problem: Problem,
+        budget: Budget,
+        seed: int,
+        limit: float,
+        start: Ints,
+        order: Ints | None = None,
     ) -> None:
-        """`limit` is the most evaluations, `start` the rows ``[unit, chunk]`` to start from."""
+        """`limit` is the most evaluations, `start` the rows ``[unit, chunk]`` to start from.
+
+        `order` is one of the ops; without it they come breadth first.
+        """
         super().__init__(budget, limit)
         self.problem = problem
         self.rng = np.random.default_rng(seed)
         self.arrays = arrays_of(problem)
         self.batches = batches_of(problem)
         self.splits = splits_of(problem)
-        self.order = m_topo(problem)
+        self.order = m_topo(problem) if order is None else order
         self.space = _space(problem, self.splits, self.order)
         self.state = _state(problem, self.order, start)
         self.borrowed = _borrowed(problem, start.shape[1])

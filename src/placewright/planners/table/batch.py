@@ -50,6 +50,15 @@ BATCH: tuple[PlannerEntry, ...] = (
         quick=False,
     ),
     PlannerEntry(
+        "multilevel",
+        "batch-throughput",
+        "annealing of groups of ops that exchange much, refined level by level",
+        "Kirkpatrick et al. 1983; coarsening as in METIS",
+        "planners.batch.multilevel:Multilevel",
+        {"iterations": "evaluations (those of 20 rounds; with a time limit, no limit)"},
+        quick=False,
+    ),
+    PlannerEntry(
         "one-plus-one-ea",
         "batch-throughput",
         "each input's device changes with a small probability, kept unless worse",

@@ -7,8 +7,9 @@ from placewright.portfolio.members.member import STEPS, Member
 BATCH = (
     Member("diviml-milp", "decide"),
     Member("diviml-milp", "decide", {"solver": "cp-sat"}),  # under contention too
+    Member("multilevel", "search", {}, STEPS),
     Member("annealing", "search", {}, STEPS),
     Member("milp-split", "prove", share=0.4),
-    # For all the rest: what cools slowly finds what no turn is long enough for.
-    Member("annealing", "prove"),
+    # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.
+    Member("multilevel", "prove"),
 )

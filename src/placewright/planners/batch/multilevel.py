@@ -1,0 +1,262 @@
+"""Multilevel annealing for a batch of inputs: the planner `multilevel`.
+
+Annealing unit by unit sticks where a good plan sends whole parts of the network elsewhere, for each
+part alone costs transfers at both of its ends. A round therefore joins units that exchange much,
+anneals what is left as if each group were one unit, and refines it level by level down to single
+units. Groups are colocated ops of the same problem, so every level is timed exactly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.analysis.orders import m_topo
+from placewright.budget import Budget, Progress, Reporter
+from placewright.errors import InfeasibleError
+from placewright.graph import Flags, Floats, Ints, Wide
+from placewright.kernels.batch import search as kernel
+from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.latency.search import BEST
+from placewright.plan import Placement
+from placewright.planners.base import Proposal, whole_number
+from placewright.planners.batch.lists import place_quickest
+from placewright.planners.batch.rows import fill, never_worse, placement_of, rows_of
+from placewright.planners.batch.search import starts
+from placewright.planners.batch.walk import Walk
+from placewright.problem import Problem
+from placewright.simulate.batch import run_batches
+
+DEFAULT_ROUNDS = 20
+PACES, FEWEST_STEPS = (30, 100), 3_000  # of a level: evaluations per unit and device
+STEPS_BETWEEN_LOOKS = 1_000  # at the clock
+COARSEST = 6  # units at the least
+SMALLER = 0.4  # units of a level as a share of those of the next finer one
+MEMORY_SHARE = 0.5  # of the largest device: the most that a group may keep
+FRESH_SHARE = 0.2  # of the rounds start from no plan before
+ORDER_SHARE = 0.15  # of the evaluations move an op in the order
+# Temperatures as shares of the best value: a fresh round's first, another's, and finer levels'.
+HOT, WARM, COOL, COLD = 0.05, 0.02, 0.005, 2e-5
+WARMTHS = (0.1, 0.3, 1.0)  # of a round that is not fresh, by which its first is multiplied
+POWERS = (0.5, 1.0, 2.0)  # of the weights: how much heavier pairs come first
+
+
+class Multilevel:
+    """Rounds of annealing from coarse to fine, from the best plan or afresh.
+
+    Starts from the best of what `annealing` starts from, or from the budget's start. Option
+    `iterations`: evaluations in all (without it and without a time limit, `DEFAULT_ROUNDS` rounds).
+    """
+
+    name: ClassVar[str] = "multilevel"
+    objective: ClassVar[str] = "batch-throughput"
+
+    def __init__(self, iterations: str | int | None = None) -> None:
+        self.iterations = (
+            None if iterations is None else whole_number(self.name, "iterations", iterations)
+        )
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
+        search = _Search(problem, budget, seed, self.iterations)
+        unlimited = self.iterations is None and not math.isfinite(budget.seconds)
+        rounds = DEFAULT_ROUNDS if unlimited else math.inf
+        done = 0
+        with contextlib.suppress(KeyboardInterrupt):  # what was found so far is the answer
+            search.begin()
+            while done < rounds and search.left > 0 and search.can_improve:
+                on_progress(self.name, max(search.progress, done / rounds))
+                search.round()
+                done += 1
+        return Proposal(never_worse(problem, budget.start, search.placement()))
+
+
+class _Search:
+    """The best rows so far, ``rows[op, chunk]`` with the `order` of the ops, and its rounds."""
+
+    def __init__(self, problem: Problem, budget: Budget, seed: int, most: int | None) -> None:
+        self.problem, self.budget = problem, budget
+        self.most = math.inf if most is None else most
+        self.done = 0
+        self.seed = seed
+        self.rng = np.random.default_rng(seed)
+        first = rows_of(problem, budget.start) if budget.start is not None else None
+        if first is None:
+            first = fill(problem, Multilevel.name, place_quickest).rows
+        self.rows, self.order = first[problem.op_unit], m_topo(problem)
+        walk = Walk(problem, Budget(), seed, math.inf, first)
+        self.has_choices = bool(walk.choices) and problem.device_count > 1
+        self.value = walk.evaluate()
+        known = run_batches(problem, budget.start).value if budget.start is not None else math.inf
+        self.reporter = Reporter(budget, known)
+        self.pairs, self.weight = _pairs(problem)
+
+    def begin(self) -> None:
+        """The best of the plans to start from, where no plan is given."""
+        if self.budget.start is not None:
+            return
+        walk = self._walk(self.problem, self.rows, self.order)
+        for rows in starts(self.problem, walk, Multilevel.name):
+            walk.consider(rows)
+            if self.left <= 0:
+                break
+        self._keep(self.problem, walk)
+
+    @property
+    def left(self) -> float:
+        return min(self.budget.left, self.most - self.done)
+
+    @property
+    def can_improve(self) -> bool:
+        return self.has_choices and self.value > 0.0
+
+    @property
+    def progress(self) -> float:
+        seconds = self.budget.seconds
+        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
+        return min(1.0, max(self.done / self.most, elapsed))
+
+    def placement(self) -> Placement:
+        return placement_of(self.problem, self._of_units(self.problem, self.rows), self.order)
+
+    def round(self) -> None:
+        """Join, anneal, refine; what comes out is kept if it is better."""
+        fresh = self.rng.random() < FRESH_SHARE
+        groups = list(self._levels(None if fresh else self.rows))
+        rows, order = self.rows, self.order
+        warmth, pace = float(self.rng.choice(WARMTHS)), int(self.rng.choice(PACES))
+        hot = HOT if fresh else WARM * warmth
+        for number, group in enumerate(reversed(groups)):
+            if self.left <= 0:
+                return
+            level = replace(self.problem, colocation=group[self.problem.op_unit])
+            if fresh and number == 0:
+                try:
+                    rows = fill(level, Multilevel.name, place_quickest).rows[level.op_unit]
+                except InfeasibleError:  # the groups are too large for what memory there is
+                    self.done += 1
+                    return
+            walk = self._walk(level, rows, order)
+            self._anneal(walk, hot if number == 0 else COOL, pace)
+            rows, order = walk.state.best_rows[level.op_unit], walk.state.best_op_at
+            self._keep(level, walk)
+
+    # -- levels ----------------------------------------------------------------------------------
+
+    def _levels(self, within: Ints | None) -> Iterator[Ints]:
+        """`[unit]` group of every level, the finest (each unit its own) first.
+
+        Pairs are joined in a random order that favours heavy ones, unless they would keep too much,
+        their devices take other batches, or the rows `within` differ.
+        """
+        problem, count = self.problem, self.problem.unit_count
+        label = np.zeros(count, dtype=np.int64)
+        if within is not None:
+            own = self._of_units(problem, within)
+            label = np.unique(own, axis=0, return_inverse=True)[1].ravel()
+        forest = _Forest(problem, label)
+        yield np.arange(count, dtype=np.int32)
+        most = max(2, count // 2)
+        few, many = math.log(min(COARSEST, most)), math.log(most)
+        sizes = [int(math.exp(self.rng.uniform(few, many)))]
+        while sizes[-1] / SMALLER < count:
+            sizes.append(int(sizes[-1] / SMALLER))
+        clock = self.rng.exponential(size=len(self.weight))
+        clock /= np.maximum(self.weight, 1e-30) ** self.rng.choice(POWERS)
+        for one, two in self.pairs[np.argsort(clock)].tolist():
+            if sizes and forest.join(one, two) and forest.count <= sizes[-1]:
+                yield forest.groups()
+                sizes.pop()
+
+    def _of_units(self, problem: Problem, rows: Ints) -> Ints:
+        found = np.empty((problem.unit_count, rows.shape[1]), dtype=np.int32)
+        found[problem.op_unit] = rows
+        return found
+
+    # -- one level -------------------------------------------------------------------------------
+
+    def _walk(self, level: Problem, rows: Ints, order: Ints) -> Walk:
+        seed = int(self.rng.integers(2**31 - 1))
+        return Walk(level, Budget(), seed, math.inf, self._of_units(level, rows), order)
+
+    def _anneal(self, walk: Walk, hottest: float, pace: int) -> None:
+        steps = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
+        steps = int(min(steps, self.most - self.done))
+        if not walk.choices:
+            return
+        temperature, cold = hottest * self.value, COLD * self.value
+        cooling = (cold / temperature) ** (1.0 / max(steps, 1))
+        done = 0
+        while done < steps and self.left > 0:
+            count = min(STEPS_BETWEEN_LOOKS, steps - done)
+            temperature = walk.run(kernel.anneal, count, temperature, cooling, ORDER_SHARE)
+            done += count
+            self.done += count
+
+    def _keep(self, level: Problem, walk: Walk) -> None:
+        value = float(walk.state.value[BEST])
+        if value < self.value:
+            self.value = value
+            self.rows = walk.state.best_rows[level.op_unit]
+            self.order = walk.state.best_op_at.copy()
+            self.reporter.tell(value, self.placement)
+
+
+class _Forest:
+    """Units joined into groups."""
+
+    def __init__(self, problem: Problem, label: Wide) -> None:
+        self.parent = list(range(problem.unit_count))
+        self.count = problem.unit_count
+        self.memory = problem.unit_memory.tolist()
+        self.allowed: list[Flags] = list(batches_of(problem).allowed)
+        self.label = label.tolist()
+        self.most = MEMORY_SHARE * float(problem.device_memory.max())
+
+    def find(self, unit: int) -> int:
+        while self.parent[unit] != unit:
+            self.parent[unit] = self.parent[self.parent[unit]]
+            unit = self.parent[unit]
+        return unit
+
+    def join(self, one: int, two: int) -> bool:
+        one, two = self.find(one), self.find(two)
+        if one == two or self.label[one] != self.label[two]:
+            return False
+        memory = self.memory[one] + self.memory[two]
+        both = self.allowed[one] & self.allowed[two]
+        same = any(np.array_equal(both, each) for each in (self.allowed[one], self.allowed[two]))
+        if memory > self.most or not same:
+            return False
+        self.parent[two] = one
+        self.memory[one], self.allowed[one] = memory, both
+        self.count -= 1
+        return True
+
+    def groups(self) -> Ints:
+        roots = [self.find(unit) for unit in range(len(self.parent))]
+        return np.unique(roots, return_inverse=True)[1].astype(np.int32)
+
+
+def _pairs(problem: Problem) -> tuple[Ints, Floats]:
+    """Pairs of units that exchange tensors; seconds that takes over seconds that they compute."""
+    one, two = problem.op_unit[problem.edge_producer], problem.op_unit[problem.consumers]
+    apart = one != two
+    low, high = np.minimum(one, two)[apart], np.maximum(one, two)[apart]
+    nbytes = problem.options.batch * problem.tensor_bytes[problem.edge_tensor][apart]
+    links = max(problem.device_count * (problem.device_count - 1), 1)
+    latency = float(problem.link_latency.sum()) / links
+    seconds = latency + nbytes * float(problem.link_seconds_per_byte.sum()) / links
+    key, place = np.unique(low.astype(np.int64) * problem.unit_count + high, return_inverse=True)
+    ends = np.stack([key // problem.unit_count, key % problem.unit_count], axis=1)
+    weight = np.bincount(place, seconds, len(key))
+    time = np.where(np.isfinite(problem.batch_time), problem.batch_time, np.inf).min(axis=(1, 2))
+    work = np.bincount(problem.op_unit, time, problem.unit_count)
+    return ends.astype(np.int32), weight / (work[ends].sum(axis=1) + float(work.mean()) + 1e-30)

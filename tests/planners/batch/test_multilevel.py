@@ -1,0 +1,80 @@
+"""Multilevel annealing for batches: its levels, and the plans that need them."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.budget import Budget
+from placewright.kernels.batch.timing import batches_of
+from placewright.options import Options
+from placewright.planners.batch.multilevel import Multilevel, _Search
+from placewright.problem import Problem
+from placewright.solving import solve
+from placewright.verify import verify
+from tests.builders import plain
+from tests.strategies.batch import batch_problems
+
+
+@settings(max_examples=40)
+@given(data=st.data(), problem=batch_problems(memory=False))
+def test_each_level_joins_groups_of_the_one_before_and_keeps_a_split_for_each(data, problem):
+    search = _Search(problem, Budget(), data.draw(st.integers(0, 99)), 100)
+    within = search.rows if data.draw(st.booleans()) else None
+    levels = list(search._levels(within))
+    assert levels[0].tolist() == list(range(problem.unit_count))
+    for finer, coarser in pairwise(levels):
+        assert coarser.max() < finer.max()
+        assert len({*zip(finer.tolist(), coarser.tolist(), strict=True)}) == finer.max() + 1
+    for group in levels:
+        level = replace(problem, colocation=group[problem.op_unit])
+        assert batches_of(level).allowed.any(axis=(1, 2)).all()
+        for number in range(group.max() + 1) if within is not None else ():
+            rows = within[group[problem.op_unit] == number]
+            assert (rows == rows[0]).all()
+
+
+def two_chains(length: int) -> Problem:
+    """Two chains that nothing joins, of ops whose batches cost little and transfers much.
+
+    A batch of both inputs takes as long as one of one: each chain whole on a device of its own.
+    """
+    count = 2 * length
+    producers = [op for op in range(count) if (op + 1) % length]
+    return Problem(
+        **plain(count, 2)
+        | {
+            "options": Options("batch-throughput", contention="none", batch=2),
+            "op_time": np.ones((count, 2)),
+            "batch_sizes": [1, 2],
+            "batch_time": np.ones((count, 2, 2)),
+            "tensor_producer": producers,
+            "tensor_bytes": [1.0] * len(producers),
+            "consumer_offsets": list(range(len(producers) + 1)),
+            "consumers": [op + 1 for op in producers],
+            "link_latency": [[0.0, 3.0], [3.0, 0.0]],
+            "link_seconds_per_byte": np.zeros((2, 2)),
+            "channel_offsets": [0] * 5,
+            "channels": [],
+            "channel_names": (),
+        }
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_chains_change_devices_as_a_whole(seed):
+    problem = two_chains(12)
+    plan = solve(problem, Multilevel(iterations=30_000), seed=seed)
+    assert plan.value == pytest.approx(12.0)
+    assert verify(plan).ok
+
+
+def test_where_groups_have_no_room_it_goes_on_from_the_plan_it_has():
+    problem = two_chains(4)
+    tight = replace(problem, op_memory=np.ones(8), device_memory=np.array([4.0, 4.0]))
+    plan = solve(tight, Multilevel(iterations=5_000))
+    assert plan.value == pytest.approx(4.0)
+    assert verify(plan).ok
