@@ -85,7 +85,6 @@ class _Search:
         self.problem, self.budget = problem, budget
         self.most = math.inf if most is None else most
         self.done = 0
-        self.seed = seed
         self.rng = np.random.default_rng(seed)
         first = rows_of(problem, budget.start) if budget.start is not None else None
         if first is None:
@@ -124,7 +123,7 @@ class _Search:
         return min(1.0, max(self.done / self.most, elapsed))
 
     def placement(self) -> Placement:
-        return placement_of(self.problem, self._of_units(self.problem, self.rows), self.order)
+        return placement_of(self.problem, _of_units(self.problem, self.rows), self.order)
 
     def round(self) -> None:
         """Join, anneal, refine; what comes out is kept if it is better."""
@@ -159,7 +158,7 @@ class _Search:
         problem, count = self.problem, self.problem.unit_count
         label = np.zeros(count, dtype=np.int64)
         if within is not None:
-            own = self._of_units(problem, within)
+            own = _of_units(problem, within)
             label = np.unique(own, axis=0, return_inverse=True)[1].ravel()
         forest = _Forest(problem, label)
         yield np.arange(count, dtype=np.int32)
@@ -175,16 +174,11 @@ class _Search:
                 yield forest.groups()
                 sizes.pop()
 
-    def _of_units(self, problem: Problem, rows: Ints) -> Ints:
-        found = np.empty((problem.unit_count, rows.shape[1]), dtype=np.int32)
-        found[problem.op_unit] = rows
-        return found
-
     # -- one level -------------------------------------------------------------------------------
 
     def _walk(self, level: Problem, rows: Ints, order: Ints) -> Walk:
         seed = int(self.rng.integers(2**31 - 1))
-        return Walk(level, Budget(), seed, math.inf, self._of_units(level, rows), order)
+        return Walk(level, Budget(), seed, math.inf, _of_units(level, rows), order)
 
     def _anneal(self, walk: Walk, hottest: float, pace: int) -> None:
         steps = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
@@ -207,6 +201,13 @@ class _Search:
             self.rows = walk.state.best_rows[level.op_unit]
             self.order = walk.state.best_op_at.copy()
             self.reporter.tell(value, self.placement)
+
+
+def _of_units(problem: Problem, rows: Ints) -> Ints:
+    """``rows[unit, chunk]`` of ``rows[op, chunk]``, the same for all ops of a unit."""
+    found = np.empty((problem.unit_count, rows.shape[1]), dtype=np.int32)
+    found[problem.op_unit] = rows
+    return found
 
 
 class _Forest:
