@@ -111,12 +111,16 @@ def mean_op_time(problem: Problem) -> Floats:
     return mean
 
 
-def mean_edge_time(problem: Problem) -> Floats:
-    """`[edge]` seconds of its transfer, averaged over all pairs of different devices."""
+def mean_edge_time(problem: Problem, inputs: int = 1) -> Floats:
+    """`[edge]` seconds of its transfer, averaged over all pairs of different devices.
+
+    Of so many `inputs` at once, where tensors are those of one.
+    """
     pairs = max(problem.device_count * (problem.device_count - 1), 1)
     latency = problem.link_latency.sum() / pairs
     seconds_per_byte = problem.link_seconds_per_byte.sum() / pairs
-    mean: Floats = latency + problem.tensor_bytes[problem.edge_tensor] * seconds_per_byte
+    nbytes = inputs * problem.tensor_bytes[problem.edge_tensor]
+    mean: Floats = latency + nbytes * seconds_per_byte
     return mean
 
 

@@ -16,8 +16,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.orders import m_topo
-from placewright.budget import Budget, Progress, Reporter
+from placewright.analysis.orders import mean_edge_time
+from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.batch import search as kernel
@@ -26,9 +26,10 @@ from placewright.kernels.latency.search import BEST
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.batch.lists import place_quickest
-from placewright.planners.batch.rows import fill, never_worse, placement_of, rows_of
-from placewright.planners.batch.search import starts
+from placewright.planners.batch.rows import fill, never_worse, placement_of
+from placewright.planners.batch.search import first_rows, starts
 from placewright.planners.batch.walk import Walk
+from placewright.planners.joining import Forest, in_random_order, levels
 from placewright.problem import Problem
 from placewright.simulate.batch import run_batches
 
@@ -43,7 +44,6 @@ ORDER_SHARE = 0.15  # of the evaluations move an op in the order
 # Temperatures as shares of the best value: a fresh round's first, another's, and finer levels'.
 HOT, WARM, COOL, COLD = 0.05, 0.02, 0.005, 2e-5
 WARMTHS = (0.1, 0.3, 1.0)  # of a round that is not fresh, by which its first is multiplied
-POWERS = (0.5, 1.0, 2.0)  # of the weights: how much heavier pairs come first
 
 
 class Multilevel:
@@ -78,21 +78,18 @@ class Multilevel:
         return Proposal(never_worse(problem, budget.start, search.placement()))
 
 
-class _Search:
+class _Search(Pace):
     """The best rows so far, ``rows[op, chunk]`` with the `order` of the ops, and its rounds."""
 
     def __init__(self, problem: Problem, budget: Budget, seed: int, most: int | None) -> None:
-        self.problem, self.budget = problem, budget
-        self.most = math.inf if most is None else most
-        self.done = 0
+        super().__init__(budget, math.inf if most is None else most)
+        self.problem = problem
         self.rng = np.random.default_rng(seed)
-        first = rows_of(problem, budget.start) if budget.start is not None else None
-        if first is None:
-            first = fill(problem, Multilevel.name, place_quickest).rows
-        self.rows, self.order = first[problem.op_unit], m_topo(problem)
-        walk = Walk(problem, Budget(), seed, math.inf, first)
+        first = first_rows(problem, budget, Multilevel.name)
+        self.whole = walk = Walk(problem, Budget(), seed, math.inf, first)
+        self.rows, self.order = first[problem.op_unit], walk.order
         self.has_choices = bool(walk.choices) and problem.device_count > 1
-        self.value = walk.evaluate()
+        self.value = float(walk.state.value[BEST])
         known = run_batches(problem, budget.start).value if budget.start is not None else math.inf
         self.reporter = Reporter(budget, known)
         self.pairs, self.weight = _pairs(problem)
@@ -101,26 +98,19 @@ class _Search:
         """The best of the plans to start from, where no plan is given."""
         if self.budget.start is not None:
             return
-        walk = self._walk(self.problem, self.rows, self.order)
-        for rows in starts(self.problem, walk, Multilevel.name):
-            walk.consider(rows)
+        for rows in starts(self.problem, self.whole, Multilevel.name):
+            self.whole.consider(rows)
             if self.left <= 0:
                 break
-        self._keep(self.problem, walk)
+        self._keep(self.problem, self.whole)
 
     @property
     def left(self) -> float:
-        return min(self.budget.left, self.most - self.done)
+        return min(self.budget.left, self.limit - self.done)
 
     @property
     def can_improve(self) -> bool:
         return self.has_choices and self.value > 0.0
-
-    @property
-    def progress(self) -> float:
-        seconds = self.budget.seconds
-        elapsed = 1.0 - self.budget.left / seconds if 0 < seconds < math.inf else 0.0
-        return min(1.0, max(self.done / self.most, elapsed))
 
     def placement(self) -> Placement:
         return placement_of(self.problem, _of_units(self.problem, self.rows), self.order)
@@ -150,29 +140,17 @@ class _Search:
     # -- levels ----------------------------------------------------------------------------------
 
     def _levels(self, within: Ints | None) -> Iterator[Ints]:
-        """`[unit]` group of every level, the finest (each unit its own) first.
-
-        Pairs are joined in a random order that favours heavy ones, unless they would keep too much,
-        their devices take other batches, or the rows `within` differ.
-        """
+        """`[unit]` group of every level, finest first; unequal rows `within` keep units apart."""
         problem, count = self.problem, self.problem.unit_count
-        label = np.zeros(count, dtype=np.int64)
+        label = None
         if within is not None:
             own = _of_units(problem, within)
             label = np.unique(own, axis=0, return_inverse=True)[1].ravel()
-        forest = _Forest(problem, label)
-        yield np.arange(count, dtype=np.int32)
         most = max(2, count // 2)
         few, many = math.log(min(COARSEST, most)), math.log(most)
-        sizes = [int(math.exp(self.rng.uniform(few, many)))]
-        while sizes[-1] / SMALLER < count:
-            sizes.append(int(sizes[-1] / SMALLER))
-        clock = self.rng.exponential(size=len(self.weight))
-        clock /= np.maximum(self.weight, 1e-30) ** self.rng.choice(POWERS)
-        for one, two in self.pairs[np.argsort(clock)].tolist():
-            if sizes and forest.join(one, two) and forest.count <= sizes[-1]:
-                yield forest.groups()
-                sizes.pop()
+        target = int(math.exp(self.rng.uniform(few, many)))
+        pairs = in_random_order(self.pairs, self.weight, self.rng)
+        return levels(_Units(problem, label), pairs, target, SMALLER)
 
     # -- one level -------------------------------------------------------------------------------
 
@@ -182,7 +160,7 @@ class _Search:
 
     def _anneal(self, walk: Walk, hottest: float, pace: int) -> None:
         steps = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
-        steps = int(min(steps, self.most - self.done))
+        steps = int(min(steps, self.limit - self.done))
         if not walk.choices:
             return
         temperature, cold = hottest * self.value, COLD * self.value
@@ -210,40 +188,23 @@ def _of_units(problem: Problem, rows: Ints) -> Ints:
     return found
 
 
-class _Forest:
-    """Units joined into groups."""
+class _Units(Forest):
+    """Units joined into groups that do not keep too much, where their devices take like batches."""
 
-    def __init__(self, problem: Problem, label: Wide) -> None:
-        self.parent = list(range(problem.unit_count))
-        self.count = problem.unit_count
+    def __init__(self, problem: Problem, within: Wide | None) -> None:
+        super().__init__(problem.unit_count, within)
         self.memory = problem.unit_memory.tolist()
         self.allowed: list[Flags] = list(batches_of(problem).allowed)
-        self.label = label.tolist()
         self.most = MEMORY_SHARE * float(problem.device_memory.max())
 
-    def find(self, unit: int) -> int:
-        while self.parent[unit] != unit:
-            self.parent[unit] = self.parent[self.parent[unit]]
-            unit = self.parent[unit]
-        return unit
-
-    def join(self, one: int, two: int) -> bool:
-        one, two = self.find(one), self.find(two)
-        if one == two or self.label[one] != self.label[two]:
-            return False
+    def joined(self, one: int, two: int) -> bool:
         memory = self.memory[one] + self.memory[two]
         both = self.allowed[one] & self.allowed[two]
         same = any(np.array_equal(both, each) for each in (self.allowed[one], self.allowed[two]))
         if memory > self.most or not same:
             return False
-        self.parent[two] = one
         self.memory[one], self.allowed[one] = memory, both
-        self.count -= 1
         return True
-
-    def groups(self) -> Ints:
-        roots = [self.find(unit) for unit in range(len(self.parent))]
-        return np.unique(roots, return_inverse=True)[1].astype(np.int32)
 
 
 def _pairs(problem: Problem) -> tuple[Ints, Floats]:
@@ -251,13 +212,10 @@ def _pairs(problem: Problem) -> tuple[Ints, Floats]:
     one, two = problem.op_unit[problem.edge_producer], problem.op_unit[problem.consumers]
     apart = one != two
     low, high = np.minimum(one, two)[apart], np.maximum(one, two)[apart]
-    nbytes = problem.options.batch * problem.tensor_bytes[problem.edge_tensor][apart]
-    links = max(problem.device_count * (problem.device_count - 1), 1)
-    latency = float(problem.link_latency.sum()) / links
-    seconds = latency + nbytes * float(problem.link_seconds_per_byte.sum()) / links
+    seconds = mean_edge_time(problem, problem.options.batch)[apart]
     key, place = np.unique(low.astype(np.int64) * problem.unit_count + high, return_inverse=True)
     ends = np.stack([key // problem.unit_count, key % problem.unit_count], axis=1)
     weight = np.bincount(place, seconds, len(key))
-    time = np.where(np.isfinite(problem.batch_time), problem.batch_time, np.inf).min(axis=(1, 2))
-    work = np.bincount(problem.op_unit, time, problem.unit_count)
+    quickest = problem.batch_time.min(axis=(1, 2))
+    work = np.bincount(problem.op_unit, quickest, problem.unit_count)
     return ends.astype(np.int32), weight / (work[ends].sum(axis=1) + float(work.mean()) + 1e-30)

@@ -93,11 +93,15 @@ class Annealing(search.Annealing):
 def _walk(
     problem: Problem, budget: Budget, seed: int, iterations: int | None, planner: str
 ) -> Walk:
-    """From the budget's start, or from the rows of `lists.MinimumExecutionTime`."""
-    rows = rows_of(problem, budget.start) if budget.start is not None else None
-    if rows is None:
-        rows = fill(problem, planner, place_quickest).rows
+    """A walk from `first_rows`."""
+    rows = first_rows(problem, budget, planner)
     return Walk(problem, budget, seed, _limit(iterations, problem, budget), rows)
+
+
+def first_rows(problem: Problem, budget: Budget, planner: str) -> Ints:
+    """``rows[unit, chunk]`` of the budget's start, or of `lists.MinimumExecutionTime`."""
+    rows = rows_of(problem, budget.start) if budget.start is not None else None
+    return fill(problem, planner, place_quickest).rows if rows is None else rows
 
 
 def starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:

@@ -27,7 +27,8 @@ from placewright.graph import Floats, Ints
 from placewright.kernels.throughput.annealing import anneal
 from placewright.kernels.throughput.loads import refill
 from placewright.planners.base import MemoryAccount, Proposal, whole_number
-from placewright.planners.throughput.joining import Forest, in_random_order, shared_nets
+from placewright.planners.joining import in_random_order, levels
+from placewright.planners.throughput.joining import Nodes, shared_nets
 from placewright.planners.throughput.linear_dp import LinearDP
 from placewright.planners.throughput.reporting import PipelineReporter, start_units
 from placewright.planners.throughput.row_cuts import RowCuts
@@ -192,19 +193,8 @@ class Multilevel:
         most = max(COARSEST + 1, units // 2)
         least = min(most, max(COARSEST, 2 * devices))
         target = int(math.exp(self.rng.uniform(math.log(least), math.log(most))))
-        sizes = [target]
-        while sizes[-1] / SMALLER < units:
-            sizes.append(int(sizes[-1] / SMALLER))
-        forest = Forest(self.graph, within)
-        levels: list[Ints] = [np.arange(units, dtype=np.int32)]
-        wanted = sizes.pop()
-        for one, two in in_random_order(*self._shared, self.rng):
-            if forest.join(one, two) and forest.count <= wanted:
-                levels.append(forest.groups())
-                if not sizes:
-                    break
-                wanted = sizes.pop()
-        return levels
+        forest = Nodes(self.graph, within)
+        return list(levels(forest, in_random_order(*self._shared, self.rng), target, SMALLER))
 
     @cached_property
     def _shared(self) -> tuple[Ints, Floats]:
