@@ -25,7 +25,7 @@ from placewright.errors import (
 from placewright.graph import Floats
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
-from placewright.problem import Problem
+from placewright.problem import LONG_ROUNDING, Problem
 from placewright.system.references import referred
 from placewright.units import listed
 from placewright.verify import verify
@@ -98,9 +98,12 @@ def solve(
         on_progress or no_progress,
     )
     seconds = time.perf_counter() - started
-    bound = bound or lower_bound(problem)
-    if proposal.lower_bound > bound.value:
-        bound = Bound(proposal.lower_bound, proposal.bound_source)
+    own = Bound(proposal.lower_bound, proposal.bound_source)
+    proved = own.value >= outcome.value * (1 - 2 * LONG_ROUNDING)
+    if bound is None and not proved:  # where nothing is left to prove, bounds would only take time
+        bound = lower_bound(problem)
+    if bound is None or own.value > bound.value:
+        bound = own
     found = Plan(
         problem=problem,
         placement=replace(proposal.placement, sequence=None),

@@ -10,11 +10,25 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.ideal_targets import (
+    BLOCK,
+    close,
+    first_open,
+    may_hold,
+    targets_of,
+)
 from placewright.kernels.throughput.ideals import NEVER, least_lead
-from placewright.kernels.throughput.stage_loads import UNPLACED, chain_rows, charges
+from placewright.kernels.throughput.stage_loads import UNPLACED, chain_rows
+from placewright.kernels.throughput.stage_transfers import (
+    beside_ideals,
+    holds,
+    mark_cut,
+    may_be_within,
+    readers_of,
+    transfers_between,
+)
 
-BLOCK = 16
-DEAR = 9  # of counting the transfers of a pair, beside looking at it
+DEAR = 3  # of counting the transfers of a pair, beside looking at it
 FOUND, NONE, GAVE_UP = 1, 0, -1
 
 
@@ -46,7 +60,7 @@ def survivors(ideals, windows):
 
 @kernel(allocates=True)
 def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
-    """`(work, need[place, code])`: fewest devices of the leading class for what is left over.
+    """`(work, need[place, code], further, by)`: fewest devices of the leading class for what is left.
 
     What an ideal leaves over goes to so many, beside the devices of `code`, each stage within
     ``limits[kind, row]``; `NEVER` if there is no way. `place` is that of the ideal in `alive`.
@@ -54,7 +68,8 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     stage more could reach: those on the list for that many devices, `least` to `most`, which no
     other has reached yet. It gives up when more than `most_work` blocks and pairs had to be
     looked at, and `work`, how many were, is more than that; a pair whose transfers are counted is
-    as many as `DEAR` more.
+    as many as `DEAR` more. The way that was found goes on from ideal ``further[place, code]`` over
+    the stage of move ``by[place, code]``.
     """
     # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
     # rest of it.
@@ -66,14 +81,21 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     lead_count = most[0, codes - 1]
     need = np.full((count, codes), NEVER, dtype=np.int32)
     need[count - 1] = 0
-    lists = _targets(bits, added, alive, least, most, lead_count)
-    list_start, list_places, list_open, block_common, block_most, block_open = lists
+    further = np.zeros((count, codes), dtype=np.int32)
+    by = np.zeros((count, codes), dtype=np.int32)
+    targets = targets_of(bits, added, alive, least, most, lead_count)
+    list_start, list_places, list_open = targets.start, targets.places, targets.open
+    next_open, common, block_most = targets.next_open, targets.common, targets.most
+    readers = readers_of(nets, costs, bits.shape[1])
+    beside = beside_ideals(ideals, nets, costs, readers)
+    mark = np.empty(len(nets.producer), dtype=np.int64)
     total = np.zeros((costs.coefficient.shape[2], 2))
     floor = np.empty(rows)
     work = 0
     for place in range(count - 1, 0, -1):
         larger = alive[place]
         outside = ~bits[larger]
+        mark_cut(ideals, larger, beside, mark)
         for move in range(len(move_kind)):
             after = move_after[move]
             if need[place, after] > most[place, after]:
@@ -88,13 +110,13 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
             first, end = list_start[which], list_start[which + 1]
             for row in range(rows):
                 floor[row] = added[larger, kind * rows + row] - limits[kind, row]
-            for block in range(first // BLOCK, (end + BLOCK - 1) // BLOCK):
-                work += 1
-                if block_open[block] == 0:
-                    continue
-                if list_places[block * BLOCK] >= place:
+            block, behind = first // BLOCK - 1, (end + BLOCK - 1) // BLOCK
+            while True:
+                block = first_open(next_open, block + 1)
+                if block >= behind or list_places[block * BLOCK] >= place:
                     break
-                if not _may_hold(block_common, block_most, block, outside, floor, kind * rows):
+                work += 1
+                if not may_hold(common, block_most, block, outside, floor, kind * rows):
                     continue
                 for i in range(block * BLOCK, min(end, (block + 1) * BLOCK)):
                     lower = list_places[i]
@@ -106,19 +128,41 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                     smaller = alive[lower]
                     if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
                         continue
+                    if not may_be_within(
+                        ideals, smaller, larger, kind * rows, move_variant[move], limits[kind],
+                        beside, mark,
+                    ):  # fmt: skip
+                        continue
                     work += DEAR
-                    count_transfers(ideals, smaller, larger, nets, costs, total)
+                    transfers_between(
+                        ideals, smaller, larger, nets, costs, readers, beside, mark, total
+                    )
                     if within(
                         ideals, smaller, larger, costs, limits, kind, move_variant[move], total
                     ):
                         need[lower, before] = want
-                        block_open[block] -= 1
-                        list_open[which] -= 1
+                        further[lower, before], by[lower, before] = place, move
+                        close(targets, which, block)
         if need[0, codes - 1] <= lead_count:
             break
         if work > most_work:
             break
-    return work, need
+    return work, need, further, by
+
+
+@kernel(allocates=True)
+def followed(alive, need, further, by, costs):
+    """`(ideals, kinds)`: the chain that `fewest` found, empty if there is none."""
+    count, codes = need.shape
+    reached = np.empty(count, dtype=np.int64)
+    kinds = np.empty(count, dtype=np.int64)
+    size, place, code = 0, 0, codes - 1
+    while need[0, codes - 1] < NEVER and place < count - 1:
+        move = by[place, code]
+        place, code = further[place, code], costs.move_after[move]
+        reached[size], kinds[size] = alive[place], costs.move_kind[move]
+        size += 1
+    return reached[:size], kinds[:size]
 
 
 @kernel(allocates=True)
@@ -142,13 +186,19 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
     value[count - 1] = lower
     next_place = np.zeros((count, codes, levels), dtype=np.int32)
     next_move = np.zeros((count, codes, levels), dtype=np.int32)
-    lists = _targets(bits, added, alive, least, most, lead_count)
-    list_start, list_places, list_open, block_common, block_most, block_open = lists
+    targets = targets_of(bits, added, alive, least, most, lead_count)
+    list_start, list_places, list_open = targets.start, targets.places, targets.open
+    next_open, common, block_most = targets.next_open, targets.common, targets.most
+    readers = readers_of(nets, costs, bits.shape[1])
+    beside = beside_ideals(ideals, nets, costs, readers)
+    mark = np.empty(len(nets.producer), dtype=np.int64)
     total = np.zeros((coefficient.shape[2], 2))
     floor = np.empty(rows)
+    below = np.empty(time_rows)
     for place in range(count - 1, 0, -1):
         larger = alive[place]
         outside = ~bits[larger]
+        mark_cut(ideals, larger, beside, mark)
         for code in range(codes):
             for level in range(1, levels):
                 if value[place, code, level - 1] <= value[place, code, level]:
@@ -171,13 +221,12 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
                 if list_open[which] == 0:
                     continue
                 first, end = list_start[which], list_start[which + 1]
-                for block in range(first // BLOCK, end // BLOCK):
-                    if block_open[block] == 0:
-                        continue
-                    if list_places[block * BLOCK] >= place:
+                block, behind = first // BLOCK - 1, end // BLOCK
+                while True:
+                    block = first_open(next_open, block + 1)
+                    if block >= behind or list_places[block * BLOCK] >= place:
                         break
-                    if not _may_hold(
-                        block_common, block_most, block, outside, floor, kind * rows):  # fmt: skip
+                    if not may_hold(common, block_most, block, outside, floor, kind * rows):
                         continue
                     for i in range(block * BLOCK, (block + 1) * BLOCK):
                         low = list_places[i]
@@ -188,7 +237,15 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
                         smaller = alive[low]
                         if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
                             continue
-                        count_transfers(ideals, smaller, larger, nets, costs, total)
+                        below[:] = min(upper, value[low, before, want])
+                        if not may_be_within(
+                            ideals, smaller, larger, kind * rows, move_variant[move], below,
+                            beside, mark,
+                        ):  # fmt: skip
+                            continue
+                        transfers_between(
+                            ideals, smaller, larger, nets, costs, readers, beside, mark, total
+                        )
                         load = so_far
                         for row in range(time_rows):
                             column = kind * rows + row
@@ -202,8 +259,7 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
                             next_place[low, before, want] = place
                             next_move[low, before, want] = move
                             if load <= lower:
-                                block_open[block] -= 1
-                                list_open[which] -= 1
+                                close(targets, which, block)
     reached = np.empty(count, dtype=np.int64)
     kinds = np.empty(count, dtype=np.int64)
     best, level, code = np.inf, lead_count, codes - 1
@@ -221,18 +277,6 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
 
 
 @inner
-def _may_hold(block_common, block_most, block, outside, floor, column):
-    """Whether a block may have an ideal with nothing `outside`, its sums not below `floor`."""
-    for row in range(len(floor)):
-        if block_most[block, column + row] < floor[row]:
-            return False
-    word = 0
-    while word < len(outside) and not block_common[block, word] & outside[word]:
-        word += 1
-    return word == len(outside)
-
-
-@inner
 def _may_follow(bits, smaller, outside, added, floor, column):
     """Whether an ideal has nothing `outside` the larger, and no row of sums below `floor`."""
     for row in range(len(floor)):
@@ -242,92 +286,6 @@ def _may_follow(bits, smaller, outside, added, floor, column):
     while word < len(outside) and not bits[smaller, word] & outside[word]:
         word += 1
     return word == len(outside)
-
-
-@inner(allocates=True)
-def _targets(bits, added, alive, least, most, lead_count):
-    """Lists of places by (code, devices of the leading class needed), in blocks.
-
-    Each list begins at a whole block: `(start, places, open per list, and per block: what all
-    its ideals hold, the most they add up to, how many are not reached)`.
-    """
-    count, codes = least.shape
-    levels = lead_count + 1
-    size = np.zeros(codes * levels, dtype=np.int64)
-    for place in range(count):
-        for code in range(codes):
-            for level in range(max(least[place, code], 0), min(most[place, code], lead_count) + 1):
-                size[code * levels + level] += 1
-    start = np.zeros(codes * levels + 1, dtype=np.int64)
-    for which in range(codes * levels):
-        start[which + 1] = start[which] + (size[which] + BLOCK - 1) // BLOCK * BLOCK
-    places = np.full(start[-1], count, dtype=np.int64)
-    blocks = start[-1] // BLOCK
-    common = np.full((blocks, bits.shape[1]), ~np.uint64(0))
-    most_added = np.full((blocks, added.shape[1]), -np.inf)
-    block_open = np.zeros(blocks, dtype=np.int64)
-    filled = start[:-1].copy()
-    for place in range(count):
-        ideal = alive[place]
-        for code in range(codes):
-            for level in range(max(least[place, code], 0), min(most[place, code], lead_count) + 1):
-                which = code * levels + level
-                block = filled[which] // BLOCK
-                places[filled[which]] = place
-                filled[which] += 1
-                block_open[block] += 1
-                for word in range(bits.shape[1]):
-                    common[block, word] &= bits[ideal, word]
-                for column in range(added.shape[1]):
-                    most_added[block, column] = max(most_added[block, column], added[ideal, column])
-    return start, places, size, common, most_added, block_open
-
-
-@inner
-def count_transfers(ideals, smaller, larger, nets, costs, total):
-    """``total[group]``: tensors and bytes of the stage between two ideals."""
-    total[:] = 0.0
-    bits, cut_offsets, cut = ideals.bits, ideals.net_offsets, ideals.nets
-    producer, way, offsets, readers = nets.producer, nets.way, nets.offsets, nets.readers
-    reader_ways, tensors, nbytes = nets.reader_ways, nets.tensors, nets.bytes
-    group, once = costs.group, costs.once
-    for side in range(2):
-        ideal = smaller if side == 0 else larger
-        for i in range(cut_offsets[ideal], cut_offsets[ideal + 1]):
-            net = cut[i]
-            home = side_of(bits, smaller, larger, producer[net])
-            if side == 1 and home < 0:
-                continue  # cut by the smaller ideal too, and so counted
-            low_reads = high_reads = reads = forward = False
-            for k in range(offsets[net], offsets[net + 1]):
-                where = side_of(bits, smaller, larger, readers[k])
-                if where < 0:
-                    low_reads = True
-                    if side == 1:
-                        break
-                elif where > 0:
-                    high_reads = True
-                else:
-                    reads = True
-                    forward |= (reader_ways[k] & 1) != 0
-            if side == 1 and low_reads:
-                continue
-            charged = charges(
-                way[net], once, home == 0, low_reads, high_reads, reads, forward, home < 0
-            )
-            for bit in range(8):
-                if charged >> bit & 1:
-                    total[group[bit], 0] += tensors[net]
-                    total[group[bit], 1] += nbytes[net]
-
-
-@inner
-def side_of(bits, smaller, larger, node):
-    """-1 if a node is in the smaller ideal, 0 in the stage, 1 outside the larger."""
-    word, shift = node >> 6, np.uint64(node & 63)
-    if bits[smaller, word] >> shift & np.uint64(1):
-        return -1
-    return 0 if bits[larger, word] >> shift & np.uint64(1) else 1
 
 
 @kernel
@@ -367,6 +325,9 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
     kind_of = np.zeros(depth_most + 1, dtype=np.int64)
     stage = np.full(nodes, UNPLACED, dtype=np.int64)
     floor = np.empty(rows)
+    readers = readers_of(nets, costs, ideals.bits.shape[1])
+    beside = beside_ideals(ideals, nets, costs, readers)
+    mark = np.empty(len(nets.producer), dtype=np.int64)
     total = np.zeros((costs.coefficient.shape[2], 2))
     code[0] = codes - 1
     lead[0] = most[0, codes - 1]
@@ -401,7 +362,8 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
             floor[row] = ideals.added[larger, kind * rows + row] - limits[kind, row]
         if not _may_follow(ideals.bits, smaller, outside, ideals.added, floor, kind * rows):
             continue
-        count_transfers(ideals, smaller, larger, nets, costs, total)
+        mark_cut(ideals, larger, beside, mark)
+        transfers_between(ideals, smaller, larger, nets, costs, readers, beside, mark, total)
         if not within(
             ideals, smaller, larger, costs, limits, kind, costs.move_variant[move], total
         ):
@@ -430,7 +392,7 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
 def fill(stage, bits, smaller, larger, number):
     """Note the nodes between two ideals as those of a stage."""
     for node in range(len(stage)):
-        if side_of(bits, smaller, larger, node) == 0:
+        if holds(bits[larger], node) and not holds(bits[smaller], node):
             stage[node] = number
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -35,6 +35,7 @@ from placewright.kernels.throughput.ideal_dp import (
     NONE,
     fewest,
     find_chain,
+    followed,
     least_chain,
     survivors,
 )
@@ -47,6 +48,7 @@ from placewright.planners.throughput.splits import (
     least_load,
     linear_orders,
     most_load,
+    open_positions,
 )
 from placewright.planners.throughput.stages import StageTables
 from placewright.planners.throughput.windows import WindowTables
@@ -59,6 +61,7 @@ FINE = 0.0005  # the same where that takes long
 HALVINGS = 6  # of what is open, by what all devices can do together
 MOST_IDEALS = 20_000_000  # looked at
 IDEALS_PER_SECOND = 1e6
+PLACES_PER_IDEAL = 24  # pairs of places of an order that are looked at while one ideal is listed
 PAIRS_PER_SECOND = 1e7
 MOMENT = 0.05  # seconds that are given in any case
 MOST_KEPT_BYTES = 1 << 30
@@ -142,6 +145,8 @@ class Search:
     work: int = 0
     lower_limits: bool = True
     """Whether to ask for lower limits where ideals are too many."""
+    _one_order: list[StageTables] = field(default_factory=list)
+    """Tables of which the first linear order alone has been cut so far."""
     _asked_elsewhere: bool = False
     _windows: WindowTables | None = None
 
@@ -157,14 +162,26 @@ class Search:
         return self.best is None and self.proved >= self.below()
 
     def begin(self, tables: Sequence[StageTables]) -> None:
-        """Take the best split of some linear orders of each."""
-        for each in tables:
-            cutoff = np.inf if self.best is None else self.best.value
-            orders = linear_orders(each.graph, self.orders)
-            found = best_of_lines(each, orders, cutoff, self.budget, self._windows_of(each))
-            self.best = found or self.best
+        """Take the best split of some linear orders of each.
+
+        Of the first alone, if that has one and the others are no part of what is to be shown: where
+        ideals are few, looking through them all is faster (see `_few_ideals`).
+        """
+        self._cut_orders(tables, 0, 1)
+        if self.best is None or any(each.passes > 1 for each in tables):
+            self._cut_orders(tables, 1, self.orders)
+        else:
+            self._one_order = list(tables)
         start = self.best.value if self.best else max(map(most_load, tables), default=0.0)
         self.limit = self.inflate * start
+
+    def _cut_orders(self, tables: Sequence[StageTables], first: int, end: int) -> None:
+        """Take the best split of the linear orders of each from `first` on, up to `end`."""
+        for each in tables:
+            cutoff = np.inf if self.best is None else self.best.value
+            orders = linear_orders(each.graph, end)[first:]
+            found = best_of_lines(each, orders, cutoff, self.budget, self._windows_of(each))
+            self.take(found)
 
     def prove(self, tables: StageTables, lower: float = 0.0) -> float:
         """Improve the best split by those of `tables`; none of them is below what it returns.
@@ -198,8 +215,8 @@ class Search:
     def _prove_single(self, windows: WindowTables, lower: float) -> float:
         tables = windows.tables
         question = Question(max(lower, least_load(tables) * (1 - LONG_ROUNDING)))
-        ideals: Ideals | None = None
-        listed = 0.0  # the limit that they were listed for
+        ideals = self._few_ideals(windows) if question.lower < self.below() else None
+        listed = self.below() if ideals else 0.0  # the limit that they were listed for
         halved = False
         while question.lower < self.below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
@@ -225,6 +242,23 @@ class Search:
                 halved = True
             question.answered(asked, answer)
         return question.lower
+
+    def _few_ideals(self, windows: WindowTables) -> Ideals | None:
+        """The ideals below the best split, if that takes no longer than to cut the other orders.
+
+        If it would, these are cut.
+        """
+        tables = windows.tables
+        if not any(each is tables for each in self._one_order):
+            return None
+        order, below = np.arange(tables.graph.node_count), self.below()
+        places = int(open_positions(windows, order, below).sum())
+        most = max(self.orders - 1, 0) * places**2 // PLACES_PER_IDEAL
+        ideals = self._ideals(windows, [below], most)
+        if ideals is None:
+            self._cut_orders([tables], 1, self.orders)
+        self._one_order = [each for each in self._one_order if each is not tables]
+        return ideals
 
     def _impossible(self, windows: WindowTables, lower: float, top: float) -> float:
         """A limit above `lower`, if one is found, that the devices cannot keep all together."""
@@ -294,13 +328,20 @@ class Search:
         whole = conditions.price.sum(axis=0)
         return bool(passable(conditions, np.zeros_like(whole), whole))
 
-    def _ideals(self, windows: WindowTables, limits: Sequence[float]) -> Ideals | None:
-        """Ideals that a split within the limits may pass through; None if they are too many."""
+    def _ideals(
+        self, windows: WindowTables, limits: Sequence[float], most: int | None = None
+    ) -> Ideals | None:
+        """Ideals that a split within the limits may pass through; None if they are too many.
+
+        That is, more than `most` of them to look at, or than there is time and memory for.
+        """
         tables, graph = windows.tables, windows.tables.graph
         words = (graph.node_count + 63) // 64
         columns = tables.costs.added.reshape(graph.node_count, -1)
         row_bytes = 8 * (words + columns.shape[1] + 16)
         most_ideals = self._within_time(self.most_ideals, IDEALS_PER_SECOND)
+        if most is not None:
+            most_ideals = min(most_ideals, most)
         visited, kept, ideals = surviving_ideals(
             graph.followers,
             np.bincount(graph.edge_target, minlength=graph.node_count),
@@ -332,10 +373,15 @@ class Search:
         alive, least, most = survivors(ideals, windows.within(thresholds))
         shared = (tables.nets, tables.costs)
         most_work = self._work_left()
-        work, need = fewest(ideals, alive, least, most, *shared, limits, most_work)
+        work, need, further, by = fewest(ideals, alive, least, most, *shared, limits, most_work)
         self.work += work
         if work > most_work:
             return GAVE_UP, None
+        if not tables.approximate:
+            reached, kinds = followed(alive, need, further, by, tables.costs)
+            if not len(reached):
+                return NONE, None
+            return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
         answer, reached, kinds = find_chain(
             ideals,
             alive,

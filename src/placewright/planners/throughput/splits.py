@@ -92,7 +92,7 @@ def best_of_lines(
         for tried in _cutoffs(tables, bound) if best is None else [bound]:
             value, starts, kinds = best_cuts(
                 order, tables.nets, tables.costs, limits, tables.threshold, tables.lead_count,
-                len(tables.states), tried, _open_places(windows, order, tried),
+                len(tables.states), tried, open_positions(windows, order, tried),
             )  # fmt: skip
             if value < np.inf:
                 split = _cut(tables, order, starts, kinds)
@@ -102,7 +102,7 @@ def best_of_lines(
     return best
 
 
-def _open_places(windows: WindowTables, order: Wide, cutoff: float) -> Flags:
+def open_positions(windows: WindowTables, order: Wide, cutoff: float) -> Flags:
     """`[place]` whether a split below the cutoff may have a stage that begins there."""
     found = np.ones(len(order) + 1, dtype=np.bool_)
     if cutoff < np.inf:
