@@ -41,6 +41,7 @@ IDEALS = "planners.throughput.test_ideal_dp"
 TWINS = {
     "batch.lists.list_batches": Twin(BATCH, "tests.naive.batch.list_schedule", "list_in_order"),
     "batch.timing.finish_time": Twin(BATCH, "tests.naive.batch.run_in_order", "finish"),
+    "batch.timing.finish_from": Twin(BATCH, "tests.naive.batch.run_in_order"),
     "common.dominators._find_parents": Twin(
         REGIONS, "tests.naive.regions.dominated", "dominator_tree"
     ),
@@ -201,6 +202,7 @@ TWINS = {
     ),
     "throughput.ideal_dp.find_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.ideal_dp.followed": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.least_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.survivors": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideals.open_places": Twin(
@@ -270,6 +272,7 @@ PARTS = {
     "batch.search.keep": "batch.search.anneal",
     "batch.search.move": "batch.search.anneal",
     "batch.search.take_back": "batch.search.anneal",
+    "batch.timing.keep_from": "batch.search.anneal",
     "batch.timing.send": "batch.timing.finish_time",
     "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",

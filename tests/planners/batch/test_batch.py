@@ -13,8 +13,16 @@ from placewright.analysis.orders import m_topo
 from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.batch import search as kernel
-from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.batch import timing
+from placewright.kernels.batch.timing import (
+    batches_of,
+    finish_from,
+    finish_time,
+    keep_from,
+    scratch_of,
+)
 from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.latency.search import BEST, CURRENT
 from placewright.options import Options
 from placewright.planners.batch import splits as splitting
 from placewright.planners.batch.lists import (
@@ -133,6 +141,61 @@ def test_the_kernel_finishes_when_its_twin_and_the_evaluator_do(data, problem):
     )
     assert evaluate(problem, placement).value == value
     assert evaluate(problem, placement_of(problem, rows, order)).value <= value
+
+
+@given(data=st.data(), problem=batch_problems(), stride=st.sampled_from([1, 2, 5]))
+def test_timing_goes_on_from_the_middle_and_ends_when_it_is_too_late(data, problem, stride):
+    """One unit's row after another is changed, and each time the first place that it touches."""
+    numbers = problem.op_count * (problem.device_count + arrays_of(problem).channel_count)
+    most = max(numbers // (stride - 1), 1) if stride > 1 else numbers + 1
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timing, "MOST_SNAPSHOT_NUMBERS", most)
+        scratch = scratch_of(problem, arrays_of(problem).channel_count)
+    order, rows = data.draw(op_orders(problem)), data.draw(rows_of(problem))
+    rank = np.argsort(order).astype(np.int32)
+    shared = (arrays_of(problem), batches_of(problem))
+    finish_time(*shared, rows, order, scratch)
+    keep_from(*shared, order, 0, scratch)
+    for _ in range(3):
+        other = data.draw(rows_of(problem))
+        unit = data.draw(st.integers(0, problem.unit_count - 1))
+        rows[unit] = other[unit]
+        first = first_place(problem, rank, unit)
+        value = finish(problem, rows, order)
+        ends = naive_batch.run_in_order(
+            problem, input_devices(problem, rows).tolist(), order.tolist()
+        )
+        assert value == pytest.approx(max(ends[1].values()), abs=1e-12)
+        early = value * data.draw(st.sampled_from([0.5, 0.9, 0.999]))
+        late = finish_from(*shared, rows, order, rank, first, early, scratch)
+        assert late in (np.inf, value)
+        assert finish_from(*shared, rows, order, rank, first, value, scratch) == value
+        keep_from(*shared, order, first, scratch)
+
+
+def first_place(problem, rank, unit):
+    """The first place of the unit's ops and of those that send to them."""
+    ops = np.flatnonzero(problem.op_unit == unit)
+    producers = problem.edge_producer[np.isin(problem.consumers, ops)]
+    return int(rank[np.concatenate([ops, producers])].min())
+
+
+@given(data=st.data(), problem=batch_problems())
+def test_a_walk_knows_the_value_of_what_it_is_at(data, problem):
+    walk = Walk(
+        problem, Budget(), data.draw(st.integers(0, 99)), math.inf, data.draw(rows_of(problem))
+    )
+    if not kernel.has_room(walk.state) or not walk.choices:
+        return
+    heat = 10.0 ** data.draw(st.integers(-3, 0)) * float(walk.state.value[0])
+    for _ in range(4):
+        walk.run(kernel.anneal, 3, heat, 1.0, 0.3)
+        value = finish(problem, walk.state.rows, walk.state.op_at)
+        assert walk.state.value[CURRENT] == value
+        best = finish(problem, walk.state.best_rows, walk.state.best_op_at)
+        assert walk.state.value[BEST] == best <= value
+    walk.run(kernel.evolve, 5)
+    assert walk.state.value[CURRENT] == finish(problem, walk.state.rows, walk.state.op_at)
 
 
 def listed_for(problem, rows, order):

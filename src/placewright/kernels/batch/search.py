@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.graph import Floats, Ints, Wide
-from placewright.kernels.batch.timing import finish_time
+from placewright.kernels.batch.timing import finish_from, finish_time, keep_from
 from placewright.kernels.common.rows import copy_into, copy_table
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
@@ -22,8 +22,9 @@ from placewright.kernels.latency.search import BEST, COLDEST, CURRENT
 # Annealing's changes of rows, each up to its share of the draws.
 CHUNK = 0.25  # one chunk of a unit to any device
 SPLIT = 0.35  # a unit split in another way
-BESIDE = 0.55  # a unit split like one it exchanges a tensor with
-SWAP = 0.6  # two chunks of a unit change places
+BESIDE = 0.5  # a unit split like one it exchanges a tensor with
+EXCHANGE = 0.6  # two units split like each other: what is full stays as full
+SWAP = 0.65  # two chunks of a unit change places
 COLUMN = 0.8  # one chunk of several units to one device
 ROW = 0.95  # several units split like one of them
 # beyond: two chunks of several units change places
@@ -184,6 +185,8 @@ def reassign(p, b, space, state, lent, rng):
     if kind < BESIDE:
         _load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
         return change(b, state, lent, made, unit)
+    if kind < EXCHANGE:
+        return _exchange(b, space, state, lent, rng, place)
     one, other = below(rng, chunks), below(rng, chunks)
     if kind < SWAP:
         _swap(state, lent, unit, one, other)
@@ -209,6 +212,25 @@ def reassign(p, b, space, state, lent, rng):
             unit = space.movable[place + k + 1]
         else:
             break
+    return made
+
+
+@inner
+def _exchange(b, space, state, lent, rng, place):
+    """Let the unit at a place of `movable` and another, near it or anywhere, change rows."""
+    count = len(space.movable)
+    if rng.random() < 0.5:
+        shift = geometric(rng, MEAN_SHIFT)
+        other = min(max(place + shift if rng.random() < 0.5 else place - shift, 0), count - 1)
+    else:
+        other = below(rng, count)
+    one, two = space.movable[place], space.movable[other]
+    _load(state, lent, two)
+    made = change(b, state, lent, np.int64(0), one)
+    if made > 0:
+        for c in range(len(lent.row)):
+            lent.row[c] = lent.undo_row[0, c]
+        made = change(b, state, lent, made, two)
     return made
 
 
@@ -285,12 +307,35 @@ def move(state, source, target):
     state.op_rank[op] = target
 
 
+@inner
+def _first_place(p, b, space, state, lent, made):
+    """The first place of the order at which a mutation may make a difference to what is timed."""
+    if made == 0:
+        return min(lent.moved[0], lent.moved[1])
+    first = np.int64(len(state.op_at))
+    for k in range(made):
+        unit = lent.undo_unit[k]
+        for i in range(space.unit_offsets[unit], space.unit_offsets[unit + 1]):
+            op = space.unit_ops[i]
+            first = min(first, state.op_rank[op])
+            if b.together:  # its producers send to where it is
+                for j in range(p.input_offsets[op], p.input_offsets[op + 1]):
+                    first = min(first, state.op_rank[b.producer[j]])
+    return first
+
+
 # -- walks -----------------------------------------------------------------------------------
 
 
 @kernel
 def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, order_share):
-    """Simulated annealing; returns the temperature (seconds) it ends with (`search.anneal`)."""
+    """Simulated annealing; returns the temperature (seconds) it ends with (`search.anneal`).
+
+    How much worse the next string may be is drawn before it is timed, so that it need not be timed
+    to the end.
+    """
+    finish_time(p, b, state.rows, state.op_at, s)
+    keep_from(p, b, state.op_at, 0, s)
     for _ in range(evaluations):
         temperature = max(temperature * cooling, COLDEST)
         made = 0
@@ -302,10 +347,12 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
         if made == 0 and lent.moved[0] == lent.moved[1]:
             continue
         if has_room(state):
-            value = finish_time(p, b, state.rows, state.op_at, s)
-            worse = value - state.value[CURRENT]
-            if worse <= 0.0 or rng.random() < math.exp(-worse / temperature):
+            limit = state.value[CURRENT] - temperature * math.log(1.0 - rng.random())
+            first = _first_place(p, b, space, state, lent, made)
+            value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
+            if value <= limit:
                 keep(state, value)
+                keep_from(p, b, state.op_at, first, s)
                 continue
         take_back(b, state, lent, made)
         move(state, lent.moved[1], lent.moved[0])
@@ -334,6 +381,8 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
     A unit whose chunks then make sizes that are not allowed gets a random split instead. A child
     equal to its parent or without room counts as evaluated.
     """
+    finish_time(p, b, state.rows, state.op_at, s)
+    keep_from(p, b, state.op_at, 0, s)
     chunks = len(lent.row)
     genes = len(space.movable) * chunks
     log_stay = math.log(1.0 - 1.0 / genes) if genes > 1 else -math.inf
@@ -360,8 +409,11 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
         if made == 0:
             continue
         if has_room(state):
-            value = finish_time(p, b, state.rows, state.op_at, s)
-            if value <= state.value[CURRENT]:
+            limit = state.value[CURRENT]
+            first = _first_place(p, b, space, state, lent, made)
+            value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
+            if value <= limit:
                 keep(state, value)
+                keep_from(p, b, state.op_at, first, s)
                 continue
         take_back(b, state, lent, made)

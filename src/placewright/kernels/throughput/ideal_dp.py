@@ -60,9 +60,9 @@ def survivors(ideals, windows):
 
 @kernel(allocates=True)
 def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
-    """`(work, need[place, code], further, by)`: fewest devices of the leading class for what is left.
+    """`(work, need, further, by)`: the fewest devices that do for what an ideal leaves over.
 
-    What an ideal leaves over goes to so many, beside the devices of `code`, each stage within
+    That is ``need[place, code]`` of the leading class beside the devices of `code`, each stage in
     ``limits[kind, row]``; `NEVER` if there is no way. `place` is that of the ideal in `alive`.
     Each ideal is gone from once, when what it leaves over is known, to the smaller ones that one
     stage more could reach: those on the list for that many devices, `least` to `most`, which no
@@ -304,13 +304,12 @@ def within(ideals, smaller, larger, costs, limits, kind, variant, total):
 
 
 @kernel(allocates=True)
-def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, most_steps):
+def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps):
     """`(answer, ideals, kinds, length)`: a chain of stages within the limits, from the bottom.
 
-    `need` (from `fewest`) says what cannot be completed. Where a stage's transfers are only known
-    when all stages are (`exact`), it is a necessary condition only: then every chain it allows is
-    tried depth first, stages charged as `chain_rows` does, until one keeps the limits, none is
-    left, or `most_steps` are made.
+    For stages whose transfers are only known when all stages are: `need` (from `fewest`) says what
+    cannot be completed, and every chain it allows is tried depth first, stages charged as
+    `chain_rows` does, until one keeps the limits, none is left, or `most_steps` are made.
     """
     count, codes = need.shape
     nodes = costs.added.shape[0]
@@ -369,19 +368,18 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, exact, mos
         ):
             continue
         kind_of[depth] = kind
-        if exact:
-            steps += 1
-            if steps > most_steps:
-                return GAVE_UP, at[:1], kind_of[:0]
-            fill(stage, ideals.bits, smaller, larger, depth)
-            charged = chain_rows(nets, costs, chain, stage, kind_of, depth + 1)
-            fits = True
-            for s in range(depth + 1):
-                for row in range(costs.time_rows):
-                    fits &= charged[s, row] <= limits[kind_of[s], row]
-            if not fits:
-                clear(stage, depth)
-                continue
+        steps += 1
+        if steps > most_steps:
+            return GAVE_UP, at[:1], kind_of[:0]
+        fill(stage, ideals.bits, smaller, larger, depth)
+        charged = chain_rows(nets, costs, chain, stage, kind_of, depth + 1)
+        fits = True
+        for s in range(depth + 1):
+            for row in range(costs.time_rows):
+                fits &= charged[s, row] <= limits[kind_of[s], row]
+        if not fits:
+            clear(stage, depth)
+            continue
         depth += 1
         at[depth], code[depth], lead[depth] = place, costs.move_after[move], left
         next_place[depth], next_move[depth] = count - 1, 0

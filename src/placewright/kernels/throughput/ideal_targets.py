@@ -95,7 +95,7 @@ def may_hold(common, most, block, outside, floor, column):
     for row in range(len(floor)):
         if most[block, column + row] < floor[row]:
             return False
-    for word in range(len(outside)):
-        if common[block, word] & outside[word]:
-            return False
-    return True
+    word = 0
+    while word < len(outside) and not common[block, word] & outside[word]:
+        word += 1
+    return word == len(outside)

@@ -61,10 +61,10 @@ def readers_of(nets, costs, words):
     last = np.full(count, -1, dtype=np.int64)
     for net in range(count):
         for k in range(nets.offsets[net], nets.offsets[net + 1]):
-            word, bit = nets.readers[k] >> 6, np.uint64(1) << np.uint64(nets.readers[k] & 63)
-            bits[net, word] |= bit
+            word, node = nets.readers[k] >> 6, np.uint64(1) << np.uint64(nets.readers[k] & 63)
+            bits[net, word] |= node
             if nets.reader_ways[k] & 1:
-                forward[net, word] |= bit
+                forward[net, word] |= node
             first[net] = word if last[net] < 0 else min(first[net], word)
             last[net] = max(last[net], word)
     charged = np.zeros((256, costs.coefficient.shape[2]), dtype=np.int64)

@@ -377,22 +377,13 @@ class Search:
         self.work += work
         if work > most_work:
             return GAVE_UP, None
-        if not tables.approximate:
+        if tables.approximate:
+            answer, reached, kinds = find_chain(
+                ideals, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS
+            )
+        else:
             reached, kinds = followed(alive, need, further, by, tables.costs)
-            if not len(reached):
-                return NONE, None
-            return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
-        answer, reached, kinds = find_chain(
-            ideals,
-            alive,
-            need,
-            most,
-            *shared,
-            tables.chain,
-            limits,
-            tables.approximate,
-            MOST_CHAINS,
-        )
+            answer = FOUND if len(reached) else NONE
         if answer != FOUND:
             return int(answer), None
         return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
