@@ -110,6 +110,18 @@ def test_who_made_plans_better_is_asked_more_often(problem):
     assert asked.count("a") >= 1
 
 
+def test_while_workers_start_the_first_search_goes_on_for_a_moment(problem):
+    members = [Member("c", "prove"), Member("a", "search"), Member("b", "search")]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    assert scheduler.meanwhile(incumbent, 100.0) is None  # from which plan?
+    incumbent.offer(everything_on(problem, 0), "one")
+    task = scheduler.meanwhile(incumbent, 100.0)
+    assert task.member.name == "a"
+    assert task.seconds <= 1.0
+    assert scheduler.meanwhile(incumbent, 0.1) is None
+    assert scheduler.next(incumbent, 100.0, workers=2).member.name == "c"
+
+
 def test_who_is_useless_is_not_asked_again(problem):
     scheduler, incumbent = (
         Scheduler([Member("a", "search")], 0, False),
@@ -117,6 +129,13 @@ def test_who_is_useless_is_not_asked_again(problem):
     )
     scheduler.learn(scheduler.next(incumbent, 100.0, 1), False, 1.0, useless=True)
     assert scheduler.next(incumbent, 100.0, 1) is None
+
+
+def test_a_member_for_few_units_takes_no_part_where_ops_stand_alone(problem):
+    member = Member("a", "search", most_units=0.25)
+    assert not member.takes(problem, "whole")
+    blocks, _ = make_problem("zoo:gpt2?layers=2", "2x3090", granularity="block")
+    assert member.takes(blocks, "whole")
 
 
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):

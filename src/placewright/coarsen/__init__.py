@@ -22,6 +22,7 @@ COARSENINGS = {
     "sequential": "cut a topological order at its best breakpoints (Celeritas Alg. 1)",
     "modules": "contract the modules between cut ops (DiviML §IV-B)",
     "layers": "contract the ops of one layer of the model (Tarnawski et al. §6.2)",
+    "units": "contract what must be together, such as the blocks of --granularity block",
     "repeats": "plan few of the equal blocks in a row, and all like them (for latency)",
 }
 
@@ -106,6 +107,10 @@ def _groups(problem: Problem, name: str) -> Ints:
         from placewright.coarsen.layers import layer_groups
 
         return layer_groups(problem)
+    if name == "units":
+        from placewright.coarsen.units import unit_groups
+
+        return unit_groups(problem)
     from placewright.analysis.modules import module_groups
 
     return module_groups(problem)

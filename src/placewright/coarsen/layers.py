@@ -23,7 +23,7 @@ def layer_groups(problem: Problem) -> Ints:
     a DAG still, for what is within a group was one.
     """
     layer = _enclosed_too(problem, _layers(problem))
-    visit = _visits(problem, layer)
+    visit = visits(problem, layer)
     alone = (layer == NO_LAYER) | _shared(problem, layer, visit)
     key = np.where(alone, NO_LAYER, layer * (int(visit.max()) + 1) + visit)
     group = acyclic_groups(problem, key.astype(np.int32))
@@ -64,7 +64,7 @@ def _enclosed_too(problem: Problem, layer: Ints) -> Ints:
     return found
 
 
-def _visits(problem: Problem, layer: Ints) -> Ints:
+def visits(problem: Problem, layer: Ints) -> Ints:
     """`[op]` how often some path to the op has left its layer for others and come back."""
     visit = np.zeros(problem.op_count, dtype=np.int32)
     # [op] layer → the latest visit among the ops before it, of layers that paths to it have left.

@@ -38,6 +38,9 @@ ROUND = 2
 SHORT_SECONDS = 4.0
 """A run that takes no longer than workers take to start is done in this process."""
 
+MOST_MEANWHILE = 30_000
+"""Ops of a graph that a short search in this process does something for."""
+
 COMPILING_SECONDS = 20.0
 """After which a run on a machine that is new to it begins with the members that are ready."""
 
@@ -144,7 +147,20 @@ class Run:
             raise KeyboardInterrupt
         self.settings.on_progress(stage, share)
 
+    def _meanwhile(self, workers: Workers) -> None:
+        """Search here until a worker has started."""
+        if not isinstance(workers, Processes) or self.problem.op_count > MOST_MEANWHILE:
+            return
+        alone = Alone(self.problem, self._hear_at_once)
+        while not self._is_over and not workers.idle():
+            task = self.scheduler.meanwhile(self.incumbent, self.left)
+            if task is None:
+                return
+            self._do_here(alone, task)
+            self._listen(workers, 0.0)
+
     def _until_time_is_up(self, workers: Workers) -> None:
+        self._meanwhile(workers)
         alone = isinstance(workers, Alone)
         # Threads of this process have the cores that there are no workers for; on a cluster
         # the workers may all be on different machines.

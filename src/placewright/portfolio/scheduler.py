@@ -21,6 +21,7 @@ CONSTRUCTING = 0.25
 INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 # Of the time that is left, for a member that may decide a small problem; and the most of it.
 DECIDING, DECIDING_SECONDS = 0.4, 2.0
+MEANWHILE_SECONDS = 0.75  # of a search while workers start
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
 # Of the time left, the most of a prover that holds up the search; and of one that comes first.
@@ -111,13 +112,22 @@ class Scheduler:
             task = self._task(member, incumbent, left * share, math.inf if member.alone else 1)
             self.proving.add(task.number)
             return task
+        return self._search(incumbent, left, min(left / SLICES, LONGEST_SLICE))
+
+    def meanwhile(self, incumbent: Incumbent, left: float) -> Task | None:
+        """A short search for this process while workers start, where there is a plan to better."""
+        if incumbent.placement is None or left < LEAST_SECONDS:
+            return None
+        return self._search(incumbent, min(left, MEANWHILE_SECONDS), 0.0)
+
+    def _search(self, incumbent: Incumbent, left: float, slice_: float) -> Task | None:
+        """The search with most merit, for `slice_` seconds or longer where it needs that."""
         if not self.searchers:
             return None
         chosen = max(self.searchers, key=lambda each: each.merit)
         chosen.running += 1
         shortest = _shortest_slice(chosen.member, incumbent.problem)
-        slice_ = min(max(min(left / SLICES, LONGEST_SLICE), shortest), left)
-        return self._task(chosen.member, incumbent, slice_)
+        return self._task(chosen.member, incumbent, min(max(slice_, shortest), left))
 
     def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
         """What became of a task; who is `useless` is not asked again."""
@@ -192,6 +202,6 @@ class Scheduler:
 
 def _shortest_slice(member: Member, problem: Problem) -> float:
     """A search on a large graph has to get going; on few of its equal blocks it does at once."""
-    if "repeats" in member.coarsening:
+    if "repeats" in member.coarsening or member.coarsening == "units":
         return SHORTEST_SLICE
     return max(SHORTEST_SLICE, problem.op_count / OPS_PER_SECOND)

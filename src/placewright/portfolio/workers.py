@@ -7,6 +7,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
+from threading import Thread
 from typing import Protocol
 
 from placewright.portfolio.work import Ended, Message, Task, perform
@@ -97,14 +98,19 @@ class _Worker:
 
     def __init__(self, problem: Problem) -> None:
         self.connection, theirs = Pipe()
-        self.process: SpawnProcess = start_worker(serve, theirs, problem)
+        self.process: SpawnProcess = start_worker(serve_connected, theirs)
         theirs.close()  # so that the end of the worker is the end of the pipe
         self.is_idle, self.is_alive = False, True
+        # A pipe takes little of it before the worker reads, a second later: nobody waits for that.
+        Thread(target=self._send, args=(problem,), daemon=True).start()
 
     def give(self, task: Task) -> None:
         self.is_idle = False
+        self._send(task)
+
+    def _send(self, what: Problem | Task) -> None:
         with suppress(OSError):  # its end is heard of
-            self.connection.send(task)
+            self.connection.send(what)
 
     def hear(self) -> Iterable[Message]:
         """What lies in the pipe."""
@@ -118,6 +124,11 @@ class _Worker:
         except (EOFError, OSError):
             self.is_idle = self.is_alive = False
             yield Ended(error="its worker process was killed (out of memory?)", lost=True)
+
+
+def serve_connected(connection: Connection) -> None:
+    """In a worker process: `serve` the problem that is sent first."""
+    serve(connection, connection.recv())
 
 
 def serve(connection: Connection, problem: Problem) -> None:

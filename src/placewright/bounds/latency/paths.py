@@ -125,24 +125,25 @@ def _weighted(times: Floats, weight: Floats) -> Floats:
 
 def longest_path(problem: Problem, op_weight: Floats) -> tuple[float, Ints]:
     """Length of the heaviest path, and its ops."""
-    arrays = arrays_of(problem)
-    order = problem.topological_order
-    rank = upward_ranks(op_weight, np.zeros(problem.edge_count), order, arrays)
-    offsets, tensors = problem.op_outputs
-    op = int(rank.argmax())
-    path = [op]
-    while True:
-        followers = [
-            int(consumer)
-            for tensor in tensors[offsets[op] : offsets[op + 1]]
-            for consumer in problem.consumers[
-                problem.consumer_offsets[tensor] : problem.consumer_offsets[tensor + 1]
-            ]
-        ]
-        if not followers:
-            return float(rank.max()), np.array(path, dtype=np.int32)
-        op = max(followers, key=lambda follower: rank[follower])
-        path.append(op)
+    rank = upward_ranks(
+        op_weight, np.zeros(problem.edge_count), problem.topological_order, arrays_of(problem)
+    )
+    following = _following(problem, rank)
+    path = [int(rank.argmax())]
+    while following[path[-1]] >= 0:
+        path.append(following[path[-1]])
+    return float(rank.max()), np.array(path, dtype=np.int32)
+
+
+def _following(problem: Problem, rank: Floats) -> list[int]:
+    """`[op]` its reader with the highest rank, the first of several; -1 for an op without any."""
+    producer, reader = problem.edge_producer, problem.consumers
+    order = np.lexsort((-rank[reader], producer))
+    ops, first = np.unique(producer[order], return_index=True)
+    following = np.full(problem.op_count, -1)
+    following[ops] = reader[order[first]]
+    found: list[int] = following.tolist()
+    return found
 
 
 def _named(argument: str, best: float, plain: float) -> str:

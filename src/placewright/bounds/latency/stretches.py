@@ -13,7 +13,8 @@ content with a mean over plans that have all on one device.
 
 The same holds for any chain of ops each of which leads to the next; what lies beside some of its
 ops is left out then. A second chain passes by ops that lie beside much of the longest path, such as
-a decoder's first ones, which need nothing of the encoder, or that are to be with one of its ops.
+a decoder's first ones, which need nothing of the encoder, or that are to be with one of its ops. A
+third passes by light ones too, such as those that work out each layer's positions.
 
 Where devices differ prices say the rest. As in `paths`, for μ ≥ 0 per device the plan pays at most
 Σ_d μ_d M_d for all that ops keep; so each stretch is charged μ_d for its bytes, other ops the least
@@ -31,13 +32,16 @@ from placewright.analysis.devices import kinds
 from placewright.bounds.bound import Bound
 from placewright.bounds.latency.steps import Steps, steps_of
 from placewright.bounds.prices import HopedFor
+from placewright.budget import Budget, Progress
 from placewright.graph import Flags, Floats, Whole
 from placewright.problem import LONG_ROUNDING, Problem
 
 SOURCE = "stretches of a chain of ops"
-MOST_WORK = 20_000  # ops, and edges between units × kinds of devices, of some 10 µs each
+MOST_WORK = 50_000  # ops, and edges between units × kinds of devices, of some 10 µs each
+MOST_WORK_ALONE = 200_000  # the same where nobody waits for it
 MOST_PLACES = 600
 NARROW = 0.2  # of a path, that an op lies beside; wider ones are left out of the second chain
+LIGHT = 0.1  # of what ops of the path take that an op lies beside; quicker ones are left out too
 
 
 def stretches(problem: Problem, most_work: int = MOST_WORK) -> Bound:
@@ -52,9 +56,31 @@ def stretches(problem: Problem, most_work: int = MOST_WORK) -> Bound:
     span = spans(problem, path)
     passed = span[:, 1] - span[:, 0] > NARROW * len(path)
     passed[with_mates(problem, path, span)] = True
-    chains = cut_ops(path, span), cut_ops(path, span[~passed])
-    bounds = [_along(problem, chain) for chain in chains[: 1 + (chains[0] != chains[1])]]
-    return max(bounds, key=lambda bound: bound.value)
+    nothing = np.zeros(problem.op_count, dtype=np.bool_)
+    chains: list[list[int]] = []
+    for left_out in (nothing, passed, passed | _light(path, span, quickest)):
+        chain = cut_ops(path, span[~left_out])
+        if chain not in chains:
+            chains.append(chain)
+    return max((_along(problem, chain) for chain in chains), key=lambda bound: bound.value)
+
+
+def _light(path: list[int], span: Whole, quickest: Floats) -> Flags:
+    """`[op]` whether it lies beside ops of the path that take many times as long together."""
+    taken = np.cumsum(np.concatenate([[0.0], quickest[path]]))
+    inside = np.clip(span[:, 0] + 1, 0, len(path)), np.clip(span[:, 1], 0, len(path))
+    beside = taken[np.maximum(inside[1], inside[0])] - taken[inside[0]]
+    return np.asarray(quickest < LIGHT * beside)
+
+
+def prove(
+    problem: Problem,
+    budget: Budget,
+    incumbent: float = float("inf"),
+    on_progress: Progress | None = None,
+) -> Bound:
+    """`stretches` of graphs of any size that are worth the time: a second for 20,000 ops."""
+    return stretches(problem, MOST_WORK_ALONE)
 
 
 def _along(problem: Problem, chain: list[int]) -> Bound:
@@ -112,10 +138,7 @@ class _Ways:
         taken = np.cumsum(np.where(np.isfinite(whole), whole, 0.0), axis=0)
         first = _first_places(np.isfinite(whole), kept, own)
         group = np.cumsum(changes) - 1
-        along: list[list[tuple[int, Floats]]] = [[] for _ in opens]
-        for op in steps.along.tolist():
-            low, high = group[steps.span[op]].tolist()
-            along[high].append((low, np.nan_to_num(steps.time[op], posinf=0.0)))
+        along = _between_places(group[steps.span[steps.along]], steps.time[steps.along], len(opens))
         return cls(opened, taken, kept, own, inside, begin, first, part[beside], along)
 
     @property
@@ -193,6 +216,17 @@ class _Ways:
                 cheapest, self.beside[np.arange(len(cheapest)), cheapest], len(used)
             )
         return used
+
+
+def _between_places(ends: Whole, time: Floats, places: int) -> list[list[tuple[int, Floats]]]:
+    """`[place]` what runs from another place to it: ``(place, time)``, of all that does together."""
+    pairs, pair = np.unique(ends, axis=0, return_inverse=True)
+    together = np.zeros((len(pairs), time.shape[1]))
+    np.add.at(together, pair.ravel(), np.where(np.isfinite(time), time, 0.0))
+    along: list[list[tuple[int, Floats]]] = [[] for _ in range(places)]
+    for (low, high), seconds in zip(pairs.tolist(), together, strict=True):
+        along[high].append((low, seconds))
+    return along
 
 
 def _with_the_chain(problem: Problem, chain: list[int]) -> Floats:

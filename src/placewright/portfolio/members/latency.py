@@ -7,10 +7,25 @@ from placewright.portfolio.members.member import CHAIN, MODULES, STEPS, WHOLE, M
 FREE = {"order": "free"}
 NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
+STRETCHES = "latency.stretches:prove"
+FEW_UNITS = 0.25  # of the ops
 NODES = {"nodes": "200", "processes": "1"}
 
 LATENCY = (
     Member("cp-sat", "decide", {"workers": "1"}),
+    # Whole blocks are few: each as one op.
+    Member(
+        "annealing", "search", FREE, STEPS, coarsening="units", fewest_ops=200, most_units=FEW_UNITS
+    ),
+    Member(
+        "lns",
+        "search",
+        {"workers": "1"},
+        NEIGHBOURHOODS,
+        coarsening="units",
+        fewest_ops=200,
+        most_units=FEW_UNITS,
+    ),
     # A large model of equal layers: few of them are soon planned, the others placed alike.
     Member("region-moves", "construct", effort={}, coarsening="repeats+fusion", fewest_ops=2_000),
     Member("region-moves", "construct", effort={}, coarsening="repeats", fewest_ops=2_000),
@@ -26,6 +41,8 @@ LATENCY = (
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
+    # On a graph that is large the first bound is without it.
+    Member("stretches", "prove", prover=STRETCHES, fewest_ops=10_000),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.
     Member(

@@ -37,7 +37,8 @@ class Member:
       then left, and is the one to say that a plan is optimal;
     - `options` of the planner; `effort`: those that limit it in a run counted in iterations, in
       which a member without does not take part;
-    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `shapes`: shapes (`shape_of`);
+    - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
+      of its ops; `shapes`: shapes (`shape_of`);
     - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
@@ -55,6 +56,7 @@ class Member:
     prover: str = ""
     fewest_ops: int = 0
     most_ops: float = math.inf
+    most_units: float = 1.0
     shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
     where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
@@ -67,6 +69,8 @@ class Member:
         if self.role == "decide" and problem.op_count * problem.device_count > DECIDED:
             return False
         if any(getattr(problem.options, name) != value for name, value in self.where.items()):
+            return False
+        if problem.unit_count > self.most_units * problem.op_count:
             return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
