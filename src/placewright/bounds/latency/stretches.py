@@ -73,6 +73,15 @@ def _light(path: list[int], span: Whole, quickest: Floats) -> Flags:
     return np.asarray(quickest < LIGHT * beside)
 
 
+def _shortened(problem: Problem, chain: list[int]) -> list[int]:
+    """At most `MOST_PLACES` or so of the chain: first what lies inside a run of one unit goes."""
+    if len(chain) > MOST_PLACES:
+        unit = problem.op_unit[chain]
+        apart = np.concatenate([[True], unit[1:] != unit[:-1], [True]])
+        chain = np.asarray(chain)[apart[:-1] | apart[1:]].tolist()
+    return chain[:: 1 + len(chain) // MOST_PLACES]
+
+
 def prove(
     problem: Problem,
     budget: Budget,
@@ -87,7 +96,7 @@ def _along(problem: Problem, chain: list[int]) -> Bound:
     """The bound of a chain of ops each of which leads to the next."""
     if not chain:
         return Bound(0.0, SOURCE)
-    chain = chain[:: 1 + len(chain) // MOST_PLACES]
+    chain = _shortened(problem, chain)
     ways = _Ways.of(problem, chain, steps_of(problem, chain))
     best, plain = ways.best_over_prices()
     return Bound(best * (1 - LONG_ROUNDING), SOURCE + " with memory" * (best > plain))
@@ -134,10 +143,11 @@ class _Ways:
         own = np.add.reduceat(part[chain] + np.where(later, inside, 0.0), opens)
         whole, inside = begin + steps.whole[opens], inside[opens]
         kept = np.cumsum(own + inside, axis=0)
-        opened = replace(steps, whole=whole, split=steps.split[opens], away=steps.away[opens])
+        group = np.cumsum(changes) - 1
+        split, away = _entered(steps, chain, opens, group)
+        opened = replace(steps, whole=whole, split=split, away=away)
         taken = np.cumsum(np.where(np.isfinite(whole), whole, 0.0), axis=0)
         first = _first_places(np.isfinite(whole), kept, own)
-        group = np.cumsum(changes) - 1
         along = _between_places(group[steps.span[steps.along]], steps.time[steps.along], len(opens))
         return cls(opened, taken, kept, own, inside, begin, first, part[beside], along)
 
@@ -218,8 +228,28 @@ class _Ways:
         return used
 
 
+def _entered(steps: Steps, chain: list[int], opens: Whole, group: Whole) -> tuple[Floats, Floats]:
+    """`split` and `away` of each place, with what runs along its first ops.
+
+    Let v be the last op before the place and w its first. What begins after v, is to be with ops of
+    the place, and ends before one of them, runs on the device of w after v as w does: so to the end
+    of w, and of all these, it takes at least what they compute, whatever is sent meanwhile.
+    """
+    low, high = steps.span[steps.along].T
+    place = group[low + 1]
+    enters = (opens[place] == low + 1) & (group[high] == place)
+    beside = np.zeros((len(opens), steps.time.shape[1]))
+    time = steps.time[steps.along]
+    np.add.at(beside, place[enters], np.where(np.isfinite(time), time, 0.0)[enters])
+    least = steps.time[np.asarray(chain)[opens]] + beside
+    split = np.where(beside > 0, np.maximum(steps.split[opens], least), steps.split[opens])
+    least, beside = least[:, None, :], beside[:, None, :]
+    away = np.where(beside > 0, np.maximum(steps.away[opens], least), steps.away[opens])
+    return split, away
+
+
 def _between_places(ends: Whole, time: Floats, places: int) -> list[list[tuple[int, Floats]]]:
-    """`[place]` what runs from another place to it: ``(place, time)``, of all that does together."""
+    """`[place]` what runs from another place to it: ``(place, time)`` of all that together."""
     pairs, pair = np.unique(ends, axis=0, return_inverse=True)
     together = np.zeros((len(pairs), time.shape[1]))
     np.add.at(together, pair.ravel(), np.where(np.isfinite(time), time, 0.0))
