@@ -10,13 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.bounds import lower_bound
-from placewright.bounds.latency.stretches import stretches
+from placewright.bounds.latency.stretches import prove, stretches
+from placewright.budget import Budget
 from placewright.errors import InfeasibleError
 from placewright.graph import GraphBuilder
 from placewright.plan import Placement
 from placewright.planning import make_problem
 from placewright.simulate import evaluate
 from tests import naive
+from tests.builders import chain as made_chain
 from tests.strategies import problems
 from tests.strategies.common import BYTES
 
@@ -59,6 +61,23 @@ def test_no_placement_is_below_the_bound(problem, shares):
     assert lower_bound(problem).value <= best + 1e-9  # with the memory that units can fill
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    problem=problems(max_devices=3, graph=forks()),
+    shares=st.lists(SHARES, min_size=3, max_size=3),
+    above=st.sampled_from([1.0, 1.2, 3.0]),
+)
+def test_no_placement_is_below_the_program_of_the_chain(problem, shares, above):
+    room = np.array(shares[: problem.device_count]) * problem.op_memory.sum()
+    problem = problem.with_device_memory(room)
+    try:
+        problem.check_feasible()
+    except InfeasibleError:
+        return
+    best = naive.shortest_makespan(problem)
+    assert prove(problem, Budget(20.0), above * best).value <= best + 1e-9
+
+
 @settings(max_examples=30, deadline=None)
 @given(problem=problems(max_ops=6, max_devices=3))
 def test_no_placement_of_any_graph_is_below_the_bound(problem):
@@ -89,6 +108,13 @@ def chain(memory, per_byte=1.0, ops=4):
 def test_a_chain_changes_device_as_often_as_memory_makes_it(room, seconds):
     """Of four equal devices each holds so many of four ops; a change takes a second."""
     assert stretches(chain([room] * 4)).value == pytest.approx(seconds)
+
+
+def test_whole_ops_leave_memory_over_that_prices_do_not_see():
+    """Of three ops that fill 0.6 of the fast device each one is there, and a change takes 0.5 s."""
+    problem = made_chain([0.6] * 3, [1.0, 9.0])
+    assert stretches(problem).value < 5.2
+    assert prove(problem, Budget(20.0), 9.0).value == pytest.approx(5.5, rel=1e-4)
 
 
 def test_ops_that_are_together_take_their_times_one_after_another():

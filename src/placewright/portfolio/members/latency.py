@@ -41,8 +41,8 @@ LATENCY = (
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
-    # On a graph that is large the first bound is without it.
-    Member("stretches", "prove", prover=STRETCHES, fewest_ops=10_000),
+    # Where whole blocks fill the devices, what is left over of their memory counts.
+    Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.
     Member(
