@@ -159,7 +159,9 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                 kept += 1
                 if kept > most_kept:
                     break
-                ideals = _with_capacity(ideals, kept - 1, cut.size[0])
+                used = ideals.net_offsets[kept - 1]
+                if kept > len(ideals.bits) or used + cut.size[0] > len(ideals.nets):
+                    ideals = _with_capacity(ideals, kept - 1, cut.size[0])
                 _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
             elif _is_in_vain(windows, depth_need[depth], passed[depth]):
                 place[depth] = first[depth]
@@ -169,7 +171,9 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
             node = choices[place[depth]]
             taken[depth] = node
             current[node >> 6] |= np.uint64(1) << np.uint64(node & 63)
-            choices = _with_choices(choices, followers, node, place[depth], end[depth])
+            more = end[depth] - place[depth] + followers[0][node + 1] - followers[0][node]
+            if end[depth] + more > len(choices):
+                choices = _longer_by(choices, end[depth], more)
             stop = _choose_on(choices, followers, missing, node, place[depth], end[depth])
             depth += 1
             first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
@@ -308,12 +312,9 @@ def _enter(ideals, place, current, sums, below, above, cut):
 
 
 @inner(allocates=True)
-def _with_choices(choices, followers, node, at, end):
-    """The choices, longer if those after `node` might not fit."""
-    needed = 2 * end - at + followers[0][node + 1] - followers[0][node]
-    if needed <= len(choices):
-        return choices
-    longer = np.empty(2 * needed, dtype=np.int64)
+def _longer_by(choices, end, more):
+    """The choices up to `end`, with room for `more` and as many again."""
+    longer = np.empty(2 * (end + more), dtype=np.int64)
     longer[:end] = choices[:end]
     return longer
 

@@ -117,7 +117,7 @@ class BatchSplit:
         return Proposal(best.placement, min(bound.value, best.value), bound.source)
 
     def _first(self, problem: Problem, limit: Budget, seed: int) -> list[BatchIncumbent]:
-        """The start if there is one, else also what annealing and one host repeated find."""
+        """The start if there is one, else also what a search and one host repeated find."""
         if limit.start is not None:
             return first_plans(problem, seed, limit)
         names = HEURISTICS if self.iterations else (*HEURISTICS, SEARCH)

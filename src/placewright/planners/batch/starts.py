@@ -18,7 +18,7 @@ from placewright.plan import Placement
 from placewright.problem import Problem
 
 HEURISTICS = ("heft", "greedy", "met")
-SEARCH = "annealing"
+SEARCH = "multilevel"
 
 
 def first_plans(
