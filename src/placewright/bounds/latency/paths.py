@@ -23,6 +23,7 @@ import numpy as np
 
 from placewright.analysis.devices import one_of_each
 from placewright.bounds.bound import Bound, nowhere
+from placewright.bounds.prices import HopedFor
 from placewright.graph import Floats, Ints
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
@@ -65,16 +66,15 @@ def _critical_path(problem: Problem, count: Floats) -> Bound:
     if limited.any():
         price = np.zeros(problem.device_count)  # μ_d M_d: seconds for all of a device's memory
         share = problem.op_memory[:, None] / capacity[None, :]
-        for step in range(STEPS):
+        hoped = HopedFor(STEPS)
+        while not hoped.given_up:
             priced = times + share * price[None, :]
             choice = priced.argmin(axis=1)
             length, path = longest_path(problem, priced[np.arange(len(choice)), choice])
-            best = max(best, length - (count * price).sum())
-            used = np.bincount(choice[path], share[path, choice[path]], len(count)) / count
-            excess = np.where(limited, used - 1.0, 0.0)
-            if not (excess > 0).any() and not price.any():
-                break  # the fastest devices have room: memory does not bind on this path
-            price = np.maximum(price + plain * excess / (1.0 + step), 0.0)
+            used = np.bincount(choice[path], share[path, choice[path]], len(count))
+            value = float(length - (count * price).sum())
+            price = hoped.next_prices(price, value, np.where(limited, used - count, 0.0))
+        best = max(best, hoped.best)
     return Bound(best * (1 - ROUNDING), _named("critical path", best, plain))
 
 
