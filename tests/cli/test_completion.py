@@ -140,7 +140,9 @@ def test_options_of_few_words_offer_these(command: str, option: str):
 def test_coarsenings_follow_one_another_each_once():
     assert offered("plan", "m", "--coarsen", "repeats+f") == ["repeats+fusion"]
     rows = offered("plan", "m", "--coarsen", "repeats+fusion+")
-    assert rows == [f"repeats+fusion+{name}" for name in ("sequential", "modules", "layers")]
+    assert rows == [
+        f"repeats+fusion+{name}" for name in ("sequential", "modules", "layers", "units")
+    ]
     for row in rows:
         check_name(row)
     assert offered("plan", "m", "--coarsen", "none+") == []
