@@ -46,8 +46,7 @@ class HopedFor:
             self.more, self.idle = self.more / 2, 0
         self.left -= 1
         slope = np.where((excess > 0) | (price > 0), excess, 0.0)
-        steepness = float(slope @ slope)
-        if self.left <= 0 or not steepness or self.more <= LONG_ROUNDING * abs(self.best):
+        if self.left <= 0 or not slope.any() or self.more <= LONG_ROUNDING * abs(self.best):
             self.given_up = True
             return price
         self._dilate(slope)

@@ -55,11 +55,13 @@ class Ways:
         whole, inside = begin + steps.whole[opens], inside[opens]
         kept = np.cumsum(own + inside, axis=0)
         group = np.cumsum(changes) - 1
-        split, away = _entered(steps, chain, opens, group)
+        time = steps.time[steps.along]
+        time = np.where(np.isfinite(time), time, 0.0)
+        split, away = _entered(steps, time, chain, opens, group)
         opened = replace(steps, whole=whole, split=split, away=away)
         taken = np.cumsum(np.where(np.isfinite(whole), whole, 0.0), axis=0)
         first = _first_places(np.isfinite(whole), kept, own)
-        along = _between_places(group[steps.span[steps.along]], steps.time[steps.along], len(opens))
+        along = _between_places(group[steps.span[steps.along]], time, len(opens))
         units: list[set[int]] = [set() for _ in opens]
         for unit, place in zip(problem.op_unit[chain].tolist(), group.tolist(), strict=True):
             units[place].add(unit)
@@ -142,8 +144,10 @@ class Ways:
         return used
 
 
-def _entered(steps: Steps, chain: list[int], opens: Whole, group: Whole) -> tuple[Floats, Floats]:
-    """`split` and `away` of each place, with what runs along its first ops.
+def _entered(
+    steps: Steps, time: Floats, chain: list[int], opens: Whole, group: Whole
+) -> tuple[Floats, Floats]:
+    """`split` and `away` of each place, with what runs along its first ops: ``time[along, kind]``.
 
     Let v be the last op before the place and w its first. What begins after v, is to be with ops of
     the place, and ends before one of them, runs on the device of w after v as w does: so to the end
@@ -153,8 +157,7 @@ def _entered(steps: Steps, chain: list[int], opens: Whole, group: Whole) -> tupl
     place = group[low + 1]
     enters = (opens[place] == low + 1) & (group[high] == place)
     beside = np.zeros((len(opens), steps.time.shape[1]))
-    time = steps.time[steps.along]
-    np.add.at(beside, place[enters], np.where(np.isfinite(time), time, 0.0)[enters])
+    np.add.at(beside, place[enters], time[enters])
     least = steps.time[np.asarray(chain)[opens]] + beside
     split = np.where(beside > 0, np.maximum(steps.split[opens], least), steps.split[opens])
     least, beside = least[:, None, :], beside[:, None, :]
@@ -166,7 +169,7 @@ def _between_places(ends: Whole, time: Floats, places: int) -> list[list[tuple[i
     """`[place]` what runs from another place to it: ``(place, time)`` of all that together."""
     pairs, pair = np.unique(ends, axis=0, return_inverse=True)
     together = np.zeros((len(pairs), time.shape[1]))
-    np.add.at(together, pair.ravel(), np.where(np.isfinite(time), time, 0.0))
+    np.add.at(together, pair.ravel(), time)
     along: list[list[tuple[int, Floats]]] = [[] for _ in range(places)]
     for (low, high), seconds in zip(pairs.tolist(), together, strict=True):
         along[high].append((low, seconds))

@@ -324,6 +324,18 @@ def _first_place(p, b, space, state, lent, made):
     return first
 
 
+@inner
+def _kept_within(p, b, space, state, lent, s, made, limit):
+    """Time the string after so many changes; whether it ends by `limit`, and then it is kept."""
+    first = _first_place(p, b, space, state, lent, made)
+    value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
+    if value > limit:
+        return False
+    keep(state, value)
+    keep_from(p, b, state.op_at, first, s)
+    return True
+
+
 # -- walks -----------------------------------------------------------------------------------
 
 
@@ -348,11 +360,7 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
             continue
         if has_room(state):
             limit = state.value[CURRENT] - temperature * math.log(1.0 - rng.random())
-            first = _first_place(p, b, space, state, lent, made)
-            value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
-            if value <= limit:
-                keep(state, value)
-                keep_from(p, b, state.op_at, first, s)
+            if _kept_within(p, b, space, state, lent, s, made, limit):
                 continue
         take_back(b, state, lent, made)
         move(state, lent.moved[1], lent.moved[0])
@@ -408,12 +416,8 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
             lent.row[gene % chunks] = other if other < here else other + 1
         if made == 0:
             continue
-        if has_room(state):
-            limit = state.value[CURRENT]
-            first = _first_place(p, b, space, state, lent, made)
-            value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
-            if value <= limit:
-                keep(state, value)
-                keep_from(p, b, state.op_at, first, s)
-                continue
+        if has_room(state) and _kept_within(
+            p, b, space, state, lent, s, made, state.value[CURRENT]
+        ):
+            continue
         take_back(b, state, lent, made)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.compiled import kernel
 from placewright.kernels.throughput.ideal_targets import (
     BLOCK,
     close,
     first_open,
-    may_hold,
+    may_follow,
     targets_of,
 )
 from placewright.kernels.throughput.ideals import NEVER, least_lead
@@ -24,7 +24,6 @@ from placewright.kernels.throughput.stage_transfers import (
     holds,
     mark_cut,
     may_be_within,
-    readers_of,
     transfers_between,
 )
 
@@ -86,16 +85,14 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     targets = targets_of(bits, added, alive, least, most, lead_count)
     list_start, list_places, list_open = targets.start, targets.places, targets.open
     next_open, common, block_most = targets.next_open, targets.common, targets.most
-    readers = readers_of(nets, costs, bits.shape[1])
-    beside = beside_ideals(ideals, nets, costs, readers)
-    mark = np.empty(len(nets.producer), dtype=np.int64)
+    beside = beside_ideals(ideals, nets, costs)
     total = np.zeros((costs.coefficient.shape[2], 2))
     floor = np.empty(rows)
     work = 0
     for place in range(count - 1, 0, -1):
         larger = alive[place]
         outside = ~bits[larger]
-        mark_cut(ideals, larger, beside, mark)
+        mark_cut(ideals, larger, beside)
         for move in range(len(move_kind)):
             after = move_after[move]
             if need[place, after] > most[place, after]:
@@ -116,7 +113,7 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                 if block >= behind or list_places[block * BLOCK] >= place:
                     break
                 work += 1
-                if not may_hold(common, block_most, block, outside, floor, kind * rows):
+                if not may_follow(common, block_most, block, outside, floor, kind * rows):
                     continue
                 for i in range(block * BLOCK, min(end, (block + 1) * BLOCK)):
                     lower = list_places[i]
@@ -126,17 +123,15 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                         continue
                     work += 1
                     smaller = alive[lower]
-                    if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
+                    if not may_follow(bits, added, smaller, outside, floor, kind * rows):
                         continue
                     if not may_be_within(
                         ideals, smaller, larger, kind * rows, move_variant[move], limits[kind],
-                        beside, mark,
+                        beside,
                     ):  # fmt: skip
                         continue
                     work += DEAR
-                    transfers_between(
-                        ideals, smaller, larger, nets, costs, readers, beside, mark, total
-                    )
+                    transfers_between(ideals, smaller, larger, nets, costs, beside, total)
                     if within(
                         ideals, smaller, larger, costs, limits, kind, move_variant[move], total
                     ):
@@ -189,16 +184,14 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
     targets = targets_of(bits, added, alive, least, most, lead_count)
     list_start, list_places, list_open = targets.start, targets.places, targets.open
     next_open, common, block_most = targets.next_open, targets.common, targets.most
-    readers = readers_of(nets, costs, bits.shape[1])
-    beside = beside_ideals(ideals, nets, costs, readers)
-    mark = np.empty(len(nets.producer), dtype=np.int64)
+    beside = beside_ideals(ideals, nets, costs)
     total = np.zeros((coefficient.shape[2], 2))
     floor = np.empty(rows)
     below = np.empty(time_rows)
     for place in range(count - 1, 0, -1):
         larger = alive[place]
         outside = ~bits[larger]
-        mark_cut(ideals, larger, beside, mark)
+        mark_cut(ideals, larger, beside)
         for code in range(codes):
             for level in range(1, levels):
                 if value[place, code, level - 1] <= value[place, code, level]:
@@ -226,7 +219,7 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
                     block = first_open(next_open, block + 1)
                     if block >= behind or list_places[block * BLOCK] >= place:
                         break
-                    if not may_hold(common, block_most, block, outside, floor, kind * rows):
+                    if not may_follow(common, block_most, block, outside, floor, kind * rows):
                         continue
                     for i in range(block * BLOCK, (block + 1) * BLOCK):
                         low = list_places[i]
@@ -235,17 +228,15 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
                         if value[low, before, want] <= so_far:
                             continue
                         smaller = alive[low]
-                        if not _may_follow(bits, smaller, outside, added, floor, kind * rows):
+                        if not may_follow(bits, added, smaller, outside, floor, kind * rows):
                             continue
                         below[:] = min(upper, value[low, before, want])
                         if not may_be_within(
                             ideals, smaller, larger, kind * rows, move_variant[move], below,
-                            beside, mark,
+                            beside,
                         ):  # fmt: skip
                             continue
-                        transfers_between(
-                            ideals, smaller, larger, nets, costs, readers, beside, mark, total
-                        )
+                        transfers_between(ideals, smaller, larger, nets, costs, beside, total)
                         load = so_far
                         for row in range(time_rows):
                             column = kind * rows + row
@@ -274,18 +265,6 @@ def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
         code, level = move_after[move], level - move_lead[move]
         size += 1
     return best, reached[:size], kinds[:size]
-
-
-@inner
-def _may_follow(bits, smaller, outside, added, floor, column):
-    """Whether an ideal has nothing `outside` the larger, and no row of sums below `floor`."""
-    for row in range(len(floor)):
-        if added[smaller, column + row] < floor[row]:
-            return False
-    word = 0
-    while word < len(outside) and not bits[smaller, word] & outside[word]:
-        word += 1
-    return word == len(outside)
 
 
 @kernel
@@ -324,9 +303,7 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps
     kind_of = np.zeros(depth_most + 1, dtype=np.int64)
     stage = np.full(nodes, UNPLACED, dtype=np.int64)
     floor = np.empty(rows)
-    readers = readers_of(nets, costs, ideals.bits.shape[1])
-    beside = beside_ideals(ideals, nets, costs, readers)
-    mark = np.empty(len(nets.producer), dtype=np.int64)
+    beside = beside_ideals(ideals, nets, costs)
     total = np.zeros((costs.coefficient.shape[2], 2))
     code[0] = codes - 1
     lead[0] = most[0, codes - 1]
@@ -359,10 +336,10 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps
         outside = ~ideals.bits[larger]
         for row in range(rows):
             floor[row] = ideals.added[larger, kind * rows + row] - limits[kind, row]
-        if not _may_follow(ideals.bits, smaller, outside, ideals.added, floor, kind * rows):
+        if not may_follow(ideals.bits, ideals.added, smaller, outside, floor, kind * rows):
             continue
-        mark_cut(ideals, larger, beside, mark)
-        transfers_between(ideals, smaller, larger, nets, costs, readers, beside, mark, total)
+        mark_cut(ideals, larger, beside)
+        transfers_between(ideals, smaller, larger, nets, costs, beside, total)
         if not within(
             ideals, smaller, larger, costs, limits, kind, costs.move_variant[move], total
         ):

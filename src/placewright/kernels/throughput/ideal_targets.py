@@ -90,12 +90,15 @@ def first_open(next_open, block):
 
 
 @inner
-def may_hold(common, most, block, outside, floor, column):
-    """Whether a block may have an ideal with nothing `outside`, its sums not below `floor`."""
+def may_follow(bits, sums, number, outside, floor, column):
+    """Whether an ideal has nothing `outside`, and no row of sums from `column` on below `floor`.
+
+    Of a block, with what all its ideals hold and the most they add up to: whether one of them may.
+    """
     for row in range(len(floor)):
-        if most[block, column + row] < floor[row]:
+        if sums[number, column + row] < floor[row]:
             return False
     word = 0
-    while word < len(outside) and not common[block, word] & outside[word]:
+    while word < len(outside) and not bits[number, word] & outside[word]:
         word += 1
     return word == len(outside)

@@ -40,6 +40,7 @@ class Beside(NamedTuple):
     that is outside (inside) the ideal; ``begin_total[ideal, group]`` and ``end_total``: the
     tensors and bytes that these come to; ``begin_seconds[ideal, variant, row]`` and ``end_seconds``
     the seconds. ``most[net, variant, row]``: no stage pays more for a net, begin and end together.
+    ``mark[net]`` holds the ends of the ideal that `mark_cut` was called for, or `NOT_CUT`.
     """
 
     begins: Wide
@@ -49,10 +50,12 @@ class Beside(NamedTuple):
     begin_seconds: Floats
     end_seconds: Floats
     most: Floats
+    readers: Readers
+    mark: Wide
 
 
 @inner(allocates=True)
-def readers_of(nets, costs, words):
+def _readers_of(nets, costs, words):
     """The tables of `Readers`, of so many words."""
     count = len(nets.producer)
     bits = np.zeros((count, words), dtype=np.uint64)
@@ -75,9 +78,10 @@ def readers_of(nets, costs, words):
 
 
 @inner(allocates=True)
-def beside_ideals(ideals, nets, costs, readers):
+def beside_ideals(ideals, nets, costs):
     """The tables of `Beside`: an ideal, and the empty one or the whole, with a stage between."""
     count, entries = len(ideals.bits), ideals.net_offsets[-1]
+    readers = _readers_of(nets, costs, ideals.bits.shape[1])
     begins = np.empty(entries, dtype=np.int64)
     ends = np.empty(entries, dtype=np.int64)
     groups = costs.coefficient.shape[2]
@@ -100,7 +104,10 @@ def beside_ideals(ideals, nets, costs, readers):
     most = _most_seconds(nets, costs)
     begin_seconds = seconds_of(begin_total, costs.coefficient)
     end_seconds = seconds_of(end_total, costs.coefficient)
-    return Beside(begins, ends, begin_total, end_total, begin_seconds, end_seconds, most)
+    mark = np.full(len(nets.producer), NOT_CUT, dtype=np.int64)
+    return Beside(
+        begins, ends, begin_total, end_total, begin_seconds, end_seconds, most, readers, mark
+    )
 
 
 @inner(allocates=True)
@@ -158,15 +165,16 @@ def meaning(smaller, larger, net, nets, readers, once):
 
 
 @inner
-def mark_cut(ideals, larger, beside, mark):
-    """Note in ``mark[net]`` what the nets cut by an ideal mean for a stage that ends there."""
+def mark_cut(ideals, larger, beside):
+    """Note in ``beside.mark`` what the nets cut by an ideal mean for a stage that ends there."""
+    mark = beside.mark
     mark[:] = NOT_CUT
     for i in range(ideals.net_offsets[larger], ideals.net_offsets[larger + 1]):
         mark[ideals.nets[i]] = beside.ends[i]
 
 
 @inner
-def may_be_within(ideals, smaller, larger, columns, variant, limits, beside, mark):
+def may_be_within(ideals, smaller, larger, columns, variant, limits, beside):
     """Whether the stage between two ideals, the larger marked, may keep its limits of seconds.
 
     `columns` of ``Ideals.added`` begin with what its kind computes. Each net that both cut is
@@ -179,7 +187,7 @@ def may_be_within(ideals, smaller, larger, columns, variant, limits, beside, mar
         if seconds <= limits[row]:
             continue
         for i in range(ideals.net_offsets[smaller], ideals.net_offsets[smaller + 1]):
-            if mark[ideals.nets[i]] != NOT_CUT:
+            if beside.mark[ideals.nets[i]] != NOT_CUT:
                 seconds -= beside.most[ideals.nets[i], variant, row]
         if seconds > limits[row]:
             return False
@@ -187,9 +195,9 @@ def may_be_within(ideals, smaller, larger, columns, variant, limits, beside, mar
 
 
 @inner
-def transfers_between(ideals, smaller, larger, nets, costs, readers, beside, mark, total):
+def transfers_between(ideals, smaller, larger, nets, costs, beside, total):
     """``total[group]``: tensors and bytes of the stage between two ideals, the larger marked."""
-    groups = total.shape[0]
+    groups, readers, mark = total.shape[0], beside.readers, beside.mark
     for g in range(groups):
         total[g, 0] = beside.begin_total[smaller, g, 0] + beside.end_total[larger, g, 0]
         total[g, 1] = beside.begin_total[smaller, g, 1] + beside.end_total[larger, g, 1]

@@ -164,8 +164,8 @@ class Search:
     def begin(self, tables: Sequence[StageTables]) -> None:
         """Take the best split of some linear orders of each.
 
-        Of the first alone, if that has one and the others are no part of what is to be shown: where
-        ideals are few, looking through them all is faster (see `_few_ideals`).
+        Of the first alone, if that has one and there is one limit for all loads: where ideals are
+        few, looking through them all is faster than the other orders (see `_few_ideals`).
         """
         self._cut_orders(tables, 0, 1)
         if self.best is None or any(each.passes > 1 for each in tables):
