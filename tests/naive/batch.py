@@ -242,6 +242,18 @@ def _allowed(problem: Problem, path: tuple[int, ...]) -> bool:
     return True
 
 
+def best_even_split(problem: Problem) -> float:
+    """The least time to finish all inputs where each takes all its ops on one device."""
+    best = math.inf
+    every = range(problem.device_count)
+    devices = [each for each in every if _allowed(problem, (each,) * problem.op_count)]
+    for row in combinations_with_replacement(devices, problem.options.batch):
+        device = np.tile(np.array(row, dtype=np.int32), (problem.op_count, 1))
+        if _possible(problem, device):
+            best = min(best, shortest_makespan(expand(problem, device).problem))
+    return best
+
+
 def _possible(problem: Problem, device: np.ndarray) -> bool:
     """Whether every batch has a size its device takes (memory is for the makespan's search)."""
     sizes = problem.batch_sizes.tolist()

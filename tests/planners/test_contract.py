@@ -47,7 +47,7 @@ CONSTRUCTIVE = {
     "invocation-latency": {
         "single-device", "greedy", "max-load-dp", "metis", "scotch",
     },
-    "batch-throughput": {"single-device", "met", "greedy", "heft"},
+    "batch-throughput": {"single-device", "data-parallel", "met", "greedy", "heft"},
 }  # fmt: skip
 """Planners that take no notice of a start; all the others go on from it."""
 

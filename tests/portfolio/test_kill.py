@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from placewright.plan import Plan
@@ -60,7 +61,7 @@ def test_no_worker_outlives_a_killed_run(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         wait_for(path)
         until = time.monotonic() + 60
-        while len(workers := children_of(process.pid)) < 2:
+        while len(workers := workers_of(process.pid)) < 2:
             assert time.monotonic() < until, "no workers started"
             time.sleep(0.05)
         process.kill()
@@ -71,15 +72,25 @@ def test_no_worker_outlives_a_killed_run(tmp_path):
         time.sleep(0.05)
 
 
-def children_of(pid: int) -> list[int]:
-    found = subprocess.run(
-        ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(pid)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    lines = [line.split(None, 1) for line in found.stdout.splitlines()]
-    return [int(number) for number, what in lines if "spawn_main" in what]
+def workers_of(pid: int) -> list[int]:
+    """The processes that its server of worker processes has forked."""
+    found = psutil.Process(pid).children(recursive=True)
+    servers = {each.pid for each in found if "forkserver" in " ".join(words(each))}
+    return [each.pid for each in found if parent(each) in servers]
+
+
+def words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def parent(process: psutil.Process) -> int:
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return 0
 
 
 def is_alive(pid: int) -> bool:

@@ -29,6 +29,7 @@ from placewright.portfolio.workers import Alone, Processes, Workers
 from placewright.problem import Problem
 from placewright.solving import no_plan
 from placewright.system.interrupts import Interrupts
+from placewright.system.processes import expect_workers
 from placewright.system.ray_connection import RayCluster
 from placewright.units import format_seconds, listed
 
@@ -69,6 +70,8 @@ class Run:
         in_iterations = limits.iterations is not None
         members = members_for(problem, in_iterations)
         cold = [] if in_iterations else self._warm_up(members)
+        if self._has_processes:
+            expect_workers("placewright.portfolio.workers")
         settings.on_progress("a first bound", 0.0)
         with compiling() as compiled:
             self.started = time.monotonic()
@@ -347,11 +350,19 @@ class Run:
             from placewright.portfolio.ray_workers import RayWorkers
 
             return RayWorkers(self.problem, self.processes)
-        entries = self.problem.op_count * self.problem.device_count
-        rounds_are_short = self.limits.iterations is not None and entries <= SMALL
-        if self.processes == 1 or entries > MOST_ENTRIES or rounds_are_short:
+        if not self._has_processes:
             return Alone(self.problem, listener)
         return Processes(self.problem, self.processes)
+
+    @property
+    def _has_processes(self) -> bool:
+        """Whether worker processes on this machine do the tasks."""
+        if self.cluster is not None or self.processes == 1:
+            return False
+        entries = self.problem.op_count * self.problem.device_count
+        rounds_are_short = self.limits.iterations is not None and entries <= SMALL
+        is_short = self.limits.seconds <= SHORT_SECONDS
+        return not (is_short or entries > MOST_ENTRIES or rounds_are_short)
 
     @contextmanager
     def _interruptible(self, here: bool = True) -> Iterator[None]:

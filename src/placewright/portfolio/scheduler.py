@@ -21,7 +21,7 @@ CONSTRUCTING = 0.25
 INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 # Of the time that is left, for a member that may decide a small problem; and the most of it.
 DECIDING, DECIDING_SECONDS = 0.4, 2.0
-MEANWHILE_SECONDS = 0.75  # of a search while workers start
+MEANWHILE_SECONDS = 0.4  # of a search while workers start
 LEAST_SECONDS = 0.2  # less is not worth a turn
 WORKERS_PER_PROVER = 4
 # Of the time left, the most of a prover that holds up the search; and of one that comes first.

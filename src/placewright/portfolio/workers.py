@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Protocol
 
 from placewright.portfolio.work import Ended, Message, Task, perform
 from placewright.problem import Problem
-from placewright.system.processes import start_worker
+from placewright.system.processes import fork_worker
 
 READY = "ready"
 
@@ -98,7 +98,7 @@ class _Worker:
 
     def __init__(self, problem: Problem) -> None:
         self.connection, theirs = Pipe()
-        self.process: SpawnProcess = start_worker(serve_connected, theirs)
+        self.process: BaseProcess = fork_worker(serve_connected, theirs)
         theirs.close()  # so that the end of the worker is the end of the pipe
         self.is_idle, self.is_alive = False, True
         # A pipe takes little of it before the worker reads, a second later: nobody waits for that.

@@ -1,7 +1,10 @@
 """Worker processes that neither run the caller's script again nor mind Ctrl-C.
 
-A spawned process imports the main module of its parent, which does all of a script's work once
-more if that has no ``if __name__ == "__main__"``. Ours need nothing of it.
+A new process imports the main module of its parent, which does all of a script's work once more if
+that has no ``if __name__ == "__main__"``. Ours need nothing of it.
+
+Where the system can fork, workers are forked from a server process that has imported what they
+need, so that only the first waits for that. The parent itself is never forked: it may have threads.
 """
 
 from __future__ import annotations
@@ -13,18 +16,47 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.context import SpawnProcess
+from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+SERVER = "forkserver"
 
-def start_worker(work: Callable[..., None], *arguments: Any) -> SpawnProcess:
+
+def start_worker(work: Callable[..., None], *arguments: Any) -> BaseProcess:
     """A process that does `work`, a function of a module, and ends when this one does."""
-    context = multiprocessing.get_context("spawn")
-    process = context.Process(target=_begin, args=(work, arguments), daemon=True)
+    return _started("spawn", work, arguments)
+
+
+def fork_worker(work: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """The same for one of several, from the server process: what that knows each has at once."""
+    return _started(SERVER if _can_fork() else "spawn", work, arguments)
+
+
+def expect_workers(*modules: str) -> None:
+    """Have the server process import modules now, before the first worker is started.
+
+    It does so once in the life of this process, beside what this one does meanwhile.
+    """
+    if not _can_fork():
+        return
+    from multiprocessing.forkserver import ensure_running
+
+    multiprocessing.get_context(SERVER).set_forkserver_preload(list(modules))
+    with quiet_start():
+        ensure_running()
+
+
+def _started(method: str, work: Callable[..., None], arguments: tuple[Any, ...]) -> BaseProcess:
+    context: Any = multiprocessing.get_context(method)
+    process: BaseProcess = context.Process(target=_begin, args=(work, arguments), daemon=True)
     with quiet_start():
         process.start()
     return process
+
+
+def _can_fork() -> bool:
+    return SERVER in multiprocessing.get_all_start_methods()
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from placewright.planners.batch.lists import (
     list_in_order,
 )
 from placewright.planners.batch.multilevel import Multilevel
-from placewright.planners.batch.rows import input_devices, listed, placement_of
+from placewright.planners.batch.rows import input_devices, listed, order_of, placement_of
 from placewright.planners.batch.search import Annealing, OnePlusOneEA
 from placewright.planners.batch.splits import splits_of
 from placewright.planners.batch.walk import Walk
@@ -503,3 +503,29 @@ def test_on_randomly_wired_networks_search_beats_lists_and_lists_beat_one_device
     ]
     assert values == sorted(values, reverse=True)
     assert values[-1] <= 1.05 * solve(problem, SingleDevice()).lower_bound
+
+
+# -- every op split alike, and orders of plans -----------------------------------------------------
+
+
+@given(problem=batch_problems())
+def test_data_parallel_is_the_best_split_that_all_ops_can_have(problem):
+    best = naive_batch.best_even_split(problem)
+    try:
+        plan = solve(problem, "data-parallel")
+    except InfeasibleError:
+        assert math.isinf(best)
+        return
+    assert verify(plan).violations == ()
+    assert plan.value == pytest.approx(best)
+
+
+@given(data=st.data(), problem=batch_problems())
+def test_a_search_goes_on_in_the_order_of_a_plan(data, problem):
+    rows, order = data.draw(rows_of(problem)), data.draw(op_orders(problem))
+    placement = placement_of(problem, rows, order)
+    sequenced = replace(placement, sequence=listed_for(problem, rows, order))
+    assert order_of(problem, sequenced).tolist() == order.tolist()
+    rank = np.argsort(order_of(problem, placement))
+    assert (rank[problem.edge_producer] < rank[problem.consumers]).all()
+    assert order_of(problem, replace(placement, sequence=None)).tolist() == list(m_topo(problem))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -34,7 +35,11 @@ from placewright.problem import Problem
 from placewright.simulate.batch import run_batches
 
 DEFAULT_ROUNDS = 20
-PACES, FEWEST_STEPS = (30, 100), 3_000  # of a level: evaluations per unit and device
+# Evaluations of a level: per unit and device, and in all. Half of the rounds that are not fresh are
+# slow, at most so slow that they take all the time that is left: few of them find more than many.
+PACES, SLOWEST, FEWEST_STEPS = (30.0, 100.0), 800.0, 3_000
+SLOW_SHARE = 0.5
+FIRST_GUESS = 1e-8  # seconds of an evaluation, per op or edge and chunk
 STEPS_BETWEEN_LOOKS = 1_000  # at the clock
 COARSEST = 6  # units at the least
 SMALLER = 0.4  # units of a level as a share of those of the next finer one
@@ -85,13 +90,15 @@ class _Search(Pace):
         super().__init__(budget, math.inf if most is None else most)
         self.problem = problem
         self.rng = np.random.default_rng(seed)
-        first = first_rows(problem, budget, Multilevel.name)
-        self.whole = walk = Walk(problem, Budget(), seed, math.inf, first)
-        self.rows, self.order = first[problem.op_unit], walk.order
+        first, self.order = first_rows(problem, budget, Multilevel.name)
+        self.whole = walk = Walk(problem, Budget(), seed, math.inf, first, self.order)
+        self.rows = first[problem.op_unit]
         self.has_choices = bool(walk.choices) and problem.device_count > 1
         self.value = float(walk.state.value[BEST])
         known = run_batches(problem, budget.start).value if budget.start is not None else math.inf
         self.reporter = Reporter(budget, known)
+        size = (problem.op_count + problem.edge_count) * self.rows.shape[1]
+        self.seconds_per_evaluation = FIRST_GUESS * size
         self.pairs, self.weight = _pairs(problem)
 
     def begin(self) -> None:
@@ -120,8 +127,10 @@ class _Search(Pace):
         fresh = self.rng.random() < FRESH_SHARE
         groups = list(self._levels(None if fresh else self.rows))
         rows, order = self.rows, self.order
-        warmth, pace = float(self.rng.choice(WARMTHS)), int(self.rng.choice(PACES))
-        hot = HOT if fresh else WARM * warmth
+        hot = HOT if fresh else WARM * float(self.rng.choice(WARMTHS))
+        pace = float(self.rng.choice(PACES))
+        if not fresh and self.rng.random() < SLOW_SHARE:
+            pace = max(pace, self._slow_pace())
         for number, group in enumerate(reversed(groups)):
             if self.left <= 0:
                 return
@@ -136,6 +145,12 @@ class _Search(Pace):
             self._anneal(walk, hot if number == 0 else COOL, pace)
             rows, order = walk.state.best_rows[level.op_unit], walk.state.best_op_at
             self._keep(level, walk)
+
+    def _slow_pace(self) -> float:
+        left = min(self.limit - self.done, self.evaluations_left)
+        finest = self.problem.unit_count * self.problem.device_count
+        pace = left * (1 - SMALLER) / finest
+        return min(pace, SLOWEST) if math.isfinite(pace) else 0.0
 
     # -- levels ----------------------------------------------------------------------------------
 
@@ -158,19 +173,20 @@ class _Search(Pace):
         seed = int(self.rng.integers(2**31 - 1))
         return Walk(level, Budget(), seed, math.inf, _of_units(level, rows), order)
 
-    def _anneal(self, walk: Walk, hottest: float, pace: int) -> None:
+    def _anneal(self, walk: Walk, hottest: float, pace: float) -> None:
         steps = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
         steps = int(min(steps, self.limit - self.done))
         if not walk.choices:
             return
         temperature, cold = hottest * self.value, COLD * self.value
         cooling = (cold / temperature) ** (1.0 / max(steps, 1))
-        done = 0
+        done, started = 0, time.perf_counter()
         while done < steps and self.left > 0:
             count = min(STEPS_BETWEEN_LOOKS, steps - done)
             temperature = walk.run(kernel.anneal, count, temperature, cooling, ORDER_SHARE)
             done += count
             self.done += count
+        self.seconds_per_evaluation = (time.perf_counter() - started) / max(done, 1)
 
     def _keep(self, level: Problem, walk: Walk) -> None:
         value = float(walk.state.value[BEST])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from placewright.analysis.orders import m_topo
 from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.formulations.fit import fit
 from placewright.graph import Floats, Ints, Wide
@@ -14,7 +15,7 @@ from placewright.kernels.batch.timing import batches_of
 from placewright.plan import Placement
 from placewright.planners.base import no_room
 from placewright.planners.batch.splits import Splits, splits_of
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 from placewright.simulate.batch import Expansion, expand, run_batches
 from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
 
@@ -91,18 +92,24 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
 
 def _fitted(problem: Problem, splits: Splits) -> Draft | None:
     """A draft with a split of every unit, such that there is room; None if none is found."""
-    draft = Draft(problem, splits)
-    pinned = problem.unit_pinned >= 0
-    table = [splits.of(u)[:1] if pinned[u] else splits.of(u) for u in range(problem.unit_count)]
-    try:
-        chosen = fit(problem.unit_memory, [each > 0 for each in table], problem.device_memory)
-    except ProvedInfeasibleError:  # of the splits that are looked at
-        return None
+    chosen = _chosen(problem)
     if chosen is None:
         return None
-    for unit in np.flatnonzero(~pinned).tolist():
-        draft.place(unit, table[unit][chosen[unit]])
+    draft = Draft(problem, splits)
+    for unit in np.flatnonzero(problem.unit_pinned < 0).tolist():
+        draft.place(unit, splits.of(unit)[chosen[unit]])
     return draft
+
+
+@once_per_problem
+def _chosen(problem: Problem) -> list[int] | None:
+    """`[unit]` the split of a draft that fits: several planners ask, and it takes a second."""
+    splits, pinned = splits_of(problem), problem.unit_pinned >= 0
+    table = [splits.of(u)[:1] if pinned[u] else splits.of(u) for u in range(problem.unit_count)]
+    try:
+        return fit(problem.unit_memory, [each > 0 for each in table], problem.device_memory)
+    except ProvedInfeasibleError:  # of the splits that are looked at
+        return None
 
 
 def input_devices(problem: Problem, rows: Ints) -> Ints:
@@ -123,6 +130,18 @@ def rows_of(problem: Problem, placement: Placement) -> Ints | None:
     rows = np.empty((problem.unit_count, chunks.shape[1]), dtype=np.int32)
     rows[problem.op_unit] = chunks[:, :, 0]
     return rows
+
+
+def order_of(problem: Problem, placement: Placement) -> Ints:
+    """The ops by their first batches in the placement's sequence; breadth first without one.
+
+    Topological, for a batch comes after those that it reads, each the first of its op or later.
+    """
+    if placement.sequence is None:
+        return m_topo(problem)
+    items = placement.sequence[placement.sequence >= 0]
+    first = np.unique(expand(problem, placement.device).op[items], return_index=True)[1]
+    return np.argsort(first).astype(np.int32)
 
 
 def never_worse(problem: Problem, start: Placement | None, found: Placement) -> Placement:

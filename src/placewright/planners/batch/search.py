@@ -13,22 +13,21 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-import numpy as np
-
+from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.latency.search import COLDEST
 from placewright.planners.base import Proposal
+from placewright.planners.batch.data_parallel import even_rows
 from placewright.planners.batch.lists import heft_order, list_in_order, place_quickest
-from placewright.planners.batch.rows import fill, rows_of
+from placewright.planners.batch.rows import fill, order_of, rows_of
 from placewright.planners.batch.walk import Walk
 from placewright.planners.latency.search import strings as search
 from placewright.problem import Problem
 
 SHARE_OF_ORDER_MOVES = 0.4
-MOST_EVEN_SPLITS = 500  # of those that all units could share, tried as starts
 
 
 class OnePlusOneEA(search.OnePlusOneEA):
@@ -57,8 +56,9 @@ class Annealing(search.Annealing):
     """Simulated annealing (Kirkpatrick et al. 1983, as a baseline in DiviML §V-A).
 
     Starts from the best of several strings: the budget's start, those of the other planners, and
-    every split that all units can have alike. A mutation moves a chunk of one unit, or of a run or
-    path of units, to a device, swaps two chunks, or splits units another way or like a neighbour.
+    the best split that all units can have alike. A mutation moves a chunk of one unit, or of a run
+    or path of units, to a device, swaps two chunks, or splits units another way or like a
+    neighbour.
 
     Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`.
     """
@@ -94,14 +94,16 @@ def _walk(
     problem: Problem, budget: Budget, seed: int, iterations: int | None, planner: str
 ) -> Walk:
     """A walk from `first_rows`."""
-    rows = first_rows(problem, budget, planner)
-    return Walk(problem, budget, seed, _limit(iterations, problem, budget), rows)
+    rows, order = first_rows(problem, budget, planner)
+    return Walk(problem, budget, seed, _limit(iterations, problem, budget), rows, order)
 
 
-def first_rows(problem: Problem, budget: Budget, planner: str) -> Ints:
-    """``rows[unit, chunk]`` of the budget's start, or of `lists.MinimumExecutionTime`."""
+def first_rows(problem: Problem, budget: Budget, planner: str) -> tuple[Ints, Ints]:
+    """``rows[unit, chunk]`` of the budget's start, or of `lists.MinimumExecutionTime`; an order."""
     rows = rows_of(problem, budget.start) if budget.start is not None else None
-    return fill(problem, planner, place_quickest).rows if rows is None else rows
+    if budget.start is None or rows is None:
+        return fill(problem, planner, place_quickest).rows, m_topo(problem)
+    return rows, order_of(problem, budget.start)
 
 
 def starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
@@ -109,11 +111,9 @@ def starts(problem: Problem, walk: Walk, planner: str) -> Iterator[Ints]:
     for order, insertion in ((walk.order, False), (heft_order(problem), True)):
         with contextlib.suppress(InfeasibleError):
             yield list_in_order(problem, order, planner, insertion=insertion)[0]
-    allowed = walk.batches.allowed
-    devices = np.arange(problem.device_count)
-    for split in walk.splits.of(0)[:MOST_EVEN_SPLITS]:
-        if allowed[:, devices, split].all():
-            yield np.tile(np.repeat(devices, split).astype(np.int32), (problem.unit_count, 1))
+    even = even_rows(problem)
+    if even is not None:
+        yield even
 
 
 def _limit(iterations: int | None, problem: Problem, budget: Budget) -> float:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.batch.timing import batches_of
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 MOST_SPLITS = 2000  # of one kind of unit
 
@@ -35,6 +35,7 @@ class Splits:
         return self.counts[self.offsets[kind] : self.offsets[kind + 1]]
 
 
+@once_per_problem
 def splits_of(problem: Problem) -> Splits:
     """The splits of every unit; InfeasibleError if one has none."""
     allowed = batches_of(problem).allowed

@@ -15,6 +15,13 @@ BATCH: tuple[PlannerEntry, ...] = (
         "planners.batch.lists:SingleDevice",
     ),
     PlannerEntry(
+        "data-parallel",
+        "batch-throughput",
+        "the whole model on several devices, each with a share of the inputs",
+        "data parallelism",
+        "planners.batch.data_parallel:DataParallel",
+    ),
+    PlannerEntry(
         "met",
         "batch-throughput",
         "each op in the batches that take least time per input",

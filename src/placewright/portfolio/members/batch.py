@@ -11,5 +11,5 @@ BATCH = (
     Member("annealing", "search", {}, STEPS),
     Member("milp-split", "prove", share=0.4),
     # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.
-    Member("multilevel", "prove"),
+    Member("multilevel", "prove", afresh=True),
 )
