@@ -14,7 +14,7 @@ from placewright.problem import Problem
 
 MEMORY = 0.7  # of the success of a member, each time it had its turn
 SLICES = 8  # of the time that is left, for one turn of a search
-SHORTEST_SLICE, LONGEST_SLICE = 1.0, 10.0
+LONGEST_SLICE = 10.0
 OPS_PER_SECOND = 1_250  # of a turn on a large graph, no shorter
 # Of the time of the searches, for constructive members that take time; of what is left, for one.
 CONSTRUCTING = 0.25
@@ -203,5 +203,5 @@ class Scheduler:
 def _shortest_slice(member: Member, problem: Problem) -> float:
     """A search on a large graph has to get going; on few of its equal blocks it does at once."""
     if "repeats" in member.coarsening or member.coarsening == "units":
-        return SHORTEST_SLICE
-    return max(SHORTEST_SLICE, problem.op_count / OPS_PER_SECOND)
+        return member.shortest
+    return max(member.shortest, problem.op_count / OPS_PER_SECOND)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from placewright.portfolio.members.member import STEPS, Member
 
+TURN = 2.0  # seconds: what cools more quickly finds less
+
 BATCH = (
     Member("diviml-milp", "decide"),
     Member("diviml-milp", "decide", {"solver": "cp-sat"}),  # under contention too
-    Member("multilevel", "search", {}, STEPS),
-    Member("annealing", "search", {}, STEPS),
-    Member("milp-split", "prove", share=0.4),
+    Member("multilevel", "search", {}, STEPS, shortest=TURN),
+    Member("annealing", "search", {}, STEPS, shortest=TURN),
+    Member("milp-split", "prove", share=0.15),
     # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.
     Member("multilevel", "prove", afresh=True),
 )

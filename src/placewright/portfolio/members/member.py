@@ -43,7 +43,8 @@ class Member:
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
     - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
-      at most `most_cores`, whose workers wait, and that before any other that is not instant.
+      at most `most_cores`, whose workers wait, and that before any other that is not instant;
+    - `shortest`: seconds of a turn of a search, at the least.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Member:
     cores: str = ""
     most_cores: int = 1
     core_share: float = 1.0
+    shortest: float = 1.0
 
     def takes(self, problem: Problem, shape: Shape) -> bool:
         if self.role == "decide" and problem.op_count * problem.device_count > DECIDED:
