@@ -25,11 +25,10 @@ from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.settings import Settings
 from placewright.portfolio.warm_up import warm_up
 from placewright.portfolio.work import Ended, Found, Message, Proved, Task
-from placewright.portfolio.workers import Alone, Processes, Workers
+from placewright.portfolio.workers import Alone, Processes, Workers, expect_processes
 from placewright.problem import Problem
 from placewright.solving import no_plan
 from placewright.system.interrupts import Interrupts
-from placewright.system.processes import expect_workers
 from placewright.system.ray_connection import RayCluster
 from placewright.units import format_seconds, listed
 
@@ -38,6 +37,9 @@ ROUND = 2
 
 SHORT_SECONDS = 4.0
 """A run that takes no longer than workers take to start is done in this process."""
+
+AT_ONCE = 0.3
+"""Seconds within which most small problems are solved, so that nothing is prepared for workers."""
 
 MOST_MEANWHILE = 30_000
 """Ops of a graph that a short search in this process does something for."""
@@ -70,8 +72,6 @@ class Run:
         in_iterations = limits.iterations is not None
         members = members_for(problem, in_iterations)
         cold = [] if in_iterations else self._warm_up(members)
-        if self._has_processes:
-            expect_workers("placewright.portfolio.workers")
         settings.on_progress("a first bound", 0.0)
         with compiling() as compiled:
             self.started = time.monotonic()
@@ -116,6 +116,8 @@ class Run:
         """Without a plan all of them are asked, whatever the time limit: it takes a moment."""
         alone = Alone(self.problem)
         while not self._is_finished and (self.left > 0 or not self._has_plan):
+            if self._has_processes and time.monotonic() - self.started > AT_ONCE:
+                expect_processes()
             task = self.scheduler.instant(self.incumbent, self.left)
             if task is None:
                 return

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from placewright.portfolio.work import Ended, Message, Task, perform
 from placewright.problem import Problem
-from placewright.system.processes import fork_worker
+from placewright.system.processes import expect_workers, fork_worker
 
 READY = "ready"
 
@@ -63,10 +63,16 @@ class Alone:
             self.listener(message)
 
 
+def expect_processes() -> None:
+    """Begin to prepare for `Processes`, which are ready the sooner then."""
+    expect_workers(__name__)
+
+
 class Processes:
-    """Worker processes on this machine. They begin to be idle after a second or two."""
+    """Worker processes on this machine. They begin to be idle after a second or so."""
 
     def __init__(self, problem: Problem, count: int) -> None:
+        expect_processes()
         self._workers = [_Worker(problem) for _ in range(count)]
 
     def idle(self) -> list[int]:
