@@ -18,14 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import resource
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from rich.console import Console
 from rich.table import Table
 from unseen_families import instance
@@ -139,16 +138,9 @@ def row(
 
 
 def processor_seconds() -> float:
-    """Of this process, of its children, and of theirs that have ended (on Linux)."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
-    used = own.ru_utime + own.ru_stime
-    ticks = os.sysconf("SC_CLK_TCK")
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
-            fields = status.read_text().rpartition(")")[2].split()
-            if int(fields[1]) == os.getpid():  # user and system time, its own and its children's
-                used += sum(map(int, fields[11:15])) / ticks
-    return used
+    """Of this process and its children, and of those of each that have ended."""
+    this = psutil.Process()
+    return sum(sum(each.cpu_times()[:4]) for each in (this, *this.children()))
 
 
 def best_other(problem: Problem, asked: str, seconds: float) -> tuple[str, float]:

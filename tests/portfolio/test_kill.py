@@ -74,9 +74,9 @@ def test_no_worker_outlives_a_killed_run(tmp_path):
 
 def workers_of(pid: int) -> list[int]:
     """The processes that its server of worker processes has forked."""
-    found = psutil.Process(pid).children(recursive=True)
-    servers = {each.pid for each in found if "forkserver" in " ".join(words(each))}
-    return [each.pid for each in found if parent(each) in servers]
+    children = psutil.Process(pid).children()
+    servers = [each for each in children if "forkserver" in " ".join(words(each))]
+    return [worker.pid for server in servers for worker in server.children()]
 
 
 def words(process: psutil.Process) -> list[str]:
@@ -84,13 +84,6 @@ def words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
-
-
-def parent(process: psutil.Process) -> int:
-    try:
-        return process.ppid()
-    except psutil.Error:
-        return 0
 
 
 def is_alive(pid: int) -> bool:

@@ -26,6 +26,7 @@ from placewright.portfolio.members import Member
 from placewright.portfolio.work import Ended, Found, Task
 from placewright.system.ray_connection import check_version, connected
 from placewright.verify import verify
+from tests.portfolio.test_kill import words
 from tests.portfolio.test_run import wait_for
 
 ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
@@ -268,14 +269,7 @@ class _Killer:
 def processes() -> list[psutil.Process]:
     """Those that work for this process beside the workers of its cluster."""
     found = psutil.Process().children(recursive=True)
-    return [each for each in found if "spawn_main" in " ".join(_words(each))]
-
-
-def _words(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    return [each for each in found if "spawn_main" in " ".join(words(each))]
 
 
 # -- addresses -----------------------------------------------------------------------------------

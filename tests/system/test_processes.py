@@ -18,7 +18,7 @@ from placewright.system.processes import expect_workers, fork_worker
 from tests.system.test_processes import tell
 
 print("the script")
-expect_workers("placewright.units")
+expect_workers("placewright.portfolio.workers")
 here, there = Pipe()
 worker = fork_worker(tell, there)
 there.close()
@@ -29,7 +29,7 @@ worker.join()
 
 def tell(connection):
     """In a worker: whether it had imported a module, and whose child it is."""
-    connection.send(("placewright.units" in sys.modules, os.getppid()))
+    connection.send(("placewright.portfolio.workers" in sys.modules, os.getppid()))
 
 
 def heard(start):

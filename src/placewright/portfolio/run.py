@@ -346,15 +346,13 @@ class Run:
 
     def _new_workers(self) -> Workers:
         listener = self._hear_at_once if self.limits.iterations is None else None
-        if self.limits.seconds <= SHORT_SECONDS:
+        if self._has_processes:
+            return Processes(self.problem, self.processes)
+        if self.cluster is None or self.limits.seconds <= SHORT_SECONDS:
             return Alone(self.problem, listener)
-        if self.cluster is not None:
-            from placewright.portfolio.ray_workers import RayWorkers
+        from placewright.portfolio.ray_workers import RayWorkers
 
-            return RayWorkers(self.problem, self.processes)
-        if not self._has_processes:
-            return Alone(self.problem, listener)
-        return Processes(self.problem, self.processes)
+        return RayWorkers(self.problem, self.processes)
 
     @property
     def _has_processes(self) -> bool:

@@ -11,12 +11,13 @@ from placewright.errors import InfeasibleError
 from placewright.graph import Ints
 from placewright.kernels.batch.timing import batches_of
 from placewright.planners.base import Proposal
+from placewright.planners.batch.lists import BatchPlanner
 from placewright.planners.batch.rows import placement_of
 from placewright.planners.batch.splits import splits_of
 from placewright.problem import Problem
 
 
-class DataParallel:
+class DataParallel(BatchPlanner):
     """All ops split alike, in the split that is done first of those that fit.
 
     Nothing goes between devices, so each is busy without a break: a split takes as long as its
@@ -24,10 +25,6 @@ class DataParallel:
     """
 
     name: ClassVar[str] = "data-parallel"
-    objective: ClassVar[str] = "batch-throughput"
-
-    def supports(self, problem: Problem) -> str | None:
-        return None
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         rows = even_rows(problem)
