@@ -7,11 +7,13 @@ Cases: ``ops`` (50,000 ops of a GPT training step on 16 devices of two kinds in 
 hosts). For throughput: ``pipeline-ops``, ``pipeline-t5`` and ``pipeline-devices`` are the same with
 stages that need not be contiguous (tied parameters leave no others), ``pipeline-both`` the 50,000
 ops on the 1,000 devices; ``pipeline-rows`` and ``pipeline-rows-devices`` are contiguous: 41,000 ops
-of a Llama on 16 and on 1,000 devices. The hosts hang on one network; transfers contend for its
-links; no device has the memory for the ops' case as a whole. For each case: seconds and memory to
-make the problem and to bound it, then the value of every quick planner, and of a search for large
-problems (`multilevel`; for throughput `block-moves`) and the default planner in the time given, of
-which processor seconds and memory are only this process's. Plans are judged by `solve`.
+of a Llama on 16 and on 1,000 devices; ``pipeline-unequal`` the 50,000 ops on 64 devices of four
+kinds. For batches of 32 inputs, on these 64: ``batches`` (20,000 ops, a GPT's inference) and
+``batches-ops`` (the 50,000 of its training step). The hosts hang on one network; transfers contend
+for its links; no device has the memory for the ops' case as a whole. For each case: seconds and
+memory to make the problem and to bound it, then the value of every quick planner, and of a search
+for large problems (`multilevel`; for throughput `block-moves`) and the default planner in the time
+given, of which processor seconds and memory are only this process's. Plans are judged by `solve`.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ class Case:
     kinds: tuple[str, ...]
     devices_per_host: int
     options: Mapping[str, Any] = field(default_factory=dict)
+    training: bool = True
 
     @property
     def objective(self) -> str:
@@ -54,8 +57,10 @@ SMALLER_GPT = "zoo:gpt3-2.7b?granularity=head&layers=20&batch=2"
 T5 = "zoo:t5-large?granularity=head&layers=52&batch=32"
 LLAMA = "zoo:llama-13b?granularity=head&context=1024"
 TWO, THREE = ("V100-32GB", "T4"), ("V100-32GB", "T4", "A100-80GB")
+FOUR = (*THREE, "RTX3090")
 FREE = {"objective": "throughput", "contiguous": False}
 IN_A_ROW = {"objective": "throughput", "contiguous": True}
+BATCHES = {"objective": "batch-throughput", "batch": 32}
 
 CASES = {
     "ops": Case(GPT, 4, TWO, 4),
@@ -67,8 +72,15 @@ CASES = {
     "pipeline-both": Case(GPT, 200, THREE, 5, FREE),
     "pipeline-rows": Case(LLAMA, 4, THREE, 4, IN_A_ROW),
     "pipeline-rows-devices": Case(LLAMA, 200, THREE, 5, IN_A_ROW),
+    "pipeline-unequal": Case(GPT, 16, FOUR, 4, FREE),
+    "batches": Case(GPT, 16, FOUR, 4, BATCHES, training=False),
+    "batches-ops": Case(GPT, 16, FOUR, 4, BATCHES),
 }
-SEARCHES = {"latency": ("multilevel", "auto"), "throughput": ("block-moves", "auto")}
+SEARCHES = {
+    "latency": ("multilevel", "auto"),
+    "throughput": ("block-moves", "auto"),
+    "batch-throughput": ("multilevel", "auto"),
+}
 
 
 def main() -> None:
@@ -76,7 +88,7 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", help=", ".join(CASES))
     parser.add_argument("--seconds", type=float, default=30.0)
     given = parser.parse_args()
-    for options in ({}, FREE, IN_A_ROW):  # compiles what is not compiled yet
+    for options in ({}, FREE, IN_A_ROW, BATCHES):  # compiles what is not compiled yet
         small, _ = make_problem(WARM_UP, "2x3090", options, training=True)
         for planner in (*quick_planners(small), *SEARCHES[small.options.objective]):
             solve(small, planner, time_limit=1.0)
@@ -86,7 +98,7 @@ def main() -> None:
 
 def report(name: str, case: Case, seconds: float) -> None:
     started = time.process_time()
-    problem, _ = make_problem(case.source, cluster(case), case.options, training=True)
+    problem, _ = make_problem(case.source, cluster(case), case.options, training=case.training)
     made = time.process_time() - started
     bound = lower_bound(problem)
     bounded = time.process_time() - started - made

@@ -45,8 +45,10 @@ def test_the_cheapest_split_is_that_of_trying_all(problem, weights):
     b = batches_of(problem)
     for op in range(problem.op_count):
         cost = {
-            split: sum(weight[d] * b.time[op, d, n] for d, n in enumerate(split))
-            for split in naive_batch.fewest_first(problem, b.allowed[problem.op_unit[op]].tolist())
+            split: sum(weight[d] * b.time[op, b.kind[d], n] for d, n in enumerate(split))
+            for split in naive_batch.fewest_first(
+                problem, b.device_allowed[problem.op_unit[op]].tolist()
+            )
         }
         kind = table.kind[op]
         assert values[kind] == pytest.approx(min(cost.values()))
@@ -57,8 +59,10 @@ def test_the_cheapest_split_is_that_of_trying_all(problem, weights):
 def test_the_quickest_batch_is_one_of_a_split(problem):
     table, b = batch._op_table(problem), batches_of(problem)
     for op in range(problem.op_count):
-        splits = naive_batch.fewest_first(problem, b.allowed[problem.op_unit[op]].tolist())
-        quickest = min(b.time[op, d, n] for split in splits for d, n in enumerate(split) if n)
+        splits = naive_batch.fewest_first(problem, b.device_allowed[problem.op_unit[op]].tolist())
+        quickest = min(
+            b.time[op, b.kind[d], n] for split in splits for d, n in enumerate(split) if n
+        )
         assert table.quickest[table.kind[op]] == quickest
 
 

@@ -273,7 +273,6 @@ PARTS = {
     "batch.search.move": "batch.search.anneal",
     "batch.search.take_back": "batch.search.anneal",
     "batch.timing.keep_from": "batch.search.anneal",
-    "batch.timing.send": "batch.timing.finish_time",
     "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",
     "latency.moves.below": "latency.search.anneal",

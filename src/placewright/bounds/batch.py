@@ -119,10 +119,11 @@ class _Table:
     kind: Ints
 
     @classmethod
-    def of(cls, time: Floats, memory: Floats) -> _Table:
+    def of(cls, time: Floats, memory: Floats, device_kind: Ints) -> _Table:
+        """From ``time[op or unit, kind of device, count]``."""
         columns = np.column_stack([time.reshape(len(time), -1), memory])
         _, first, kind = np.unique(columns, axis=0, return_index=True, return_inverse=True)
-        return cls(time[first], memory[first], kind.ravel().astype(np.int32))
+        return cls(time[first][:, device_kind], memory[first], kind.ravel().astype(np.int32))
 
     def weighted(self, weight: Floats) -> Floats:
         """Times by ``weight[device, count]``; what is not allowed stays so, whatever the weight."""
@@ -189,14 +190,13 @@ def _all_sums(cost: Floats) -> Floats:
 def _op_table(problem: Problem) -> _Table:
     b = batches_of(problem)
     time = np.where(b.allowed[problem.op_unit], b.time, np.inf)
-    return _Table.of(time, problem.op_memory)
+    return _Table.of(time, problem.op_memory, b.kind)
 
 
 def _unit_table(problem: Problem) -> _Table:
     b = batches_of(problem)
-    time = np.zeros(b.allowed.shape)
-    np.add.at(time, problem.op_unit, b.time)
-    return _Table.of(np.where(b.allowed, time, np.inf), problem.unit_memory)
+    time = np.where(b.allowed, b.unit_time, np.inf)
+    return _Table.of(time, problem.unit_memory, b.kind)
 
 
 def _work(problem: Problem) -> tuple[Bound, Floats]:

@@ -102,7 +102,7 @@ def test_units_that_fit_in_one_way_only_are_placed_so(planner):
 
 @given(problem=batch_problems())
 def test_splits_are_exactly_the_allowed_ones_over_fewest_devices_first(problem):
-    splits, allowed = splits_of(problem), batches_of(problem).allowed
+    splits, allowed = splits_of(problem), batches_of(problem).device_allowed
     for unit in range(problem.unit_count):
         expected = naive_batch.fewest_first(problem, allowed[unit].tolist())
         assert [tuple(split) for split in splits.of(unit).tolist()] == expected
@@ -146,16 +146,14 @@ def test_the_kernel_finishes_when_its_twin_and_the_evaluator_do(data, problem):
 @given(data=st.data(), problem=batch_problems(), stride=st.sampled_from([1, 2, 5]))
 def test_timing_goes_on_from_the_middle_and_ends_when_it_is_too_late(data, problem, stride):
     """One unit's row after another is changed, and each time the first place that it touches."""
-    numbers = problem.op_count * (problem.device_count + arrays_of(problem).channel_count)
-    most = max(numbers // (stride - 1), 1) if stride > 1 else numbers + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing, "MOST_SNAPSHOT_NUMBERS", most)
+        patch.setattr(timing, "FEWEST_BETWEEN_SNAPSHOTS", stride)
         scratch = scratch_of(problem, arrays_of(problem).channel_count)
     order, rows = data.draw(op_orders(problem)), data.draw(rows_of(problem))
     rank = np.argsort(order).astype(np.int32)
     shared = (arrays_of(problem), batches_of(problem))
     finish_time(*shared, rows, order, scratch)
-    keep_from(*shared, order, 0, scratch)
+    keep_from(order, 0, scratch)
     for _ in range(3):
         other = data.draw(rows_of(problem))
         unit = data.draw(st.integers(0, problem.unit_count - 1))
@@ -167,10 +165,21 @@ def test_timing_goes_on_from_the_middle_and_ends_when_it_is_too_late(data, probl
         )
         assert value == pytest.approx(max(ends[1].values()), abs=1e-12)
         early = value * data.draw(st.sampled_from([0.5, 0.9, 0.999]))
-        late = finish_from(*shared, rows, order, rank, first, early, scratch)
+        total = work_of(problem, rows) * data.draw(st.sampled_from([0.0, 1.0]))
+        late = finish_from(*shared, rows, order, rank, first, early, total, scratch)
         assert late in (np.inf, value)
-        assert finish_from(*shared, rows, order, rank, first, value, scratch) == value
-        keep_from(*shared, order, first, scratch)
+        assert finish_from(*shared, rows, order, rank, first, value, total, scratch) == value
+        keep_from(order, first, scratch)
+        assert scratch.total == pytest.approx(work_of(problem, rows))
+
+
+def work_of(problem, rows):
+    """Seconds that each device computes."""
+    work = np.zeros(problem.device_count)
+    for op, row in enumerate(input_devices(problem, rows).tolist()):
+        for d in set(row):
+            work[d] += naive_batch.size_time(problem, op, d, row.count(d))
+    return work
 
 
 def first_place(problem, rank, unit):
@@ -209,7 +218,7 @@ def test_list_scheduling_splits_and_times_as_its_twin(insertion, data, problem):
     rows, times = list_in_order(problem, order, "test", insertion=insertion)
     b = batches_of(problem)
     splits = [
-        naive_batch.fewest_first(problem, b.allowed[unit].tolist())
+        naive_batch.fewest_first(problem, b.device_allowed[unit].tolist())
         for unit in range(problem.unit_count)
     ]
     expected = naive_batch.list_schedule(
@@ -240,7 +249,7 @@ def assert_sound(walk, problem):
     for unit, row in enumerate(state.rows):
         counts = (row[:, None] == devices).sum(axis=0)
         assert state.count[unit].tolist() == counts.tolist()
-        assert walk.batches.allowed[unit, devices, counts].all()
+        assert walk.batches.device_allowed[unit, devices, counts].all()
     used = ((state.count > 0) * problem.unit_memory[:, None]).sum(axis=0)
     assert state.free == pytest.approx(problem.device_memory - used, abs=1e-9)
     assert sorted(state.op_at) == list(range(problem.op_count))

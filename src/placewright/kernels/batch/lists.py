@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.batch.timing import send
+from placewright.kernels.batch.timing import count_pair, transfer_time
 from placewright.kernels.common.arrays import NOT_SENT
 from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inner, kernel
@@ -44,6 +44,8 @@ def list_batches(
     row, best_row = np.empty(chunks, dtype=np.int32), np.empty(chunks, dtype=np.int32)
     left = np.empty(devices, dtype=np.int64)
     ready, there = np.empty(devices), np.empty((chunks, devices))
+    moved = np.zeros(devices * devices, dtype=np.int64)
+    between = np.empty(chunks, dtype=np.int64)  # pairs of devices
     for op in order:
         unit = b.op_unit[op]
         gap_start, gap_end = with_capacity(gap_start, gap_end, gap_count, 1)
@@ -58,11 +60,14 @@ def list_batches(
                 left[:] = splits[k]
                 _fill(pairs, left, row)
                 tentative[:] = channel_free
-                _ready(p, b, rows, op, row, finishes, there, arrived, tentative, False, ready)
+                _ready(
+                    p, b, rows, op, row, finishes, there, arrived, tentative, False, ready, moved,
+                    between,
+                )  # fmt: skip
                 last = 0.0
                 for d in range(devices):
                     if splits[k, d] > 0:
-                        time = b.time[op, d, splits[k, d]]
+                        time = b.time[op, b.kind[d], splits[k, d]]
                         start = _start(gap_start, gap_end, gap_count, d, ready[d], time, insertion)
                         last = max(last, start + time)
                 if last < best:
@@ -76,11 +81,14 @@ def list_batches(
             for d in range(devices):
                 if left[d] > 0:
                     free[d] -= b.unit_memory[unit]
-        _ready(p, b, rows, op, rows[unit], finishes, there, arrived, channel_free, True, ready)
+        _ready(
+            p, b, rows, op, rows[unit], finishes, there, arrived, channel_free, True, ready, moved,
+            between,
+        )  # fmt: skip
         _count(rows, unit, left)
         for d in range(devices):
             if left[d] > 0:
-                time = b.time[op, d, left[d]]
+                time = b.time[op, b.kind[d], left[d]]
                 start = _start(gap_start, gap_end, gap_count, d, ready[d], time, insertion)
                 occupy(gap_start, gap_end, gap_count, d, start, start + time)
                 starts[op, d] = start
@@ -121,12 +129,13 @@ def _arrivals(p, b, rows, op, finishes, there):
     """``there[chunk, device]``: when the chunk's data is on the device, if nothing contends."""
     there[:] = 0.0
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-        producer = b.producer[k]
+        producer, tensor = b.producer[k], p.edge_tensor[p.inputs[k]]
         made = b.op_unit[producer]
         for c in range(there.shape[0]):
             a = rows[made, c]
             for d in range(there.shape[1]):
-                there[c, d] = max(there[c, d], finishes[producer, a] + b.apart_time[k, a, d])
+                ends = finishes[producer, a] + transfer_time(p, tensor, a, d)
+                there[c, d] = max(there[c, d], ends)
 
 
 @inner(allocates=True)
@@ -140,10 +149,7 @@ def _closest_first(p, b, rows, op, arrived):
             a = rows[made, c]
             for d in range(devices):
                 if a != d and not (len(arrived) and arrived[tensor, d, c] != NOT_SENT):
-                    seconds[c * devices + d] += (
-                        p.link_latency[a, d]
-                        + p.tensor_bytes[tensor] * p.link_seconds_per_byte[a, d]
-                    )
+                    seconds[c * devices + d] += transfer_time(p, tensor, a, d)
     return np.argsort(seconds, kind="mergesort")
 
 
@@ -159,11 +165,14 @@ def _fill(pairs, left, row):
             left[d] -= 1
 
 
-@inner(allocates=True)
-def _ready(p, b, rows, op, row, finishes, there, arrived, channel_free, booked, ready):
+@inner
+def _ready(
+    p, b, rows, op, row, finishes, there, arrived, channel_free, booked, ready, moved, between
+):
     """``ready[device]``: when the op's batch there has all its data, with chunks as in `row`.
 
     Where transfers contend they are taken on `channel_free`, and noted in `arrived` if `booked`.
+    Lent are `moved`, zero for each pair of devices, and `between`, a place for each chunk.
     """
     ready[:] = 0.0
     chunks = len(row)
@@ -172,11 +181,10 @@ def _ready(p, b, rows, op, row, finishes, there, arrived, channel_free, booked, 
             ready[row[c]] = max(ready[row[c]], there[c, row[c]])
         return
     devices = len(ready)
-    moved = np.empty((devices, devices), dtype=np.int64)
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
         producer, tensor = b.producer[k], p.edge_tensor[p.inputs[k]]
         made = b.op_unit[producer]
-        moved[:] = 0
+        used = 0
         for c in range(chunks):
             a, d = rows[made, c], row[c]
             if a == d:
@@ -184,16 +192,31 @@ def _ready(p, b, rows, op, row, finishes, there, arrived, channel_free, booked, 
             elif len(arrived) and arrived[tensor, d, c] != NOT_SENT:
                 ready[d] = max(ready[d], arrived[tensor, d, c])
             else:
-                moved[a, d] += 1
-        for a in range(devices):
-            for d in range(devices):
-                if moved[a, d] == 0:
-                    continue
-                finish = send(
-                    p, tensor, a, d, moved[a, d] * b.chunk, finishes[producer, a], channel_free
-                )
-                ready[d] = max(ready[d], finish)
-                if booked and len(arrived):
-                    for c in range(chunks):
-                        if rows[made, c] == a and row[c] == d and arrived[tensor, d, c] == NOT_SENT:
-                            arrived[tensor, d, c] = finish
+                used = count_pair(np.int64(a) * devices + d, moved, between, used)
+        for i in range(used):
+            a, d = between[i] // devices, between[i] % devices
+            inputs = moved[between[i]] * b.chunk
+            finish = send(p, tensor, a, d, inputs, finishes[producer, a], channel_free)
+            moved[between[i]] = 0
+            ready[d] = max(ready[d], finish)
+            if booked and len(arrived):
+                for c in range(chunks):
+                    if rows[made, c] == a and row[c] == d and arrived[tensor, d, c] == NOT_SENT:
+                        arrived[tensor, d, c] = finish
+
+
+@inner
+def send(p, tensor, source, target, inputs, ready, channel_free):
+    """Book one transfer for some `inputs`; when it is there."""
+    pair = source * p.link_latency.shape[0] + target
+    first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
+    start = ready
+    for k in range(first, last):
+        start = max(start, channel_free[p.channels[k]])
+    nbytes = p.tensor_bytes[tensor] * inputs
+    finish = start + (
+        p.link_latency[source, target] + nbytes * p.link_seconds_per_byte[source, target]
+    )
+    for k in range(first, last):
+        channel_free[p.channels[k]] = finish
+    return finish

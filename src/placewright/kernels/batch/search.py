@@ -61,6 +61,7 @@ class Borrowed(NamedTuple):
     count: Any  # [device] its chunks
     undo_unit: Ints
     undo_row: Ints  # [change, chunk]
+    more: Floats  # [device] seconds that it computes beyond what it did before the changes
     moved: Wide  # the ranks from and to which an op was moved
 
 
@@ -99,8 +100,9 @@ def allowed(b, lent, unit):
     for c in range(len(lent.row)):
         lent.count[lent.row[c]] += 1
     fine = True
-    for d in range(len(lent.count)):
-        fine &= b.allowed[unit, d, lent.count[d]]
+    for c in range(len(lent.row)):
+        d = lent.row[c]
+        fine &= b.allowed[unit, b.kind[d], lent.count[d]]
     return fine
 
 
@@ -118,8 +120,17 @@ def change(b, state, lent, made, unit):
     lent.undo_unit[made] = unit
     for c in range(len(lent.row)):
         lent.undo_row[made, c] = state.rows[unit, c]
+    _add_work(b, state, lent, unit, -1.0)
     assign(b, state, unit, lent.row)
+    _add_work(b, state, lent, unit, 1.0)
     return made + 1
+
+
+@inlined
+def _add_work(b, state, lent, unit, sign):
+    """Add what each device has to compute for the unit to what it has more, or take it away."""
+    for d in range(len(lent.more)):
+        lent.more[d] += sign * b.unit_time[unit, b.kind[d], state.count[unit, d]]
 
 
 @kernel
@@ -328,11 +339,13 @@ def _first_place(p, b, space, state, lent, made):
 def _kept_within(p, b, space, state, lent, s, made, limit):
     """Time the string after so many changes; whether it ends by `limit`, and then it is kept."""
     first = _first_place(p, b, space, state, lent, made)
-    value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, s)
+    for d in range(len(lent.more)):
+        lent.more[d] += s.total[d]
+    value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, lent.more, s)
     if value > limit:
         return False
     keep(state, value)
-    keep_from(p, b, state.op_at, first, s)
+    keep_from(state.op_at, first, s)
     return True
 
 
@@ -347,11 +360,12 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
     to the end.
     """
     finish_time(p, b, state.rows, state.op_at, s)
-    keep_from(p, b, state.op_at, 0, s)
+    keep_from(state.op_at, 0, s)
     for _ in range(evaluations):
         temperature = max(temperature * cooling, COLDEST)
         made = 0
         lent.moved[:] = 0
+        lent.more[:] = 0.0
         if order_share > 0.0 and rng.random() < order_share:
             reorder(p, b, state, lent, rng)
         else:
@@ -390,12 +404,13 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
     equal to its parent or without room counts as evaluated.
     """
     finish_time(p, b, state.rows, state.op_at, s)
-    keep_from(p, b, state.op_at, 0, s)
+    keep_from(state.op_at, 0, s)
     chunks = len(lent.row)
     genes = len(space.movable) * chunks
     log_stay = math.log(1.0 - 1.0 / genes) if genes > 1 else -math.inf
     for _ in range(evaluations):
         made = np.int64(0)
+        lent.more[:] = 0.0
         unit = np.int32(-1)  # as `movable` has them: for literals all below is compiled again
         gene = -1
         while True:

@@ -7,6 +7,7 @@ is a row per unit: the device of each chunk.
 
 from __future__ import annotations
 
+from hashlib import sha256
 from math import gcd
 from typing import Any, NamedTuple
 
@@ -14,128 +15,143 @@ import numpy as np
 
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.common.rows import copy_into, largest_of
-from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.compiled import inlined, kernel
 from placewright.problem import Problem, once_per_problem
 
 MOST_SNAPSHOT_NUMBERS = 1 << 20
-ROUNDING = 1e-12  # of seconds added up in another order
+FEWEST_BETWEEN_SNAPSHOTS = 4  # places of the order: a snapshot costs about as much as an op
+ROUNDING = 1e-11  # of seconds added up in another order
 
 
 class Batches(NamedTuple):
-    """What `Arrays` does not say of a problem of batches. A count is a number of chunks."""
+    """What `Arrays` does not say of a problem of batches. A count is a number of chunks.
+
+    Devices that take the same batches of every op in the same times are of one kind.
+    """
 
     chunk: int  # inputs in a chunk
-    time: (
-        Floats  # [op, device, count] seconds; 0 for none, inf where the device takes no such batch
-    )
-    allowed: Flags  # [unit, device, count] whether the device takes that of every op of the unit
+    kind: Ints  # [device]
+    time: Floats  # [op, kind, count] seconds; 0 for none, inf where it takes no such batch
+    allowed: Flags  # [unit, kind, count] whether the kind takes that of every op of the unit
+    unit_time: Floats  # [unit, kind, count] seconds of all its ops
     op_unit: Ints
     unit_memory: Floats
     together: bool  # tensors of a batch follow one another, rather than go all at once
     producer: Ints  # [input edge, as in Arrays.inputs] the op that it comes from
-    apart_time: Floats  # [input edge, source, target] seconds of one input's transfer
 
-
-class Times(NamedTuple):
-    """One evaluation of `finish_time`, of which another may go on from the middle.
-
-    A snapshot is what it was before the op at every `stride`-th place of the order.
-    """
-
-    finish: Floats  # [op, device]
-    arrival: Floats  # [edge, chunk] when the tensor is there; nothing where none contends
-    device_free: Floats  # [snapshot, device]
-    channel_free: Floats  # [snapshot, channel]
+    @property
+    def device_allowed(self) -> Flags:
+        """`[unit, device, count]`."""
+        return self.allowed[:, self.kind]
 
 
 class Scratch(NamedTuple):
-    """Arrays that `finish_time` borrows; `stride` places of the order lie between snapshots."""
+    """What evaluations of `finish_time` note down: the last one, and the one it may go on from.
+
+    Each op has two rows, and each snapshot: ``kept_row[op]`` is the one of what was kept
+    (`keep_from`), and the last evaluation wrote the other. A snapshot is what it was before the op
+    at every `stride`-th place of the order.
+    """
 
     stride: int
-    now: Times  # the last evaluation
-    kept: Times  # the one that it may go on from
-    ready: Floats  # [device]
-    left: Floats  # [device] seconds that it is to compute
-    count: Any  # [device] its chunks; tuples have a method of this name
+    kept_row: Ints  # [op] 0 or 1
+    kept_snapshot: Ints
+    finish: Floats  # [row, op, chunk] when the batch ends that the chunk is in
+    arrival: Floats  # [row, edge, chunk] when the tensor is there; nothing where none contends
+    free_then: Floats  # [row, snapshot, device]
+    channel_then: Floats  # [row, snapshot, channel]
+    busy_then: Floats  # [row, snapshot, device]
+    total: Floats  # [device] seconds that it computes, of what was kept
+    # What the evaluation under way has of each device: when it is free, the seconds it has
+    # computed, when its next batch may start and then when that ends, and its chunks.
     device_free: Floats
+    busy: Floats
+    ready: Floats
+    count: Any  # tuples have a method of this name
+    devices: Ints  # those of the op at hand
     channel_free: Floats
-    moved: Wide  # [source, target] chunks of the tensor at hand
-    seen: Wide  # [target] the last chunk that was counted
-    there: Floats  # [source, target] when the tensor at hand is there
+    moved: Ints  # [source · devices + target] chunks of the tensor at hand
+    there: Floats  # [source · devices + target] when it is there
+    pairs: Wide  # those it moves between
+    seen: Wide  # [target] the last chunk that was counted, by its number of all (`number[0]`)
+    number: Wide
 
 
 @once_per_problem
 def batches_of(problem: Problem) -> Batches:
     """The arrays of a problem with objective ``batch-throughput``."""
     chunk = gcd(problem.options.batch, *problem.batch_sizes.tolist())
-    time = _count_times(problem, chunk)
-    edges = problem.op_inputs[1]
+    first, kind = _kinds(problem)
+    time = _count_times(problem, chunk, first)
+    unit_time = np.zeros((problem.unit_count, *time.shape[1:]))
+    np.add.at(unit_time, problem.op_unit, time)
+    allowed = np.isfinite(unit_time) & problem.unit_allowed[:, first, None]
+    allowed[:, :, 0] = True
     return Batches(
         chunk,
+        kind,
         time,
-        _allowed_counts(problem, time),
+        allowed,
+        unit_time,
         problem.op_unit,
         problem.unit_memory,
         problem.options.contention != "none",
-        problem.edge_producer[edges],
-        _apart_times(problem, edges),
+        problem.edge_producer[problem.op_inputs[1]],
     )
 
 
 def scratch_of(problem: Problem, channel_count: int) -> Scratch:
-    d = problem.device_count
-    stride = 1 + problem.op_count * (d + channel_count) // MOST_SNAPSHOT_NUMBERS
+    n, d = problem.op_count, problem.device_count
+    b = batches_of(problem)
+    chunks = b.time.shape[2] - 1
+    edges = len(problem.consumers) if b.together else 0
+    stride = max(FEWEST_BETWEEN_SNAPSHOTS, 1 + n * (d + channel_count) // MOST_SNAPSHOT_NUMBERS)
+    snapshots = (n + stride - 1) // stride
     return Scratch(
         stride,
-        _times_of(problem, channel_count, stride),
-        _times_of(problem, channel_count, stride),
-        ready=np.empty(d),
-        left=np.empty(d),
-        count=np.empty(d, dtype=np.int64),
+        kept_row=np.zeros(n, dtype=np.int32),
+        kept_snapshot=np.zeros(snapshots, dtype=np.int32),
+        finish=np.empty((2, n, chunks)),
+        arrival=np.empty((2, edges, chunks)),
+        free_then=np.empty((2, snapshots, d)),
+        channel_then=np.empty((2, snapshots, channel_count)),
+        busy_then=np.empty((2, snapshots, d)),
+        total=np.zeros(d),
         device_free=np.empty(d),
+        busy=np.empty(d),
+        ready=np.empty(d),
+        count=np.zeros(d, dtype=np.int32),
+        devices=np.empty(min(chunks, d), dtype=np.int32),
         channel_free=np.empty(channel_count),
-        moved=np.empty((d, d), dtype=np.int64),
-        seen=np.empty(d, dtype=np.int64),
-        there=np.empty((d, d)),
+        moved=np.zeros(d * d, dtype=np.int32),
+        there=np.empty(d * d),
+        pairs=np.empty(d * d, dtype=np.int64),
+        seen=np.zeros(d, dtype=np.int64),
+        number=np.zeros(1, dtype=np.int64),
     )
 
 
-def _times_of(problem: Problem, channel_count: int, stride: int) -> Times:
-    batches = batches_of(problem)
-    edges = len(problem.consumers) if batches.together else 0
-    snapshots = (problem.op_count + stride - 1) // stride
-    return Times(
-        np.empty((problem.op_count, problem.device_count)),
-        np.empty((edges, problem.options.batch // batches.chunk)),
-        np.empty((snapshots, problem.device_count)),
-        np.empty((snapshots, channel_count)),
-    )
+def _kinds(problem: Problem) -> tuple[Wide, Ints]:
+    """A device of each kind, and `[device]` its kind."""
+    number: dict[bytes, int] = {}
+    kind = np.empty(problem.device_count, dtype=np.int32)
+    first: list[int] = []
+    for device in range(problem.device_count):
+        columns = problem.batch_time[:, device].tobytes(), problem.unit_allowed[:, device].tobytes()
+        kind[device] = number.setdefault(sha256(b"".join(columns)).digest(), len(number))
+        if kind[device] == len(first):
+            first.append(device)
+    return np.array(first, dtype=np.int64), kind
 
 
-def _count_times(problem: Problem, chunk: int) -> Floats:
+def _count_times(problem: Problem, chunk: int, first: Wide) -> Floats:
     counts = problem.options.batch // chunk
-    time = np.full((problem.op_count, problem.device_count, counts + 1), np.inf)
+    time = np.full((problem.op_count, len(first), counts + 1), np.inf)
     time[:, :, 0] = 0.0
     for number, size in enumerate(problem.batch_sizes.tolist()):
         if size <= problem.options.batch:
-            time[:, :, size // chunk] = problem.batch_time[:, :, number]
+            time[:, :, size // chunk] = problem.batch_time[:, first, number]
     return time
-
-
-def _apart_times(problem: Problem, edges: Ints) -> Floats:
-    """Nothing where tensors go together: it is not asked for, and large."""
-    if problem.options.contention != "none":
-        return np.zeros((0, problem.device_count, problem.device_count))
-    nbytes = problem.tensor_bytes[problem.edge_tensor[edges]]
-    return problem.link_latency + nbytes[:, None, None] * problem.link_seconds_per_byte
-
-
-def _allowed_counts(problem: Problem, time: Floats) -> Flags:
-    allowed = np.ones((problem.unit_count, *time.shape[1:]), dtype=np.bool_)
-    np.logical_and.at(allowed, problem.op_unit, np.isfinite(time))
-    allowed &= problem.unit_allowed[:, :, None]
-    allowed[:, :, 0] = True
-    return allowed
 
 
 @kernel
@@ -146,161 +162,193 @@ def finish_time(p, b, rows, order, s):
     batches, by device, and then the transfers of its tensors, by source and target (with
     transfer unit ``edge`` by consumer first). `order` is topological; `s` is lent.
     """
-    return finish_from(p, b, rows, order, order, 0, np.inf, s)
+    return finish_from(p, b, rows, order, order, 0, np.inf, s.total, s)
 
 
 @kernel
-def finish_from(p, b, rows, order, rank, first, limit, s):
-    """`finish_time`, where ops before place `first` of the order do what they do in ``s.kept``.
+def finish_from(p, b, rows, order, rank, first, limit, total, s):
+    """`finish_time`, where ops before place `first` of the order do what they do in what was kept.
 
     That is, neither they nor who reads from them, where tensors go together, are on other devices;
     ``rank[op]`` is the place of an op, looked at if `first` is above 0. Infinite as soon as some
-    device cannot have computed all that is its by `limit`.
+    device cannot have computed all that is its by `limit`: ``total[device]`` seconds, or more.
     """
-    snapshot = first // s.stride
-    begin = snapshot * s.stride
-    if begin == 0:
-        s.device_free[:] = 0.0
-        s.channel_free[:] = 0.0
-    else:
-        copy_into(s.device_free, s.kept.device_free[snapshot])
-        if b.together:
-            copy_into(s.channel_free, s.kept.channel_free[snapshot])
-    if limit < np.inf and not _may_end_by(b, rows, order, begin, limit, s):
-        return np.inf
+    # Arrays stand in names of their own: reading a tuple's field in a loop takes longer than the
+    # rest of it, and so does handing tuples on to another kernel.
+    op_unit, producers, time, kind = b.op_unit, b.producer, b.time, b.kind
+    together, input_offsets, inputs = b.together, p.input_offsets, p.inputs
+    output_offsets, outputs, edge_tensor = p.output_offsets, p.outputs, p.edge_tensor
+    consumer_offsets, consumers = p.consumer_offsets, p.consumers
+    kept_row, finish, arrival = s.kept_row, s.finish, s.arrival
+    links = p.link_latency, p.link_seconds_per_byte, p.channel_offsets, p.channels
+    moving = s.channel_free, s.moved, s.there, s.pairs, s.seen, s.number
+    by_tensor, tensor_bytes = p.by_tensor, p.tensor_bytes
+    device_free, busy, ready, count, devices = s.device_free, s.busy, s.ready, s.count, s.devices
+    chunks, stride = rows.shape[1], s.stride
+    begin = first // stride * stride
+    _begin_at(b, begin // stride, s)
+    if limit < np.inf:
+        for d in range(len(total)):
+            if device_free[d] + (total[d] * (1 - ROUNDING) - busy[d]) > limit:
+                return np.inf
     for place in range(begin, len(order)):
-        if place % s.stride == 0:
-            copy_into(s.now.device_free[place // s.stride], s.device_free)
-            if b.together:
-                copy_into(s.now.channel_free[place // s.stride], s.channel_free)
+        if place % stride == 0:
+            _take_snapshot(b, place // stride, s)
         op = order[place]
-        unit = b.op_unit[op]
-        s.ready[:] = 0.0
-        for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-            producer = b.producer[k]
-            made = b.op_unit[producer]
-            is_kept = begin > 0 and rank[producer] < begin
-            for c in range(rows.shape[1]):
-                source, device = rows[made, c], rows[unit, c]
-                if b.together:
-                    times = s.kept.arrival if is_kept else s.now.arrival
-                    there = times[p.inputs[k], c]
-                else:
-                    times = s.kept.finish if is_kept else s.now.finish
-                    there = times[producer, source] + b.apart_time[k, source, device]
-                s.ready[device] = max(s.ready[device], there)
-        _count_chunks(rows, unit, s.count)
-        for d in range(len(s.count)):
-            if s.count[d] > 0:
-                seconds = b.time[op, d, s.count[d]]
-                finish = max(s.device_free[d], s.ready[d]) + seconds
-                s.now.finish[op, d] = s.device_free[d] = finish
-                s.left[d] -= seconds
-                if finish + s.left[d] > limit:
-                    return np.inf
-        if b.together:
-            _send_outputs(p, b, rows, op, s)
-    return largest_of(s.device_free)
+        unit, row = op_unit[op], 1 - kept_row[op]
+        used = 0
+        for c in range(chunks):
+            d = rows[unit, c]
+            if count[d] == 0:
+                devices[used] = d
+                ready[d] = 0.0
+                used += 1
+            count[d] += 1
+        for k in range(input_offsets[op], input_offsets[op + 1]):
+            producer = producers[k]
+            side = kept_row[producer]
+            if begin == 0 or rank[producer] >= begin:
+                side = 1 - side
+            if together:
+                for c in range(chunks):
+                    d = rows[unit, c]
+                    ready[d] = max(ready[d], arrival[side, inputs[k], c])
+            else:
+                tensor, made = edge_tensor[inputs[k]], op_unit[producer]
+                for c in range(chunks):
+                    source, d = rows[made, c], rows[unit, c]
+                    there = finish[side, producer, c] + transfer_time(p, tensor, source, d)
+                    ready[d] = max(ready[d], there)
+        is_late = False
+        for i in range(used):
+            d = devices[i]
+            seconds = time[op, kind[d], count[d]]
+            count[d] = 0
+            ready[d] = max(device_free[d], ready[d]) + seconds
+            device_free[d] = ready[d]
+            busy[d] += seconds
+            is_late |= ready[d] + (total[d] * (1 - ROUNDING) - busy[d]) > limit
+        if is_late:
+            return np.inf
+        for c in range(chunks):
+            finish[row, op, c] = ready[rows[unit, c]]
+        if not together:
+            continue
+        for k in range(output_offsets[op], output_offsets[op + 1]):
+            tensor, moves = outputs[k], False
+            for edge in range(consumer_offsets[tensor], consumer_offsets[tensor + 1]):
+                reader = op_unit[consumers[edge]]
+                for c in range(chunks):
+                    arrival[row, edge, c] = finish[row, op, c]
+                    moves |= rows[unit, c] != rows[reader, c]
+            if moves:
+                first_edge, last_edge = consumer_offsets[tensor], consumer_offsets[tensor + 1]
+                step = last_edge - first_edge if by_tensor else 1
+                for edge in range(first_edge, last_edge, step):
+                    _send_together(
+                        links, tensor_bytes[tensor], b.chunk, rows, unit, op_unit, consumers,
+                        edge, edge + step, ready, moving, arrival[row],
+                    )  # fmt: skip
+    return largest_of(device_free)
 
 
 @inlined
-def _may_end_by(b, rows, order, begin, limit, s):
-    """Whether what each device is to compute from a place of the order on fits before `limit`.
+def _begin_at(b, number, s):
+    """Go on from a snapshot of what was kept; from nothing at number 0."""
+    if number == 0:
+        s.device_free[:] = 0.0
+        s.channel_free[:] = 0.0
+        s.busy[:] = 0.0
+        return
+    row = s.kept_snapshot[number]
+    copy_into(s.device_free, s.free_then[row, number])
+    copy_into(s.busy, s.busy_then[row, number])
+    if b.together:
+        copy_into(s.channel_free, s.channel_then[row, number])
 
-    How much that is stays in ``s.left``, a little less than it is for what is rounded on the way.
-    """
-    for d in range(len(s.left)):
-        s.left[d] = 0.0
-    for place in range(begin, len(order)):
-        op = order[place]
-        _count_chunks(rows, b.op_unit[op], s.count)
-        for d in range(len(s.count)):
-            s.left[d] += b.time[op, d, s.count[d]]
-    fits = True
-    for d in range(len(s.left)):
-        s.left[d] -= ROUNDING * (s.device_free[d] + s.left[d])
-        fits &= s.device_free[d] + s.left[d] <= limit
-    return fits
+
+@inlined
+def _take_snapshot(b, number, s):
+    row = 1 - s.kept_snapshot[number]
+    copy_into(s.free_then[row, number], s.device_free)
+    copy_into(s.busy_then[row, number], s.busy)
+    if b.together:
+        copy_into(s.channel_then[row, number], s.channel_free)
 
 
 @kernel
-def keep_from(p, b, order, first, s):
+def keep_from(order, first, s):
     """Let the last evaluation, begun for place `first` of the order, be what others go on from."""
     snapshot = first // s.stride
     for place in range(snapshot * s.stride, len(order)):
-        op = order[place]
-        copy_into(s.kept.finish[op], s.now.finish[op])
-        if b.together:
-            for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
-                tensor = p.outputs[k]
-                for edge in range(p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]):
-                    copy_into(s.kept.arrival[edge], s.now.arrival[edge])
-    for number in range(snapshot, len(s.now.device_free)):
-        copy_into(s.kept.device_free[number], s.now.device_free[number])
-        copy_into(s.kept.channel_free[number], s.now.channel_free[number])
+        s.kept_row[order[place]] = 1 - s.kept_row[order[place]]
+    for number in range(snapshot, len(s.kept_snapshot)):
+        s.kept_snapshot[number] = 1 - s.kept_snapshot[number]
+    copy_into(s.total, s.busy)
 
 
 @inlined
-def _count_chunks(rows, unit, count):
-    for d in range(len(count)):
-        count[d] = 0
+def _send_together(
+    links, input_bytes, chunk, rows, unit, op_unit, consumers, first, last, ready, moving, arrival
+):
+    """Send a tensor of a unit's op to the readers of edges first … last - 1; into `arrival`.
+
+    Of each input `input_bytes`; its batch on a device ends when that is `ready`.
+    """
+    latency, per_byte, channel_offsets, channels = links
+    channel_free, moved, there, pairs, seen, number = moving
+    devices, used = len(ready), 0
     for c in range(rows.shape[1]):
-        count[rows[unit, c]] += 1
-
-
-@inner
-def _send_outputs(p, b, rows, op, s):
-    """Send the op's tensors, and note when what each chunk of a reader needs is there."""
-    unit = b.op_unit[op]
-    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
-        tensor = p.outputs[k]
-        first, last = p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]
-        step = max(last - first, 1) if p.by_tensor else 1
-        for begin in range(first, last, step):
-            _send_together(p, b, rows, op, tensor, begin, begin + step, s)
-            for edge in range(begin, begin + step):
-                reader = b.op_unit[p.consumers[edge]]
-                for c in range(rows.shape[1]):
-                    s.now.arrival[edge, c] = s.there[rows[unit, c], rows[reader, c]]
-
-
-@inner
-def _send_together(p, b, rows, op, tensor, first, last, s):
-    """`there` of the op's tensor for the edges first … last - 1, channels booked."""
-    s.moved[:] = 0
-    s.seen[:] = -1
-    unit = b.op_unit[op]
-    for c in range(rows.shape[1]):
+        source = rows[unit, c]
+        number[0] += 1
         for edge in range(first, last):
-            target = rows[b.op_unit[p.consumers[edge]], c]
-            if s.seen[target] != c:
-                s.seen[target] = c
-                s.moved[rows[unit, c], target] += 1
-    for source in range(len(s.count)):
-        if s.count[source] == 0:
-            continue
-        for target in range(len(s.count)):
-            if source == target:
-                s.there[source, target] = s.now.finish[op, source]
-            elif s.moved[source, target] > 0:
-                s.there[source, target] = send(
-                    p, tensor, source, target, s.moved[source, target] * b.chunk,
-                    s.now.finish[op, source], s.channel_free,
-                )  # fmt: skip
+            target = rows[op_unit[consumers[edge]], c]
+            if target != source and seen[target] != number[0]:
+                seen[target] = number[0]
+                used = count_pair(np.int64(source) * devices + target, moved, pairs, used)
+    for i in range(used):
+        pair = pairs[i]
+        source = pair // devices
+        target = pair - source * devices
+        begin, end = channel_offsets[pair], channel_offsets[pair + 1]
+        start = ready[source]
+        for k in range(begin, end):
+            start = max(start, channel_free[channels[k]])
+        nbytes = input_bytes * (moved[pair] * chunk)
+        finish = start + (latency[source, target] + nbytes * per_byte[source, target])
+        for k in range(begin, end):
+            channel_free[channels[k]] = finish
+        there[pair] = finish
+        moved[pair] = 0
+    for edge in range(first, last):
+        reader = op_unit[consumers[edge]]
+        for c in range(rows.shape[1]):
+            source, target = rows[unit, c], rows[reader, c]
+            if source != target:
+                arrival[edge, c] = there[np.int64(source) * devices + target]
 
 
-@kernel
-def send(p, tensor, source, target, inputs, ready, channel_free):
-    """Book one transfer for some `inputs`; when it is there."""
-    pair = source * p.link_latency.shape[0] + target
-    first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
-    start = ready
-    for k in range(first, last):
-        start = max(start, channel_free[p.channels[k]])
-    nbytes = p.tensor_bytes[tensor] * inputs
-    finish = start + (
-        p.link_latency[source, target] + nbytes * p.link_seconds_per_byte[source, target]
+@inlined
+def count_pair(pair, moved, pairs, used):
+    """One chunk more that moves between two devices; the `used` pairs that any moves between rise.
+
+    Returns how many these are now.
+    """
+    moved[pair] += 1
+    if moved[pair] > 1:
+        return used
+    i = used
+    while i > 0 and pairs[i - 1] > pair:
+        pairs[i] = pairs[i - 1]
+        i -= 1
+    pairs[i] = pair
+    return used + 1
+
+
+@inlined
+def transfer_time(p, tensor, source, target):
+    """Seconds of one input's tensor, where transfers do not contend; 0 on one device."""
+    return (
+        p.link_latency[source, target]
+        + p.tensor_bytes[tensor] * p.link_seconds_per_byte[source, target]
     )
-    for k in range(first, last):
-        channel_free[p.channels[k]] = finish
-    return finish

@@ -41,13 +41,14 @@ def even_rows(problem: Problem) -> Ints | None:
     """``rows[unit, chunk]`` of the best split that all units can have alike; None without one."""
     b = batches_of(problem)
     fits = problem.op_memory.sum() <= problem.device_memory
-    usable = b.allowed.all(axis=0) & (fits[:, None] | (np.arange(b.allowed.shape[2]) == 0))
+    takes = np.logical_and.reduce(b.allowed)
+    usable = takes[b.kind] & (fits[:, None] | (np.arange(b.time.shape[2]) == 0))
     splits = splits_of(problem).of(0)
     devices = np.arange(problem.device_count)
     splits = splits[usable[devices, splits].all(axis=1)]
     if not len(splits):
         return None
-    busy = np.where(usable, b.time.sum(axis=0), 0.0)[devices, splits]
+    busy = np.where(usable, b.time.sum(axis=0)[b.kind], 0.0)[devices, splits]
     best = splits[int(busy.max(axis=1).argmin())]
     row = np.repeat(devices, best).astype(np.int32)
     return np.tile(row, (problem.unit_count, 1))

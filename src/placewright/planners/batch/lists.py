@@ -40,7 +40,8 @@ class SingleDevice(BatchPlanner):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         b = batches_of(problem)
-        fits = b.allowed[:, :, -1].all(axis=0)
+        takes_all = np.logical_and.reduce(b.allowed[:, :, -1])
+        fits = takes_all[b.kind]
         needed = float(problem.op_memory.sum())
         fits &= needed <= problem.device_memory
         if not fits.any():
@@ -49,7 +50,7 @@ class SingleDevice(BatchPlanner):
                 f"every op in one batch and has the {format_bytes(needed)} they need; use a "
                 "planner that splits"
             )
-        total = b.time[:, :, -1].sum(axis=0)
+        total = b.time[:, :, -1].sum(axis=0)[b.kind]
         device = int(np.where(fits, total, np.inf).argmin())
         rows = np.full((problem.unit_count, b.time.shape[2] - 1), device, dtype=np.int32)
         return Proposal(placement_of(problem, rows, problem.topological_order))
@@ -112,10 +113,11 @@ def heft_order(problem: Problem) -> Ints:
 
 def mean_batch_time(problem: Problem) -> Floats:
     """`[op]` seconds of a batch, averaged over the sizes that devices take."""
-    time = batches_of(problem).time[:, :, 1:].reshape(problem.op_count, -1)
+    b = batches_of(problem)
+    time, number = b.time[:, :, 1:], np.bincount(b.kind)[:, None]
     possible = np.isfinite(time)
-    total: Floats = np.where(possible, time, 0.0).sum(axis=1)
-    mean: Floats = total / np.maximum(possible.sum(axis=1), 1)
+    total: Floats = (np.where(possible, time, 0.0) * number).sum(axis=(1, 2))
+    mean: Floats = total / np.maximum((possible * number).sum(axis=(1, 2)), 1)
     return mean
 
 

@@ -14,6 +14,9 @@ from placewright.kernels.batch.timing import batches_of
 from placewright.problem import Problem, once_per_problem
 
 MOST_SPLITS = 2000  # of one kind of unit
+MOST_WORK = (
+    100_000_000  # of list scheduling: ops, splits, and devices and chunks that each looks at
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Splits:
     """``counts[offsets[k]:offsets[k + 1]]``: chunks per device, the splits of units of kind k.
 
     Units with the same allowed batch sizes on every device are of one kind (`unit_kind`). Of
-    more than `MOST_SPLITS` those over fewest devices are kept, and of those over the next number
+    more than `_most_splits` those over fewest devices are kept, and of those over the next number
     of devices an even choice.
     """
 
@@ -38,11 +41,12 @@ class Splits:
 @once_per_problem
 def splits_of(problem: Problem) -> Splits:
     """The splits of every unit; InfeasibleError if one has none."""
-    allowed = batches_of(problem).allowed
+    b = batches_of(problem)
     kinds, first, unit_kind = np.unique(
-        allowed.reshape(len(allowed), -1), axis=0, return_index=True, return_inverse=True
+        b.allowed.reshape(len(b.allowed), -1), axis=0, return_index=True, return_inverse=True
     )
-    tables = [_enumerate(kind.reshape(allowed.shape[1:])) for kind in kinds]
+    most = _most_splits(problem)
+    tables = [_enumerate(kind.reshape(b.allowed.shape[1:])[b.kind], most) for kind in kinds]
     for kind, table in enumerate(tables):
         if not len(table):
             raise _unsplittable(problem, int(first[kind]))
@@ -53,19 +57,27 @@ def splits_of(problem: Problem) -> Splits:
 def split_seconds(problem: Problem, splits: Splits) -> list[Floats]:
     """Per unit, `[split]` seconds that all devices together are busy with it."""
     b = batches_of(problem)
-    time = np.zeros((problem.unit_count, *b.time.shape[1:]))
-    np.add.at(time, problem.op_unit, b.time)
-    devices = np.arange(problem.device_count)
-    return [time[u, devices, splits.of(u)].sum(axis=1) for u in range(problem.unit_count)]
+    units = range(problem.unit_count)
+    return [b.unit_time[u, b.kind, splits.of(u)].sum(axis=1) for u in units]
 
 
-def _enumerate(allowed: Flags) -> Wide:
+def _most_splits(problem: Problem) -> int:
+    """`MOST_SPLITS`, or as many as a pass over a large problem has time for: one a device at least.
+
+    Every op is tried in all of its splits, and of each all devices and chunks are looked at.
+    """
+    looks = problem.device_count + problem.options.batch // batches_of(problem).chunk
+    affordable = MOST_WORK // max(problem.op_count * looks, 1)
+    return min(MOST_SPLITS, max(affordable, problem.device_count))
+
+
+def _enumerate(allowed: Flags, most: int) -> Wide:
     """`[split, device]` of ``allowed[device, count]``, those over fewer devices first."""
     devices, chunks = allowed.shape[0], allowed.shape[1] - 1
     ways = _ways(allowed)
     rows: list[list[int]] = []
     for used in range(1, devices + 1):
-        number, places = int(ways[0][used, chunks]), MOST_SPLITS - len(rows)
+        number, places = int(ways[0][used, chunks]), most - len(rows)
         chosen = range(number) if number <= places else _evenly(number, places)
         rows += [_split(allowed, ways, used, index) for index in chosen]
     return np.array(rows, dtype=np.int64).reshape(-1, devices)

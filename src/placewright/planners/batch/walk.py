@@ -151,5 +151,6 @@ def _borrowed(problem: Problem, chunks: int) -> kernel.Borrowed:
         count=np.empty(problem.device_count, dtype=np.int64),
         undo_unit=np.empty(problem.unit_count, dtype=np.int32),
         undo_row=np.empty((problem.unit_count, chunks), dtype=np.int32),
+        more=np.zeros(problem.device_count),
         moved=np.zeros(2, dtype=np.int64),
     )
