@@ -24,6 +24,7 @@ from placewright.kernels.batch.timing import (
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.search import BEST, CURRENT
 from placewright.options import Options
+from placewright.planners.batch import rows as filling
 from placewright.planners.batch import splits as splitting
 from placewright.planners.batch.lists import (
     Greedy,
@@ -106,6 +107,42 @@ def test_splits_are_exactly_the_allowed_ones_over_fewest_devices_first(problem):
     for unit in range(problem.unit_count):
         expected = naive_batch.fewest_first(problem, allowed[unit].tolist())
         assert [tuple(split) for split in splits.of(unit).tolist()] == expected
+
+
+@given(problem=batch_problems())
+def test_over_fewest_are_the_splits_of_fewest_devices(problem):
+    splits = splits_of(problem)
+    for unit in range(problem.unit_count):
+        every = splits.of(unit).tolist()
+        fewest = min(sum(n > 0 for n in split) for split in every)
+        expected = [split for split in every if sum(n > 0 for n in split) == fewest]
+        assert splits.over_fewest.of(unit).tolist() == expected
+
+
+@pytest.mark.parametrize("planner", [Greedy, Heft])
+def test_where_units_find_no_room_they_are_split_over_few_devices(planner, monkeypatch):
+    """Split in halves the small ones would end first, and leave no room for the last."""
+    monkeypatch.setattr(filling, "MOST_FIRST", (0, 64))
+    monkeypatch.setattr(filling, "_fitted", None)  # nobody searches for what fits
+    problem = Problem(
+        **plain(12, 2)
+        | {
+            "op_memory": [1.0] * 11 + [5.0],
+            "device_memory": [12.0, 12.0],
+            "op_time": np.ones((12, 2)),
+            "tensor_producer": [],
+            "tensor_bytes": [],
+            "consumer_offsets": [0],
+            "consumers": [],
+            "link_latency": np.zeros((2, 2)),
+            "link_seconds_per_byte": np.zeros((2, 2)),
+            "batch_sizes": [2, 4],
+            "batch_time": np.tile([1.0, 2.0], (12, 2, 1)),
+            "options": Options("batch-throughput", batch=4),
+        }
+    )
+    plan = solve(problem, planner())
+    assert (plan.placement.device == plan.placement.device[:, :1]).all()
 
 
 def test_sizes_that_leave_a_gap_are_never_proposed():

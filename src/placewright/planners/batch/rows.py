@@ -19,7 +19,7 @@ from placewright.problem import Problem, once_per_problem
 from placewright.simulate.batch import Expansion, expand, run_batches
 from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
 
-MOST_FIRST = 64
+MOST_FIRST = 8, 64  # units that are placed before all others: split in any way, and in few parts
 
 
 class Draft:
@@ -68,21 +68,23 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
     """A draft that `attempt` has completed; it returns -1, or the unit that found no room.
 
     Such a unit is placed before all others, and the attempt made again; where that does not help,
-    all units are placed as a search says that they fit. InfeasibleError if it finds no way (not
-    NoRoomError: pinned whole to one device, its batch may have no allowed size).
+    every unit is split over as few devices as it can be, for copies take the room in small pieces,
+    and where that does not, all are placed as a search says that they fit. InfeasibleError if it
+    finds no way (not NoRoomError: pinned whole to one device, its batch may have no allowed size).
     """
     splits = splits_of(problem)
-    first: list[int] = []
-    while True:
-        draft = Draft(problem, splits)
-        failed = next((unit for unit in first if not draft.place_emptiest(unit)), -1)
-        if failed < 0:
-            failed = attempt(draft)
+    for choice, most_first in zip((splits, splits.over_fewest), MOST_FIRST, strict=True):
+        first: list[int] = []
+        while len(first) <= most_first:
+            draft = Draft(problem, choice)
+            failed = next((unit for unit in first if not draft.place_emptiest(unit)), -1)
             if failed < 0:
-                return draft
-        if failed in first or len(first) == MOST_FIRST:
-            break
-        first.append(failed)
+                failed = attempt(draft)
+                if failed < 0:
+                    return draft
+            if failed in first:
+                break
+            first.append(failed)
     fitted = _fitted(problem, splits)
     if fitted is None:
         raise InfeasibleError(str(no_room(problem, failed, draft.free, planner)))

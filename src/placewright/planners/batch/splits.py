@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,6 +37,16 @@ class Splits:
         """`[split, device]` chunks."""
         kind = self.unit_kind[unit]
         return self.counts[self.offsets[kind] : self.offsets[kind + 1]]
+
+    @cached_property
+    def over_fewest(self) -> Splits:
+        """Of each kind the splits over the fewest devices."""
+        devices = (self.counts > 0).sum(axis=1)
+        fewest = np.minimum.reduceat(devices, self.offsets[:-1])
+        sizes = np.diff(self.offsets)
+        chosen = devices == np.repeat(fewest, sizes)
+        number = np.add.reduceat(chosen, self.offsets[:-1], dtype=np.int64)
+        return Splits(self.unit_kind, np.cumsum([0, *number]), self.counts[chosen])
 
 
 @once_per_problem
