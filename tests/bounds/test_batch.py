@@ -47,7 +47,7 @@ def test_the_cheapest_split_is_that_of_trying_all(problem, weights):
         cost = {
             split: sum(weight[d] * b.time[op, b.kind[d], n] for d, n in enumerate(split))
             for split in naive_batch.fewest_first(
-                problem, b.device_allowed[problem.op_unit[op]].tolist()
+                problem, b.allowed[problem.op_unit[op], b.kind].tolist()
             )
         }
         kind = table.kind[op]
@@ -59,7 +59,7 @@ def test_the_cheapest_split_is_that_of_trying_all(problem, weights):
 def test_the_quickest_batch_is_one_of_a_split(problem):
     table, b = batch._op_table(problem), batches_of(problem)
     for op in range(problem.op_count):
-        splits = naive_batch.fewest_first(problem, b.device_allowed[problem.op_unit[op]].tolist())
+        splits = naive_batch.fewest_first(problem, b.allowed[problem.op_unit[op], b.kind].tolist())
         quickest = min(
             b.time[op, b.kind[d], n] for split in splits for d, n in enumerate(split) if n
         )

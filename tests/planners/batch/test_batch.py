@@ -103,7 +103,8 @@ def test_units_that_fit_in_one_way_only_are_placed_so(planner):
 
 @given(problem=batch_problems())
 def test_splits_are_exactly_the_allowed_ones_over_fewest_devices_first(problem):
-    splits, allowed = splits_of(problem), batches_of(problem).device_allowed
+    splits, b = splits_of(problem), batches_of(problem)
+    allowed = b.allowed[:, b.kind]
     for unit in range(problem.unit_count):
         expected = naive_batch.fewest_first(problem, allowed[unit].tolist())
         assert [tuple(split) for split in splits.of(unit).tolist()] == expected
@@ -255,7 +256,7 @@ def test_list_scheduling_splits_and_times_as_its_twin(insertion, data, problem):
     rows, times = list_in_order(problem, order, "test", insertion=insertion)
     b = batches_of(problem)
     splits = [
-        naive_batch.fewest_first(problem, b.device_allowed[unit].tolist())
+        naive_batch.fewest_first(problem, b.allowed[unit, b.kind].tolist())
         for unit in range(problem.unit_count)
     ]
     expected = naive_batch.list_schedule(
@@ -286,7 +287,7 @@ def assert_sound(walk, problem):
     for unit, row in enumerate(state.rows):
         counts = (row[:, None] == devices).sum(axis=0)
         assert state.count[unit].tolist() == counts.tolist()
-        assert walk.batches.device_allowed[unit, devices, counts].all()
+        assert walk.batches.allowed[unit, walk.batches.kind, counts].all()
     used = ((state.count > 0) * problem.unit_memory[:, None]).sum(axis=0)
     assert state.free == pytest.approx(problem.device_memory - used, abs=1e-9)
     assert sorted(state.op_at) == list(range(problem.op_count))

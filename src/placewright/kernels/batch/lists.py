@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.batch.timing import count_pair, transfer_time
-from placewright.kernels.common.arrays import NOT_SENT
+from placewright.kernels.batch.timing import book, count_pair
+from placewright.kernels.common.arrays import NOT_SENT, transfer_time
 from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inner, kernel
 
@@ -181,6 +181,7 @@ def _ready(
             ready[row[c]] = max(ready[row[c]], there[c, row[c]])
         return
     devices = len(ready)
+    links = p.link_latency, p.link_seconds_per_byte, p.channel_offsets, p.channels
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
         producer, tensor = b.producer[k], p.edge_tensor[p.inputs[k]]
         made = b.op_unit[producer]
@@ -195,28 +196,11 @@ def _ready(
                 used = count_pair(np.int64(a) * devices + d, moved, between, used)
         for i in range(used):
             a, d = between[i] // devices, between[i] % devices
-            inputs = moved[between[i]] * b.chunk
-            finish = send(p, tensor, a, d, inputs, finishes[producer, a], channel_free)
+            nbytes = p.tensor_bytes[tensor] * (moved[between[i]] * b.chunk)
+            finish = book(links, a, d, nbytes, finishes[producer, a], channel_free)
             moved[between[i]] = 0
             ready[d] = max(ready[d], finish)
             if booked and len(arrived):
                 for c in range(chunks):
                     if rows[made, c] == a and row[c] == d and arrived[tensor, d, c] == NOT_SENT:
                         arrived[tensor, d, c] = finish
-
-
-@inner
-def send(p, tensor, source, target, inputs, ready, channel_free):
-    """Book one transfer for some `inputs`; when it is there."""
-    pair = source * p.link_latency.shape[0] + target
-    first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
-    start = ready
-    for k in range(first, last):
-        start = max(start, channel_free[p.channels[k]])
-    nbytes = p.tensor_bytes[tensor] * inputs
-    finish = start + (
-        p.link_latency[source, target] + nbytes * p.link_seconds_per_byte[source, target]
-    )
-    for k in range(first, last):
-        channel_free[p.channels[k]] = finish
-    return finish

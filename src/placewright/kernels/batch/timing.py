@@ -7,13 +7,13 @@ is a row per unit: the device of each chunk.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from math import gcd
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from placewright.graph import Flags, Floats, Ints, Wide
+from placewright.kernels.common.arrays import transfer_time
 from placewright.kernels.common.rows import copy_into, largest_of
 from placewright.kernels.compiled import inlined, kernel
 from placewright.problem import Problem, once_per_problem
@@ -38,11 +38,6 @@ class Batches(NamedTuple):
     unit_memory: Floats
     together: bool  # tensors of a batch follow one another, rather than go all at once
     producer: Ints  # [input edge, as in Arrays.inputs] the op that it comes from
-
-    @property
-    def device_allowed(self) -> Flags:
-        """`[unit, device, count]`."""
-        return self.allowed[:, self.kind]
 
 
 class Scratch(NamedTuple):
@@ -135,13 +130,10 @@ def _kinds(problem: Problem) -> tuple[Wide, Ints]:
     """A device of each kind, and `[device]` its kind."""
     number: dict[bytes, int] = {}
     kind = np.empty(problem.device_count, dtype=np.int32)
-    first: list[int] = []
     for device in range(problem.device_count):
         columns = problem.batch_time[:, device].tobytes(), problem.unit_allowed[:, device].tobytes()
-        kind[device] = number.setdefault(sha256(b"".join(columns)).digest(), len(number))
-        if kind[device] == len(first):
-            first.append(device)
-    return np.array(first, dtype=np.int64), kind
+        kind[device] = number.setdefault(b"".join(columns), len(number))
+    return np.unique(kind, return_index=True)[1], kind
 
 
 def _count_times(problem: Problem, chunk: int, first: Wide) -> Floats:
@@ -295,7 +287,6 @@ def _send_together(
 
     Of each input `input_bytes`; its batch on a device ends when that is `ready`.
     """
-    latency, per_byte, channel_offsets, channels = links
     channel_free, moved, there, pairs, seen, number = moving
     devices, used = len(ready), 0
     for c in range(rows.shape[1]):
@@ -310,15 +301,8 @@ def _send_together(
         pair = pairs[i]
         source = pair // devices
         target = pair - source * devices
-        begin, end = channel_offsets[pair], channel_offsets[pair + 1]
-        start = ready[source]
-        for k in range(begin, end):
-            start = max(start, channel_free[channels[k]])
         nbytes = input_bytes * (moved[pair] * chunk)
-        finish = start + (latency[source, target] + nbytes * per_byte[source, target])
-        for k in range(begin, end):
-            channel_free[channels[k]] = finish
-        there[pair] = finish
+        there[pair] = book(links, source, target, nbytes, ready[source], channel_free)
         moved[pair] = 0
     for edge in range(first, last):
         reader = op_unit[consumers[edge]]
@@ -326,6 +310,21 @@ def _send_together(
             source, target = rows[unit, c], rows[reader, c]
             if source != target:
                 arrival[edge, c] = there[np.int64(source) * devices + target]
+
+
+@inlined
+def book(links, source, target, nbytes, ready, channel_free):
+    """Book the channels of one transfer, as soon as it is ready and they are free; when it ends."""
+    latency, per_byte, channel_offsets, channels = links
+    pair = np.int64(source) * latency.shape[0] + target
+    first, last = channel_offsets[pair], channel_offsets[pair + 1]
+    start = ready
+    for k in range(first, last):
+        start = max(start, channel_free[channels[k]])
+    finish = start + (latency[source, target] + nbytes * per_byte[source, target])
+    for k in range(first, last):
+        channel_free[channels[k]] = finish
+    return finish
 
 
 @inlined
@@ -343,12 +342,3 @@ def count_pair(pair, moved, pairs, used):
         i -= 1
     pairs[i] = pair
     return used + 1
-
-
-@inlined
-def transfer_time(p, tensor, source, target):
-    """Seconds of one input's tensor, where transfers do not contend; 0 on one device."""
-    return (
-        p.link_latency[source, target]
-        + p.tensor_bytes[tensor] * p.link_seconds_per_byte[source, target]
-    )

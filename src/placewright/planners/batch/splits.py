@@ -15,9 +15,7 @@ from placewright.kernels.batch.timing import batches_of
 from placewright.problem import Problem, once_per_problem
 
 MOST_SPLITS = 2000  # of one kind of unit
-MOST_WORK = (
-    100_000_000  # of list scheduling: ops, splits, and devices and chunks that each looks at
-)
+MOST_WORK = 100_000_000  # of list scheduling: ops · splits · what each looks at
 
 
 @dataclass(frozen=True)
