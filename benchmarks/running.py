@@ -1,13 +1,16 @@
 """How plans run: predicted beside measured, and what the default plan gains.
 
-    python benchmarks/running.py [--only MODEL ...] [--launcher local|processes] [--repeats 9]
+    python benchmarks/running.py [--gpu] [--only MODEL ...] [--launcher local|processes]
+        [--repeats 9]
 
-Two devices of a core each of this machine, costs measured (profiles of every op, and links as the
-launcher moves tensors). Of each model eight placements run in one go: the default planner's,
-HEFT's, one device, memory-fill, the even split (half of the work, in the program's order, on each),
-blocks of ops in turns, ops drawn at random in runs of 20, and every op drawn at random. All of them
-take turns, twice: `measured` is the mean of the two medians, `noise` how far they lie apart,
-`error` how far the prediction is from what was measured.
+Two devices of a core each of this machine; with ``--gpu`` its first GPU and its cores, between
+which tensors are handed from thread to thread (``local``). Costs are measured (profiles of every
+op, and links as the launcher moves tensors). Of each model eight placements run in one go: the
+default planner's, HEFT's, one device (the GPU, where there is one), memory-fill, the even split
+(half of the work, in the program's order, on each), blocks of ops in turns, ops drawn at random in
+runs of 20, and every op drawn at random. All of them take turns, twice: `measured` is the mean of
+the two medians, `noise` how far they lie apart, `error` how far the prediction is from what was
+measured.
 
 Kendall's tau says how well predictions rank a model's placements. On two equal devices most of the
 eight are predicted to take the same time, since a chain of ops takes as long wherever it is cut:
@@ -27,7 +30,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +38,11 @@ from rich.console import Console
 from rich.table import Table
 from running_placements import candidates, named, spread
 
-from placewright.cluster import Cluster, CpuRun
-from placewright.costs.profiles.profiling import profile
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device
+from placewright.costs.profiles.profiling import place_of, profile
 from placewright.costs.profiles.store import ProfileStore
 from placewright.costs.roofline import CostOptions
+from placewright.errors import ClusterError
 from placewright.plan import Plan
 from placewright.planning import plan
 from placewright.problem import Problem
@@ -70,7 +74,7 @@ SERIAL = {
 }
 MODELS = BRANCHING | CHUNKED | SERIAL
 GROUPS = {"overlapping": [*BRANCHING, *CHUNKED], "plain": [*BRANCHING, *SERIAL]}
-LONG = 0.05  # seconds: what takes less on one device is not judged
+LONG, GPU_LONG = 0.05, 0.002  # seconds: what takes less on one device is not judged
 
 
 @dataclass(frozen=True)
@@ -93,22 +97,27 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    cluster = measure_links(2, "thread" if arguments.launcher == "local" else None)
+    cluster = _gpu_and_cpu() if arguments.gpu else _two_cpus(arguments.launcher)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profiles.sqlite"
         for name in arguments.only or GROUPS.get(arguments.group, MODELS):
             for row in _rows(name, cluster, path, arguments):
                 rows.append(row)
-                print(f"{name}, {row.placement}: {row.error:+.1%}", file=sys.stderr)
+                print(
+                    f"{name}, {row.placement}: {row.measured * 1e3:.2f} ms, predicted "
+                    f"{row.error:+.1%}",
+                    file=sys.stderr,
+                )
     if arguments.json:
         print(json.dumps([asdict(row) for row in rows], indent=2))
     else:
-        _print(rows)
+        _print(rows, GPU_LONG if arguments.gpu else LONG)
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--gpu", action="store_true")
     parser.add_argument("--only", nargs="*", choices=list(MODELS))
     parser.add_argument("--group", choices=list(GROUPS), help="of models; all if not given")
     parser.add_argument("--launcher", choices=("local", "processes"), default="local")
@@ -116,6 +125,22 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--planning-seconds", type=float, default=20.0)
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
+
+
+def _two_cpus(launcher: str) -> Cluster:
+    return measure_links(2, "thread" if launcher == "local" else None)
+
+
+def _gpu_and_cpu() -> Cluster:
+    """The first GPU of this machine, then its CPU."""
+    whole = measure_links(None, "thread")
+    gpus = [device for device in whole.devices if isinstance(device.run, CudaRun)]
+    cpus = [device for device in whole.devices if isinstance(device.run, CpuRun)]
+    if not gpus:
+        raise ClusterError("this machine has no GPU that computes for PyTorch")
+    ends = {gpus[0].name, cpus[0].name}
+    links = tuple(link for link in whole.links if {link.a, link.b} == ends)
+    return replace(whole, devices=(gpus[0], cpus[0]), links=links)
 
 
 def _rows(name: str, cluster: Cluster, path: Path, arguments: argparse.Namespace) -> Iterator[Row]:
@@ -126,10 +151,9 @@ def _rows(name: str, cluster: Cluster, path: Path, arguments: argparse.Namespace
         launcher=arguments.launcher,
         repeats=arguments.repeats,
         clocked=0,
-        threads=1,
-        rank_cores=[
-            device.run.cores for device in cluster.devices if isinstance(device.run, CpuRun)
-        ],
+        threads=[place_of(device).threads for device in cluster.devices],
+        rank_cores=[_cores(device) for device in cluster.devices],
+        rank_gpus=[_gpu_index(device) for device in cluster.devices] if arguments.gpu else (),
         timeout=300.0,
     )
     best = plan(source, cluster, costs=costs, time_limit=arguments.planning_seconds)
@@ -156,6 +180,14 @@ def _rows(name: str, cluster: Cluster, path: Path, arguments: argparse.Namespace
         )
 
 
+def _cores(device: Device) -> tuple[int, ...]:
+    return device.run.cores if isinstance(device.run, CpuRun) else ()
+
+
+def _gpu_index(device: Device) -> int | None:
+    return device.run.index if isinstance(device.run, CudaRun) else None
+
+
 def _assignment(found: Plan) -> Assignment:
     from placewright.runtime.plans import schedule_order
 
@@ -178,7 +210,7 @@ def kendall(rows: Sequence[Row], *, apart: bool) -> float | None:
     return float(np.mean(signs)) if signs else None
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Row], least: float) -> None:
     table = Table(title="placements (*: ranked): predicted, measured", title_justify="left")
     for column in ("model", "placement"):
         table.add_column(column)
@@ -201,18 +233,18 @@ def _print(rows: list[Row]) -> None:
                 f"{one.predicted / row.predicted:.2f}x",
             )
         table.add_section()
-        if one.measured >= LONG:
+        if one.measured >= least:
             long.append((model, mine))
     console.print(table)
     if long:
-        _summarise(long, console)
+        _summarise(long, least, console)
 
 
-def _summarise(long: Sequence[tuple[str, list[Row]]], console: Console) -> None:
+def _summarise(long: Sequence[tuple[str, list[Row]]], least: float, console: Console) -> None:
     rows = [row for _, mine in long for row in mine]
     errors = [abs(row.error) for row in rows]
     console.print(
-        f"of {len(rows)} placements of models that take 50 ms or more: median error "
+        f"of {len(rows)} placements of models that take {least * 1e3:.0f} ms or more: median error "
         f"{statistics.median(errors):.1%}, worst {max(errors):.1%}; median noise "
         f"{statistics.median(row.noise for row in rows):.1%}; largest difference of an output "
         f"{max(row.difference for row in rows):.1g}"

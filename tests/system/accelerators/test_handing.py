@@ -45,21 +45,22 @@ def read_by(driver, place, value):
         return value + 0
 
 
-def pairs(driver):
-    one, other = CudaPlace(driver, 0), CudaPlace(driver, 1)
-    beside = CudaPlace(driver, 0)
-    return {
-        "cpu to gpu": (None, one),
-        "gpu to cpu": (one, None),
-        "gpu to gpu": (one, other),
-        "streams of one gpu": (one, beside),
-        "cpu to cpu": (None, None),
-    }
+PAIRS: dict[str, tuple[int | None, int | None]] = {
+    "cpu to gpu": (None, 0),
+    "gpu to cpu": (0, None),
+    "gpu to gpu": (0, 1),
+    "streams of one gpu": (0, 0),
+    "cpu to cpu": (None, None),
+}
 
 
-@pytest.mark.parametrize("pair", list(pairs(StandIn())))
+def ends(driver, pair):
+    return [None if gpu is None else CudaPlace(driver, gpu) for gpu in PAIRS[pair]]
+
+
+@pytest.mark.parametrize("pair", list(PAIRS))
 def test_what_arrives_is_what_was_sent_and_nobody_reads_it_before(driver, pair):
-    source, target = pairs(driver)[pair]
+    source, target = ends(driver, pair)
     value = made_on(source)
     handed = hand(value, flat_of(value, source), source, target)
     found = taken(handed, target)
@@ -71,7 +72,7 @@ def test_what_arrives_is_what_was_sent_and_nobody_reads_it_before(driver, pair):
 @pytest.mark.parametrize("pair", ["cpu to gpu", "gpu to cpu", "gpu to gpu", "streams of one gpu"])
 def test_who_does_not_wait_is_found_by_the_stand_in(pair):
     driver = StandIn(gpus=2)
-    source, target = pairs(driver)[pair]
+    source, target = ends(driver, pair)
     value = made_on(source)
     handed = hand(value, flat_of(value, source), source, target)
     read_by(driver, target, handed.value)
@@ -126,7 +127,7 @@ def test_an_event_that_has_not_passed_has_no_time(driver):
 def test_a_gpu_itself_brings_tensors_over_while_it_computes(pair):
     from placewright.system.accelerators.cuda import Cuda
 
-    source, target = pairs(Cuda())[pair]
+    source, target = ends(Cuda(), pair)
     for repeat in range(20):
         if source is None:
             value = torch.full((1 << 20,), float(repeat))
