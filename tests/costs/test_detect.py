@@ -491,3 +491,20 @@ def test_measuring_bandwidth_is_quick_and_skipped_where_memory_is_short() -> Non
     assert measured is not None and measured > 1e8
     assert measure_bandwidth(cores=2, memory=5e8) is None
     assert detection.MEASURED_EFFICIENCY < 1
+
+
+@pytest.mark.parametrize(("gpus", "cores"), [(0, 2), (1, 1), (2, 2), (3, 2)])
+def test_a_core_is_left_to_the_thread_of_each_gpu_where_there_are_more(
+    gpus: int, cores: int
+) -> None:
+    processor = replace(XEON, cores=2, cpus=(3, 5))
+    machine = Machine(
+        "box", processor, 64e9, gpus=tuple(Gpu(n, "Tesla T4", 1.6e10, (3, 16)) for n in range(gpus))
+    )
+    cluster = cluster_of(machine)
+    cpu = next(device for device in cluster.devices if device.name == "cpu")
+    assert cpu.run == CpuRun((3, 5)[:cores])
+    assert ("left to the threads that give GPUs" in cluster.description) == (cores < 2)
+    if cores < 2:
+        with pytest.raises(OptionError, match="split into 2 devices: there is 1 core"):
+            cluster_of(machine, 2)

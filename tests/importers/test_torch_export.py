@@ -229,6 +229,18 @@ def test_ops_have_the_type_they_work_in(dtype: str, expected: str) -> None:
     assert graph.op_dtypes == (expected,)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "expected"),
+    [("float64", "fp64"), ("float32", "tf32"), ("bfloat16", "bf16"), ("float16", "fp16")],
+)
+def test_convolutions_of_fp32_work_in_tf32_as_pytorch_has_it(dtype: str, expected: str) -> None:
+    assert torch.backends.cudnn.allow_tf32 and not torch.backends.cuda.matmul.allow_tf32
+    kind = getattr(torch, dtype)
+    layers = torch.nn.Sequential(torch.nn.Conv2d(4, 4, 3), torch.nn.ConvTranspose2d(4, 4, 3))
+    graph = torch_export.graph_from_module(layers.to(kind), (torch.zeros(1, 4, 8, 8, dtype=kind),))
+    assert graph.op_dtypes == (expected, expected)
+
+
 def test_integer_products_work_in_int8() -> None:
     class Product(torch.nn.Module):
         def forward(self, a: Any, b: Any) -> Any:

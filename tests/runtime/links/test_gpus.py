@@ -8,11 +8,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link  # noqa: E402
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link, Transport  # noqa: E402
 from placewright.errors import ClusterError  # noqa: E402
-from placewright.runtime.links import gpus, measured  # noqa: E402
-from placewright.runtime.links.gpus import End, copied, with_gpu_links  # noqa: E402
+from placewright.runtime.links import gpus, measured, threads  # noqa: E402
+from placewright.runtime.links.ends import End  # noqa: E402
+from placewright.runtime.links.gpus import copied, with_gpu_links  # noqa: E402
 from placewright.runtime.links.measured import gpu_pairs, measure_links  # noqa: E402
+from placewright.runtime.links.threads import Receiver  # noqa: E402
 from placewright.system.accelerators import cuda  # noqa: E402
 from placewright.system.accelerators.places import CudaPlace, gpu_place  # noqa: E402
 from tests.costs.profiles.machines import always_steady  # noqa: E402
@@ -35,7 +37,8 @@ CLUSTER = Cluster(
 def standin(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = StandIn(gpus=2)
     monkeypatch.setattr(cuda, "driver", lambda: made)
-    monkeypatch.setattr(gpus, "torch_watch", lambda place: always_steady())
+    for module in (gpus, threads):
+        monkeypatch.setattr(module, "torch_watch", lambda place: always_steady())
     yield made
     assert made.faults == []
 
@@ -56,10 +59,37 @@ def test_every_transfer_has_a_time_from_one_device_to_the_other(
     assert [each[0] for each in standin.log].count("copy") == 3
 
 
+@pytest.mark.parametrize("pair", [(None, 0), (0, None), (0, 1), (None, None)])
+def test_a_thread_hands_tensors_to_another_as_in_a_run(
+    standin: StandIn, pair: tuple[int | None, int | None]
+) -> None:
+    source, target = (End(None if gpu is None else gpu_place(gpu, "gpu"), (0,)) for gpu in pair)
+    standin.log.clear()
+    with source.entered(), Receiver(source, target) as receiver:
+        for size in (1, 4096):
+            seconds = receiver.transfers(size, 3)
+            assert len(seconds) == 3 and min(seconds) > 0
+    copies = [each[0] for each in standin.log].count("copy")
+    assert copies == (0 if pair == (None, None) else 6)
+
+
+@pytest.mark.parametrize("transport", ["thread", "copy"])
+def test_links_are_measured_by_the_transport_that_is_asked_for(
+    standin: StandIn, monkeypatch: pytest.MonkeyPatch, transport: Transport
+) -> None:
+    asked: list[str] = []
+    times = gpus.Times(SIZES, tuple(1e-5 + size / 1e9 for size in SIZES))
+    for name in ("handed_times", "copied_times"):
+        monkeypatch.setattr(gpus, name, lambda *_, name=name: asked.append(name) or times)
+    found = with_gpu_links(CLUSTER, gpu_pairs(CLUSTER)[:1], transport, sizes=SIZES)
+    assert asked == [{"thread": "handed_times", "copy": "copied_times"}[transport]] * 2
+    assert {each.measured.transport for each in found.links if each.measured} == {transport}
+
+
 def test_measured_links_take_the_place_of_assumed_ones(
     standin: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpus, "measured_times", timed)
+    monkeypatch.setattr(threads, "measured_times", timed)
     found = with_gpu_links(CLUSTER, gpu_pairs(CLUSTER), "thread", sizes=SIZES)
     between = {frozenset((link.a, link.b)): link for link in found.links}
     assert len(between) == len(found.links) == 4 and found.routing == "direct"
@@ -67,7 +97,7 @@ def test_measured_links_take_the_place_of_assumed_ones(
         assert (link.measured is None) == ("far" in (link.a, link.b))
     link = between[frozenset(("gpu0", "cpu"))]
     assert link.bandwidth == pytest.approx(1e9) and link.latency == pytest.approx(1e-5)
-    assert "Links of GPUs are measured as copies" in found.description
+    assert "Links of GPUs are measured as threads of one process hand tensors" in found.description
 
 
 def timed(transfer: Any, watch: Any, sizes: Any) -> gpus.Times:
@@ -92,3 +122,6 @@ def test_a_gpu_itself_takes_longer_for_more_bytes() -> None:
     for source, target in ((gpu, cpu), (cpu, gpu)):
         small, large = (min(copied(source, target, size, 10)) for size in (2**10, 2**28))
         assert 0 < small < large
+        with source.entered(), Receiver(source, target) as receiver:
+            handed = [min(receiver.transfers(size, 10)) for size in (2**10, 2**28)]
+        assert 0 < handed[0] < handed[1]

@@ -254,7 +254,11 @@ def _reachable_groups(node: Node) -> float:
 
 
 def _dtype(node: Node, flops: float) -> str:
-    """A product works in the type of its first operand, any other op in that of its output."""
+    """A product works in the type of its first operand, any other op in that of its output.
+
+    Convolutions of fp32 are TF32's where a device has it: PyTorch lets cuDNN do that unless it is
+    told otherwise (``torch.backends.cudnn.allow_tf32``), and products of matrices not.
+    """
     import torch
 
     names = {
@@ -278,7 +282,9 @@ def _dtype(node: Node, flops: float) -> str:
     ordered = [*inputs, *outputs] if flops else [*outputs, *inputs]
     found = [name(tensor) for tensor in ordered]
     floating = [each for each in found if each and (each != "int8" or flops)]
-    return floating[0] if floating else "fp32"
+    dtype = floating[0] if floating else "fp32"
+    convolves = flops > 0 and "conv" in _op_name(node.target)
+    return "tf32" if convolves and dtype == "fp32" else dtype
 
 
 def _op_name(target: Any) -> str:

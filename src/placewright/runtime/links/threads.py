@@ -1,31 +1,29 @@
 """Tensors handed from thread to thread of one process, as ``run --launcher local`` does.
 
-Nothing is copied: what it takes is for the other thread to wake, and for its cores to read what
-lies in the caches of others. So a transfer is timed from the moment a tensor is left until the
-other thread has it, and by how much longer that thread then copies it than one of its own.
+Between CPUs nothing is copied: what it takes is for the other thread to wake, and for its cores to
+read what lies in the caches of others, or in memory that a GPU has written to. So a transfer is
+timed from the moment at which the sender has the tensor until the other thread has it, and by how
+much longer a CPU then copies it than one of its own. A GPU has it when its stream could read it.
 """
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Sequence
 from queue import SimpleQueue
-
-import torch
+from typing import Any
 
 from placewright.budget import Progress
-from placewright.costs.profiles.reference import torch_reference
+from placewright.costs.profiles.reference import torch_reference, torch_watch
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Watch
 from placewright.errors import ExecutionError
+from placewright.runtime.links.ends import End
 from placewright.runtime.links.pace import SIZES, Times, measured_times
 from placewright.runtime.links.pairs import Cores, Pair, times_of_pairs
 from placewright.runtime.ranks.channels import ChannelError
 from placewright.runtime.ranks.local import ThreadConnection
 from placewright.runtime.stages.code import Transfer
-from placewright.system.accelerators.handing import Handed
-from placewright.system.pinning import pinned
 
 _PATIENCE_SECONDS = 60.0
 
@@ -41,23 +39,32 @@ def thread_times(
 
 
 def _times(source: Cores, target: Cores, sizes: Sequence[int]) -> Times:
-    with pinned(source):
-        reference = torch_reference()
-        with _Receiver(target) as receiver:
-            return measured_times(receiver.transfers, Watch(reference, (COMPUTING, COPYING)), sizes)
+    return handed_times(End(None, tuple(source)), End(None, tuple(target)), sizes)
 
 
-class _Receiver:
-    """A thread on `cores` that takes what this one leaves, and tells how long it took."""
+def handed_times(source: End, target: End, sizes: Sequence[int] = SIZES) -> Times:
+    """Times from a thread of `source` to one of `target`; ExecutionError if that is stuck."""
+    place = source.place or target.place
+    with source.entered():
+        if place is None:
+            watch = Watch(torch_reference(), (COMPUTING, COPYING))
+        else:
+            watch = torch_watch(place)
+        with Receiver(source, target) as receiver:
+            return measured_times(receiver.transfers, watch, sizes)
 
-    def __init__(self, cores: Cores) -> None:
-        self._cores = cores
-        self._connection = ThreadConnection(2, _PATIENCE_SECONDS)
+
+class Receiver:
+    """A thread of `target` that takes what this one, of `source`, leaves."""
+
+    def __init__(self, source: End, target: End) -> None:
+        self._source, self._target = source, target
+        self._connection = ThreadConnection(2, _PATIENCE_SECONDS, (source.place, target.place))
         self._asked: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._told: SimpleQueue[tuple[float, float]] = SimpleQueue()
         self._thread = threading.Thread(target=self._receive, daemon=True)
 
-    def __enter__(self) -> _Receiver:
+    def __enter__(self) -> Receiver:
         self._thread.start()
         return self
 
@@ -69,12 +76,13 @@ class _Receiver:
     def transfers(self, size: int, count: int) -> list[float]:
         """Seconds of `count` transfers of `size` bytes."""
         self._asked.put((size, count))
+        channel = self._connection.of(0).channel()
         seconds = []
         for _ in range(count):
-            value = torch.ones(size, dtype=torch.uint8)
+            value = self._source.ones(size)
             self._connection.barrier()
             left = time.perf_counter()
-            self._connection.put(_transfer(size), Handed(value))
+            channel.send(_transfer(size), value)
             try:
                 taken, reading = self._told.get(timeout=_PATIENCE_SECONDS)
             except Exception as error:
@@ -83,25 +91,31 @@ class _Receiver:
         return seconds
 
     def _receive(self) -> None:
-        if hasattr(os, "sched_setaffinity"):
-            os.sched_setaffinity(0, self._cores)
-        torch.set_num_threads(len(self._cores))
-        while True:
-            size, count = self._asked.get()
-            if not count:
-                return
-            for _ in range(count):
-                own = torch.ones(size, dtype=torch.uint8)
-                try:
-                    self._connection.barrier()
-                    value = self._connection.take(_transfer(size)).value
-                except ChannelError:
+        with self._target.joined():
+            while True:
+                size, count = self._asked.get()
+                if not count:
                     return
-                taken = time.perf_counter()
-                value.clone()
-                read = time.perf_counter()
-                own.clone()
-                self._told.put((taken, 2 * read - taken - time.perf_counter()))
+                channel = self._connection.of(1).channel()
+                for _ in range(count):
+                    own = self._target.ones(size)
+                    try:
+                        self._connection.barrier()
+                        value = channel.wait(channel.post(_transfer(size)))
+                    except ChannelError:
+                        return
+                    self._target.settle()
+                    self._told.put(self._read(value, own))
+
+    def _read(self, value: Any, own: Any) -> tuple[float, float]:
+        """When the `value` was there, and how much longer than one's `own` a CPU copies it."""
+        taken = time.perf_counter()
+        if self._target.place is not None:
+            return taken, 0.0
+        value.clone()
+        read = time.perf_counter()
+        own.clone()
+        return taken, 2 * read - taken - time.perf_counter()
 
 
 def _transfer(size: int) -> Transfer:

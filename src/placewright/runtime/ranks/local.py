@@ -32,6 +32,7 @@ from placewright.runtime.weights.placed import loaded_on
 from placewright.system.accelerators.handing import Handed, hand, taken
 from placewright.system.accelerators.places import CpuMoments, CudaPlace, Moments
 from placewright.system.allocator import keep_freed_memory
+from placewright.system.openmp import release_team
 
 _GRACE_SECONDS = 5.0
 _SWITCH_SECONDS = 5e-5  # a thread that waits for the interpreter's lock has it after so long
@@ -57,6 +58,7 @@ def launch_threads(job: Job, hear: Hear) -> Results:
                 hear(rank, {"event": kind, "placement": number, **fields})
 
         threads = [_Rank(rank, callers[rank], job, connection, told) for rank in range(job.ranks)]
+        release_team()  # this thread has one if it has computed, and the ranks are to have theirs
         with _switching(_SWITCH_SECONDS):
             _run(threads, connection)
         for rank, thread in enumerate(threads):
