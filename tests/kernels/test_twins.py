@@ -96,6 +96,9 @@ TWINS = {
     "latency.bound_slots.slots_bound": Twin(
         "bounds.latency.relaxation.test_regions_in_slots", "tests.naive.slots.value"
     ),
+    "latency.chain_ways.shortest_way": Twin(
+        "kernels.latency.test_chain_ways", "tests.naive.chain_ways.shortest"
+    ),
     "latency.dispatch.dispatch": Twin(
         "kernels.latency.test_dispatch", "tests.naive.dispatch.dispatch"
     ),

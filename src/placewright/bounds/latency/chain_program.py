@@ -111,7 +111,7 @@ class _Writer:
         ways, steps = self.ways, self.ways.steps
         begin = ways.begin[place]
         whole = steps.whole[place].copy()
-        for low, seconds in ways.along[place]:
+        for low, seconds in ways.along.to(place):
             if low >= place - 1:
                 whole += seconds
         return np.minimum(whole, steps.split[place] + begin), steps.away[place] + begin

@@ -9,7 +9,34 @@ import numpy as np
 from placewright.bounds.latency.steps import Steps
 from placewright.bounds.prices import HopedFor
 from placewright.graph import Flags, Floats, Whole
+from placewright.kernels.latency.chain_ways import shortest_way
 from placewright.problem import LONG_ROUNDING, Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Along:
+    """What runs from another place to each: places ``low`` and ``seconds[., kind]`` together.
+
+    Of a place those from its entry of `offsets` up to the next.
+    """
+
+    offsets: Whole
+    low: Whole
+    seconds: Floats
+
+    @classmethod
+    def of(cls, ends: Whole, time: Floats, places: int) -> Along:
+        """`ends[op]` are the two places of ops that take `time[op, kind]`."""
+        pairs, pair = np.unique(ends[:, ::-1], axis=0, return_inverse=True)
+        together = np.zeros((len(pairs), time.shape[1]))
+        np.add.at(together, pair.ravel(), time)
+        offsets = np.searchsorted(pairs[:, 0], np.arange(places + 1))
+        return cls(offsets, np.ascontiguousarray(pairs[:, 1]), together)
+
+    def to(self, place: int) -> list[tuple[int, Floats]]:
+        """The places and times of what runs to this one."""
+        own = slice(*self.offsets[place : place + 2])
+        return list(zip(self.low[own].tolist(), self.seconds[own], strict=True))
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +48,8 @@ class Ways:
     place itself and `inside[place, kind]` of what lies before it and after the one before.
     `begin[place]` is what a place takes if a stretch begins there, beside its first op. A stretch
     to this place begins at `first[place, kind]` at the earliest. `beside[op, kind]` are the bytes
-    of other ops. `along[place]` are the places and times of ops that run from one to the other,
-    and where the stretch is if that has both. `units[place]` are those that its ops are of.
+    of other ops. `along` are the places and times of ops that run from one to the other, and where
+    the stretch is if that has both. `units[place]` are those that its ops are of.
     """
 
     steps: Steps
@@ -33,7 +60,7 @@ class Ways:
     begin: Floats
     first: Whole
     beside: Floats
-    along: list[list[tuple[int, Floats]]]
+    along: Along
     units: list[set[int]]
 
     @classmethod
@@ -61,7 +88,7 @@ class Ways:
         opened = replace(steps, whole=whole, split=split, away=away)
         taken = np.cumsum(np.where(np.isfinite(whole), whole, 0.0), axis=0)
         first = _first_places(np.isfinite(whole), kept, own)
-        along = _between_places(group[steps.span[steps.along]], time, len(opens))
+        along = Along.of(group[steps.span[steps.along]], time, len(opens))
         units: list[set[int]] = [set() for _ in opens]
         for unit, place in zip(problem.op_unit[chain].tolist(), group.tolist(), strict=True):
             units[place].add(unit)
@@ -91,33 +118,12 @@ class Ways:
 
         `price` is what all the memory of a device of a kind costs.
         """
-        steps, places = self.steps, len(self.kept)
-        number = len(price)
-        cheapest = (self.inside * price).min(axis=1)
-        end = np.empty((places, number))
-        source, start = np.zeros((places, number), dtype=np.int64), self.first.copy()
-        begun = np.empty((places, number))  # less what the stretch would have taken before
-        everywhere = np.arange(number)
-        before = self.taken + self.kept * price
-        extra = np.zeros((places, number))  # of a stretch from each place to this one
-        for place in range(places):
-            if place:
-                total = end[place - 1][:, None] + steps.away[place]
-                total[everywhere, everywhere] = np.minimum(
-                    total.diagonal(), end[place - 1] + steps.split[place]
-                )
-                source[place] = total.argmin(axis=0)
-                here = total[source[place], everywhere] + cheapest[place]
-            else:
-                here = steps.before
-            begun[place] = here + self.begin[place] + self.own[place] * price - before[place]
-            for low, seconds in self.along[place]:
-                extra[: low + 1] += seconds
-            for kind in range(number):
-                low = self.first[place, kind]
-                total = begun[low : place + 1, kind] + extra[low : place + 1, kind]
-                start[place, kind] = low + int(total.argmin())
-                end[place, kind] = total.min() + before[place, kind]
+        steps, along = self.steps, self.along
+        end, source, start = shortest_way(
+            self.first, steps.away, steps.split, steps.before, self.begin + self.own * price,
+            self.taken + self.kept * price, (self.inside * price).min(axis=1),
+            along.offsets, along.low, along.seconds,
+        )  # fmt: skip
         value = end[-1] + steps.after
         kind = int(value.argmin())
         others = (self.beside * price).min(axis=1, initial=np.inf) if len(self.beside) else 0.0
@@ -163,17 +169,6 @@ def _entered(
     least, beside = least[:, None, :], beside[:, None, :]
     away = np.where(beside > 0, np.maximum(steps.away[opens], least), steps.away[opens])
     return split, away
-
-
-def _between_places(ends: Whole, time: Floats, places: int) -> list[list[tuple[int, Floats]]]:
-    """`[place]` what runs from another place to it: ``(place, time)`` of all that together."""
-    pairs, pair = np.unique(ends, axis=0, return_inverse=True)
-    together = np.zeros((len(pairs), time.shape[1]))
-    np.add.at(together, pair.ravel(), time)
-    along: list[list[tuple[int, Floats]]] = [[] for _ in range(places)]
-    for (low, high), seconds in zip(pairs.tolist(), together, strict=True):
-        along[high].append((low, seconds))
-    return along
 
 
 def _with_the_chain(problem: Problem, chain: list[int]) -> Floats:
