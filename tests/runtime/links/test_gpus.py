@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import Any
 
 import pytest
@@ -125,3 +127,23 @@ def test_a_gpu_itself_takes_longer_for_more_bytes() -> None:
         with source.entered(), Receiver(source, target) as receiver:
             handed = [min(receiver.transfers(size, 10)) for size in (2**10, 2**28)]
         assert 0 < handed[0] < handed[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="threads are pinned on Linux")
+def test_the_thread_of_a_gpu_is_not_on_the_cores_of_the_other_end(standin: StandIn) -> None:
+    everywhere = os.sched_getaffinity(0)
+    one = min(everywhere)
+    found: list[set[int]] = []
+
+    def thread() -> None:
+        with End(gpu_place(0, "gpu")).joined(everywhere):
+            found.append(os.sched_getaffinity(0))
+        with End(None, (one,)).joined(everywhere):
+            found.append(os.sched_getaffinity(0))
+
+    with End(None, (one,)).entered():
+        made = threading.Thread(target=thread)
+        made.start()
+        made.join()
+    assert found == [everywhere, {one}]
+    assert os.sched_getaffinity(0) == everywhere

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -35,9 +35,14 @@ class End:
             yield
 
     @contextmanager
-    def joined(self) -> Iterator[None]:
-        """As `entered`, of this thread alone, which stays where it is."""
+    def joined(self, otherwise: Collection[int]) -> Iterator[None]:
+        """As `entered`, for this thread alone and for good; that of a GPU on the cores `otherwise`.
+
+        For a thread is begun on the cores of who begins it.
+        """
         if self.place is not None:
+            if otherwise:
+                pin_thread(tuple(otherwise))
             with self.place.entered():
                 yield
             return

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from queue import SimpleQueue
 from typing import Any
 
 from placewright.budget import Progress
-from placewright.costs.profiles.reference import torch_reference, torch_watch
+from placewright.costs.profiles.reference import cores_now, torch_reference, torch_watch
 from placewright.costs.profiles.steady import COMPUTING, COPYING, Watch
 from placewright.errors import ExecutionError
 from placewright.runtime.links.ends import End
@@ -44,21 +44,24 @@ def _times(source: Cores, target: Cores, sizes: Sequence[int]) -> Times:
 
 def handed_times(source: End, target: End, sizes: Sequence[int] = SIZES) -> Times:
     """Times from a thread of `source` to one of `target`; ExecutionError if that is stuck."""
-    place = source.place or target.place
+    place, everywhere = source.place or target.place, cores_now()
     with source.entered():
         if place is None:
             watch = Watch(torch_reference(), (COMPUTING, COPYING))
         else:
             watch = torch_watch(place)
-        with Receiver(source, target) as receiver:
+        with Receiver(source, target, everywhere) as receiver:
             return measured_times(receiver.transfers, watch, sizes)
 
 
 class Receiver:
-    """A thread of `target` that takes what this one, of `source`, leaves."""
+    """A thread of `target` that takes what this one, of `source`, leaves.
 
-    def __init__(self, source: End, target: End) -> None:
-        self._source, self._target = source, target
+    That of a GPU may be on the cores `everywhere`, as in a run (none: on those of this thread).
+    """
+
+    def __init__(self, source: End, target: End, everywhere: Collection[int] = ()) -> None:
+        self._source, self._target, self._everywhere = source, target, everywhere
         self._connection = ThreadConnection(2, _PATIENCE_SECONDS, (source.place, target.place))
         self._asked: SimpleQueue[tuple[int, int]] = SimpleQueue()
         self._told: SimpleQueue[tuple[float, float]] = SimpleQueue()
@@ -91,7 +94,7 @@ class Receiver:
         return seconds
 
     def _receive(self) -> None:
-        with self._target.joined():
+        with self._target.joined(self._everywhere):
             while True:
                 size, count = self._asked.get()
                 if not count:
