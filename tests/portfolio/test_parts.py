@@ -5,6 +5,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 
 from placewright.errors import VerificationError
@@ -20,6 +21,7 @@ from placewright.portfolio.members import (
     members_for,
     shape_of,
 )
+from placewright.portfolio.members.member import memory_of
 from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.work import Ended, Found, Task, perform
 from placewright.portfolio.workers import Alone, Processes
@@ -136,6 +138,23 @@ def test_a_member_for_few_units_takes_no_part_where_ops_stand_alone(problem):
     assert not member.takes(problem, "whole")
     blocks, _ = make_problem("zoo:gpt2?layers=2", "2x3090", granularity="block")
     assert member.takes(blocks, "whole")
+
+
+def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
+    large, _ = make_problem("zoo:gpt2?layers=24", "4060+cpu", {"objective": "latency"})
+    gpu = large.device_names.index("rtx4060")
+    kept = large.op_memory.sum()
+    tight = large.with_device_memory(
+        np.where(np.arange(large.device_count) == gpu, 0.9 * kept, np.inf)
+    )
+    assert (memory_of(large), memory_of(tight)) == ("enough", "short")
+    short, enough = (Member("a", "prove", memory=each) for each in ("short", "enough"))
+    assert short.takes(tight, "whole") and not short.takes(large, "whole")
+    assert enough.takes(large, "whole") and not enough.takes(tight, "whole")
+    leaders = [[each for each in members_for(p, False) if each.cores] for p in (large, tight)]
+    assert len(leaders[1]) <= len(leaders[0])
+    first = next(each for each in members_for(tight, False) if each.role == "prove")
+    assert (first.name, first.afresh) == ("annealing", True)
 
 
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):

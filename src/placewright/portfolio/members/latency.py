@@ -43,6 +43,26 @@ LATENCY = (
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
+    # Where devices are full single ops move, and most comes of one long search; prices of memory
+    # bound that. Modules, which memory ties together, come after these.
+    Member(
+        "annealing",
+        "prove",
+        FREE,
+        share=0.4,
+        afresh=True,
+        shapes=[MODULES, WHOLE],
+        most_ops=5_000,
+        memory="short",
+    ),
+    Member(
+        "relaxation",
+        "prove",
+        share=0.4,
+        prover=RELAXATION,
+        shapes=[MODULES, WHOLE],
+        memory="short",
+    ),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.
     Member(
@@ -75,6 +95,16 @@ LATENCY = (
         cores="processes",
         most_cores=8,
         core_share=0.5,
+        memory="enough",
+    ),
+    Member(
+        "module-annealing",
+        "prove",
+        {"processes": "1"},
+        {"turns": "20"},
+        share=0.5,
+        shapes=[MODULES],
+        memory="short",
     ),
     Member(
         "milp-split",

@@ -11,6 +11,7 @@ from placewright.problem import Problem
 
 Role = Literal["construct", "decide", "search", "prove"]
 Shape = Literal["chain", "modules", "whole"]
+Memory = Literal["any", "enough", "short"]
 CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
@@ -26,6 +27,10 @@ DECIDED = 100
 """Ops × devices of a problem that an exact planner mostly decides before a worker has started."""
 
 
+MANY = 200
+"""Ops of a problem in which memory may be what limits the search."""
+
+
 @dataclass(frozen=True)
 class Member:
     """A planner, or a prover ``module:function`` of `bounds`, and when it takes part.
@@ -39,6 +44,8 @@ class Member:
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
       of its ops; `shapes`: shapes (`shape_of`);
+    - `memory`: whether it is only for problems of many ops that do not all fit the device that is
+      quickest for them (``short``), or only for others (``enough``), see `memory_of`;
     - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
@@ -59,6 +66,7 @@ class Member:
     most_ops: float = math.inf
     most_units: float = 1.0
     shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
+    memory: Memory = "any"
     where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
     alone: bool = False
@@ -74,6 +82,8 @@ class Member:
             return False
         if problem.unit_count > self.most_units * problem.op_count:
             return False
+        if self.memory != "any" and self.memory != memory_of(problem):
+            return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
     @property
@@ -85,6 +95,16 @@ class Member:
         """Whether it is done before worker processes have so much as started."""
         small = problem.op_count * problem.device_count <= SMALL
         return self.role == "construct" and (small or self.name in INSTANT)
+
+
+def memory_of(problem: Problem) -> Memory:
+    """Whether it is short: the device that is quickest for all ops cannot keep them, `MANY` ops.
+
+    Of fewer ops there are modules that can be solved although memory ties them together.
+    """
+    quickest = int(problem.op_time.sum(axis=0).argmin())
+    fits = problem.op_memory.sum() <= problem.device_memory[quickest]
+    return "enough" if fits or problem.op_count < MANY else "short"
 
 
 STEPS = {"iterations": "20000"}
