@@ -47,7 +47,7 @@ def detect(split_cpu: int | None = None, *, link_cpus: bool = True) -> Cluster:
     for more parts than cores.
     """
     machine = examine()
-    _check_split(_beside_gpus(machine, []), split_cpu)
+    _check_split(machine, split_cpu)
     bandwidth = measure_bandwidth(machine.processor.cores, machine.memory)
     return cluster_of(replace(machine, bandwidth=bandwidth), split_cpu, link_cpus=link_cpus)
 
@@ -59,9 +59,9 @@ def cluster_of(
     machine: Machine, split_cpu: int | None = None, *, link_cpus: bool = True
 ) -> Cluster:
     """`machine` as a cluster: CPU and GPUs joined through host memory and by NVLink."""
+    _check_split(machine, split_cpu)
     notes: list[str] = []
     machine = _beside_gpus(machine, notes)
-    _check_split(machine, split_cpu)
     cpu = _cpu_device(machine, notes)
     cpus = _split(cpu, split_cpu, notes)
     copies = _copies(machine, cpus, notes) if link_cpus else ()
@@ -106,7 +106,7 @@ def _finish(
 
 
 def _check_split(machine: Machine, parts: int | None) -> None:
-    cores = machine.processor.cores
+    cores = _computing_cores(machine)
     if parts is not None and parts < 1:
         raise OptionError(f"split_cpu is {parts}; it must be at least 1")
     if parts is not None and parts > cores:
@@ -117,17 +117,23 @@ def _check_split(machine: Machine, parts: int | None) -> None:
         )
 
 
-def _beside_gpus(machine: Machine, notes: list[str]) -> Machine:
-    """The machine without a core for each GPU, where it has that many.
+def _computing_cores(machine: Machine) -> int:
+    """Its cores but for one for each GPU, where it has that many.
 
     A thread gives a GPU its ops, one after the other. On a core that computes too it would make
     all others wait for that one: an op of a CPU is done when its slowest core is.
     """
-    processor, count = machine.processor, len(machine.gpus)
-    if not 0 < count < processor.cores:
+    cores, gpus = machine.processor.cores, len(machine.gpus)
+    return cores - gpus if gpus < cores else cores
+
+
+def _beside_gpus(machine: Machine, notes: list[str]) -> Machine:
+    """The machine with the cores that compute alone."""
+    processor, left = machine.processor, _computing_cores(machine)
+    if left == processor.cores:
         return machine
-    left = processor.cores - count
-    cores = "a core" if count == 1 else f"{count} cores"
+    number = processor.cores - left
+    cores = "a core" if number == 1 else f"{number} cores"
     notes.append(f"{cores} of {processor.cores} left to the threads that give GPUs their ops")
     return replace(machine, processor=replace(processor, cores=left, cpus=processor.cpus[:left]))
 

@@ -72,24 +72,28 @@ def finish(problem, rows, order):
     return finish_time(arrays, batches_of(problem), rows, order, scratch)
 
 
+def unconnected(memory, room):
+    """The columns of a problem of ops that read nothing, on devices at no distance."""
+    ops, devices = len(memory), len(room)
+    return plain(ops, devices) | {
+        "op_memory": memory,
+        "device_memory": room,
+        "tensor_producer": [],
+        "tensor_bytes": [],
+        "consumer_offsets": [0],
+        "consumers": [],
+        "link_latency": np.zeros((devices, devices)),
+        "link_seconds_per_byte": np.zeros((devices, devices)),
+    }
+
+
 @pytest.mark.parametrize("planner", [Greedy, Heft, MinimumExecutionTime])
 def test_units_that_fit_in_one_way_only_are_placed_so(planner):
     """Three of the four fill the larger device; only inputs of a batch of two are allowed."""
     problem = Problem(
-        **plain(4, 2)
+        **unconnected([1.0, 3.0, 2.0, 2.0], [6.0, 2.0])
         | {
-            "op_memory": [1.0, 3.0, 2.0, 2.0],
-            "device_memory": [6.0, 2.0],
             "op_time": np.zeros((4, 2)),
-            "tensor_producer": [],
-            "tensor_bytes": [],
-            "consumer_offsets": [0],
-            "consumers": [],
-            "link_latency": np.zeros((2, 2)),
-            "link_seconds_per_byte": np.zeros((2, 2)),
-            "channel_offsets": [0] * 5,
-            "channels": [],
-            "channel_names": (),
             "batch_sizes": [1, 2],
             "batch_time": np.tile([[np.inf, 0.5], [np.inf, 0.5]], (4, 1, 1)),
             "options": Options("batch-throughput", contention="none", batch=2),
@@ -126,17 +130,9 @@ def test_where_units_find_no_room_they_are_split_over_few_devices(planner, monke
     monkeypatch.setattr(filling, "MOST_FIRST", (0, 64))
     monkeypatch.setattr(filling, "_fitted", None)  # nobody searches for what fits
     problem = Problem(
-        **plain(12, 2)
+        **unconnected([1.0] * 11 + [5.0], [12.0, 12.0])
         | {
-            "op_memory": [1.0] * 11 + [5.0],
-            "device_memory": [12.0, 12.0],
             "op_time": np.ones((12, 2)),
-            "tensor_producer": [],
-            "tensor_bytes": [],
-            "consumer_offsets": [0],
-            "consumers": [],
-            "link_latency": np.zeros((2, 2)),
-            "link_seconds_per_byte": np.zeros((2, 2)),
             "batch_sizes": [2, 4],
             "batch_time": np.tile([1.0, 2.0], (12, 2, 1)),
             "options": Options("batch-throughput", batch=4),

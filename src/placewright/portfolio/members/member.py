@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 Role = Literal["construct", "decide", "search", "prove"]
 Shape = Literal["chain", "modules", "whole"]
@@ -25,7 +25,6 @@ together less than a worker takes to start. So does a round of what is counted i
 
 DECIDED = 100
 """Ops × devices of a problem that an exact planner mostly decides before a worker has started."""
-
 
 MANY = 200
 """Ops of a problem in which memory may be what limits the search."""
@@ -97,8 +96,9 @@ class Member:
         return self.role == "construct" and (small or self.name in INSTANT)
 
 
+@once_per_problem
 def memory_of(problem: Problem) -> Memory:
-    """Whether it is short: the device that is quickest for all ops cannot keep them, `MANY` ops.
+    """``short`` where the device that is quickest for all ops cannot keep them, `MANY` or more.
 
     Of fewer ops there are modules that can be solved although memory ties them together.
     """

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -28,27 +29,26 @@ class End:
         assert device.run is not None
         return cls(None, device.run.cores)
 
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """This process's cores are those of this end, or this thread computes on its GPU."""
-        with pinned(self.cores) if self.place is None else self.place.entered():
-            yield
+    def computing(self) -> AbstractContextManager[Any]:
+        """This thread computes on its GPU, or where it is."""
+        return nullcontext() if self.place is None else self.place.entered()
+
+    def entered(self) -> AbstractContextManager[Any]:
+        """The same, this process being on the cores of a CPU."""
+        return pinned(self.cores) if self.place is None else self.computing()
 
     @contextmanager
     def joined(self, otherwise: Collection[int]) -> Iterator[None]:
-        """As `entered`, for this thread alone and for good; that of a GPU on the cores `otherwise`.
+        """The same of this thread alone, for good; that of a GPU is on the cores `otherwise`.
 
         For a thread is begun on the cores of who begins it.
         """
-        if self.place is not None:
-            if otherwise:
-                pin_thread(tuple(otherwise))
-            with self.place.entered():
-                yield
-            return
-        pin_thread(self.cores)
-        torch.set_num_threads(len(self.cores))
-        yield
+        if self.place is None:
+            torch.set_num_threads(len(self.cores))
+        if cores := self.cores if self.place is None else tuple(otherwise):
+            pin_thread(cores)
+        with self.computing():
+            yield
 
     def ones(self, size: int) -> torch.Tensor:
         """So many bytes of this end, which are there."""

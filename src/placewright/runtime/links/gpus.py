@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from placewright.budget import Progress, no_progress
 from placewright.cluster import Cluster, Device, Link, LinkMeasurement, Transport
@@ -98,22 +97,18 @@ def copied_times(source: End, target: End, sizes: Sequence[int]) -> Times:
 
 def copied(source: End, target: End, size: int, count: int) -> list[float]:
     """Seconds of `count` transfers of `size` bytes."""
-    with _computing(source):
+    with source.computing():
         value = source.ones(size)
     seconds = []
     for _ in range(count):
         source.settle()
         target.settle()
         started = time.perf_counter()
-        with _computing(source):
+        with source.computing():
             handed = hand(value, lambda: value, source.place, target.place)
-        with _computing(target):
+        with target.computing():
             found = taken(handed, target.place)
             target.settle()
         seconds.append(time.perf_counter() - started)
         del handed, found
     return seconds
-
-
-def _computing(end: End) -> AbstractContextManager[Any]:
-    return nullcontext() if end.place is None else end.place.entered()
