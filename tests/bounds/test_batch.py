@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from placewright.bounds import batch
 from placewright.bounds import lower_bound as bound_of_objective
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.planning import make_problem
 from tests.builders import batches_of_four as by_hand
 from tests.naive import batch as naive_batch

@@ -103,22 +103,43 @@ print(sum(largest.stats.cache_hits.values()))
 """
 
 
+def start(folder, types, at=0.0):
+    """A process that calls the kernel with each of these types, from then on."""
+    return subprocess.Popen(
+        [sys.executable, "largest.py", ",".join(types), str(at)],
+        cwd=folder,
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder / "kept")},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def hits_of(process):
+    """How many of its types it found compiled."""
+    printed = process.communicate()[0]
+    assert process.returncode == 0
+    return int(printed)
+
+
 def test_processes_that_need_one_kernel_at_once_compile_it_once_for_each_type(tmp_path):
     (tmp_path / "largest.py").write_text(SOURCE)
     types = ["int64", "int32", "float64", "float32"]
 
-    def start(these, at):
-        return subprocess.Popen(
-            [sys.executable, "largest.py", ",".join(these), str(at)],
-            cwd=tmp_path,
-            env=os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kept")},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
     moment = time.time() + 8.0
-    at_once = [start([each], moment) for each in [*types, *types[:2]]]
-    hits = [int(each.communicate()[0]) for each in at_once]
-    assert sum(hits) == 2  # who came second for a type has waited for the first
-    after = start(types, 0.0)
-    assert (after.communicate()[0].strip(), after.returncode) == (str(len(types)), 0)
+    at_once = [start(tmp_path, [each], moment) for each in [*types, *types[:2]]]
+    assert sum(map(hits_of, at_once)) == 2  # who came second for a type has waited for the first
+    assert hits_of(start(tmp_path, types)) == len(types)
+
+
+@pytest.mark.parametrize("ending", [".nbi", ".nbc"])
+def test_what_was_kept_and_cannot_be_read_is_compiled_anew(tmp_path, ending):
+    """Cut short, or with a type that is elsewhere since the last version."""
+    (tmp_path / "largest.py").write_text(SOURCE)
+    assert hits_of(start(tmp_path, ["int64"])) == 0
+    (file,) = (tmp_path / "kept").rglob(f"*largest*{ending}")
+    whole = file.read_bytes()
+    for damaged in (whole[:-20], whole.replace(b"numba", b"nobody")):
+        assert damaged != whole
+        file.write_bytes(damaged)
+        assert hits_of(start(tmp_path, ["int64"])) == 0
+        assert hits_of(start(tmp_path, ["int64"])) == 1

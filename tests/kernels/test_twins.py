@@ -40,8 +40,9 @@ IDEALS = "planners.throughput.test_ideal_dp"
 
 TWINS = {
     "batch.lists.list_batches": Twin(BATCH, "tests.naive.batch.list_schedule", "list_in_order"),
-    "batch.timing.finish_time": Twin(BATCH, "tests.naive.batch.run_in_order", "finish"),
-    "batch.timing.finish_from": Twin(BATCH, "tests.naive.batch.run_in_order"),
+    "batch.tails.find_tails": Twin(BATCH, "tests.naive.batch.tails_in_order"),
+    "batch.timing.retime": Twin(BATCH, "tests.naive.batch.run_in_order"),
+    "batch.timing.settle": Twin(BATCH, "tests.naive.batch.run_in_order", "finish"),
     "common.dominators._find_parents": Twin(
         REGIONS, "tests.naive.regions.dominated", "dominator_tree"
     ),
@@ -275,7 +276,7 @@ PARTS = {
     "batch.search.keep": "batch.search.anneal",
     "batch.search.move": "batch.search.anneal",
     "batch.search.take_back": "batch.search.anneal",
-    "batch.timing.keep_from": "batch.search.anneal",
+    "batch.timing.commit": "batch.search.anneal",
     "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",
     "latency.moves.below": "latency.search.anneal",

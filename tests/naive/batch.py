@@ -38,11 +38,11 @@ def moved_inputs(problem, where, tensor, readers, source, target):
     ]
 
 
-def run_in_order(problem, where, order):
+def run_in_order(problem, where, order, earliest=None):
     """(start, finish) of ``[op, device]``, each as early as the order of the ops allows.
 
     Per op its batches by device, then what they send: by tensor (transfer unit ``edge``: and
-    consumer), source and target. `where[op][input]` is a device.
+    consumer), source and target. `where[op][input]` is a device. No batch before its `earliest`.
     """
     start, finish, free = {}, {}, {}
     needed = {}  # (op, device) → latest arrival so far
@@ -51,6 +51,7 @@ def run_in_order(problem, where, order):
         for d in devices:
             if members(where[op], d):
                 begin = max(free.get(("device", d), 0.0), needed.get((op, d), 0.0))
+                begin = max(begin, (earliest or {}).get((op, d), 0.0))
                 start[op, d] = begin
                 finish[op, d] = begin + size_time(problem, op, d, len(members(where[op], d)))
                 free["device", d] = finish[op, d]
@@ -73,6 +74,21 @@ def run_in_order(problem, where, order):
                             key = reader, target
                             needed[key] = max(needed.get(key, 0.0), there)
     return start, finish
+
+
+def tails_in_order(problem, where, order):
+    """``(op, device)`` → seconds that everything takes longer, once its batch is delayed by a lot.
+
+    That is the way from its start to the end of all: what is delayed by more than all takes has
+    nothing beside it.
+    """
+    late = 1.0 + max(run_in_order(problem, where, order)[1].values())
+    found = {}
+    for op in order:
+        for device in set(where[op]):
+            ends = run_in_order(problem, where, order, {(op, device): late})[1]
+            found[op, device] = max(ends.values()) - late
+    return found
 
 
 def transfer(problem, tensor, inputs, source, target, ready, free):

@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from placewright.errors import InfeasibleError
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.options import Options
 from placewright.planners.batch.splits import splits_of
 from tests.strategies.common import problems

@@ -21,7 +21,7 @@ from placewright.bounds.bound import Bound
 from placewright.bounds.latency.paths import longest_path
 from placewright.bounds.prices import HopedFor
 from placewright.graph import Floats, Ints, Wide
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.common.ranks import upward_ranks
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem

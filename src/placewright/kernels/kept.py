@@ -39,12 +39,32 @@ def _kept(function: Any) -> Any:
     Numba numbers what it keeps by what the index holds: two processes that add to it at the same
     time may give theirs the same number, and one is taken for the other afterwards.
     """
-    from numba.core.caching import FunctionCache
+    from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+    class Files(IndexDataCacheFile):
+        """Files that cannot be read count as none: cut short, or written by another version.
+
+        What stands in them are pickles, which fail in many ways.
+        """
+
+        def _load_index(self) -> dict[Any, str]:
+            try:
+                return dict(super()._load_index())
+            except Exception:
+                return {}
+
+        def _load_data(self, name: str) -> Any:
+            try:
+                return super()._load_data(name)
+            except Exception as error:
+                raise OSError(f"{name} cannot be read") from error
 
     class Kept(FunctionCache):
         def __init__(self, function: Any) -> None:
             super().__init__(function)
             folder = Path(self.cache_path)
+            base, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
+            self._cache_file = Files(self.cache_path, base, stamp)
             self.turn = Lock(folder / f"{self._impl.filename_base}.lock")
             self._adding = Lock(folder / "lock")
 

@@ -14,13 +14,9 @@ from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch import timing
-from placewright.kernels.batch.timing import (
-    batches_of,
-    finish_from,
-    finish_time,
-    keep_from,
-    scratch_of,
-)
+from placewright.kernels.batch.arrays import batches_of
+from placewright.kernels.batch.tails import find_tails
+from placewright.kernels.batch.timing import commit, retime, scratch_of, settle
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.search import BEST, CURRENT
 from placewright.options import Options
@@ -69,7 +65,11 @@ FREE = Options("batch-throughput", contention="none", batch=4)
 def finish(problem, rows, order):
     arrays = arrays_of(problem)
     scratch = scratch_of(problem, arrays.channel_count)
-    return finish_time(arrays, batches_of(problem), rows, order, scratch)
+    return settle(arrays, batches_of(problem), rows, order, rank_of(order), scratch)
+
+
+def rank_of(order):
+    return np.argsort(order).astype(np.int32)
 
 
 def unconnected(memory, room):
@@ -179,32 +179,40 @@ def test_the_kernel_finishes_when_its_twin_and_the_evaluator_do(data, problem):
 
 @given(data=st.data(), problem=batch_problems(), stride=st.sampled_from([1, 2, 5]))
 def test_timing_goes_on_from_the_middle_and_ends_when_it_is_too_late(data, problem, stride):
-    """One unit's row after another is changed, and each time the first place that it touches."""
+    """A unit is split in another way or an op moved in the order, again and again."""
+    arrays, b = arrays_of(problem), batches_of(problem)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timing, "FEWEST_BETWEEN_SNAPSHOTS", stride)
-        scratch = scratch_of(problem, arrays_of(problem).channel_count)
+        scratch = scratch_of(problem, arrays.channel_count)
     order, rows = data.draw(op_orders(problem)), data.draw(rows_of(problem))
-    rank = np.argsort(order).astype(np.int32)
-    shared = (arrays_of(problem), batches_of(problem))
-    finish_time(*shared, rows, order, scratch)
-    keep_from(order, 0, scratch)
-    for _ in range(3):
-        other = data.draw(rows_of(problem))
-        unit = data.draw(st.integers(0, problem.unit_count - 1))
-        rows[unit] = other[unit]
-        first = first_place(problem, rank, unit)
+    settle(arrays, b, rows, order, rank_of(order), scratch)
+    for _ in range(4):
+        before = work_of(problem, rows)
+        if data.draw(st.booleans()):
+            unit = data.draw(st.integers(0, problem.unit_count - 1))
+            rows[unit] = data.draw(rows_of(problem))[unit]
+            first, lowest, last = extent(problem, rank_of(order), unit)
+        else:
+            following = data.draw(op_orders(problem))
+            apart = np.flatnonzero(following != order)
+            first, last = (apart[0], apart[-1]) if len(apart) else (0, 0)
+            order, lowest = following, first
+        shared = arrays, b, rows, order, rank_of(order)
+        more = work_of(problem, rows) - before
         value = finish(problem, rows, order)
-        ends = naive_batch.run_in_order(
-            problem, input_devices(problem, rows).tolist(), order.tolist()
-        )
-        assert value == pytest.approx(max(ends[1].values()), abs=1e-12)
         early = value * data.draw(st.sampled_from([0.5, 0.9, 0.999]))
-        total = work_of(problem, rows) * data.draw(st.sampled_from([0.0, 1.0]))
-        late = finish_from(*shared, rows, order, rank, first, early, total, scratch)
-        assert late in (np.inf, value)
-        assert finish_from(*shared, rows, order, rank, first, value, total, scratch) == value
-        keep_from(order, first, scratch)
-        assert scratch.total == pytest.approx(work_of(problem, rows))
+        assert retime(*shared, first, last, early, more, scratch) in (np.inf, value)
+        assert retime(*shared, first, last, value, more, scratch) == value
+        commit(order, first, more, value, scratch)
+        find_tails(*shared, lowest, last, scratch)
+        where = input_devices(problem, rows).tolist()
+        ends = naive_batch.run_in_order(problem, where, order.tolist())[1]
+        assert value == pytest.approx(max(ends.values()), abs=1e-12)
+        tails = naive_batch.tails_in_order(problem, where, order.tolist())
+        chunk = b.chunk
+        for (op, device), tail in tails.items():
+            chunks = np.flatnonzero(np.array(where[op])[::chunk] == device)
+            assert scratch.tail[op, chunks] == pytest.approx(tail, abs=1e-9)
 
 
 def work_of(problem, rows):
@@ -216,11 +224,14 @@ def work_of(problem, rows):
     return work
 
 
-def first_place(problem, rank, unit):
-    """The first place of the unit's ops and of those that send to them."""
+def extent(problem, rank, unit):
+    """The first place that another row of a unit concerns, the lowest of these and producers' and
+    the last: where tensors go one after another, its producers send to elsewhere."""
     ops = np.flatnonzero(problem.op_unit == unit)
     producers = problem.edge_producer[np.isin(problem.consumers, ops)]
-    return int(rank[np.concatenate([ops, producers])].min())
+    lowest = int(rank[np.concatenate([ops, producers])].min())
+    first = int(rank[ops].min()) if problem.options.contention == "none" else lowest
+    return first, lowest, int(rank[ops].max())
 
 
 @given(data=st.data(), problem=batch_problems())

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.budget import Budget
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.options import Options
 from placewright.planners.batch.multilevel import Multilevel, _Search
 from placewright.problem import Problem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.batch.timing import book, count_pair
+from placewright.kernels.batch.transfers import book, count_pair
 from placewright.kernels.common.arrays import NOT_SENT, transfer_time
 from placewright.kernels.common.gaps import earliest, occupy, with_capacity
 from placewright.kernels.compiled import inner, kernel

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from placewright.graph import Floats, Ints, Wide
-from placewright.kernels.batch.timing import finish_from, finish_time, keep_from
+from placewright.kernels.batch.tails import find_tails
+from placewright.kernels.batch.timing import commit, retime, settle
 from placewright.kernels.common.rows import copy_into, copy_table
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
@@ -319,33 +320,39 @@ def move(state, source, target):
 
 
 @inner
-def _first_place(p, b, space, state, lent, made):
-    """The first place of the order at which a mutation may make a difference to what is timed."""
+def _extent(p, b, space, state, lent, made):
+    """Places of the order that a mutation concerns: ``(first, lowest, last)``.
+
+    The first at which it may make a difference to when something happens; the lowest of the ops
+    changed and their producers; the last of the ops changed.
+    """
     if made == 0:
-        return min(lent.moved[0], lent.moved[1])
-    first = np.int64(len(state.op_at))
+        first, last = min(lent.moved[0], lent.moved[1]), max(lent.moved[0], lent.moved[1])
+        return first, first, last
+    first, lowest, last = np.int64(len(state.op_at)), np.int64(len(state.op_at)), np.int64(0)
     for k in range(made):
         unit = lent.undo_unit[k]
         for i in range(space.unit_offsets[unit], space.unit_offsets[unit + 1]):
             op = space.unit_ops[i]
-            first = min(first, state.op_rank[op])
-            if b.together:  # its producers send to where it is
-                for j in range(p.input_offsets[op], p.input_offsets[op + 1]):
-                    first = min(first, state.op_rank[b.producer[j]])
-    return first
+            place = state.op_rank[op]
+            first, last = min(first, place), max(last, place)
+            for j in range(p.input_offsets[op], p.input_offsets[op + 1]):
+                lowest = min(lowest, state.op_rank[b.producer[j]])
+    lowest = min(lowest, first)
+    return lowest if b.together else first, lowest, last  # together: sent to where the op is
 
 
 @inner
 def _kept_within(p, b, space, state, lent, s, made, limit):
     """Time the string after so many changes; whether it ends by `limit`, and then it is kept."""
-    first = _first_place(p, b, space, state, lent, made)
-    for d in range(len(lent.more)):
-        lent.more[d] += s.total[d]
-    value = finish_from(p, b, state.rows, state.op_at, state.op_rank, first, limit, lent.more, s)
+    first, lowest, last = _extent(p, b, space, state, lent, made)
+    shared = p, b, state.rows, state.op_at, state.op_rank
+    value = retime(*shared, first, last, limit, lent.more, s)
     if value > limit:
         return False
     keep(state, value)
-    keep_from(state.op_at, first, s)
+    commit(state.op_at, first, lent.more, value, s)
+    find_tails(*shared, lowest, last, s)
     return True
 
 
@@ -359,8 +366,7 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
     How much worse the next string may be is drawn before it is timed, so that it need not be timed
     to the end.
     """
-    finish_time(p, b, state.rows, state.op_at, s)
-    keep_from(state.op_at, 0, s)
+    settle(p, b, state.rows, state.op_at, state.op_rank, s)
     for _ in range(evaluations):
         temperature = max(temperature * cooling, COLDEST)
         made = 0
@@ -384,11 +390,17 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
 @kernel
 def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
     """Mean seconds by which those of so many mutations that are worse are; 0 if none is."""
+    settle(p, b, state.rows, state.op_at, state.op_rank, s)
     total, found = 0.0, 0
     for _ in range(evaluations):
+        lent.more[:] = 0.0
         made = reassign(p, b, space, state, lent, rng)
         if made > 0 and has_room(state):
-            worse = finish_time(p, b, state.rows, state.op_at, s) - state.value[CURRENT]
+            first, _, last = _extent(p, b, space, state, lent, made)
+            value = retime(
+                p, b, state.rows, state.op_at, state.op_rank, first, last, np.inf, lent.more, s
+            )
+            worse = value - state.value[CURRENT]
             if worse > 0.0:
                 total += worse
                 found += 1
@@ -403,8 +415,7 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
     A unit whose chunks then make sizes that are not allowed gets a random split instead. A child
     equal to its parent or without room counts as evaluated.
     """
-    finish_time(p, b, state.rows, state.op_at, s)
-    keep_from(state.op_at, 0, s)
+    settle(p, b, state.rows, state.op_at, state.op_rank, s)
     chunks = len(lent.row)
     genes = len(space.movable) * chunks
     log_stay = math.log(1.0 - 1.0 / genes) if genes > 1 else -math.inf

@@ -22,6 +22,15 @@ def copy_table(target, source):
 
 
 @inner
+def equal_rows(one, other):
+    """Whether two rows of one length hold the same numbers."""
+    equal = True
+    for i in range(len(one)):
+        equal &= one[i] == other[i]
+    return equal
+
+
+@inner
 def largest_of(values):
     """What `values.max()` does, for a row that is not empty."""
     largest = values[0]

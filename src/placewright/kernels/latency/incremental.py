@@ -18,7 +18,7 @@ import numpy as np
 
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.common.arrays import Arrays
-from placewright.kernels.common.rows import copy_into
+from placewright.kernels.common.rows import copy_into, equal_rows
 from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.moves import Space, assign_all
 from placewright.kernels.latency.within_memory import value_within_memory
@@ -120,7 +120,7 @@ def retime(p, t, first, last, reach, limit):
     while block < blocks:
         start = block * STRIDE
         if block > t.counts[BEGUN]:
-            if start > reach and _equal(t.clock, t.marks[block]):
+            if start > reach and equal_rows(t.clock, t.marks[block]):
                 break
             copy_into(t.trial_marks[block], t.clock)
         reach, end = _time_block(p, t, start, reach, settled, limit)
@@ -185,14 +185,6 @@ def _time_block(p, t, start, reach, settled, limit):
         if k > settled and begin + t.tail[op_count + edge] > limit:
             return reach, REJECTED
     return reach, end
-
-
-@inlined
-def _equal(one, other):
-    equal = True
-    for k in range(len(one)):
-        equal &= one[k] == other[k]
-    return equal
 
 
 @inner

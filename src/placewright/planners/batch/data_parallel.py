@@ -9,7 +9,7 @@ import numpy as np
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Ints
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.planners.base import Proposal
 from placewright.planners.batch.lists import BatchPlanner
 from placewright.planners.batch.rows import placement_of

@@ -10,8 +10,8 @@ from placewright.analysis.orders import m_topo, mean_edge_time
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints
+from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.batch.lists import list_batches
-from placewright.kernels.batch.timing import batches_of
 from placewright.kernels.common.arrays import arrays_of
 from placewright.planners.base import Proposal
 from placewright.planners.batch.rows import Draft, fill, placement_of

@@ -22,7 +22,7 @@ from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.batch import search as kernel
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.latency.search import BEST
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number

@@ -10,8 +10,8 @@ from placewright.analysis.orders import m_topo
 from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.formulations.fit import fit
 from placewright.graph import Floats, Ints, Wide
+from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.batch.lists import UNPLACED
-from placewright.kernels.batch.timing import batches_of
 from placewright.plan import Placement
 from placewright.planners.base import no_room
 from placewright.planners.batch.splits import Splits, splits_of
@@ -159,7 +159,7 @@ def placement_of(
 ) -> Placement:
     """The placement with the best of three sequences.
 
-    Ops in `order`, as `kernels.batch.timing.finish_time` takes them; by the planner's own `times`
+    Ops in `order`, as `kernels.batch.timing.settle` takes them; by the planner's own `times`
     (``start[op, device]`` and finish), if it has them; or by list scheduling into gaps.
     """
     device = input_devices(problem, rows)
@@ -178,7 +178,7 @@ def placement_of(
 
 
 def listed(expansion: Expansion, order: Ints) -> Ints:
-    """The sequence of `timing.finish_time`: for each op its batches, then its transfers."""
+    """The sequence of `timing.settle`: for each op its batches, then its transfers."""
     inner = expansion.problem
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from placewright.errors import InfeasibleError
 from placewright.graph import Flags, Floats, Ints, Wide
-from placewright.kernels.batch.timing import batches_of
+from placewright.kernels.batch.arrays import batches_of
 from placewright.problem import Problem, once_per_problem
 
 MOST_SPLITS = 2000  # of one kind of unit

@@ -12,7 +12,8 @@ from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Pace, Reporter
 from placewright.graph import Ints
 from placewright.kernels.batch import search as kernel
-from placewright.kernels.batch.timing import batches_of, finish_time, scratch_of
+from placewright.kernels.batch.arrays import batches_of
+from placewright.kernels.batch.timing import scratch_of, settle
 from placewright.kernels.common.arrays import arrays_of
 from placewright.kernels.latency.search import BEST, CURRENT
 from placewright.plan import Placement
@@ -86,9 +87,9 @@ class Walk(Pace):
 
     def evaluate(self) -> float:
         """Seconds: the value of the current string."""
-        return float(
-            finish_time(self.arrays, self.batches, self.state.rows, self.state.op_at, self.scratch)
-        )
+        state = self.state
+        shared = self.arrays, self.batches, state.rows, state.op_at, state.op_rank
+        return float(settle(*shared, self.scratch))
 
     def consider(self, rows: Ints) -> None:
         """Go on from `rows` if they fit and are better than the current string."""
