@@ -27,8 +27,10 @@ BESIDE = 0.5  # a unit split like one it exchanges a tensor with
 EXCHANGE = 0.6  # two units split like each other: what is full stays as full
 SWAP = 0.65  # two chunks of a unit change places
 COLUMN = 0.8  # one chunk of several units to one device
-ROW = 0.95  # several units split like one of them
-# beyond: two chunks of several units change places
+ROW = 0.87  # several units split like one of them
+CHUNKS = 0.9  # two chunks of several units change places
+# beyond: two devices of several units do: a change where the several begin and end, and not within
+TO_THE_END = 0.3  # of those: all units from one on
 
 
 class Space(NamedTuple):
@@ -204,20 +206,25 @@ def reassign(p, b, space, state, lent, rng):
         _swap(state, lent, unit, one, other)
         return change(b, state, lent, made, unit)
     device = below(rng, len(state.free))
+    other_device = below(rng, len(state.free))
     length = _length(rng, len(space.movable))
-    along_path = rng.random() < 0.5
+    if kind >= CHUNKS and rng.random() < TO_THE_END:
+        length = len(space.movable)
+    along_path = kind < ROW and rng.random() < 0.5  # a path may come by a unit again, and back
     op = _random_op(space, rng, unit)
     model = unit
     for k in range(length):
-        if COLUMN <= kind < ROW:
-            _load(state, lent, model)
-        elif kind < COLUMN:
+        if kind < COLUMN:
             _load(state, lent, unit)
             lent.row[one] = device
-        else:
+        elif kind < ROW:
+            _load(state, lent, model)
+        elif kind < CHUNKS:
             _swap(state, lent, unit, one, other)
+        else:
+            _swap_devices(state, lent, unit, device, other_device)
         made = change(b, state, lent, made, unit)
-        if along_path and kind < ROW:  # a path may come by a unit again: a swap would be undone
+        if along_path:
             op = _random_reader(p, rng, op)
             unit = b.op_unit[op]
         elif place + k + 1 < len(space.movable):
@@ -256,6 +263,13 @@ def _length(rng, most):
 def _swap(state, lent, unit, one, other):
     _load(state, lent, unit)
     lent.row[one], lent.row[other] = state.rows[unit, other], state.rows[unit, one]
+
+
+@inlined
+def _swap_devices(state, lent, unit, one, other):
+    for c in range(len(lent.row)):
+        d = state.rows[unit, c]
+        lent.row[c] = other if d == one else one if d == other else d
 
 
 @inlined
