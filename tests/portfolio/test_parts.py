@@ -112,6 +112,17 @@ def test_who_made_plans_better_is_asked_more_often(problem):
     assert asked.count("a") >= 1
 
 
+def test_a_search_that_had_no_time_to_get_going_is_asked_again_first(problem):
+    members = [Member("a", "search", shortest=5.0), Member("b", "search")]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    incumbent.offer(everything_on(problem, 0), "one")
+    scheduler.learn(scheduler.meanwhile(incumbent, 100.0), False, 0.4, useless=False)
+    turn = scheduler.next(incumbent, 100.0, workers=1)
+    assert turn.member.name == "a"
+    scheduler.learn(turn, False, turn.seconds, useless=False)
+    assert scheduler.next(incumbent, 100.0, workers=1).member.name == "b"
+
+
 def test_while_workers_start_the_first_search_goes_on_for_a_moment(problem):
     members = [Member("c", "prove"), Member("a", "search"), Member("b", "search")]
     scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())

@@ -34,9 +34,11 @@ class Contraction:
 
         Timed with that order, the original never ends later than the contracted problem does:
         a group's ops run back to back where it ran as one, and their results leave as it ended,
-        at the latest.
+        at the latest. That of batches is of other items (`simulate.batch.expand`): it is left out.
         """
         grouped = self.op_group
+        if placement.device.ndim > 1:
+            return Placement(placement.device[grouped])
         if placement.sequence is not None:
             return Placement(placement.device[grouped], self._expand_sequence(placement.sequence))
         subgraph = None if placement.subgraph is None else placement.subgraph[grouped]

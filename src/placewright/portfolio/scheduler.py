@@ -67,6 +67,7 @@ class Scheduler:
         self.seed, self.in_iterations = seed, in_iterations
         self.proving: set[int] = set()  # tasks, but for one that works on several cores
         self.constructing = 0
+        self.cut_short: set[int] = set()  # searches that had no time to get going
         self.cores: dict[int, float] = {}  # that each task under way works on, by its number
         self.spent = {"construct": 0.0, "decide": 0.0, "search": 0.0, "prove": 0.0}
         self.number = 0
@@ -127,7 +128,10 @@ class Scheduler:
         chosen = max(self.searchers, key=lambda each: each.merit)
         chosen.running += 1
         shortest = _shortest_slice(chosen.member, incumbent.problem)
-        return self._task(chosen.member, incumbent, min(max(slice_, shortest), left))
+        task = self._task(chosen.member, incumbent, min(max(slice_, shortest), left))
+        if left < shortest:
+            self.cut_short.add(task.number)
+        return task
 
     def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
         """What became of a task; who is `useless` is not asked again."""
@@ -140,7 +144,8 @@ class Scheduler:
         for searcher in self.searchers:
             if searcher.member is task.member:
                 searcher.running -= 1
-                searcher.success = MEMORY * searcher.success + (1 - MEMORY) * better
+                if better or task.number not in self.cut_short:
+                    searcher.success = MEMORY * searcher.success + (1 - MEMORY) * better
         if useless:
             self.searchers = [each for each in self.searchers if each.member is not task.member]
 

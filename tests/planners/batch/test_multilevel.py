@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.budget import Budget
+from placewright.budget import Budget, no_progress
 from placewright.kernels.batch.arrays import batches_of
 from placewright.options import Options
+from placewright.planners.batch import multilevel
 from placewright.planners.batch.multilevel import Multilevel, _Search
+from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
@@ -78,3 +80,38 @@ def test_where_groups_have_no_room_it_goes_on_from_the_plan_it_has():
     plan = solve(tight, Multilevel(iterations=5_000))
     assert plan.value == pytest.approx(4.0)
     assert verify(plan).ok
+
+
+class Listener:
+    """What a search tells of, and how much time it had left then."""
+
+    def __init__(self, seconds: float) -> None:
+        self.budget = Budget(seconds, listener=self)
+        self.left: list[float] = []
+
+    def found(self, placement) -> None:
+        self.left.append(self.budget.left)
+
+    def proved(self, lower_bound: float, source: str) -> None:
+        raise AssertionError(source)
+
+
+def eight_images() -> Problem:
+    options = {"objective": "batch-throughput", "batch": 8}
+    return make_problem("zoo:googlenet", "diviml", options)[0]
+
+
+def test_better_plans_are_told_of_while_a_level_is_annealed(monkeypatch):
+    """A level may take all the time there is; who listens need not wait for its end."""
+    monkeypatch.setattr(multilevel, "PACES", (1e9,))
+    listener = Listener(3.0)
+    Multilevel().plan(eight_images(), listener.budget, 0, no_progress)
+    assert sum(left > 0.1 for left in listener.left) >= 2
+
+
+@pytest.mark.parametrize("coarsening", ["fusion", "units"])
+def test_a_coarser_problem_is_searched_and_its_plan_expanded(coarsening):
+    """Its sequence is of the batches of groups: plans on the way are expanded without."""
+    problem = eight_images()
+    plan = solve(problem, Multilevel(iterations=2_000), coarsening=coarsening)
+    assert verify(plan).violations == ()

@@ -21,16 +21,17 @@ from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
 from placewright.kernels.latency.search import BEST, COLDEST, CURRENT
 
 # Annealing's changes of rows, each up to its share of the draws.
-CHUNK = 0.25  # one chunk of a unit to any device
-SPLIT = 0.35  # a unit split in another way
-BESIDE = 0.5  # a unit split like one it exchanges a tensor with
-EXCHANGE = 0.6  # two units split like each other: what is full stays as full
-SWAP = 0.65  # two chunks of a unit change places
-COLUMN = 0.8  # one chunk of several units to one device
-ROW = 0.87  # several units split like one of them
+CHUNK = 0.22  # one chunk of a unit to any device
+SPLIT = 0.31  # a unit split in another way
+BESIDE = 0.44  # a unit split like one it exchanges a tensor with
+EXCHANGE = 0.53  # two units split like each other: what is full stays as full
+SWAP = 0.57  # two chunks of a unit change places
+COLUMN = 0.71  # one chunk of several units to one device
+ROW = 0.86  # several units split like one of them
 CHUNKS = 0.9  # two chunks of several units change places
 # beyond: two devices of several units do: a change where the several begin and end, and not within
-TO_THE_END = 0.3  # of those: all units from one on
+TO_THE_END = 0.3  # of those: as many as may be
+MANY = 200
 
 
 class Space(NamedTuple):
@@ -207,9 +208,12 @@ def reassign(p, b, space, state, lent, rng):
         return change(b, state, lent, made, unit)
     device = below(rng, len(state.free))
     other_device = below(rng, len(state.free))
-    length = _length(rng, len(space.movable))
+    most = len(space.movable)
+    if kind >= CHUNKS and most * rng.random() > MANY:  # so many more are as rare as they take long
+        most = MANY
+    length = int(math.exp(rng.random() * math.log(most + 1.0)))  # orders of magnitude as likely
     if kind >= CHUNKS and rng.random() < TO_THE_END:
-        length = len(space.movable)
+        length = most
     along_path = kind < ROW and rng.random() < 0.5  # a path may come by a unit again, and back
     op = _random_op(space, rng, unit)
     model = unit
@@ -251,12 +255,6 @@ def _exchange(b, space, state, lent, rng, place):
             lent.row[c] = lent.undo_row[0, c]
         made = change(b, state, lent, made, two)
     return made
-
-
-@inlined
-def _length(rng, most):
-    """How many units to change: every order of magnitude up to `most` is as likely."""
-    return int(math.exp(rng.random() * math.log(most + 1.0)))
 
 
 @inlined

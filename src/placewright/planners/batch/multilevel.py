@@ -40,7 +40,7 @@ DEFAULT_ROUNDS = 20
 PACES, SLOWEST, FEWEST_STEPS = (30.0, 100.0), 800.0, 3_000
 SLOW_SHARE = 0.5
 FIRST_GUESS = 1e-8  # seconds of an evaluation, per op or edge and chunk
-STEPS_BETWEEN_LOOKS = 1_000  # at the clock
+STEPS_BETWEEN_LOOKS, LOOK_SECONDS = 1_000, 0.2  # at the clock
 COARSEST = 6  # units at the least
 SMALLER = 0.4  # units of a level as a share of those of the next finer one
 MEMORY_SHARE = 0.5  # of the largest device: the most that a group may keep
@@ -142,9 +142,9 @@ class _Search(Pace):
                     self.done += 1
                     return
             walk = self._walk(level, rows, order)
-            self._anneal(walk, hot if number == 0 else COOL, pace)
+            hottest = hot if number == 0 else COOL
+            self._anneal(level, walk, hottest, pace, len(groups) - number)
             rows, order = walk.state.best_rows[level.op_unit], walk.state.best_op_at
-            self._keep(level, walk)
 
     def _slow_pace(self) -> float:
         left = min(self.limit - self.done, self.evaluations_left)
@@ -173,20 +173,27 @@ class _Search(Pace):
         seed = int(self.rng.integers(2**31 - 1))
         return Walk(level, Budget(), seed, math.inf, _of_units(level, rows), order)
 
-    def _anneal(self, walk: Walk, hottest: float, pace: float) -> None:
-        steps = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
-        steps = int(min(steps, self.limit - self.done))
+    def _anneal(
+        self, level: Problem, walk: Walk, hottest: float, pace: float, levels_left: int
+    ) -> None:
+        """So many evaluations per unit and device, or what there is for one of the levels left."""
         if not walk.choices:
             return
+        wanted = max(FEWEST_STEPS, pace * walk.choices * self.problem.device_count)
+        affordable = min(self.limit - self.done, self.evaluations_left) / levels_left
+        steps = max(int(min(wanted, affordable)), 1)
         temperature, cold = hottest * self.value, COLD * self.value
-        cooling = (cold / temperature) ** (1.0 / max(steps, 1))
-        done, started = 0, time.perf_counter()
+        cooling = (cold / temperature) ** (1.0 / steps)
+        done = 0
         while done < steps and self.left > 0:
-            count = min(STEPS_BETWEEN_LOOKS, steps - done)
+            look = max(1, int(LOOK_SECONDS / self.seconds_per_evaluation))
+            count = min(look, STEPS_BETWEEN_LOOKS, steps - done)
+            started = time.perf_counter()
             temperature = walk.run(kernel.anneal, count, temperature, cooling, ORDER_SHARE)
+            self.seconds_per_evaluation = (time.perf_counter() - started) / count
             done += count
             self.done += count
-        self.seconds_per_evaluation = (time.perf_counter() - started) / max(done, 1)
+            self._keep(level, walk)
 
     def _keep(self, level: Problem, walk: Walk) -> None:
         value = float(walk.state.value[BEST])
