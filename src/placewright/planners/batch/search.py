@@ -57,8 +57,8 @@ class Annealing(search.Annealing):
 
     Starts from the best of several strings: the budget's start, those of the other planners, and
     the best split that all units can have alike. A mutation moves a chunk of one unit, or of a run
-    or path of units, to a device, swaps two chunks, or splits units another way or like a
-    neighbour.
+    or path of units, to a device, swaps two chunks or, in a run of units, two devices, or splits
+    units another way or like a neighbour.
 
     Options as for objective ``latency``: `iterations`, `temperature`, `cooling`, `order`.
     """
