@@ -31,7 +31,7 @@ ROW = 0.86  # several units split like one of them
 CHUNKS = 0.9  # two chunks of several units change places
 # beyond: two devices of several units do: a change where the several begin and end, and not within
 TO_THE_END = 0.3  # of those: as many as may be
-MANY = 200
+MANY = 200  # units: longer stretches are drawn as rarely as they take long to time
 
 
 class Space(NamedTuple):
@@ -209,7 +209,7 @@ def reassign(p, b, space, state, lent, rng):
     device = below(rng, len(state.free))
     other_device = below(rng, len(state.free))
     most = len(space.movable)
-    if kind >= CHUNKS and most * rng.random() > MANY:  # so many more are as rare as they take long
+    if kind >= CHUNKS and most * rng.random() > MANY:
         most = MANY
     length = int(math.exp(rng.random() * math.log(most + 1.0)))  # orders of magnitude as likely
     if kind >= CHUNKS and rng.random() < TO_THE_END:

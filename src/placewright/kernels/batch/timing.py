@@ -121,7 +121,7 @@ def settle(p, b, rows, order, rank, s):
                 work[d] += b.time[op, b.kind[d], count[d]]
                 count[d] = 0
     end = len(order) - 1
-    s.ready[:] = 0.0
+    s.ready[:] = 0.0  # that no device computes more than `work`: read before it is written
     value = retime(p, b, rows, order, rank, np.int64(0), np.int64(end), np.inf, s.ready, s)
     commit(order, np.int64(0), s.ready, value, s)
     find_tails(p, b, rows, order, rank, np.int64(0), np.int64(end), s)

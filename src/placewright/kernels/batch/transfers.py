@@ -73,13 +73,17 @@ def send_backwards(
         target = pair - source * devices
         nbytes = input_bytes * (moved[pair] * chunk)
         moved[pair] = 0
-        seconds = book_backwards(links, source, target, nbytes, way[pair], channel_after)
+        seconds = book(links, source, target, nbytes, way[pair], channel_after)
         after[source] = max(after[source], seconds)
 
 
 @inlined
 def book(links, source, target, nbytes, ready, channel_free):
-    """Book the channels of one transfer, as soon as it is ready and they are free; when it ends."""
+    """Book the channels of one transfer, as soon as it is ready and they are free; when it ends.
+
+    From the end of everything backwards it is the same: the way from its start takes the place of
+    when it ends.
+    """
     latency, per_byte, channel_offsets, channels = links
     pair = np.int64(source) * latency.shape[0] + target
     first, last = channel_offsets[pair], channel_offsets[pair + 1]
@@ -90,21 +94,6 @@ def book(links, source, target, nbytes, ready, channel_free):
     for k in range(first, last):
         channel_free[channels[k]] = finish
     return finish
-
-
-@inlined
-def book_backwards(links, source, target, nbytes, after, channel_after):
-    """The way from the start of a transfer to the end of everything; also for its channels."""
-    latency, per_byte, channel_offsets, channels = links
-    pair = np.int64(source) * latency.shape[0] + target
-    first, last = channel_offsets[pair], channel_offsets[pair + 1]
-    way = after
-    for k in range(first, last):
-        way = max(way, channel_after[channels[k]])
-    way += latency[source, target] + nbytes * per_byte[source, target]
-    for k in range(first, last):
-        channel_after[channels[k]] = way
-    return way
 
 
 @inlined
