@@ -28,6 +28,7 @@ from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime.stages import compiled  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
 from tests.cli.running import run as run_command  # noqa: E402
+from tests.interrupting import interrupted_after  # noqa: E402
 from tests.runtime.faults import (  # noqa: E402
     DAWDLING,
     GROWING,
@@ -173,12 +174,9 @@ def test_ctrl_c_at_any_moment_ends_all(count: int, temporary: Path) -> None:
 
     def once(number: int) -> None:
         after = random.Random(number).uniform(0, 8)
-        with nothing_left(temporary):
-            thread = threading.Timer(after, os.kill, (os.getpid(), signal.SIGINT))
-            with pytest.raises(KeyboardInterrupt):
-                thread.start()
-                run(case, DAWDLING)
-                pytest.fail("it went on")
+        with nothing_left(temporary), pytest.raises(KeyboardInterrupt), interrupted_after(after):
+            run(case, DAWDLING)
+            pytest.fail("it went on")
 
     repeated(count, once)
 

@@ -34,6 +34,7 @@ from placewright.whatif.given import Given
 from placewright.whatif.robust import SUFFIX, robust_plan
 from placewright.whatif.robustness import makespan_percentiles
 from placewright.whatif.samples import Costs, in_lanes, scratch_of
+from tests.interrupting import no_interrupt_lost
 from tests.naive import robust as naive_robust
 from tests.strategies import placements, problems, sequences
 from tests.whatif.test_robustness import planned
@@ -309,7 +310,8 @@ def test_an_interrupt_ends_the_search_with_what_it_found():
         if len(heard) == 40:
             threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
 
-    found = robust_plan(start, 0.2, time_limit=60.0, on_progress=interrupt_after_a_while)
+    with no_interrupt_lost():
+        found = robust_plan(start, 0.2, time_limit=60.0, on_progress=interrupt_after_a_while)
     assert heard[-1] < 0.9
     assert found.improved
     assert verify(found.plan).violations == ()

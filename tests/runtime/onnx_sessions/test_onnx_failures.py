@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 from dataclasses import replace
@@ -27,6 +25,7 @@ from placewright.errors import (  # noqa: E402
 from placewright.plan import Plan  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
 from placewright.runtime.onnx_sessions.sessions import Session  # noqa: E402
+from tests.interrupting import interrupted_after  # noqa: E402
 from tests.runtime.onnx_sessions.models import (  # noqa: E402
     BOOL,
     FLOAT,
@@ -129,11 +128,8 @@ def test_an_op_that_does_not_end_is_ended_and_told(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_a_run_in_the_middle_of_an_op(tmp_path: Path) -> None:
     plan = plan_of(saved(endless(), tmp_path), [0, 1, 0])
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
-    timer.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt), interrupted_after(1.0):
         run_plan(plan, ONCE)
-    timer.join()
 
 
 # -- what cannot be asked ------------------------------------------------------------------------

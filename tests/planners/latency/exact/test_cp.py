@@ -1,10 +1,6 @@
 """CP-SAT on whole graphs: optimal, bounded, repeatable, and how it stops."""
 
-import contextlib
 import math
-import os
-import signal
-import threading
 import time
 
 import numpy as np
@@ -26,6 +22,7 @@ from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.interrupting import interrupted_after
 from tests.naive import shortest_makespan
 from tests.planners.judging import judged
 from tests.strategies import problems, tight, tiny
@@ -140,33 +137,6 @@ def test_an_interrupt_ends_the_search_and_keeps_the_best(planner, seconds):
     assert time.monotonic() - started < 20.0
     found = time_placement(problem, proposal.placement).makespan
     assert proposal.lower_bound <= found <= solve(problem, "heft").value
-
-
-@contextlib.contextmanager
-def interrupted_after(seconds):
-    """SIGINT after some seconds, unless all is done by then: an interrupt must not hit pytest.
-
-    Once more 8 s later: one that comes while Python collects garbage is told of and lost.
-    """
-    at_work = True
-
-    def interrupt(number, frame):
-        if at_work:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, interrupt)
-    signalling = (os.kill, (os.getpid(), signal.SIGINT))
-    timers = [threading.Timer(each, *signalling) for each in (seconds, seconds + 8.0)]
-    for timer in timers:
-        timer.start()
-    try:
-        yield
-    finally:
-        at_work = False
-        for timer in timers:
-            timer.cancel()
-            timer.join()
-        signal.signal(signal.SIGINT, before)
 
 
 def test_a_graph_too_large_is_refused_with_its_size(monkeypatch):

@@ -1,8 +1,5 @@
 """The exact planners against brute force and against each other, and their ways of stopping."""
 
-import os
-import signal
-import threading
 import time
 from dataclasses import replace
 
@@ -33,6 +30,7 @@ from placewright.solvers import mathopt as milp_solver
 from placewright.solvers.mathopt import Program, solve_program
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.interrupting import interrupted_after
 from tests.naive import shortest_makespan
 from tests.strategies import graph_columns, problems, tiny
 
@@ -298,11 +296,9 @@ def test_after_an_interrupt_the_first_plan_is_returned(monkeypatch):
 
 def test_an_interrupt_stops_the_wait_for_the_solver():
     problem, _ = make_problem("zoo:rwnn?modules=2", "diviml")
-    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
     started = time.monotonic()
-    timer.start()
-    plan = solve(problem, MoiraiMilp(), time_limit=120.0)
-    timer.join()
+    with interrupted_after(1.0):
+        plan = solve(problem, MoiraiMilp(), time_limit=120.0)
     assert time.monotonic() - started < 60.0
     assert verify(plan).ok
 
