@@ -31,7 +31,7 @@ class Run:
 
 def run(*arguments: object) -> Run:
     """``placewright ARGUMENTS``; an exception that `main` lets through fails the test."""
-    _compile_kernels()
+    compile_kernels()
     out, err = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["placewright", *map(str, arguments)]),
@@ -55,7 +55,7 @@ def without_remark(text: str) -> str:
 
 
 @cache
-def _compile_kernels() -> None:
+def compile_kernels() -> None:
     """So that no command has to announce that it compiles them."""
     from placewright.planning import plan
 

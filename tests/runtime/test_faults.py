@@ -27,6 +27,7 @@ from placewright.errors import ExecutionError  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime.stages import compiled  # noqa: E402
 from placewright.runtime.values import Values  # noqa: E402
+from tests.cli.running import compile_kernels  # noqa: E402
 from tests.cli.running import run as run_command  # noqa: E402
 from tests.interrupting import interrupted_after  # noqa: E402
 from tests.runtime.faults import (  # noqa: E402
@@ -234,6 +235,7 @@ def test_threads_end_together_when_one_fails(
 @pytest.fixture
 def plan_file(tmp_path: Path) -> Path:
     """Of a model that takes 128 MiB twice, on two devices of 200 MiB."""
+    compile_kernels()  # which may open what stays open until Python ends
     cpus = tuple(Device(name, "EPYC 7763", "host", memory=200 * MIB) for name in ("left", "right"))
     cluster = Cluster("pair", cpus, (Link("left", "right", 1e9),))
     plan = make_plan("torch:tests.runtime.faults:growing", cluster, planner="single-device")
