@@ -198,6 +198,9 @@ TWINS = {
     "latency.within_memory.value_within_memory": Twin(
         "simulate.test_within_memory", "tests.naive.peak.gated"
     ),
+    "throughput.dominance.heavy_nodes": Twin(
+        "kernels.throughput.test_dominance", "tests.naive.dominance.stage_seconds"
+    ),
     "throughput.ejection.has_room": Twin(
         "kernels.throughput.test_ejection", "tests.naive.pipeline_ejection.Ejection"
     ),
@@ -207,13 +210,18 @@ TWINS = {
     "throughput.ideal_dp.find_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.fewest": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideal_dp.followed": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
-    "throughput.ideal_dp.least_chain": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
+    "throughput.stage_transfers.beside_ideals": Twin(
+        IDEALS, "tests.naive.throughput.best_split", "IdealDP"
+    ),
     "throughput.ideal_dp.survivors": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideals.open_places": Twin(
         IDEALS, "tests.naive.throughput.all_splits", "best_of_lines"
     ),
     "throughput.ideals.passable": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
     "throughput.ideals.surviving_ideals": Twin(
+        IDEALS, "tests.naive.throughput.best_split", "IdealDP"
+    ),
+    "throughput.least_chain.least_chain": Twin(
         IDEALS, "tests.naive.throughput.best_split", "IdealDP"
     ),
     "throughput.line_dp.best_cuts": Twin(

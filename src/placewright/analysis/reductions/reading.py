@@ -28,6 +28,8 @@ class Reading:
     @cached_property
     def merged(self) -> ContractedGraph:
         """Every split of it fits; the best one may be lost. `exact` itself if nothing joins."""
+        if memory_is_slack(self.exact):
+            return self.exact
         return joined(self.exact, np.ones(self.exact.node_count, dtype=np.bool_))
 
     @cached_property

@@ -2,7 +2,8 @@
 
 The paper's table holds the least load per ideal and numbers of devices, filled from pairs of
 ideals. Asked only whether a load below a limit can be had, it shrinks to the fewest devices per
-ideal, and windows on what devices can do at all leave few ideals and fewer pairs.
+ideal, and windows on what devices can do at all leave few ideals and fewer pairs. Of these most are
+stages that no best split needs (see `dominance`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import kernel
+from placewright.kernels.throughput.dominance import holds_all, leave_idle, must_hold, places_of
 from placewright.kernels.throughput.ideal_targets import (
     BLOCK,
     close,
     first_open,
+    leave_out,
     may_follow,
     targets_of,
 )
 from placewright.kernels.throughput.ideals import NEVER, least_lead
 from placewright.kernels.throughput.stage_loads import UNPLACED, chain_rows
 from placewright.kernels.throughput.stage_transfers import (
-    beside_ideals,
     holds,
     mark_cut,
     may_be_within,
@@ -58,7 +60,7 @@ def survivors(ideals, windows):
 
 
 @kernel(allocates=True)
-def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
+def fewest(ideals, beside, alive, least, most, nets, costs, heavy, limits, most_work, whole):
     """`(work, need, further, by)`: the fewest devices that do for what an ideal leaves over.
 
     That is ``need[place, code]`` of the leading class beside the devices of `code`, each stage in
@@ -68,7 +70,8 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     other has reached yet. It gives up when more than `most_work` blocks and pairs had to be
     looked at, and `work`, how many were, is more than that; a pair whose transfers are counted is
     as many as `DEAR` more. The way that was found goes on from ideal ``further[place, code]`` over
-    the stage of move ``by[place, code]``.
+    the stage of move ``by[place, code]``. It ends when there is a way from the empty ideal, unless
+    the `whole` table is wanted.
     """
     # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
     # rest of it.
@@ -84,15 +87,18 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
     by = np.zeros((count, codes), dtype=np.int32)
     targets = targets_of(bits, added, alive, least, most, lead_count)
     list_start, list_places, list_open = targets.start, targets.places, targets.open
-    next_open, common, block_most = targets.next_open, targets.common, targets.most
-    beside = beside_ideals(ideals, nets, costs)
+    next_open, block_most = targets.next_open, targets.most
+    common, any_of = targets.common, targets.any
     total = np.zeros((costs.coefficient.shape[2], 2))
     floor = np.empty(rows)
+    place_of = places_of(alive, len(bits))
+    outside = np.empty(bits.shape[1], dtype=np.uint64)
+    required = np.empty(bits.shape[1], dtype=np.uint64)
     work = 0
     for place in range(count - 1, 0, -1):
         larger = alive[place]
-        outside = ~bits[larger]
-        mark_cut(ideals, larger, beside)
+        leave_idle(costs, need[place], further[place], by[place])
+        ready = False
         for move in range(len(move_kind)):
             after = move_after[move]
             if need[place, after] > most[place, after]:
@@ -104,6 +110,14 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
             which = before * (lead_count + 1) + want
             if list_open[which] == 0:
                 continue
+            if must_hold(
+                ideals, larger, place_of, heavy[move_variant[move]], need[:, after], required
+            ):
+                continue
+            if not ready:
+                ready = True
+                leave_out(bits[larger], outside)
+                mark_cut(ideals, larger, beside)
             first, end = list_start[which], list_start[which + 1]
             for row in range(rows):
                 floor[row] = added[larger, kind * rows + row] - limits[kind, row]
@@ -113,6 +127,8 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                 if block >= behind or list_places[block * BLOCK] >= place:
                     break
                 work += 1
+                if not holds_all(any_of, block, required):
+                    continue
                 if not may_follow(common, block_most, block, outside, floor, kind * rows):
                     continue
                 for i in range(block * BLOCK, min(end, (block + 1) * BLOCK)):
@@ -123,6 +139,8 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                         continue
                     work += 1
                     smaller = alive[lower]
+                    if not holds_all(bits, smaller, required):
+                        continue
                     if not may_follow(bits, added, smaller, outside, floor, kind * rows):
                         continue
                     if not may_be_within(
@@ -138,10 +156,11 @@ def fewest(ideals, alive, least, most, nets, costs, limits, most_work):
                         need[lower, before] = want
                         further[lower, before], by[lower, before] = place, move
                         close(targets, which, block)
-        if need[0, codes - 1] <= lead_count:
+        if need[0, codes - 1] <= lead_count and not whole:
             break
         if work > most_work:
             break
+    leave_idle(costs, need[0], further[0], by[0])
     return work, need, further, by
 
 
@@ -160,113 +179,6 @@ def followed(alive, need, further, by, costs):
     return reached[:size], kinds[:size]
 
 
-@kernel(allocates=True)
-def least_chain(ideals, alive, least, most, nets, costs, limits, lower, upper):
-    """`(value, ideals, kinds)`: the chain whose largest load is least, of those below `upper`.
-
-    Loads below `lower` need not be told apart: no chain keeps that limit. `value` is infinite if
-    there is no chain. As `fewest`, but the table holds the least load for each number of devices;
-    what has come down to `lower` is passed over. For one limit on all loads, and transfers known
-    from the stage alone.
-    """
-    bits, added = ideals.bits, ideals.added
-    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
-    move_before, move_after = costs.move_before, costs.move_after
-    coefficient, time_rows = costs.coefficient, costs.time_rows
-    count, codes = least.shape
-    rows = costs.added.shape[2]
-    lead_count = most[0, codes - 1]
-    levels = lead_count + 1
-    value = np.full((count, codes, levels), np.inf)
-    value[count - 1] = lower
-    next_place = np.zeros((count, codes, levels), dtype=np.int32)
-    next_move = np.zeros((count, codes, levels), dtype=np.int32)
-    targets = targets_of(bits, added, alive, least, most, lead_count)
-    list_start, list_places, list_open = targets.start, targets.places, targets.open
-    next_open, common, block_most = targets.next_open, targets.common, targets.most
-    beside = beside_ideals(ideals, nets, costs)
-    total = np.zeros((coefficient.shape[2], 2))
-    floor = np.empty(rows)
-    below = np.empty(time_rows)
-    for place in range(count - 1, 0, -1):
-        larger = alive[place]
-        outside = ~bits[larger]
-        mark_cut(ideals, larger, beside)
-        for code in range(codes):
-            for level in range(1, levels):
-                if value[place, code, level - 1] <= value[place, code, level]:
-                    value[place, code, level] = value[place, code, level - 1]
-                    next_place[place, code, level] = next_place[place, code, level - 1]
-                    next_move[place, code, level] = next_move[place, code, level - 1]
-        for move in range(len(move_kind)):
-            before, after, kind = move_before[move], move_after[move], move_kind[move]
-            for row in range(rows):
-                limit = upper if row < time_rows else limits[kind, row]
-                floor[row] = added[larger, kind * rows + row] - limit
-            for level in range(max(least[place, after], 0), levels - move_lead[move]):
-                so_far = value[place, after, level]
-                if so_far >= upper or level > most[place, after]:
-                    continue
-                if level > 0 and value[place, after, level - 1] == so_far:
-                    continue  # as good with fewer
-                want = level + move_lead[move]
-                which = before * levels + want
-                if list_open[which] == 0:
-                    continue
-                first, end = list_start[which], list_start[which + 1]
-                block, behind = first // BLOCK - 1, end // BLOCK
-                while True:
-                    block = first_open(next_open, block + 1)
-                    if block >= behind or list_places[block * BLOCK] >= place:
-                        break
-                    if not may_follow(common, block_most, block, outside, floor, kind * rows):
-                        continue
-                    for i in range(block * BLOCK, (block + 1) * BLOCK):
-                        low = list_places[i]
-                        if low >= place:
-                            break
-                        if value[low, before, want] <= so_far:
-                            continue
-                        smaller = alive[low]
-                        if not may_follow(bits, added, smaller, outside, floor, kind * rows):
-                            continue
-                        below[:] = min(upper, value[low, before, want])
-                        if not may_be_within(
-                            ideals, smaller, larger, kind * rows, move_variant[move], below,
-                            beside,
-                        ):  # fmt: skip
-                            continue
-                        transfers_between(ideals, smaller, larger, nets, costs, beside, total)
-                        load = so_far
-                        for row in range(time_rows):
-                            column = kind * rows + row
-                            seconds = added[larger, column] - added[smaller, column]
-                            for g in range(total.shape[0]):
-                                per = coefficient[move_variant[move], row, g]
-                                seconds += per[0] * total[g, 0] + per[1] * total[g, 1]
-                            load = max(load, seconds)
-                        if load < upper and load < value[low, before, want]:
-                            value[low, before, want] = load
-                            next_place[low, before, want] = place
-                            next_move[low, before, want] = move
-                            if load <= lower:
-                                close(targets, which, block)
-    reached = np.empty(count, dtype=np.int64)
-    kinds = np.empty(count, dtype=np.int64)
-    best, level, code = np.inf, lead_count, codes - 1
-    for number in range(levels):
-        if value[0, code, number] < best:
-            best, level = value[0, code, number], number
-    size = place = 0
-    while best < np.inf and place < count - 1:
-        move = next_move[place, code, level]
-        place = next_place[place, code, level]
-        reached[size], kinds[size] = alive[place], move_kind[move]
-        code, level = move_after[move], level - move_lead[move]
-        size += 1
-    return best, reached[:size], kinds[:size]
-
-
 @kernel
 def within(ideals, smaller, larger, costs, limits, kind, variant, total):
     """Whether the stage between two ideals keeps every limit of seconds of its kind."""
@@ -283,7 +195,7 @@ def within(ideals, smaller, larger, costs, limits, kind, variant, total):
 
 
 @kernel(allocates=True)
-def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps):
+def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, most_steps):
     """`(answer, ideals, kinds, length)`: a chain of stages within the limits, from the bottom.
 
     For stages whose transfers are only known when all stages are: `need` (from `fewest`) says what
@@ -303,8 +215,8 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps
     kind_of = np.zeros(depth_most + 1, dtype=np.int64)
     stage = np.full(nodes, UNPLACED, dtype=np.int64)
     floor = np.empty(rows)
-    beside = beside_ideals(ideals, nets, costs)
     total = np.zeros((costs.coefficient.shape[2], 2))
+    outside = np.empty(ideals.bits.shape[1], dtype=np.uint64)
     code[0] = codes - 1
     lead[0] = most[0, codes - 1]
     if need[0, codes - 1] > lead[0]:
@@ -333,7 +245,7 @@ def find_chain(ideals, alive, need, most, nets, costs, chain, limits, most_steps
         ):
             continue
         smaller, larger = alive[at[depth]], alive[place]
-        outside = ~ideals.bits[larger]
+        leave_out(ideals.bits[larger], outside)
         for row in range(rows):
             floor[row] = ideals.added[larger, kind * rows + row] - limits[kind, row]
         if not may_follow(ideals.bits, ideals.added, smaller, outside, floor, kind * rows):

@@ -1,7 +1,7 @@
 """The ideals that a stage may begin at, in lists by what is needed from there, and in blocks.
 
-Most pairs of ideals are no stage. A block says what all of its ideals hold and the most they add
-up to: the whole of it is passed over where none of them can be meant.
+Most pairs of ideals are no stage. A block says what all of its ideals hold, what any does, and the
+most they add up to: the whole of it is passed over where none of them can be meant.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class Targets(NamedTuple):
     block_open: Wide
     next_open: Wide
     common: NDArray[np.uint64]
+    any: NDArray[np.uint64]
     most: Floats
 
 
@@ -51,6 +52,7 @@ def targets_of(bits, added, alive, least, most, lead_count):
     blocks = start[-1] // BLOCK
     words, columns = bits.shape[1], added.shape[1]
     common = np.full((blocks, words), ~np.uint64(0))
+    any_of = np.zeros((blocks, words), dtype=np.uint64)
     most_added = np.full((blocks, columns), -np.inf)
     block_open = np.zeros(blocks, dtype=np.int64)
     filled = start[:-1].copy()
@@ -65,10 +67,11 @@ def targets_of(bits, added, alive, least, most, lead_count):
                 block_open[block] += 1
                 for word in range(words):
                     common[block, word] &= bits[ideal, word]
+                    any_of[block, word] |= bits[ideal, word]
                 for column in range(columns):
                     most_added[block, column] = max(most_added[block, column], added[ideal, column])
     next_open = np.arange(blocks + 1)
-    return Targets(start, places, size, block_open, next_open, common, most_added)
+    return Targets(start, places, size, block_open, next_open, common, any_of, most_added)
 
 
 @inlined
@@ -87,6 +90,13 @@ def first_open(next_open, block):
         next_open[block] = next_open[next_open[block]]
         block = next_open[block]
     return block
+
+
+@inner
+def leave_out(ideal, outside):
+    """Into `outside` what is not in an ideal."""
+    for word in range(len(ideal)):
+        outside[word] = ~ideal[word]
 
 
 @inner

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from placewright.graph import Floats, Wide
 from placewright.kernels.common.rows import copy_into
 from placewright.kernels.compiled import inlined, inner, kernel
+from placewright.kernels.throughput.dominance import parts_of
 
 NEVER = 1 << 20  # more devices than there are
 ROUNDING = 1e-9
@@ -36,7 +37,9 @@ class Ideals(NamedTuple):
     """Ideals that survive, one a row, such that a subset never comes after a superset.
 
     `bits` (64 nodes a word), `added[ideal, column]` sums over the nodes, `below` and `above`
-    (what the windows' conditions need on either side), `net_offsets` and `nets`: the nets cut.
+    (what the windows' conditions need on either side), `net_offsets` and `nets`: the nets cut;
+    `last`: as bits, the nodes none of whose followers is inside; `part_offsets`, `part_nodes` and
+    `parts`: those of these ideals that lack one of them.
     """
 
     bits: NDArray[np.uint64]
@@ -45,6 +48,10 @@ class Ideals(NamedTuple):
     above: Floats
     net_offsets: Wide
     nets: Wide
+    last: NDArray[np.uint64]
+    part_offsets: Wide
+    part_nodes: Wide
+    parts: Wide
 
 
 @inlined
@@ -124,6 +131,8 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
     cut = _nothing_cut(len(nets.producer), conditions)
     ideals = _no_ideals(count, columns.shape[1], conditions)
     current = np.zeros((count + 63) // 64, dtype=np.uint64)
+    led = _led(followers, count)  # the followed nodes of each ideal, by depth
+    depth_led = np.zeros((count + 1, len(current)), dtype=np.uint64)
     depth_sum = np.zeros((count + 1, columns.shape[1]))
     depth_need = np.zeros((count + 1, conditions))
     whole = np.zeros(conditions)
@@ -162,7 +171,9 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
                 used = ideals.net_offsets[kept - 1]
                 if kept > len(ideals.bits) or used + cut.size[0] > len(ideals.nets):
                     ideals = _with_capacity(ideals, kept - 1, cut.size[0])
-                _enter(ideals, kept - 1, current, depth_sum[depth], below, above, cut)
+                _enter(
+                    ideals, kept - 1, current, depth_led[depth], depth_sum[depth], below, above, cut
+                )
             elif _is_in_vain(windows, depth_need[depth], passed[depth]):
                 place[depth] = first[depth]
         arrived = place[depth] > first[depth]
@@ -178,6 +189,8 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
             depth += 1
             first[depth], end[depth], place[depth] = end[depth - 1], stop, stop
             _pass_over(choices, first[depth - 1], place[depth - 1], behind, passed, depth)
+            for word in range(len(current)):
+                depth_led[depth, word] = depth_led[depth - 1, word] | led[node, word]
             for column in range(columns.shape[1]):
                 depth_sum[depth, column] = depth_sum[depth - 1, column] + columns[node, column]
             for w in range(conditions):
@@ -197,6 +210,17 @@ def surviving_ideals(followers, waiting, nets, columns, windows, most_visited, m
         -1 if kept > most_kept else kept,
         ideals,
     )
+
+
+@inner(allocates=True)
+def _led(followers, count):
+    """``[node]`` the nodes that it follows, as bits."""
+    offsets, targets = followers
+    led = np.zeros((count, (count + 63) // 64), dtype=np.uint64)
+    for node in range(count):
+        for k in range(offsets[node], offsets[node + 1]):
+            led[targets[k], node >> 6] |= np.uint64(1) << np.uint64(node & 63)
+    return led
 
 
 @inner(allocates=True)
@@ -262,16 +286,21 @@ def _no_ideals(nodes, columns, conditions):
         np.empty((size, conditions)),
         np.zeros(size + 1, dtype=np.int64),
         np.empty(16 * size, dtype=np.int64),
+        np.empty((size, (nodes + 63) // 64), dtype=np.uint64),
+        np.zeros(1, dtype=np.int64),
+        np.empty(0, dtype=np.int64),
+        np.empty(0, dtype=np.int64),
     )
 
 
 @inner(allocates=True)
 def _with_capacity(ideals, kept, cut_nets):
     """The same arrays, or longer ones, with capacity for one more ideal that cuts so many nets."""
-    bits, added, below, above, offsets, nets = ideals
+    bits, added, below, above, offsets, nets, last = ideals[:7]
     size = len(bits)
     if kept == size:
         bits, added, below, above = _longer(bits), _longer(added), _longer(below), _longer(above)
+        last = _longer(last)
         longer = np.zeros(2 * size + 1, dtype=np.int64)
         longer[: size + 1] = offsets
         offsets = longer
@@ -280,7 +309,7 @@ def _with_capacity(ideals, kept, cut_nets):
         longer = np.empty(2 * (used + cut_nets), dtype=np.int64)
         longer[:used] = nets[:used]
         nets = longer
-    return Ideals(bits, added, below, above, offsets, nets)
+    return Ideals(bits, added, below, above, offsets, nets, last, *ideals[7:])
 
 
 @inner(allocates=True)
@@ -292,16 +321,19 @@ def _longer(rows):
 
 @inner(allocates=True)
 def _first_of(ideals, kept):
+    bits, last = ideals.bits[:kept], ideals.last[:kept]
     return Ideals(
-        ideals.bits[:kept], ideals.added[:kept], ideals.below[:kept], ideals.above[:kept],
-        ideals.net_offsets[: kept + 1], ideals.nets,
+        bits, ideals.added[:kept], ideals.below[:kept], ideals.above[:kept],
+        ideals.net_offsets[: kept + 1], ideals.nets, last, *parts_of(bits, last),
     )  # fmt: skip
 
 
 @inner
-def _enter(ideals, place, current, sums, below, above, cut):
+def _enter(ideals, place, current, led, sums, below, above, cut):
     """Write down the ideal at hand."""
     copy_into(ideals.bits[place], current)
+    for word in range(len(current)):
+        ideals.last[place, word] = current[word] & ~led[word]
     copy_into(ideals.added[place], sums)
     copy_into(ideals.below[place], below)
     copy_into(ideals.above[place], above)

@@ -51,8 +51,9 @@ class Costs(NamedTuple):
     - `group[bit]` of the bits that `charges` gives; `once`: a stage pays once for a tensor that
       both lower and higher stages read (host memory);
     - `coefficient[variant, row, group]`: seconds per tensor and per byte;
-    - moves, sorted by nothing: `move_kind`, `move_variant`, `move_lead` (devices of the leading
-      class), and the state of the other classes `move_before`, `move_after` (see `stages.py`).
+    - moves, from states with few devices left to those with many: `move_kind`, `move_variant`,
+      `move_lead` (devices of the leading class), and the state of the other classes `move_before`,
+      `move_after` (see `stages.py`).
     """
 
     added: Floats

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.graph import Floats, Wide
-from placewright.kernels.compiled import inlined, inner
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.throughput.stage_loads import charges
 
-NOT_CUT = -1
+NO_IDEAL = -1
 
 
 class Readers(NamedTuple):
@@ -40,7 +40,8 @@ class Beside(NamedTuple):
     that is outside (inside) the ideal; ``begin_total[ideal, group]`` and ``end_total``: the
     tensors and bytes that these come to; ``begin_seconds[ideal, variant, row]`` and ``end_seconds``
     the seconds. ``most[net, variant, row]``: no stage pays more for a net, begin and end together.
-    ``mark[net]`` holds the ends of the ideal that `mark_cut` was called for, or `NOT_CUT`.
+    ``mark[net]`` holds the ends of the ideal ``marked_for[net]``, the last that cuts the net of
+    those that `mark_cut` was called for.
     """
 
     begins: Wide
@@ -52,6 +53,7 @@ class Beside(NamedTuple):
     most: Floats
     readers: Readers
     mark: Wide
+    marked_for: Wide
 
 
 @inner(allocates=True)
@@ -77,7 +79,7 @@ def _readers_of(nets, costs, words):
     return Readers(bits, forward, first, last, charged)
 
 
-@inner(allocates=True)
+@kernel(allocates=True)
 def beside_ideals(ideals, nets, costs):
     """The tables of `Beside`: an ideal, and the empty one or the whole, with a stage between."""
     count, entries = len(ideals.bits), ideals.net_offsets[-1]
@@ -104,10 +106,12 @@ def beside_ideals(ideals, nets, costs):
     most = _most_seconds(nets, costs)
     begin_seconds = seconds_of(begin_total, costs.coefficient)
     end_seconds = seconds_of(end_total, costs.coefficient)
-    mark = np.full(len(nets.producer), NOT_CUT, dtype=np.int64)
+    mark = np.zeros(len(nets.producer), dtype=np.int64)
+    marked_for = np.full(len(nets.producer), NO_IDEAL, dtype=np.int64)
     return Beside(
-        begins, ends, begin_total, end_total, begin_seconds, end_seconds, most, readers, mark
-    )
+        begins, ends, begin_total, end_total, begin_seconds, end_seconds, most, readers,
+        mark, marked_for,
+    )  # fmt: skip
 
 
 @inner(allocates=True)
@@ -167,10 +171,10 @@ def meaning(smaller, larger, net, nets, readers, once):
 @inner
 def mark_cut(ideals, larger, beside):
     """Note in ``beside.mark`` what the nets cut by an ideal mean for a stage that ends there."""
-    mark = beside.mark
-    mark[:] = NOT_CUT
+    mark, marked_for = beside.mark, beside.marked_for
     for i in range(ideals.net_offsets[larger], ideals.net_offsets[larger + 1]):
         mark[ideals.nets[i]] = beside.ends[i]
+        marked_for[ideals.nets[i]] = larger
 
 
 @inner
@@ -187,7 +191,7 @@ def may_be_within(ideals, smaller, larger, columns, variant, limits, beside):
         if seconds <= limits[row]:
             continue
         for i in range(ideals.net_offsets[smaller], ideals.net_offsets[smaller + 1]):
-            if beside.mark[ideals.nets[i]] != NOT_CUT:
+            if beside.marked_for[ideals.nets[i]] == larger:
                 seconds -= beside.most[ideals.nets[i], variant, row]
         if seconds > limits[row]:
             return False
@@ -203,7 +207,7 @@ def transfers_between(ideals, smaller, larger, nets, costs, beside, total):
         total[g, 1] = beside.begin_total[smaller, g, 1] + beside.end_total[larger, g, 1]
     for i in range(ideals.net_offsets[smaller], ideals.net_offsets[smaller + 1]):
         net = ideals.nets[i]
-        if mark[net] == NOT_CUT:
+        if beside.marked_for[net] != larger:
             continue
         bits = meaning(ideals.bits[smaller], ideals.bits[larger], net, nets, readers, costs.once)
         for g in range(groups):

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,10 +36,11 @@ from placewright.kernels.throughput.ideal_dp import (
     fewest,
     find_chain,
     followed,
-    least_chain,
     survivors,
 )
 from placewright.kernels.throughput.ideals import Ideals, passable, surviving_ideals
+from placewright.kernels.throughput.least_chain import least_chain
+from placewright.kernels.throughput.stage_transfers import Beside, beside_ideals
 from placewright.plan import Placement
 from placewright.planners.throughput.splits import (
     Split,
@@ -106,6 +107,13 @@ class Question:
             self.lower = max(self.lower, limit)
         elif answer != FOUND:
             self.unknown = min(self.unknown, limit)
+
+
+class Listed(NamedTuple):
+    """Ideals, and what a stage that begins or ends at one of them sends and fetches."""
+
+    ideals: Ideals
+    beside: Beside
 
 
 class Answer(Protocol):
@@ -215,23 +223,23 @@ class Search:
     def _prove_single(self, windows: WindowTables, lower: float) -> float:
         tables = windows.tables
         question = Question(max(lower, least_load(tables) * (1 - LONG_ROUNDING)))
-        ideals = self._few_ideals(windows) if question.lower < self.below() else None
-        listed = self.below() if ideals else 0.0  # the limit that they were listed for
+        listed = self._few_ideals(windows) if question.lower < self.below() else None
+        listed_for = self.below() if listed else 0.0  # the limit
         halved = False
         while question.lower < self.below() and self.budget.left > 0:
             self.on_progress("ideals", question.lower / self.limit)
-            few = ideals is not None and len(ideals.bits) <= MOST_WORKED_OUT
-            covered = listed >= self.below() and not tables.approximate
-            if ideals and few and covered and question.close(self.below()):
-                self._take_least(windows, ideals, question.lower)
+            few = listed is not None and len(listed.ideals.bits) <= MOST_WORKED_OUT
+            covered = listed_for >= self.below() and not tables.approximate
+            if listed and few and covered and question.close(self.below()):
+                self._take_least(windows, listed, question.lower)
                 return self.below()
-            asked = question.next(self.below(), CLOSE if few or not ideals else FINE)
+            asked = question.next(self.below(), CLOSE if few or not listed else FINE)
             if asked is None:
                 break
-            if asked > listed:
-                ideals = self._ideals(windows, [asked])
-                listed = asked if ideals else 0.0
-            answer, split = self._decide(windows, ideals, [asked]) if ideals else (GAVE_UP, None)
+            if asked > listed_for:
+                listed = self._ideals(windows, [asked])
+                listed_for = asked if listed else 0.0
+            answer, split = self._decide(windows, listed, [asked]) if listed else (GAVE_UP, None)
             self.take(split)
             if answer == GAVE_UP and self.better_elsewhere() is not None:
                 continue
@@ -243,7 +251,7 @@ class Search:
             question.answered(asked, answer)
         return question.lower
 
-    def _few_ideals(self, windows: WindowTables) -> Ideals | None:
+    def _few_ideals(self, windows: WindowTables) -> Listed | None:
         """The ideals below the best split, if that takes no longer than to cut the other orders.
 
         If it would, these are cut.
@@ -254,11 +262,11 @@ class Search:
         order, below = np.arange(tables.graph.node_count), self.below()
         places = int(open_positions(windows, order, below).sum())
         most = max(self.orders - 1, 0) * places**2 // PLACES_PER_IDEAL
-        ideals = self._ideals(windows, [below], most)
-        if ideals is None:
+        listed = self._ideals(windows, [below], most)
+        if listed is None:
             self._cut_orders([tables], 1, self.orders)
         self._one_order = [each for each in self._one_order if each is not tables]
-        return ideals
+        return listed
 
     def _impossible(self, windows: WindowTables, lower: float, top: float) -> float:
         """A limit above `lower`, if one is found, that the devices cannot keep all together."""
@@ -279,15 +287,16 @@ class Search:
         self.take(self.elsewhere())
         return self.best if self.limit < before else None
 
-    def _take_least(self, windows: WindowTables, ideals: Ideals, lower: float) -> None:
+    def _take_least(self, windows: WindowTables, listed: Listed, lower: float) -> None:
         """Take the best split of all; `lower` is a limit close below that none can keep."""
         tables, top = windows.tables, self.below()
-        alive, least, most = survivors(ideals, windows.within([top]))
+        alive, least, most = survivors(listed.ideals, windows.within([top]))
         value, reached, kinds = least_chain(
-            ideals, alive, least, most, tables.nets, tables.costs, tables.limits([top]), lower, top
-        )
+            *listed, alive, least, most, tables.nets, tables.costs, tables.heavy,
+            tables.limits([top]), lower, top,
+        )  # fmt: skip
         if value < np.inf:
-            stages = _stages(ideals, reached, tables.graph.node_count)
+            stages = _stages(listed.ideals, reached, tables.graph.node_count)
             self.take(evaluated(tables, stages, kinds))
 
     def _prove_pairs(self, windows: WindowTables) -> float:
@@ -305,13 +314,13 @@ class Search:
             if high - low > NARROW * self.limit:
                 open_rectangles += [((low + high) / 2, high), (low, (low + high) / 2)]
                 continue
-            ideals = self._ideals(windows, limits)
-            if ideals is None and self.better_elsewhere() is not None:
+            listed = self._ideals(windows, limits)
+            if listed is None and self.better_elsewhere() is not None:
                 open_rectangles.append((low, high))
                 continue
-            if ideals is None:
+            if listed is None:
                 return 0.0
-            answer, split = self._decide(windows, ideals, limits)
+            answer, split = self._decide(windows, listed, limits)
             if answer == NONE:
                 continue
             if split is None:
@@ -330,7 +339,7 @@ class Search:
 
     def _ideals(
         self, windows: WindowTables, limits: Sequence[float], most: int | None = None
-    ) -> Ideals | None:
+    ) -> Listed | None:
         """Ideals that a split within the limits may pass through; None if they are too many.
 
         That is, more than `most` of them to look at, or than there is time and memory for.
@@ -338,7 +347,7 @@ class Search:
         tables, graph = windows.tables, windows.tables.graph
         words = (graph.node_count + 63) // 64
         columns = tables.costs.added.reshape(graph.node_count, -1)
-        row_bytes = 8 * (words + columns.shape[1] + 16)
+        row_bytes = 8 * (2 * words + columns.shape[1] + 24)
         most_ideals = self._within_time(self.most_ideals, IDEALS_PER_SECOND)
         if most is not None:
             most_ideals = min(most_ideals, most)
@@ -352,7 +361,9 @@ class Search:
             min(MOST_KEPT, MOST_KEPT_BYTES // row_bytes),
         )
         self.seen += most_ideals if visited < 0 else visited
-        return None if visited < 0 or kept < 0 else ideals
+        if visited < 0 or kept < 0:
+            return None
+        return Listed(ideals, beside_ideals(ideals, tables.nets, tables.costs))
 
     def _within_time(self, most: int, per_second: float) -> int:
         """As much of `most` as the time left allows."""
@@ -365,28 +376,39 @@ class Search:
         return min(left, max(self.most_work - self.work, 0)) if self.most_work else left
 
     def _decide(
-        self, windows: WindowTables, ideals: Ideals, thresholds: Sequence[float]
+        self, windows: WindowTables, listed: Listed, thresholds: Sequence[float]
     ) -> tuple[int, Split | None]:
         """Whether a split keeps all stages within the thresholds, and one that does."""
         tables = windows.tables
         limits = tables.limits(thresholds)
-        alive, least, most = survivors(ideals, windows.within(thresholds))
+        alive, least, most = survivors(listed.ideals, windows.within(thresholds))
         shared = (tables.nets, tables.costs)
         most_work = self._work_left()
-        work, need, further, by = fewest(ideals, alive, least, most, *shared, limits, most_work)
+        work, need, further, by = fewest(
+            *listed,
+            alive,
+            least,
+            most,
+            *shared,
+            tables.heavy,
+            limits,
+            most_work,
+            tables.approximate,
+        )
         self.work += work
         if work > most_work:
             return GAVE_UP, None
         if tables.approximate:
             answer, reached, kinds = find_chain(
-                ideals, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS
+                *listed, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS
             )
         else:
             reached, kinds = followed(alive, need, further, by, tables.costs)
             answer = FOUND if len(reached) else NONE
         if answer != FOUND:
             return int(answer), None
-        return FOUND, evaluated(tables, _stages(ideals, reached, tables.graph.node_count), kinds)
+        stages = _stages(listed.ideals, reached, tables.graph.node_count)
+        return FOUND, evaluated(tables, stages, kinds)
 
 
 def _stages(ideals: Ideals, reached: Wide, count: int) -> Wide:

@@ -35,7 +35,8 @@ from placewright.analysis.contracted import ContractedGraph
 from placewright.analysis.devices import device_classes
 from placewright.analysis.reductions.free_nodes import links_alike
 from placewright.analysis.shares import harmonic
-from placewright.graph import Floats, Wide
+from placewright.graph import Flags, Floats, Wide
+from placewright.kernels.throughput.dominance import heavy_nodes
 from placewright.kernels.throughput.stage_loads import (
     HIGH,
     IN,
@@ -299,16 +300,22 @@ class StageTables:
             *_columns(moves),
         )
 
+    @cached_property
+    def heavy(self) -> Flags:
+        """`[variant, node]`: see `kernels.throughput.dominance`."""
+        found: Flags = heavy_nodes(self.nets, self.costs, self.graph.followers)
+        return found
+
     def _moves(self) -> tuple[list[Move], list[tuple[int, tuple[int, ...], tuple[int, ...]]]]:
         """All moves, and what each variant stands for: kind, classes below and classes above."""
         code_of = {state: code for code, state in enumerate(self.states)}
         keys: dict[tuple[int, tuple[int, ...], tuple[int, ...]], int] = {}
         moves: list[Move] = []
         everything = tuple(range(len(self.class_size)))
-        for kind, numbers in enumerate(self.kinds):
-            taken = [numbers[each] for each in self.others]
-            lead = numbers[self.lead] if self.lead >= 0 else 0
-            for before, state in enumerate(self.states):
+        for before, state in enumerate(self.states):
+            for kind, numbers in enumerate(self.kinds):
+                taken = [numbers[each] for each in self.others]
+                lead = numbers[self.lead] if self.lead >= 0 else 0
                 left = tuple(a - b for a, b in zip(state, taken, strict=True))
                 if min(left, default=0) < 0:
                     continue

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.analysis.reductions.free_nodes import memory_is_slack
 from placewright.graph import Floats
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import IN, OUT
@@ -119,9 +120,11 @@ class WindowTables:
             sizes = range(len(tables.others) + 1)
             sets = [each for k in sizes for each in itertools.combinations(tables.others, k)]
         rows = [number for number, row in enumerate(tables.rows) if any(row.compute)]
+        if not memory_is_slack(tables.graph):
+            rows.append(len(tables.rows))
         return [
             self._condition(row, others)
-            for row, others in itertools.product([*rows, len(tables.rows)], sets)
+            for row, others in itertools.product(rows, sets)
             if tables.lead >= 0 or others
         ]
 
