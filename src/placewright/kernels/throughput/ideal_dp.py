@@ -195,12 +195,15 @@ def within(ideals, smaller, larger, costs, limits, kind, variant, total):
 
 
 @kernel(allocates=True)
-def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, most_steps):
-    """`(answer, ideals, kinds, length)`: a chain of stages within the limits, from the bottom.
+def find_chain(
+    ideals, beside, alive, need, most, nets, costs, chain, limits, most_steps, most_work
+):
+    """`(work, answer, ideals, kinds)`: a chain of stages within the limits, from the bottom.
 
     For stages whose transfers are only known when all stages are: `need` (from `fewest`) says what
     cannot be completed, and every chain it allows is tried depth first, stages charged as
-    `chain_rows` does, until one keeps the limits, none is left, or `most_steps` are made.
+    `chain_rows` does, until one keeps the limits, none is left, or `most_steps` are made or more
+    than `most_work` ideals and pairs looked at (counted as `fewest` does).
     """
     count, codes = need.shape
     nodes = costs.added.shape[0]
@@ -220,15 +223,18 @@ def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, mo
     code[0] = codes - 1
     lead[0] = most[0, codes - 1]
     if need[0, codes - 1] > lead[0]:
-        return NONE, at[:1], kind_of[:0]
+        return 0, NONE, at[:1], kind_of[:0]
     next_place[0] = count - 1
-    depth = steps = 0
+    depth = steps = work = 0
     while depth >= 0:
+        if steps > most_steps or work > most_work:
+            return work, GAVE_UP, at[:1], kind_of[:0]
         if at[depth] == count - 1:
-            return FOUND, alive[at[1 : depth + 1]], kind_of[:depth]
+            return work, FOUND, alive[at[1 : depth + 1]], kind_of[:depth]
         if next_move[depth] == moves:
             next_move[depth] = 0
             next_place[depth] -= 1
+            work += 1
         if next_place[depth] <= at[depth]:
             depth -= 1
             if depth >= 0:
@@ -244,12 +250,14 @@ def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, mo
             or need[place, costs.move_after[move]] > left
         ):
             continue
+        work += 1
         smaller, larger = alive[at[depth]], alive[place]
         leave_out(ideals.bits[larger], outside)
         for row in range(rows):
             floor[row] = ideals.added[larger, kind * rows + row] - limits[kind, row]
         if not may_follow(ideals.bits, ideals.added, smaller, outside, floor, kind * rows):
             continue
+        work += DEAR
         mark_cut(ideals, larger, beside)
         transfers_between(ideals, smaller, larger, nets, costs, beside, total)
         if not within(
@@ -258,8 +266,6 @@ def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, mo
             continue
         kind_of[depth] = kind
         steps += 1
-        if steps > most_steps:
-            return GAVE_UP, at[:1], kind_of[:0]
         fill(stage, ideals.bits, smaller, larger, depth)
         charged = chain_rows(nets, costs, chain, stage, kind_of, depth + 1)
         fits = True
@@ -272,7 +278,7 @@ def find_chain(ideals, beside, alive, need, most, nets, costs, chain, limits, mo
         depth += 1
         at[depth], code[depth], lead[depth] = place, costs.move_after[move], left
         next_place[depth], next_move[depth] = count - 1, 0
-    return NONE, at[:1], kind_of[:0]
+    return work, NONE, at[:1], kind_of[:0]
 
 
 @kernel

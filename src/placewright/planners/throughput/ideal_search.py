@@ -385,23 +385,18 @@ class Search:
         shared = (tables.nets, tables.costs)
         most_work = self._work_left()
         work, need, further, by = fewest(
-            *listed,
-            alive,
-            least,
-            most,
-            *shared,
-            tables.heavy,
-            limits,
-            most_work,
+            *listed, alive, least, most, *shared, tables.heavy, limits, most_work,
             tables.approximate,
-        )
+        )  # fmt: skip
         self.work += work
         if work > most_work:
             return GAVE_UP, None
         if tables.approximate:
-            answer, reached, kinds = find_chain(
-                *listed, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS
-            )
+            work, answer, reached, kinds = find_chain(
+                *listed, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS,
+                self._work_left(),
+            )  # fmt: skip
+            self.work += work
         else:
             reached, kinds = followed(alive, need, further, by, tables.costs)
             answer = FOUND if len(reached) else NONE
