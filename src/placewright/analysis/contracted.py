@@ -375,9 +375,9 @@ def _merged(nets: NetTable, group: Wide, count: int) -> NetTable:
 def _equal_rows(key: Wide, offsets: Wide, entries: Wide) -> Wide:
     """`[row]` the first row with the same `key` and the same entries."""
     first: dict[tuple[int, bytes], int] = {}
-    found = np.empty(len(key), dtype=np.int64)
-    bounds = offsets.tolist()
-    for row, each in enumerate(key.tolist()):
-        content = entries[bounds[row] : bounds[row + 1]].tobytes()
-        found[row] = first.setdefault((each, content), row)
+    found = np.arange(len(key))
+    shared = np.flatnonzero(np.bincount(key)[key] > 1)
+    for row in shared.tolist():
+        content = entries[offsets[row] : offsets[row + 1]].tobytes()
+        found[row] = first.setdefault((int(key[row]), content), row)
     return found
