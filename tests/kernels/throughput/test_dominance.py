@@ -13,7 +13,14 @@ from placewright.analysis.contracted import contracted_graph, directions
 from placewright.budget import Budget, no_progress
 from placewright.graph import GraphBuilder
 from placewright.kernels.throughput.dominance import heavy_nodes
-from placewright.kernels.throughput.ideal_dp import fewest, survivors
+from placewright.kernels.throughput.ideal_dp import (
+    FOUND,
+    GAVE_UP,
+    NONE,
+    fewest,
+    find_chain,
+    survivors,
+)
 from placewright.kernels.throughput.least_chain import least_chain
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Search
 from placewright.planners.throughput.splits import least_load, most_load
@@ -102,6 +109,26 @@ def test_tables_are_the_same_if_every_pair_of_ideals_is_looked_at(problem, share
             for heavy in (tables.heavy, none)
         )
         assert value == pytest.approx(value_of_all, rel=1e-12)
+
+
+@given(throughput_problems(max_ops=7, max_devices=4, staging="direct"))
+@settings(max_examples=40)
+def test_chains_are_tried_for_as_long_as_there_is_work_left(problem):
+    for tables in tables_of(problem):
+        limit = most_load(tables)
+        windows, listed = listed_below(tables, limit)
+        alive, few, many = survivors(listed.ideals, windows.within([limit] * tables.passes))
+        shared, limits = (tables.nets, tables.costs), tables.limits([limit] * tables.passes)
+        need = fewest(
+            *listed, alive, few, many, *shared, tables.heavy, limits, NEVER_GIVES_UP, True
+        )[1]
+        answers = [
+            find_chain(
+                *listed, alive, need, many, *shared, tables.chain, limits, NEVER_GIVES_UP, work
+            )[1]
+            for work in (NEVER_GIVES_UP, -1)
+        ]
+        assert answers == ([FOUND, GAVE_UP] if need[0, -1] <= many[0, -1] else [NONE, NONE])
 
 
 @pytest.mark.parametrize(("size", "heavy"), [(1e6, True), (1e9, False)])
