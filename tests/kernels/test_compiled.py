@@ -14,6 +14,7 @@ from numba.core.errors import TypingError
 
 import placewright.kernels
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.kept import stamp_of
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -50,6 +51,29 @@ def test_one_that_says_so_is_compiled():
         return made(count).sum()
 
     assert total(3) == 3.0
+
+
+def test_what_is_kept_counts_for_the_kernels_that_a_kernel_uses(tmp_path):
+    sources = {
+        "inner/deep.py": "x = 1\n",
+        "middle.py": "from placewright.kernels.inner.deep import x\n",
+        "outer.py": "import numpy\n\nfrom placewright.kernels.middle import (\n    y,\n)\n",
+        "apart.py": "y = 2\n",
+    }
+    (tmp_path / "inner").mkdir()
+
+    def stamps():
+        stamp_of.cache_clear()
+        return {name: stamp_of(tmp_path / name, tmp_path) for name in sources}
+
+    for name, source in sources.items():
+        (tmp_path / name).write_text(source)
+    before = stamps()
+    assert stamps() == before
+    (tmp_path / "inner" / "deep.py").write_text("x = 2\n")
+    after = stamps()
+    assert [name for name in sources if after[name] != before[name]] == [*sources][:3]
+    stamp_of.cache_clear()
 
 
 COUNT_REFERENCES = {"min", "max", "any", "all"}

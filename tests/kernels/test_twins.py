@@ -218,7 +218,7 @@ TWINS = {
         IDEALS, "tests.naive.throughput.all_splits", "best_of_lines"
     ),
     "throughput.ideals.passable": Twin(IDEALS, "tests.naive.throughput.best_split", "IdealDP"),
-    "throughput.ideals.surviving_ideals": Twin(
+    "throughput.ideal_listing.surviving_ideals": Twin(
         IDEALS, "tests.naive.throughput.best_split", "IdealDP"
     ),
     "throughput.least_chain.least_chain": Twin(

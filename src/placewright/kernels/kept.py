@@ -3,16 +3,25 @@
 Numba keeps what it compiles. But processes that begin at the same time find nothing there yet, and
 each of them compiles all that it needs: the workers of a first run, say, or those of the tests.
 Here a process that needs a kernel while another compiles it waits, and takes what that one made.
+
+What is kept counts for the source it was made from. Numba knows the file of the kernel alone; a
+part of the kernel may be in another, which a new version of the package changes by itself.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 import time
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
 MOST_SECONDS = 120.0  # to wait for a process: it may have been stopped
 LISTENING = 0.02  # seconds between two looks
+
+FOLDER = Path(__file__).parent
+IMPORTED = re.compile(r"^from placewright\.kernels\.([\w.]+) import", re.MULTILINE)
 
 
 def keep(compiled: Any, function: Any) -> None:
@@ -63,8 +72,10 @@ def _kept(function: Any) -> Any:
         def __init__(self, function: Any) -> None:
             super().__init__(function)
             folder = Path(self.cache_path)
-            base, stamp = self._impl.filename_base, self._impl.locator.get_source_stamp()
-            self._cache_file = Files(self.cache_path, base, stamp)
+            file = Path(function.__code__.co_filename)
+            # In an archive numba's own stamp is that of all that is in it.
+            stamp = stamp_of(file) if file.exists() else self._impl.locator.get_source_stamp()
+            self._cache_file = Files(self.cache_path, self._impl.filename_base, stamp)
             self.turn = Lock(folder / f"{self._impl.filename_base}.lock")
             self._adding = Lock(folder / "lock")
 
@@ -83,6 +94,18 @@ def _kept(function: Any) -> Any:
                 self._adding.release()
 
     return Kept(function)
+
+
+@cache
+def stamp_of(file: Path, folder: Path = FOLDER) -> str:
+    """Changes with a file's source, and that of all files of the `folder` whose kernels it uses."""
+    source = file.read_text("utf-8")
+    stamp = hashlib.sha256(source.encode())
+    for module in sorted(set(IMPORTED.findall(source))):
+        imported = folder.joinpath(*module.split(".")).with_suffix(".py")
+        if imported.exists():  # not a folder of them, whose first file holds none
+            stamp.update(stamp_of(imported, folder).encode())
+    return stamp.hexdigest()
 
 
 class Lock:

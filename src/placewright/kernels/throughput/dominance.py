@@ -120,38 +120,60 @@ def parts_of(bits, last):
     exponent = 4
     while 1 << exponent < 2 * count:
         exponent += 1
-    key, slots = np.zeros(count, dtype=np.uint64), np.full(1 << exponent, -1, dtype=np.int64)
-    shift = np.uint64(64 - exponent)
+    slots = np.full(1 << exponent, -1, dtype=np.int64)
     offsets = np.zeros(count + 1, dtype=np.int64)
-    nodes, parts = np.empty(4 * count, dtype=np.int64), np.empty(4 * count, dtype=np.int64)
+    size = _count_bits(last)
+    nodes, parts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     wanted = np.empty(words, dtype=np.uint64)
+    _look_up(bits, last, factor, np.uint64(64 - exponent), slots, wanted, offsets, nodes, parts)
+    return offsets, nodes[: offsets[count]], parts[: offsets[count]]
+
+
+@inner
+def _count_bits(rows):
+    found = 0
+    for row in range(rows.shape[0]):
+        for word in range(rows.shape[1]):
+            left = rows[row, word]
+            while left:
+                left &= left - np.uint64(1)
+                found += 1
+    return found
+
+
+@inner
+def _look_up(bits, last, factor, shift, slots, wanted, offsets, nodes, parts):
+    """Fill `offsets`, `nodes` and `parts` of `parts_of`.
+
+    Ideals are found by a sum of their words, each times its odd `factor`, from whose first bits on
+    they stand in `slots`.
+    """
+    count, words = bits.shape
+    behind = np.uint64(len(slots) - 1)
     used = 0
     for ideal in range(count):  # what an ideal is a part of comes after it
+        key = np.uint64(0)
         for word in range(words):
             wanted[word] = bits[ideal, word]
-            key[ideal] += bits[ideal, word] * factor[word]
+            key += bits[ideal, word] * factor[word]
         for word in range(words):
             left = last[ideal, word]
             while left:
                 bit = left & (~left + np.uint64(1))
                 left ^= bit
                 wanted[word] ^= bit
-                slot = (key[ideal] - bit * factor[word]) >> shift
+                slot = (key - bit * factor[word]) >> shift
                 while slots[slot] >= 0 and not equal_rows(bits[slots[slot]], wanted):
-                    slot = (slot + np.uint64(1)) & np.uint64(len(slots) - 1)
+                    slot = (slot + np.uint64(1)) & behind
                 wanted[word] ^= bit
-                if slots[slot] < 0:
-                    continue
-                if used == len(nodes):
-                    nodes, parts = _twice_as_long(nodes), _twice_as_long(parts)
-                nodes[used], parts[used] = 64 * word + _number(bit), slots[slot]
-                used += 1
+                if slots[slot] >= 0:
+                    nodes[used], parts[used] = 64 * word + _number(bit), slots[slot]
+                    used += 1
         offsets[ideal + 1] = used
-        slot = key[ideal] >> shift
+        slot = key >> shift
         while slots[slot] >= 0:
-            slot = (slot + np.uint64(1)) & np.uint64(len(slots) - 1)
+            slot = (slot + np.uint64(1)) & behind
         slots[slot] = ideal
-    return offsets, nodes, parts
 
 
 @inner
@@ -164,13 +186,6 @@ def _number(bit):
             number += half
         half >>= 1
     return number
-
-
-@inner(allocates=True)
-def _twice_as_long(numbers):
-    longer = np.empty(2 * len(numbers), dtype=np.int64)
-    longer[: len(numbers)] = numbers
-    return longer
 
 
 @inner
@@ -205,12 +220,3 @@ def holds_all(bits, number, required):
     while word < len(required) and not required[word] & ~bits[number, word]:
         word += 1
     return word == len(required)
-
-
-@inner(allocates=True)
-def places_of(alive, count):
-    """``[ideal]`` its place among those that are alive, or -1."""
-    place_of = np.full(count, -1, dtype=np.int64)
-    for place in range(len(alive)):
-        place_of[alive[place]] = place
-    return place_of

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.kernels.compiled import kernel
-from placewright.kernels.throughput.dominance import holds_all, leave_idle, must_hold, places_of
+from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.throughput.dominance import holds_all, leave_idle, must_hold
 from placewright.kernels.throughput.ideal_targets import (
     BLOCK,
     close,
+    desk_for,
     first_open,
     leave_out,
     may_follow,
@@ -73,27 +74,35 @@ def fewest(ideals, beside, alive, least, most, nets, costs, heavy, limits, most_
     the stage of move ``by[place, code]``. It ends when there is a way from the empty ideal, unless
     the `whole` table is wanted.
     """
-    # Arrays stand in names of their own: reading a tuple's field in a loop costs as much as the
-    # rest of it.
-    bits, added = ideals.bits, ideals.added
-    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
-    move_before, move_after = costs.move_before, costs.move_after
     count, codes = least.shape
-    rows = costs.added.shape[2]
-    lead_count = most[0, codes - 1]
     need = np.full((count, codes), NEVER, dtype=np.int32)
     need[count - 1] = 0
     further = np.zeros((count, codes), dtype=np.int32)
     by = np.zeros((count, codes), dtype=np.int32)
-    targets = targets_of(bits, added, alive, least, most, lead_count)
+    targets = targets_of(ideals.bits, ideals.added, alive, least, most, most[0, codes - 1])
+    desk = desk_for(ideals, alive, costs)
+    work = _fill(
+        need, further, by, targets, desk, ideals, beside, alive, most, nets, costs, heavy, limits,
+        most_work, whole,
+    )  # fmt: skip
+    return work, need, further, by
+
+
+@inner
+def _fill(
+    need, further, by, targets, desk, ideals, beside, alive, most, nets, costs, heavy, limits,
+    most_work, whole,
+):  # fmt: skip
+    """The work of `fewest` on its tables, for kernels that make arrays count references to them."""
+    bits, added = ideals.bits, ideals.added
+    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
+    move_before, move_after = costs.move_before, costs.move_after
     list_start, list_places, list_open = targets.start, targets.places, targets.open
     next_open, block_most = targets.next_open, targets.most
     common, any_of = targets.common, targets.any
-    total = np.zeros((costs.coefficient.shape[2], 2))
-    floor = np.empty(rows)
-    place_of = places_of(alive, len(bits))
-    outside = np.empty(bits.shape[1], dtype=np.uint64)
-    required = np.empty(bits.shape[1], dtype=np.uint64)
+    outside, required, floor = desk.outside, desk.required, desk.floor
+    count, codes = need.shape
+    rows, lead_count = len(floor), most[0, codes - 1]
     work = 0
     for place in range(count - 1, 0, -1):
         larger = alive[place]
@@ -111,7 +120,7 @@ def fewest(ideals, beside, alive, least, most, nets, costs, heavy, limits, most_
             if list_open[which] == 0:
                 continue
             if must_hold(
-                ideals, larger, place_of, heavy[move_variant[move]], need[:, after], required
+                ideals, larger, desk.place_of, heavy[move_variant[move]], need[:, after], required
             ):
                 continue
             if not ready:
@@ -149,9 +158,9 @@ def fewest(ideals, beside, alive, least, most, nets, costs, heavy, limits, most_
                     ):  # fmt: skip
                         continue
                     work += DEAR
-                    transfers_between(ideals, smaller, larger, nets, costs, beside, total)
+                    transfers_between(ideals, smaller, larger, nets, costs, beside, desk.total)
                     if within(
-                        ideals, smaller, larger, costs, limits, kind, move_variant[move], total
+                        ideals, smaller, larger, costs, limits, kind, move_variant[move], desk.total
                     ):
                         need[lower, before] = want
                         further[lower, before], by[lower, before] = place, move
@@ -161,7 +170,7 @@ def fewest(ideals, beside, alive, least, most, nets, costs, heavy, limits, most_
         if work > most_work:
             break
     leave_idle(costs, need[0], further[0], by[0])
-    return work, need, further, by
+    return work
 
 
 @kernel(allocates=True)

@@ -35,6 +35,37 @@ class Targets(NamedTuple):
     most: Floats
 
 
+class Desk(NamedTuple):
+    """What a table of ideals is filled with, for the ideal and the move at hand.
+
+    `outside`: the nodes outside the larger ideal, `required`: those that the smaller has to hold,
+    as bits; `floor[row]`: what the smaller adds up to at least; ``total[group]``: what the stage
+    between two sends and fetches. ``place_of[ideal]``: its place among those alive, or -1.
+    """
+
+    outside: NDArray[np.uint64]
+    required: NDArray[np.uint64]
+    floor: Floats
+    total: Floats
+    place_of: Wide
+
+
+@inner(allocates=True)
+def desk_for(ideals, alive, costs):
+    """A desk for the tables of some ideals that are alive."""
+    words = ideals.bits.shape[1]
+    place_of = np.full(len(ideals.bits), -1, dtype=np.int64)
+    for place in range(len(alive)):
+        place_of[alive[place]] = place
+    return Desk(
+        np.empty(words, dtype=np.uint64),
+        np.empty(words, dtype=np.uint64),
+        np.empty(costs.added.shape[2]),
+        np.empty((costs.coefficient.shape[2], 2)),
+        place_of,
+    )
+
+
 @inner(allocates=True)
 def targets_of(bits, added, alive, least, most, lead_count):
     """The lists, none of their ideals reached."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.kernels.compiled import inner, kernel
-from placewright.kernels.throughput.dominance import holds_all, leave_idle, must_hold, places_of
+from placewright.kernels.throughput.dominance import holds_all, leave_idle, must_hold
 from placewright.kernels.throughput.ideal_targets import (
     BLOCK,
     close,
+    desk_for,
     first_open,
     leave_out,
     may_follow,
@@ -34,28 +35,37 @@ def least_chain(ideals, beside, alive, least, most, nets, costs, heavy, limits, 
     what has come down to `lower` is passed over. For one limit on all loads, and transfers known
     from the stage alone.
     """
-    bits, added = ideals.bits, ideals.added
-    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
-    move_before, move_after = costs.move_before, costs.move_after
-    coefficient, time_rows = costs.coefficient, costs.time_rows
     count, codes = least.shape
-    rows = costs.added.shape[2]
-    lead_count = most[0, codes - 1]
-    levels = lead_count + 1
+    levels = most[0, codes - 1] + 1
     value = np.full((count, codes, levels), np.inf)
     value[count - 1] = lower
     next_place = np.zeros((count, codes, levels), dtype=np.int32)
     next_move = np.zeros((count, codes, levels), dtype=np.int32)
-    targets = targets_of(bits, added, alive, least, most, lead_count)
+    targets = targets_of(ideals.bits, ideals.added, alive, least, most, levels - 1)
+    desk, below = desk_for(ideals, alive, costs), np.empty(costs.time_rows)
+    _fill(
+        value, next_place, next_move, targets, desk, below, ideals, beside, alive, least, most,
+        nets, costs, heavy, limits, lower, upper,
+    )  # fmt: skip
+    return _way(alive, costs, value[0, codes - 1], next_place, next_move)
+
+
+@inner
+def _fill(
+    value, next_place, next_move, targets, desk, below, ideals, beside, alive, least, most, nets,
+    costs, heavy, limits, lower, upper,
+):  # fmt: skip
+    """The work on its tables; ``below[row]`` is room for the limit of a load."""
+    bits, added = ideals.bits, ideals.added
+    move_kind, move_variant, move_lead = costs.move_kind, costs.move_variant, costs.move_lead
+    move_before, move_after = costs.move_before, costs.move_after
+    coefficient, time_rows = costs.coefficient, costs.time_rows
     list_start, list_places, list_open = targets.start, targets.places, targets.open
     next_open, block_most = targets.next_open, targets.most
     common, any_of = targets.common, targets.any
-    total = np.zeros((coefficient.shape[2], 2))
-    floor = np.empty(rows)
-    below = np.empty(time_rows)
-    place_of = places_of(alive, len(bits))
-    outside = np.empty(bits.shape[1], dtype=np.uint64)
-    required = np.empty(bits.shape[1], dtype=np.uint64)
+    outside, required, floor, total = desk.outside, desk.required, desk.floor, desk.total
+    count, codes, levels = value.shape
+    rows = len(floor)
     for place in range(count - 1, 0, -1):
         larger = alive[place]
         ready = False
@@ -88,7 +98,9 @@ def least_chain(ideals, beside, alive, least, most, nets, costs, heavy, limits, 
                 if list_open[which] == 0:
                     continue
                 over = value[:, after, level]
-                if must_hold(ideals, larger, place_of, heavy[move_variant[move]], over, required):
+                if must_hold(
+                    ideals, larger, desk.place_of, heavy[move_variant[move]], over, required
+                ):
                     continue
                 if not ready:
                     ready = True
@@ -138,7 +150,6 @@ def least_chain(ideals, beside, alive, least, most, nets, costs, heavy, limits, 
                                 close(targets, which, block)
     for level in range(levels):
         leave_idle(costs, value[0, :, level], next_place[0, :, level], next_move[0, :, level])
-    return _way(alive, costs, value[0, codes - 1], next_place, next_move)
 
 
 @inner(allocates=True)

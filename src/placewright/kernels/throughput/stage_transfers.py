@@ -90,19 +90,9 @@ def beside_ideals(ideals, nets, costs):
     begin_total = np.zeros((count, groups, 2))
     end_total = np.zeros((count, groups, 2))
     nothing = np.zeros(ideals.bits.shape[1], dtype=np.uint64)
-    everything = ~nothing
-    for ideal in range(count):
-        here = ideals.bits[ideal]
-        for i in range(ideals.net_offsets[ideal], ideals.net_offsets[ideal + 1]):
-            net = ideals.nets[i]
-            begins[i] = meaning(here, everything, net, nets, readers, costs.once)
-            ends[i] = meaning(nothing, here, net, nets, readers, costs.once)
-            for g in range(groups):
-                one, other = readers.charged[begins[i], g], readers.charged[ends[i], g]
-                begin_total[ideal, g, 0] += one * nets.tensors[net]
-                begin_total[ideal, g, 1] += one * nets.bytes[net]
-                end_total[ideal, g, 0] += other * nets.tensors[net]
-                end_total[ideal, g, 1] += other * nets.bytes[net]
+    _add_up(
+        ideals, nets, costs.once, readers, nothing, ~nothing, begins, ends, begin_total, end_total
+    )
     most = _most_seconds(nets, costs)
     begin_seconds = seconds_of(begin_total, costs.coefficient)
     end_seconds = seconds_of(end_total, costs.coefficient)
@@ -112,6 +102,25 @@ def beside_ideals(ideals, nets, costs):
         begins, ends, begin_total, end_total, begin_seconds, end_seconds, most, readers,
         mark, marked_for,
     )  # fmt: skip
+
+
+@inner
+def _add_up(
+    ideals, nets, once, readers, nothing, everything, begins, ends, begin_total, end_total
+):  # fmt: skip
+    """Fill the tables of `beside_ideals`; `nothing` and `everything` are bits of nodes."""
+    for ideal in range(len(ideals.bits)):
+        here = ideals.bits[ideal]
+        for i in range(ideals.net_offsets[ideal], ideals.net_offsets[ideal + 1]):
+            net = ideals.nets[i]
+            begins[i] = meaning(here, everything, net, nets, readers, once)
+            ends[i] = meaning(nothing, here, net, nets, readers, once)
+            for g in range(begin_total.shape[1]):
+                one, other = readers.charged[begins[i], g], readers.charged[ends[i], g]
+                begin_total[ideal, g, 0] += one * nets.tensors[net]
+                begin_total[ideal, g, 1] += one * nets.bytes[net]
+                end_total[ideal, g, 0] += other * nets.tensors[net]
+                end_total[ideal, g, 1] += other * nets.bytes[net]
 
 
 @inner(allocates=True)

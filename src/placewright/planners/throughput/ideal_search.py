@@ -38,7 +38,8 @@ from placewright.kernels.throughput.ideal_dp import (
     followed,
     survivors,
 )
-from placewright.kernels.throughput.ideals import Ideals, passable, surviving_ideals
+from placewright.kernels.throughput.ideal_listing import surviving_ideals
+from placewright.kernels.throughput.ideals import Ideals, passable
 from placewright.kernels.throughput.least_chain import least_chain
 from placewright.kernels.throughput.stage_transfers import Beside, beside_ideals
 from placewright.plan import Placement
