@@ -23,6 +23,7 @@ from placewright.kernels.compiled import inner, kernel
 from placewright.kernels.throughput.stage_loads import IN, OUT
 
 MARGIN = 1e-9  # of all that is compared
+PARTS_PER_IDEAL = 32  # that are known, on average, where graphs are wide; without, less is saved
 
 
 @kernel(allocates=True)
@@ -122,7 +123,7 @@ def parts_of(bits, last):
         exponent += 1
     slots = np.full(1 << exponent, -1, dtype=np.int64)
     offsets = np.zeros(count + 1, dtype=np.int64)
-    size = _count_bits(last)
+    size = min(_count_bits(last), PARTS_PER_IDEAL * count)
     nodes, parts = np.empty(size, dtype=np.int64), np.empty(size, dtype=np.int64)
     wanted = np.empty(words, dtype=np.uint64)
     _look_up(bits, last, factor, np.uint64(64 - exponent), slots, wanted, offsets, nodes, parts)
@@ -166,7 +167,7 @@ def _look_up(bits, last, factor, shift, slots, wanted, offsets, nodes, parts):
                 while slots[slot] >= 0 and not equal_rows(bits[slots[slot]], wanted):
                     slot = (slot + np.uint64(1)) & behind
                 wanted[word] ^= bit
-                if slots[slot] >= 0:
+                if slots[slot] >= 0 and used < len(nodes):
                     nodes[used], parts[used] = 64 * word + _number(bit), slots[slot]
                     used += 1
         offsets[ideal + 1] = used

@@ -29,6 +29,7 @@ import numpy as np
 
 from placewright.budget import Budget, Progress
 from placewright.graph import Wide
+from placewright.kernels.throughput.dominance import PARTS_PER_IDEAL
 from placewright.kernels.throughput.ideal_dp import (
     FOUND,
     GAVE_UP,
@@ -348,7 +349,7 @@ class Search:
         tables, graph = windows.tables, windows.tables.graph
         words = (graph.node_count + 63) // 64
         columns = tables.costs.added.reshape(graph.node_count, -1)
-        row_bytes = 8 * (2 * words + columns.shape[1] + 24)
+        row_bytes = 8 * (2 * words + columns.shape[1] + 2 * PARTS_PER_IDEAL + 24)
         most_ideals = self._within_time(self.most_ideals, IDEALS_PER_SECOND)
         if most is not None:
             most_ideals = min(most_ideals, most)
