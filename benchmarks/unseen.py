@@ -141,7 +141,7 @@ def row(
 def processor_seconds() -> float:
     """Of this process and its children, and of those of each that have ended."""
     this = psutil.Process()
-    return sum(sum(each.cpu_times()[:4]) for each in (this, *this.children()))
+    return sum(sum(each.cpu_times()[:4]) for each in (this, *this.children(recursive=True)))
 
 
 def best_other(problem: Problem, asked: str, seconds: float) -> tuple[str, float]:
