@@ -39,10 +39,10 @@ def tables_of(problem):
 
 
 def listed_below(tables, limit):
-    """The windows, and the ideals that a split below the limit may pass through."""
-    windows = WindowTables(tables)
-    search = Search(Budget(), MOST_IDEALS, no_progress)
-    return windows, search._ideals(windows, [limit] * tables.passes)
+    """The ideals that a split below the limit may pass through, as listed and as they survive."""
+    windows, thresholds = WindowTables(tables), [limit] * tables.passes
+    listed = Search(Budget(), MOST_IDEALS, no_progress)._ideals(windows, thresholds)
+    return listed, survivors(listed.ideals, windows.within(thresholds))
 
 
 @given(throughput_problems(max_ops=7, max_devices=4), st.randoms())
@@ -68,7 +68,7 @@ def test_a_stage_without_a_heavy_last_node_is_no_dearer(problem, random):
 def test_an_ideal_knows_its_last_nodes_and_the_ideals_without_them(problem):
     for tables in tables_of(problem):
         graph = tables.graph
-        _, listed = listed_below(tables, most_load(tables))
+        listed, _ = listed_below(tables, most_load(tables))
         ideals = listed.ideals
         inside = np.unpackbits(ideals.bits.view(np.uint8), axis=1, bitorder="little")
         last = np.unpackbits(ideals.last.view(np.uint8), axis=1, bitorder="little")
@@ -88,8 +88,7 @@ def test_tables_are_the_same_if_every_pair_of_ideals_is_looked_at(problem, share
     for tables in tables_of(problem):
         least, most = least_load(tables), most_load(tables)
         limit = least + share * (min(4 * least, most) - least)
-        windows, listed = listed_below(tables, limit)
-        alive, few, many = survivors(listed.ideals, windows.within([limit] * tables.passes))
+        listed, (alive, few, many) = listed_below(tables, limit)
         limits = tables.limits([limit] * tables.passes)
         none = np.zeros_like(tables.heavy)
         need, need_of_all = (
@@ -116,8 +115,7 @@ def test_tables_are_the_same_if_every_pair_of_ideals_is_looked_at(problem, share
 def test_chains_are_tried_for_as_long_as_there_is_work_left(problem):
     for tables in tables_of(problem):
         limit = most_load(tables)
-        windows, listed = listed_below(tables, limit)
-        alive, few, many = survivors(listed.ideals, windows.within([limit] * tables.passes))
+        listed, (alive, few, many) = listed_below(tables, limit)
         shared, limits = (tables.nets, tables.costs), tables.limits([limit] * tables.passes)
         need = fewest(
             *listed, alive, few, many, *shared, tables.heavy, limits, NEVER_GIVES_UP, True
