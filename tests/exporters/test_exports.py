@@ -5,6 +5,7 @@ The rules are restated from the file and version that the engine's row names.
 
 import csv
 import json
+import re
 import runpy
 import sys
 import types
@@ -173,6 +174,9 @@ def test_deepspeed_gets_the_micro_batches_of_a_step(tmp_path, monkeypatch):
         "gradient_accumulation_steps": 5,
     }
     assert lines[0].endswith("and CONFIG")
+    # The launcher of DeepSpeed would sort the GPUs (parse_node_config_list, launcher/runner.py).
+    start = r"CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=\S+ torchrun --standalone "
+    assert re.match(rf"{start}--nproc-per-node \d+ SCRIPT\.py  # ", lines[0])
     full = planned("deepspeed", TRAINED, training=True)
     export(full.plan, "deepspeed", tmp_path / "full.py")
     assert "CONFIG" not in runpy.run_path(str(tmp_path / "full.py"))

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import check_one_host, gpu_index
+from placewright.exporters.devices import PCI_VARIABLE, check_one_host, gpu_index
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
@@ -41,8 +41,10 @@ if __name__ == "__main__":
 
 def write_device_map(path: str | Path, plan: Plan) -> list[str]:
     """Write the device_map as a JSON object; what to do with it."""
-    files.write_json(path, device_map(plan))
-    return [f"dispatch_model(model, device_map=json.load(open({str(path)!r})))"]
+    found = device_map(plan)
+    files.write_json(path, found)
+    order = f"  # with {PCI_VARIABLE}" if _has_gpus(found) else ""
+    return [f"dispatch_model(model, device_map=json.load(open({str(path)!r}))){order}"]
 
 
 def write_load_script(path: str | Path, plan: Plan) -> list[str]:
@@ -60,7 +62,12 @@ def write_load_script(path: str | Path, plan: Plan) -> list[str]:
         device_map=json.dumps(found, indent=4),
     )
     files.write_text(path, text)
-    return [f"python {path} DIRECTORY_OF_THE_MODEL"]
+    order = f"{PCI_VARIABLE} " if _has_gpus(found) else ""
+    return [f"{order}python {path} DIRECTORY_OF_THE_MODEL"]
+
+
+def _has_gpus(mapped: Mapping[str, Device]) -> bool:
+    return any(isinstance(each, int) for each in mapped.values())
 
 
 def device_map(plan: Plan, engine: str = "accelerate") -> dict[str, Device]:

@@ -14,6 +14,10 @@ from placewright.problem import Problem
 
 NOBODY = -1  # instead of a device's number
 
+# GPUs are numbered as `nvidia-smi` does; CUDA by itself has the fastest first.
+PCI_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+PCI_VARIABLE = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+
 
 def gpu_index(problem: Problem, device: int) -> int:
     """The number of a GPU: what its ``run`` says, else its place among its host's accelerators.
@@ -93,4 +97,4 @@ def visible_devices(problem: Problem, devices: Sequence[int], engine: str) -> di
     otherwise = "their GPUs have no common numbers; plan for the GPUs of one host"
     check_one_host(problem, devices, engine, otherwise)
     order = ",".join(str(gpu_index(problem, each)) for each in devices)
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": order}
+    return {**PCI_ORDER, "CUDA_VISIBLE_DEVICES": order}

@@ -63,14 +63,15 @@ def _settings(
     plan: Plan, engine: str, *, variable: str, stages: str, memory: str, served: tuple[str, str]
 ) -> dict[str, Any]:
     """`variable` has the layers of each stage; the options `stages` and `memory` their number,
-    and the share of a device's memory. Of a plan for requests, `served` are those for how many
-    sequences, of how many tokens."""
+    and the share of a device's memory. Of a plan with a KV cache, `served` are those for how many
+    sequences (of a plan for requests), of how many tokens."""
     found = layer_stages(plan, engine)
     share = limits_of(find_engine(engine)).memory_share
     requests = [
         word
         for option, fact in zip(served, (SEQUENCES, "context"), strict=True)
-        if "mix" in plan.planner_options and (number := told_number(plan, fact))
+        if (fact == "context" or "mix" in plan.planner_options)
+        and (number := told_number(plan, fact))
         for word in (option, str(number))
     ]
     return {

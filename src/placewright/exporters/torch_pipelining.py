@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 
 from placewright.cluster import CpuRun
 from placewright.errors import OptionError
-from placewright.exporters.devices import check_cuda, check_one_host, gpu_index
+from placewright.exporters.devices import PCI_VARIABLE, check_cuda, check_one_host, gpu_index
 from placewright.exporters.stages import BlockPlan, Stage, block_plan
 from placewright.formats import files
 from placewright.formats.folders import new_folder
@@ -37,7 +37,7 @@ def write_pipeline(path: str | Path, plan: Plan) -> list[str]:
     ranks = len(document["stages"])
     start = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), str(Path(path) / "run.py")]
     on_gpus = document["stages"][0]["run"] != "cpu"
-    return [("CUDA_DEVICE_ORDER=PCI_BUS_ID " if on_gpus else "") + shlex.join([*start, "--check"])]
+    return [(f"{PCI_VARIABLE} " if on_gpus else "") + shlex.join([*start, "--check"])]
 
 
 def pipeline_document(plan: Plan) -> dict[str, Any]:

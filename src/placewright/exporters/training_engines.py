@@ -120,8 +120,10 @@ def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
     used = [stage.device for stage in found.stages]
     environment = visible_devices(plan.problem, used, "deepspeed")
     files.write_text(path, text)
-    order = " ".join(f"{name}={value}" for name, value in environment.items())
+    # Not by DeepSpeed's own launcher: it sorts the numbers of the visible GPUs.
+    start = f"torchrun --standalone --nproc-per-node {len(used)} SCRIPT.py"
     steps = "" if plan.problem.options.micro_batches is None else " and CONFIG"
     return [
-        f"{order} deepspeed SCRIPT.py  # with PlannedPipelineModule(layers, num_stages=…){steps}"
+        f"{command({'environment': environment, 'arguments': []}, start)}  "
+        f"# with PlannedPipelineModule(layers, num_stages={len(used)}){steps}"
     ]

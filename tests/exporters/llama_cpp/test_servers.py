@@ -81,13 +81,16 @@ def test_the_command_of_each_host_is_printed_and_written(spread, tmp_path):
     told = run("export", plan, "--to", "llama-cpp", "-o", out, "-O", "rpc-port=50111")
     assert told.code == 0
     *remote, main = told.out.splitlines()[:3]
-    assert main.startswith("llama-server -m MODEL.gguf --rpc ")
+    order = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
+    assert main.startswith(f"{order} llama-server -m MODEL.gguf --rpc ")
     assert any(
-        line.startswith("on 10.0.0.2: ggml-rpc-server -H 10.0.0.2 -p 50111 -d CUDA")
+        line.startswith(f"on 10.0.0.2: {order} ggml-rpc-server -H 10.0.0.2 -p 50111 -d CUDA")
         for line in remote
     )
-    assert "on rack: ggml-rpc-server -H ADDRESS -p 50060 -d CUDA0" in remote
+    assert f"on rack: {order} ggml-rpc-server -H ADDRESS -p 50060 -d CUDA0" in remote
     document = json.loads(out.read_text())
+    for each in (document, *document["servers"]):
+        assert each["environment"] == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert {server["port"] for server in document["servers"]} == {50111, 50060}
     assert "10.0.0.2:50111" in after(document["arguments"], "--rpc")
 
@@ -122,7 +125,7 @@ def test_cpus_of_other_hosts_are_devices_like_any():
 def test_a_plan_on_one_host_names_no_server(tmp_path):
     plan = planned(cpu("cpu", "desk"), *(gpu(name, "desk", 2.6e9) for name in "abc"))
     export(plan, "llama-cpp", tmp_path / "one.json")
-    assert set(json.loads((tmp_path / "one.json").read_text())) == {"arguments"}
+    assert set(json.loads((tmp_path / "one.json").read_text())) == {"arguments", "environment"}
     assert "--rpc" not in command(plan).arguments
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import main_cpu, main_host
+from placewright.exporters.devices import PCI_ORDER, main_cpu, main_host
 from placewright.exporters.llama_cpp.overrides import without_parts
 from placewright.exporters.llama_cpp.servers import (
     DEFAULT_PORT,
@@ -44,23 +44,38 @@ class Command:
 
     @property
     def document(self) -> dict[str, Any]:
-        """As it is written: `servers` where there are any."""
-        found: dict[str, Any] = {"arguments": self.arguments}
-        if self.servers:
-            found["servers"] = [
-                {"host": each.host, "port": each.port, "arguments": each.arguments}
-                for each in self.servers
-            ]
-        return found
+        """As it is written: `environment` and `servers` where there are any."""
+        servers = [
+            {
+                "host": each.host,
+                "port": each.port,
+                **_environment(each.arguments),
+                "arguments": each.arguments,
+            }
+            for each in self.servers
+        ]
+        found = {**_environment(self.arguments), "arguments": self.arguments}
+        return found | ({"servers": servers} if servers else {})
 
     @property
     def lines(self) -> list[str]:
         """One for the shell of each host."""
         remote = [
-            f"on {each.host}: {shlex.join(['ggml-rpc-server', *each.arguments])}"
+            f"on {each.host}: {_line(['ggml-rpc-server', *each.arguments])}"
             for each in self.servers
         ]
-        return [*remote, shlex.join(["llama-server", "-m", "MODEL.gguf", *self.arguments])]
+        return [*remote, _line(["llama-server", "-m", "MODEL.gguf", *self.arguments])]
+
+
+def _environment(words: list[str]) -> dict[str, Any]:
+    """`environment` in which CUDA0, CUDA1 are the numbers of the plan, if any of them is told."""
+    devices = (name for word in words for name in word.split(","))
+    return {"environment": PCI_ORDER} if any(each.startswith("CUDA") for each in devices) else {}
+
+
+def _line(words: list[str]) -> str:
+    variables = _environment(words).get("environment", {})
+    return shlex.join([*(f"{name}={value}" for name, value in variables.items()), *words])
 
 
 def write_arguments(
