@@ -70,6 +70,22 @@ def test_a_run_leaves_the_values_it_was_given_as_they_were() -> None:
     assert all(torch.equal(weights[name], value) for name, value in before.items())
 
 
+def test_ops_that_draw_at_random_are_counted() -> None:
+    torch.manual_seed(0)
+    drops = torch.nn.Sequential(torch.nn.Linear(4, 64), torch.nn.Dropout(0.5))
+    loss = torch.nn.Sequential(drops, torch.nn.Flatten(0), _Sum())
+    (report,) = run(training(loss, (torch.ones(2, 4),)), 2, range(1))
+    assert report.random_ops == 1
+    assert report.max_abs_difference > 0
+    (plain,) = run(case_of(Counter(), (torch.ones(1, 4),)), 2, range(1))
+    assert plain.random_ops == 0
+
+
+class _Sum(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.sum()
+
+
 class Classifier(torch.nn.Module):
     """Convolution, batch norm and a linear layer used twice; returns its loss."""
 

@@ -155,7 +155,7 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     if report.single_process_seconds is not None:
         table.add_row("one process", format_seconds(report.single_process_seconds))
     table.add_row("measured / predicted", f"{measured / predicted:.2f}" if predicted else "-")
-    table.add_row("largest difference of an output", f"{report.max_abs_difference:.3g}")
+    table.add_row("largest difference of an output", _difference(report))
     sent = f"{report.transfer_count}, {format_bytes(report.transfer_bytes)}"
     table.add_row("transfers", sent)
     for rank, busy in enumerate(report.rank_busy_seconds):
@@ -166,6 +166,13 @@ def run_table(plan: Plan, report: RunReport) -> Table:
     for name, words in _token_rows(report):
         table.add_row(name, words)
     return table
+
+
+def _difference(report: RunReport) -> str:
+    found = f"{report.max_abs_difference:.3g}"
+    if report.random_ops:
+        found += f" ({report.random_ops} ops draw at random, otherwise in one process)"
+    return found
 
 
 def _token_rows(report: RunReport) -> list[tuple[str, str]]:

@@ -53,6 +53,9 @@ class RunReport:
 
     `tokens` are those that a run with `decoding` made, `[sequence][token]`, and `same_tokens` says
     whether the single process made the same; None where none were asked for.
+
+    `random_ops` counts the ops that draw at random, such as dropout. They draw otherwise in the
+    single process: where there are any, outputs differ though the run is right.
     """
 
     measured: float
@@ -80,6 +83,7 @@ class RunReport:
     call_seconds: float = 0.0
     tokens: tuple[tuple[int, ...], ...] = ()
     same_tokens: bool | None = None
+    random_ops: int = 0
 
     @property
     def steps(self) -> tuple[StepTime, ...]:

@@ -41,6 +41,25 @@ def t5() -> Made:
     return _trained((module, (), {"input_ids": kwargs["input_ids"]}), labels=_tokens())
 
 
+class Assigned(nn.Module):
+    """Adds to a part of a tensor, and writes numbers of another type into one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x) * 1.0
+        y[:, 0] += 1.0
+        y[:, 1:3] = y[:, 3:4].double()
+        return self.last(y.relu()).square().mean()
+
+
+def assigned() -> Made:
+    return _trained((Assigned(), (torch.ones(4, 6),), {}))
+
+
 class UNet(nn.Module):
     """Down twice and up again, with a skip at each level; normalised over the batch."""
 
@@ -140,4 +159,5 @@ TRAINING = {
     "t5": t5,
     "unet": unet_loss,
     "lstm": lstm_loss,
+    "assigned": assigned,
 }

@@ -74,6 +74,13 @@ def test_training_over_three_ranks_in_several_stages_each_has_the_gradients_of_o
     assert len(report.losses) == 2
 
 
+def test_assignments_to_parts_of_tensors_are_trained() -> None:
+    """They are copies to autograd, of which torch has no derivative."""
+    made = case("assigned", True)
+    assert any(call.target == torch.ops.aten.copy.default for call in made.executable.calls)
+    assert_trained(executed(made, contiguous(made, 2), "1f1b", steps=2))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("ranks", [2, 3])

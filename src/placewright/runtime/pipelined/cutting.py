@@ -20,8 +20,9 @@ from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.chain import Run, chain_of
 from placewright.runtime.pipelined.changing import matters
+from placewright.runtime.pipelined.differentiable import differentiable
 from placewright.runtime.pipelined.groups import Groups
-from placewright.runtime.stages.code import Code, Ref, used
+from placewright.runtime.stages.code import Call, Code, Ref, used
 from placewright.runtime.stages.cutting import split_inputs
 from placewright.runtime.stages.targets import argument, call_of
 
@@ -218,7 +219,7 @@ class _Cutter:
         node = self.executable.module.graph.output_node()
         kept = [argument(outputs[position], node) for position in (*results, *updates)]
         result = [*map(Ref, sent), *kept]
-        steps = tuple(map(call_of, nodes))
+        steps = self._steps(nodes)
         weights, inputs = split_inputs(self.executable, used(steps, result))
         return VirtualStage(
             index,
@@ -231,6 +232,11 @@ class _Cutter:
             tuple(results),
             tuple(updated[position] for position in updates),
         )
+
+    def _steps(self, nodes: Sequence[Node]) -> tuple[Call, ...]:
+        if not self.executable.gradients:
+            return tuple(map(call_of, nodes))
+        return tuple(call for node in nodes for call in differentiable(node))
 
     def _crossing(self, cut: int) -> list[str]:
         """The values that stage `cut` - 1 gives to stage `cut`."""

@@ -14,7 +14,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from placewright.runtime.stages.code import Call, Code
-from placewright.runtime.stages.targets import function_of
+from placewright.runtime.stages.targets import draws, function_of
 
 
 class Moment(NamedTuple):
@@ -29,10 +29,6 @@ def seed(target: Any, name: str, moment: Moment) -> None:
     if draws(target):
         text = f"{name}/{moment.step}/{moment.micro_batch}"
         torch.manual_seed(zlib.crc32(text.encode()))
-
-
-def draws(target: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
 def drawing(code: Code) -> list[str]:

@@ -97,6 +97,11 @@ def function_of(name: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
+def draws(target: Any) -> bool:
+    """Whether an operator draws at random, as dropout does."""
+    return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+
+
 def constant_of(named: Named) -> Any:
     return getattr(torch, named.name)
 
