@@ -64,7 +64,14 @@ def same(one: Graph, two: Graph) -> bool:
 
 def apart(folder: Path, source: str) -> tuple[float, bool]:
     """Weights in bytes of `source`, loaded in another process; whether torch was loaded there."""
-    done = subprocess.run(
+    done = in_a_process(folder, source)
+    assert done.stderr == ""
+    weights, *libraries = done.stdout.split()
+    return float(weights), "True" in libraries
+
+
+def in_a_process(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-W", "ignore::FutureWarning", "-c", SHOW, source],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
@@ -72,9 +79,6 @@ def apart(folder: Path, source: str) -> tuple[float, bool]:
         text=True,
         check=True,
     )
-    assert done.stderr == ""
-    weights, *libraries = done.stdout.split()
-    return float(weights), "True" in libraries
 
 
 def test_what_is_kept_comes_back_as_it_was(cache: Path) -> None:
@@ -256,6 +260,34 @@ def test_a_factory_is_kept_until_what_it_reads_changes(factory: Path) -> None:
     (factory / "width.txt").write_text("7")
     assert apart(factory, source) == (4 * (3 * 210 + 3), True)
     assert apart(factory, source) == (4 * (3 * 210 + 3), False)
+
+
+UNCOUNTED = """
+import torch
+
+@torch.library.custom_op("kept_remarks::twice", mutates_args=())
+def twice(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+@twice.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+class Twice(torch.nn.Module):
+    def forward(self, x):
+        return twice(x)
+
+def make():
+    return Twice(), (torch.zeros(4),)
+"""
+
+
+def test_what_was_told_of_a_factory_is_told_again(factory: Path) -> None:
+    (factory / "my_models.py").write_text(UNCOUNTED)
+    for was_made in (True, False):
+        done = in_a_process(factory, "torch:my_models:make")
+        assert done.stdout.split()[1] == str(was_made)
+        assert "the FLOPs of kept_remarks.twice are not known" in done.stderr
 
 
 def test_the_key_of_a_factory_has_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -460,9 +460,33 @@ def test_an_operator_without_a_formula_is_told_in_the_attributes(
     read: Callable[..., Graph],
 ) -> None:
     nodes = [node("Mystery", "x", "y", domain="other")]
-    graph = read(nodes, outputs=[("y", FLOAT, [2, 4])])
+    with pytest.warns(PlacewrightWarning, match=r"FLOPs of other\.Mystery are not known"):
+        graph = read(nodes, outputs=[("y", FLOAT, [2, 4])])
     assert graph.attributes["uncounted"] == ["other.Mystery"]
     assert (graph.op_bytes_read[0], graph.op_bytes_written[0]) == (64, 32)
+
+
+@pytest.mark.parametrize(
+    ("made", "shape", "w"),
+    [
+        (node("MatMul", "a w", "y"), [2, 63], (64, 64)),
+        (node("Gemm", "a w", "y", transB=1), [2, 63], (64, 64)),
+        (node("Conv", "a w", "y", group=2), [1, 6, 8, 8], (4, 2, 3, 3)),
+    ],
+)
+def test_a_product_of_matrices_that_do_not_fit_is_refused(
+    read: Callable[..., Graph], made: Any, shape: list[int], w: tuple[int, ...]
+) -> None:
+    assert_refused(
+        GraphError,
+        r"do not fit the operator \(it sums over \d+ of one input and \d+ of the other\)",
+        lambda: read([made], [("a", FLOAT, shape)], [("y", FLOAT, [2, 64])], [weight("w", *w)]),
+    )
+
+
+def test_shapes_that_contradict_each_other_are_told(read: Callable[..., Graph]) -> None:
+    with pytest.warns(PlacewrightWarning, match=r"of shapes contradicts itself .*\(8\) vs \(9\)"):
+        read([node("Relu", "x", "y")], outputs=[("y", FLOAT, [2, 9])])
 
 
 def test_shapes_computed_inside_the_model_are_worked_out(read: Callable[..., Graph]) -> None:
@@ -880,6 +904,32 @@ def test_a_loop_costs_its_body_once_and_says_so(read: Callable[..., Graph]) -> N
     assert graph.op_flops.tolist() == [16, 2 * 2 * 8 * 8]
     assert graph.op_parameter_bytes.tolist() == [0, 256]
     assert graph.attributes["loops_counted_once"] == ["repeat"]
+
+
+def loop_of(state: Sequence[int], nodes: Sequence[Any]) -> list[Any]:
+    """A loop whose body makes `next` of `state`, and a product of what comes out."""
+    body = graph_of(
+        [*nodes, node("Identity", "cond", "more")],
+        [("i", INT64, []), ("cond", BOOL, []), ("state", FLOAT, None)],
+        [("more", BOOL, []), ("next", FLOAT, None)],
+        name="body",
+    )
+    return [node("Loop", "trips _ x", "h", name="repeat", body=body), node("MatMul", "h v", "y")]
+
+
+@pytest.mark.filterwarnings("ignore::placewright.errors.PlacewrightWarning")
+def test_what_a_loop_keeps_the_shape_of_has_it_behind_the_loop(read: Callable[..., Graph]) -> None:
+    inputs = [("x", FLOAT, [2, 8]), ("trips", INT64, [])]
+    weights = [weight("w", 8, 8), weight("v", 8, 4)]
+    nodes = loop_of([2, 8], [node("MatMul", "state w", "next")])
+    graph = read(nodes, inputs, [("y", FLOAT, None)], weights)
+    assert graph.op_flops.tolist() == [2 * 2 * 8 * 8, 2 * 2 * 8 * 4]
+    growing = loop_of([2, 8], [node("Concat", "state state", "next", axis=0)])
+    assert_refused(
+        GraphError,
+        r"shape of tensor 'h'",
+        lambda: read(growing, inputs, [("y", FLOAT, None)], weights),
+    )
 
 
 def test_a_scan_costs_its_body_for_every_element(read: Callable[..., Graph]) -> None:

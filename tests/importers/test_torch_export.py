@@ -18,7 +18,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from placewright.errors import FormatError, GraphError, MissingExtraError, OptionError  # noqa: E402
+from placewright.errors import (  # noqa: E402
+    FormatError,
+    GraphError,
+    MissingExtraError,
+    OptionError,
+    PlacewrightWarning,
+)
 from placewright.graph import Graph  # noqa: E402
 from placewright.importers.torch import costs as torch_costs  # noqa: E402
 from placewright.importers.torch import export as torch_export  # noqa: E402
@@ -270,7 +276,8 @@ def test_flops_nobody_can_count_are_named() -> None:
         def forward(self, x: Any) -> Any:
             return torch.ops.placewright_tests.twice(x)
 
-    graph = torch_export.graph_from_module(Custom(), (torch.zeros(4),))
+    with pytest.warns(PlacewrightWarning, match=r"FLOPs of placewright_tests\.twice are not known"):
+        graph = torch_export.graph_from_module(Custom(), (torch.zeros(4),))
     assert graph.attributes["flops_unknown"] == ["placewright_tests.twice"]
 
 
@@ -293,7 +300,9 @@ def test_a_program_that_writes_into_its_inputs_is_refused() -> None:
         torch_export.graph_from_program(program, "in-place")
 
 
-def test_a_module_that_looks_at_its_data_is_refused_in_one_sentence() -> None:
+def test_a_module_that_looks_at_its_data_is_refused_in_one_sentence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     class Looks(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             return x + 1 if x.sum() > 0 else x - 1
@@ -301,6 +310,15 @@ def test_a_module_that_looks_at_its_data_is_refused_in_one_sentence() -> None:
     with pytest.raises(GraphError, match=r"torch\.export cannot follow this module") as caught:
         torch_export.graph_from_module(Looks(), (torch.zeros(4),), name="looks")
     assert "\n" not in str(caught.value)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_arguments_that_a_module_does_not_run_with_are_told_in_one_sentence(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(GraphError, match=r"^Linear: its forward fails \(RuntimeError: .*check"):
+        torch_export.graph_from_module(torch.nn.Linear(4, 4), (torch.zeros(2, 5),), name="wide")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_sizes_that_are_symbolic_count_as_those_of_the_example() -> None:

@@ -70,6 +70,31 @@ def test_the_joint_program_gives_the_new_values_of_running_statistics() -> None:
         torch.testing.assert_close(updates[key], value)
 
 
+class Frozen(torch.nn.Module):
+    """A head that is trained on a body with dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.5))
+        self.head = torch.nn.Linear(4, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.body(x)).sum()
+
+
+@pytest.mark.parametrize(("frozen", "whole", "drops"), [(0, 0, 1), (1, 0, 0), (0, 1, 1)])
+def test_what_is_in_eval_mode_inside_a_module_that_trains_stays_so(
+    frozen: int, whole: int, drops: int
+) -> None:
+    module = Frozen()
+    module.body.train(not frozen)
+    if whole:
+        module.eval()
+    graph = torch_export.graph_from_module(module, (torch.ones(3, 4),), training=True)
+    assert graph.op_types.count("aten.native_dropout") == drops
+    assert module.body.training is not bool(frozen or whole)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_flops_are_those_torch_counts_in_an_eager_step(name: str) -> None:
     from torch.utils.flop_counter import FlopCounterMode

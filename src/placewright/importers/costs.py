@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+from placewright.units import listed
 
 
 @dataclass(frozen=True)
@@ -45,3 +48,11 @@ class Cost:
             bytes_written=max(self.bytes_written, other.bytes_written),
             uncounted=self.uncounted | other.uncounted,
         )
+
+
+def uncounted_remark(operators: Iterable[str]) -> str:
+    """What a person should know of a model with operators whose FLOPs are not known."""
+    return (
+        f"the FLOPs of {listed(sorted(operators))} are not known: only the bytes are counted, so "
+        "their times are too short unless they are measured ('placewright profile')"
+    )

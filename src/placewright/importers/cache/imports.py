@@ -44,12 +44,12 @@ def factory_graph(spec: str, training: bool = False) -> Graph:
         return make()
     found = store.read(key)
     if found is not None:
-        return found.graph
-    with watched() as watch:
+        return _as_kept(found)
+    with _remarks() as remarks, watched() as watch:
         graph = make()
     files = _digests(watch)
     if files is not None:
-        store.write(key, KeptImport(graph, files=files))
+        store.write(key, KeptImport(graph, tuple(remarks), files))
     return graph
 
 
@@ -80,14 +80,18 @@ def _kept(key_of: Callable[[], Key | None], make: Callable[[], Graph]) -> Graph:
         return make()
     found = store.read(key)
     if found is not None:
-        for remark in found.remarks:
-            warnings.warn(remark, PlacewrightWarning, stacklevel=3)
-        return found.graph
+        return _as_kept(found)
     with _remarks() as remarks:
         graph = make()
     if key_of() == key:  # no file has changed meanwhile
         store.write(key, KeptImport(graph, tuple(remarks)))
     return graph
+
+
+def _as_kept(found: KeptImport) -> Graph:
+    for remark in found.remarks:
+        warnings.warn(remark, PlacewrightWarning, stacklevel=4)
+    return found.graph
 
 
 @contextmanager

@@ -117,7 +117,14 @@ def _variadic(call: Call) -> float:
 
 def _convolution(weight: int) -> Callable[[Call], float]:
     """Each output element: the channels of a group times the kernel. Weight [M, C/group, k…]."""
-    return lambda call: 2 * call.output.elements * math.prod(call.input(weight).shape[1:])
+
+    def formula(call: Call) -> float:
+        kernel = call.input(weight).shape
+        if weight == 1 and call.operator == "Conv":
+            _check_fit(call.input(0).shape[1], kernel[1] * call.attributes.get("group", 1))
+        return 2 * call.output.elements * math.prod(kernel[1:])
+
+    return formula
 
 
 def _transposed_convolution(call: Call) -> float:
@@ -127,12 +134,22 @@ def _transposed_convolution(call: Call) -> float:
 
 def _matmul(call: Call) -> float:
     depth = call.input(0).shape[-2 if call.attributes.get("transA") else -1]
+    if call.operator in ("MatMul", "MatMulInteger"):
+        second = call.input(1).shape
+        _check_fit(depth, second[-2] if len(second) > 1 else second[0])
     return 2 * call.output.elements * depth
 
 
 def _gemm(call: Call) -> float:
     depth = call.input(0).shape[0 if call.attributes.get("transA") else 1]
+    _check_fit(depth, call.input(1).shape[1 if call.attributes.get("transB") else 0])
     return 2 * call.output.elements * depth
+
+
+def _check_fit(one: int, other: int) -> None:
+    """The dimensions that a product sums over must be equal; ValueError where they are not."""
+    if one != other:
+        raise ValueError(f"it sums over {one} of one input and {other} of the other")
 
 
 def _recurrent(call: Call) -> float:

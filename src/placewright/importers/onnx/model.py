@@ -54,7 +54,8 @@ def read_onnx(
     has been read already.
 
     What had to be assumed about the model is told by PlacewrightWarning: dimensions without a
-    size, an If whose branch is not known, how often a Loop runs.
+    size, an If whose branch is not known, how often a Loop runs, operators whose FLOPs are not
+    known, shapes that contradict each other.
 
     Raises FormatError for a file that is no whole ONNX model or whose external data is missing,
     too short or outside its directory; GraphError for a model that is no DAG or whose shapes
@@ -188,7 +189,7 @@ def _facts(found: OnnxModel) -> dict[str, object]:
     remarkable = {
         "framework": library(),
         "assumed_dimensions": [each.name for each in found.dimensions if each.assumed],
-        "uncounted": sorted(frozenset[str]().union(*(op.cost.uncounted for op in ops))),
+        "uncounted": sorted(found.uncounted),
         "larger_branch_counted": found.reader.branchings,
         "loops_counted_once": found.reader.loops,
     }

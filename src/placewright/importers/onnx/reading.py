@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from placewright.errors import FormatError, GraphError, OptionError
+from placewright.importers.costs import uncounted_remark
 from placewright.importers.onnx.branches import take_branches
 from placewright.importers.onnx.dimensions import (
     Dimension,
@@ -25,7 +26,7 @@ from placewright.importers.onnx.dimensions import (
 )
 from placewright.importers.onnx.files import load_model, parse_model, subgraphs
 from placewright.importers.onnx.ops import Op, Reader, Scope, label
-from placewright.importers.onnx.shapes import Inferred, infer_types, real_inputs
+from placewright.importers.onnx.shapes import Inferred, contradiction, infer_types, real_inputs
 from placewright.importers.onnx.signature import Signatures
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class OnnxModel:
     `nodes` has the number of each op's node in the model's graph, by the op's name; constants
     are no ops. Of weights the types are there, not the values (`with_values` brings them).
     `assumed` says which dimensions were given a size by nobody, `taken` which branches have been
-    put in place of their Ifs (see `take_branches`), in turn.
+    put in place of their Ifs (see `take_branches`), in turn, `contradiction` what does not fit
+    together in what the file says of shapes ("" if all does).
     """
 
     path: Path
@@ -51,6 +53,7 @@ class OnnxModel:
     reader: Reader
     assumed: str | None
     taken: tuple[Mapping[str, str], ...] = ()
+    contradiction: str = ""
 
     @cached_property
     def signatures(self) -> dict[str, str]:
@@ -73,6 +76,18 @@ class OnnxModel:
                 f"how often it runs is not known of {listed(self.reader.loops)} (Loop): the body "
                 "is counted once"
             )
+        if self.uncounted:
+            yield uncounted_remark(self.uncounted)
+        if self.contradiction:
+            yield (
+                f"what the file says of shapes contradicts itself ({self.contradiction}); it may "
+                "not run; check it with onnx.checker.check_model(..., full_check=True)"
+            )
+
+    @property
+    def uncounted(self) -> frozenset[str]:
+        """The operators whose FLOPs are not known."""
+        return frozenset[str]().union(*(op.cost.uncounted for op in self.ops.values()))
 
 
 def read_model(
@@ -142,7 +157,16 @@ def _read(
         }
         ops = {name: reader.op(model.graph.node[n], scope) for name, n in nodes.items()}
     return OnnxModel(
-        Path(path), model, scope, dimensions, nodes, ops, reader, assumed, tuple(taken)
+        Path(path),
+        model,
+        scope,
+        dimensions,
+        nodes,
+        ops,
+        reader,
+        assumed,
+        tuple(taken),
+        contradiction(model, dimensions),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from placewright.errors import GraphError
+from placewright.errors import GraphError, reason
 from placewright.importers.onnx.contrib import replace_contrib_ops
 from placewright.importers.onnx.dimensions import Dimension, dynamic_axes, place, unknown
 from placewright.importers.onnx.files import TensorType, has_known_size, stored_type, subgraphs
@@ -57,7 +57,7 @@ def infer_types(
     while True:
         graph = _infer(skeleton, path)
         types = types_of(graph)
-        if _seed_loops(skeleton.graph, types):
+        if _seed_loops(skeleton.graph, types) or _end_loops(skeleton.graph, graph, types):
             continue
         if _is_complete(graph, types) and not _has_open_if(skeleton.graph, taken):
             break
@@ -92,6 +92,24 @@ def tensor_type(proto: TypeProto) -> TensorType | None:
         return None
     found = TensorType(tensor.elem_type, tuple(dim.dim_value for dim in tensor.shape.dim))
     return found if found.elements < _ABSURD else None
+
+
+def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
+    """What of the types that `model` gives does not fit those inferred; "" if all does.
+
+    Inference elsewhere takes what a file says over what follows from its inputs, as runtimes do.
+    """
+    from onnx import shape_inference
+
+    checked = type(model)()
+    checked.CopyFrom(model)
+    replace_contrib_ops(checked.graph)
+    _fix_inputs(checked.graph, dimensions)
+    try:
+        shape_inference.infer_shapes(checked, strict_mode=True, data_prop=True)
+    except Exception as error:  # several of onnx's own, RuntimeError, ValueError
+        return reason(error).removeprefix("[ShapeInferenceError] Inference error(s): ")
+    return ""
 
 
 def _infer(model: ModelProto, path: str | Path) -> GraphProto:
@@ -130,13 +148,49 @@ def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bo
             for name, value in zip(node.input[2:], body.input[2:], strict=False):
                 found = types.get(name)
                 if found is not None and tensor_type(value.type) is None:
-                    value.type.tensor_type.elem_type = found.element
-                    value.type.tensor_type.ClearField("shape")
-                    value.type.tensor_type.shape.SetInParent()
-                    for size in found.shape:
-                        value.type.tensor_type.shape.dim.add(dim_value=size)
+                    _set_type(value, found)
                     seeded = True
     return seeded
+
+
+def _end_loops(
+    graph: GraphProto, inferred: GraphProto, types: Mapping[str, TensorType | None]
+) -> bool:
+    """Give what a Loop carries from round to round, where it is open, the shape that a round keeps.
+
+    Into `graph`; the bodies of `inferred` know the shapes.
+    """
+    found = False
+    for node in inferred.node:
+        for body in subgraphs(node) if node.op_type == "Loop" else ():
+            known = types_of(body)
+            for name, before, after in zip(
+                node.output, body.input[2:], body.output[1:], strict=False
+            ):
+                type = known.get(after.name)
+                if not name or types.get(name) is not None or type is None:
+                    continue
+                if known.get(before.name) == type:
+                    _declare(graph, name, type)
+                    found = True
+    return found
+
+
+def _declare(graph: GraphProto, name: str, type: TensorType) -> None:
+    """Note the type of a tensor, in the place of what is noted of it."""
+    values = {value.name: value for value in (*graph.output, *graph.value_info)}
+    value = values.get(name)
+    if value is None:
+        value = graph.value_info.add(name=name)
+    _set_type(value, type)
+
+
+def _set_type(value: ValueInfoProto, type: TensorType) -> None:
+    value.type.tensor_type.elem_type = type.element
+    value.type.tensor_type.ClearField("shape")
+    value.type.tensor_type.shape.SetInParent()
+    for size in type.shape:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
 
 
 # -- dynamic dimensions --------------------------------------------------------------------------

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import operator
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from placewright.errors import GraphError
+from placewright.errors import GraphError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
-from placewright.importers.costs import Cost
+from placewright.importers.costs import Cost, uncounted_remark
 from placewright.importers.torch import costs as torch_costs
 from placewright.importers.torch.sharing import Sharing, Use
 from placewright.importers.torch.signature import signature
+from placewright.units import printable
 
 if TYPE_CHECKING:
     from torch.fx import Graph as FxGraph
@@ -115,6 +117,8 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
     builder.attributes |= dict(program.attributes)
     if unknown:
         builder.attributes["flops_unknown"] = sorted(unknown)
+        remark = f"{program.name}: {uncounted_remark(unknown)}"
+        warnings.warn(printable(remark), PlacewrightWarning, stacklevel=2)
     return builder.build()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from placewright.errors import GraphError, MissingExtraError, PlacewrightError, reason
 
@@ -24,9 +26,14 @@ def import_torch(purpose: str) -> None:
 
 @contextlib.contextmanager
 def mode_of(module: torch.nn.Module, *, training: bool) -> Iterator[None]:
-    """The module in train or eval mode, and afterwards as it was, submodule by submodule."""
+    """The module in train or eval mode, and afterwards as it was, submodule by submodule.
+
+    To train, submodules in eval mode stay so (frozen statistics, no dropout), unless the whole
+    module is.
+    """
     before = {child: child.training for child in module.modules()}
-    module.train(training)
+    if not (training and module.training):
+        module.train(training)
     try:
         yield
     finally:
@@ -46,12 +53,48 @@ def explained(kind: type[PlacewrightError], fault: str, advice: str) -> Iterator
         raise kind(f"{fault} ({found}); {advice}") from error
 
 
-def tracing(name: str) -> contextlib.AbstractContextManager[None]:
-    return explained(
-        GraphError,
-        f"{name}: torch.export cannot follow this module",
-        "remove what depends on data from its forward",
-    )
+@contextlib.contextmanager
+def tracing(name: str) -> Iterator[None]:
+    """Errors of following the module `name` as a GraphError, without torch's own pages of them.
+
+    Types of torch say that it cannot follow the module. All others come out of the forward.
+    """
+    disabled = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with contextlib.redirect_stderr(cast("TextIO", _WithoutGraphs(sys.stderr))):
+            yield
+    except PlacewrightError:
+        raise
+    except Exception as error:
+        said = f"({type(error).__name__}: {reason(error)})"
+        if type(error).__module__.startswith("torch."):
+            raise GraphError(
+                f"{name}: torch.export cannot follow this module {said}; remove what depends on "
+                "data from its forward"
+            ) from error
+        raise GraphError(
+            f"{name}: its forward fails {said}; check that it runs with the arguments given, and "
+            "remove what needs their values"
+        ) from error
+    finally:
+        logging.disable(disabled)
+
+
+class _WithoutGraphs:
+    """Standard error but for the graph so far, which torch prints when it gives up."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        ends_dropped = self._dropped and text == "\n"
+        self._dropped = "def forward(self" in text
+        return len(text) if self._dropped or ends_dropped else self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def without_meta(
