@@ -12,7 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
+from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import ClusterError, FormatError
+from placewright.graph import GraphBuilder
+from placewright.options import Options
 
 FULL = Cluster(
     "full",
@@ -121,6 +124,47 @@ def test_amounts_may_be_written_with_units(tmp_path):
     assert b.memory == math.inf
     (link,) = cluster.links
     assert (link.bandwidth, link.reverse_bandwidth, link.latency) == (12.5e9, math.inf, 2e-3)
+
+
+def test_units_may_be_written_as_people_do(tmp_path):
+    (tmp_path / "units.yaml").write_text(
+        """
+        format: placewright.cluster/1
+        name: units
+        devices:
+          - {name: a, kind: T4, memory: 24 gb, peak_flops: {fp16: 65 TFLOPS, int8: 130 TOPS}}
+          - {name: b, kind: T4, memory: Unlimited}
+        links:
+          - {between: [a, b], bandwidth: 10 Gbps, reverse_bandwidth: UNLIMITED}
+        """
+    )
+    cluster = Cluster.load(tmp_path / "units.yaml")
+    a, b = cluster.devices
+    assert (a.memory, a.peak_flops) == (24e9, {"fp16": 65e12, "int8": 130e12})
+    assert b.memory == math.inf
+    (link,) = cluster.links
+    assert (link.bandwidth, link.reverse_bandwidth) == (1.25e9, math.inf)
+
+
+@pytest.mark.parametrize("name", ["cluster", "cluster.txt"])
+def test_a_cluster_in_yaml_may_have_any_name(tmp_path, name):
+    FULL.save(tmp_path / "full.yaml")
+    (tmp_path / "full.yaml").rename(tmp_path / name)
+    assert Cluster.load(tmp_path / name) == FULL
+
+
+def test_a_cluster_that_cannot_be_used_names_its_file(tmp_path):
+    path = tmp_path / "apart.json"
+    Cluster("apart", (A, B)).save(path)
+    graph = GraphBuilder("one")
+    graph.add_op("op", "op")
+    for cluster, message in (
+        (Cluster.load(path), f"{path}: cluster 'apart' is disconnected"),
+        (Cluster("apart", (A, B)), "cluster 'apart' is disconnected"),
+    ):
+        with pytest.raises(ClusterError) as caught:
+            build_problem(graph.build(), cluster, Options(), CostOptions(profiles=None))
+        assert str(caught.value).startswith(message)
 
 
 def test_amounts_may_be_written_as_numbers_however_yaml_takes_them(tmp_path):
@@ -250,7 +294,7 @@ A, B = Device("a", "T4"), Device("b", "T4")
     ("parts", "message"),
     [
         ({"devices": ()}, "cluster 'c' has no devices"),
-        ({"devices": (A, A)}, "cluster 'c': two devices or switches are named 'a'"),
+        ({"devices": (A, A)}, "cluster 'c': two devices or switches are named 'a'; rename"),
         ({"devices": (A, B), "switches": ("b",)}, "two devices or switches are named 'b'"),
         (
             {"devices": (replace(A, run=CpuRun((0, 1))), replace(B, run=CpuRun((2, 1))))},
@@ -261,8 +305,8 @@ A, B = Device("a", "T4"), Device("b", "T4")
             "cluster 'c': devices 'a' and 'b' both run on GPU 1; give each its own",
         ),
         ({"devices": (A,), "switches": ("s", "s")}, "two devices or switches are named 's'"),
-        ({"devices": (A, B), "links": (Link("a", "z", 1.0),)}, "a link names 'z', which is no"),
-        ({"devices": (A, B), "links": (Link("a", "a", 1.0),)}, "a link joins 'a' to itself"),
+        ({"devices": (A, B), "links": (Link("a", "z", 1.0),)}, "or switch of it; it has a and b"),
+        ({"devices": (A, B), "links": (Link("a", "a", 1.0),)}, "to itself; leave it out, or"),
     ],
 )
 def test_an_impossible_cluster_is_refused(parts, message):

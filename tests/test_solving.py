@@ -477,3 +477,15 @@ def test_a_planner_is_asked_whether_it_takes_the_coarser_problem():
     with pytest.raises(OptionError, match="too many ops"):
         solve(problem, Small())
     assert verify(solve(problem, Small(), coarsening="modules")).ok
+
+
+@pytest.mark.parametrize("planner", ["heft", "annealing", "lns", "auto"])
+def test_a_seed_below_zero_is_refused_whatever_the_planner(planner):
+    problem = chain([1, 1], [9, 9])
+    for ask in (
+        lambda: solve(problem, planner, seed=-1),
+        lambda: plan(problem, planner=planner, seed=-1),
+        lambda: compare(problem, [planner], seed=-1),
+    ):
+        with pytest.raises(OptionError, match="seed is -1; give a whole number from 0"):
+            ask()

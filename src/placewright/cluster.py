@@ -12,13 +12,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
 from placewright.errors import ClusterError
 from placewright.stored import Stored
+from placewright.units import listed
 
 
 @dataclass(frozen=True)
@@ -203,7 +205,8 @@ class Cluster(Stored):
     minimum bandwidth (Moirai §III), ``direct`` takes their own link where they have one, for
     bandwidths that were measured end to end. `host_memory` names the device or switch that is
     host memory, where tensors are staged through it on their way between devices (objectives
-    ``throughput`` and ``invocation-latency``); else devices send to each other directly.
+    ``throughput`` and ``invocation-latency``); else devices send to each other directly. `file` is
+    what it was read from, for messages.
     """
 
     name: str
@@ -213,6 +216,7 @@ class Cluster(Stored):
     routing: Literal["widest", "direct"] = "widest"
     host_memory: str = ""
     description: str = field(default="", compare=False)
+    file: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
         where = f"cluster '{self.name}'"
@@ -221,7 +225,9 @@ class Cluster(Stored):
         names = [*(device.name for device in self.devices), *self.switches]
         for name in names:
             if names.count(name) > 1:
-                raise ClusterError(f"{where}: two devices or switches are named '{name}'")
+                raise ClusterError(
+                    f"{where}: two devices or switches are named '{name}'; rename one"
+                )
         known = set(names)
         if self.host_memory and self.host_memory not in known:
             raise ClusterError(
@@ -231,10 +237,13 @@ class Cluster(Stored):
             for end in (link.a, link.b):
                 if end not in known:
                     raise ClusterError(
-                        f"{where}: a link names '{end}', which is no device or switch of it"
+                        f"{where}: a link names '{end}', which is no device or switch of it; "
+                        f"it has {listed(names, 8)}"
                     )
             if link.a == link.b:
-                raise ClusterError(f"{where}: a link joins '{link.a}' to itself")
+                raise ClusterError(
+                    f"{where}: a link joins '{link.a}' to itself; leave it out, or name another end"
+                )
         if shared := used_twice(self.device_names, [device.run for device in self.devices]):
             raise ClusterError(f"{where}: {shared}")
 
@@ -245,3 +254,14 @@ class Cluster(Stored):
     @property
     def device_count(self) -> int:
         return len(self.devices)
+
+
+@contextmanager
+def naming_file(cluster: Cluster) -> Iterator[None]:
+    """A ClusterError inside names the file that the cluster was read from, if there is one."""
+    try:
+        yield
+    except ClusterError as error:
+        if not cluster.file:
+            raise
+        raise ClusterError(f"{cluster.file}: {error}") from None

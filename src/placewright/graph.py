@@ -479,6 +479,16 @@ def check_samples(count: Any, where: str) -> None:
     raise GraphError(f"{where}: input_samples is {count}; give a whole number above 0, or none")
 
 
+def check_consumers(offsets: Wide, consumers: Ints, op_count: int, where: str) -> None:
+    """GraphError if a tensor lists an op twice: however often an op reads it, it is read once."""
+    edge_tensor = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    pairs = edge_tensor * op_count + consumers
+    if (np.diff(pairs) > 0).all():  # as most are: nothing to sort
+        return
+    if not np.diff(np.sort(pairs)).all():
+        raise GraphError(f"{where}: a tensor lists the same consumer twice; list it once")
+
+
 def _check(graph: Graph) -> None:
     where = f"graph '{graph.name}'"
     check_samples(graph.input_samples, where)
@@ -511,6 +521,7 @@ def _check(graph: Graph) -> None:
                 f"{where}: the time of op '{graph.op_names[bad[0]]}' on {kind} is "
                 f"{values[bad[0]]}; it must be ≥ 0 (or null where unsupported)"
             )
+    _check_totals(graph, where)
     _check_references(graph, where)
     if n > 1 or len(graph.consumers):
         try:
@@ -519,6 +530,15 @@ def _check(graph: Graph) -> None:
             raise GraphError(f"{where}: {error}") from None
     if graph.copy_tensors:
         _check_copy_tensors(graph, where)
+
+
+def _check_totals(graph: Graph, where: str) -> None:
+    with np.errstate(over="ignore"):
+        for column in _FLOAT_COLUMNS:
+            if not np.isfinite(getattr(graph, column).sum()):
+                raise GraphError(
+                    f"{where}: {column} adds up to more than a number can hold; check its unit"
+                )
 
 
 def _check_copy_tensors(graph: Graph, where: str) -> None:
@@ -555,10 +575,7 @@ def _check_references(graph: Graph, where: str) -> None:
         len(offsets) and (offsets[0] != 0 or offsets[-1] != len(graph.consumers))
     ):  # fmt: skip
         raise GraphError(f"{where}: consumer_offsets do not fit the consumers")
-    edge_tensor = np.repeat(np.arange(graph.tensor_count), np.diff(offsets))
-    pairs = edge_tensor * n + graph.consumers
-    if len(np.unique(pairs)) < len(pairs):
-        raise GraphError(f"{where}: a tensor lists the same consumer twice")
+    check_consumers(offsets, graph.consumers, n, where)
     for op in np.flatnonzero(graph.forward_twin >= n):
         raise GraphError(
             f"{where}: twin of '{graph.op_names[op]}' is op {graph.forward_twin[op]}, "

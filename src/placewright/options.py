@@ -163,6 +163,12 @@ def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     return Options(**{**fitting, **wanted, "objective": objective})
 
 
+def check_seed(seed: int) -> None:
+    """OptionError for a seed that no generator of random numbers takes."""
+    if seed < 0:
+        raise OptionError(f"seed is {seed}; give a whole number from 0")
+
+
 def check_objective(name: str) -> None:
     """OptionError unless `name` is an objective."""
     if name not in OBJECTIVES:

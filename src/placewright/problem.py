@@ -21,6 +21,7 @@ from placewright.graph import (
     Ints,
     ReadOnly,
     Wide,
+    check_consumers,
     check_samples,
     frozen,
     topological_order,
@@ -435,6 +436,12 @@ def _check(problem: Problem) -> None:
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():
             raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
+        with np.errstate(over="ignore"):
+            total = values.sum()
+        if not np.isfinite(total):
+            raise GraphError(
+                f"{where}: {column} adds up to more than a number can hold; check its unit"
+            )
     if not np.isfinite(_most_seconds(problem)):
         raise GraphError(
             f"{where}: the times of its ops and transfers add up to more than a number can hold; "
@@ -458,6 +465,7 @@ def _check(problem: Problem) -> None:
         offsets = getattr(problem, column)
         if offsets[0] != 0 or offsets[-1] != length or (np.diff(offsets) < 0).any():
             raise GraphError(f"{where}: {column} do not fit")
+    check_consumers(problem.consumer_offsets, problem.consumers, n, where)
     if problem.staging not in get_args(Staging):
         raise GraphError(f"{where}: staging is '{problem.staging}'; choose direct or host")
     for column in ("device_runs", "device_hosts"):

@@ -23,6 +23,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
+from placewright.options import check_seed
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
@@ -75,6 +76,7 @@ def solve(
     from placewright.budget import Budget, no_progress, unheard
 
     problem.options.require_full_pipeline("this planner")
+    check_seed(seed)
     started = time.perf_counter()
     budget = Budget(time_limit, start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
@@ -153,6 +155,7 @@ def compare(
 
     report, budget = on_progress or no_progress, Budget(time_limit)
     problem.options.require_full_pipeline("a comparison of planners")
+    check_seed(seed)
     chosen = list(names) if names is not None else quick_planners(problem)
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)

@@ -6,10 +6,13 @@ Each table below is one kind of input; a row is a name, the input, and what the 
 from __future__ import annotations
 
 import copy
+import gzip
+import io
 import json
 import os
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -93,6 +96,15 @@ def rows(table: dict[str, Any]) -> Any:
     return pytest.mark.parametrize("row", table.values(), ids=table.keys())
 
 
+def archive(*names: str) -> bytes:
+    """A zip archive with empty files of these names."""
+    written = io.BytesIO()
+    with zipfile.ZipFile(written, "w") as opened:
+        for name in names:
+            opened.writestr(name, b"")
+    return written.getvalue()
+
+
 # -- graphs --------------------------------------------------------------------------------------
 
 BAD_GRAPHS: dict[str, tuple[Any, ...]] = {
@@ -100,7 +112,29 @@ BAD_GRAPHS: dict[str, tuple[Any, ...]] = {
     "empty": (b"", "the file is empty"),
     "only white space": (b" \n\t\n", "the file is empty"),
     "not UTF-8": (b'{"format": "\xe9"}', "not UTF-8 text (byte 12)"),
-    "UTF-16": ("{}".encode("utf-16"), "not"),
+    "UTF-16": ("{}".encode("utf-16"), "is UTF-16 text; save the file as UTF-8"),
+    "a number as text": (changed(GRAPH, ("ops.flops", [1, "8", 1])), "field ops.flops.1"),
+    "a boolean for a number": (changed(GRAPH, ("tensors.bytes.0", True)), "field tensors.bytes.0"),
+    "a time as text": (changed(GRAPH, ("times", {"T4": [1, 1, "1"]})), "field times.T4.2"),
+    "an op number as text": (changed(GRAPH, ("tensors.consumers.1", ["2"])),
+                             "field tensors.consumers.1: entry 0 is '2'; write the number"),
+    "a boolean for an op": (changed(GRAPH, ("tensors.producer", [False, 1])),
+                            "field tensors.producer: entry 0 is False"),
+    "a group as text": (changed(GRAPH, ("ops.colocation", [-1, -1, "1"])),
+                        "field ops.colocation: entry 2 is '1'; write a whole number"),
+    "a truth as text": (changed(GRAPH, ("ops.backward", ["no", False, False])),
+                        "field ops.backward: entry 0 is 'no'; write true or false"),
+    "samples as text": (changed(GRAPH, ("input_samples", "1")), "field input_samples"),
+    "FLOPs beyond all numbers": (changed(GRAPH, ("ops.flops", [1e308] * 3)),
+                                 "op_flops adds up to more than a number can hold"),
+    "weights beyond all numbers": (changed(GRAPH, ("ops.parameter_bytes", [1e308] * 3)),
+                                   "op_parameter_bytes adds up to more"),
+    "bytes beyond all numbers": (changed(GRAPH, ("tensors.bytes", [1e308] * 2)),
+                                 "tensor_bytes adds up to more"),
+    "compressed": (gzip.compress(b"{}"), "is compressed (gzip); unpack it"),
+    "a pointer of Git LFS": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n",
+                             "is a Git LFS pointer", "git lfs pull"),
+    "an archive": (archive("model.onnx"), "is a zip archive; unpack it"),
     "plain text": (b"hello", "not a model placewright reads"),
     "a list": ([1, 2, 3], "neither a placewright graph"),
     "NaN": (changed(GRAPH, ("ops.flops.1", float("nan"))), "NaN is not a number JSON allows"),
@@ -184,14 +218,17 @@ TORCH_SOURCES: dict[str, tuple[str, ...]] = {
     "a file": ("torch:models.py:make", "write torch:models:make"),
     "no factory": ("torch:json", "write torch:PACKAGE.MODULE:FACTORY"),
     "no such function": ("torch:json:dumpz", "'json' has no 'dumpz'; did you mean 'dump'?"),
+    "a module that ends the process": ("torch:ends:make", "importing 'ends' raised SystemExit: 3"),
     "a factory that fails": ("torch:json:dumps", "raised TypeError"),
     "a factory that returns something else": ("torch:os:getcwd", "return (module, args)"),
 }
 
 
 @rows(TORCH_SOURCES)
-def test_a_torch_source_that_is_none_is_refused(here, row):
+def test_a_torch_source_that_is_none_is_refused(here, monkeypatch, row):
     pytest.importorskip("torch")
+    Path("ends.py").write_text("import sys\nsys.exit(3)\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
     refuse(here, ("info", row[0]), *row)
 
 
@@ -289,6 +326,9 @@ def test_a_bad_cluster_is_refused(here, command, row):
 
 def test_a_fault_of_a_cluster_file_names_the_file(here):
     for name, document in (
+        ("kind.yaml", changed(CLUSTER, ("devices.0", {"name": "x", "kind": "Z9"}))),
+        ("apart.yaml", changed(CLUSTER, ("links", []))),
+        ("noname", "name: pair"),
         ("text.yaml", "pair"),
         ("field.yaml", changed(CLUSTER, ("devices.1.memory", -5))),
         ("link.yaml", changed(CLUSTER, ("links.0.between", ["x", "z"]))),
@@ -370,6 +410,98 @@ def test_an_output_in_a_missing_directory_is_refused_before_any_work(here, comma
     for work in ("planning.make_problem", "costs.detect.detect"):
         monkeypatch.setattr(f"placewright.{work}", lambda *_, **__: pytest.fail("it worked"))
     refuse(here, (*command.split(), "-o", "no/out.json"), "there is no directory no; make it first")
+
+
+@pytest.fixture
+def planned(here: Path) -> Path:
+    """The same with ``plan.json``, a plan of ``good.json``, and what makes pages of runs."""
+    assert run("plan", "good.json", "-c", "pair.json", "-p", "met", "-o", "plan.json").code == 0
+    Path("link.json").symlink_to("good.json")
+    return here
+
+
+INPUTS: dict[str, tuple[str, str]] = {
+    "a source": ("plan good.json -c pair.json -p heft -o", "good.json"),
+    "a source by another path": ("plan good.json -c pair.json -p heft -o", "../*/good.json"),
+    "a link to a source": ("plan link.json -c pair.json -p heft -o", "good.json"),
+    "a source by a link": ("plan good.json -c pair.json -p heft -o", "link.json"),
+    "a source with values": ("plan good.json?x=1 -c pair.json -p heft -o", "good.json"),
+    "a configuration": ("plan hf:good.json?n_layer=1 -c pair.json -p heft -o", "good.json"),
+    "a cluster": ("plan good.json -c pair.json -p heft -o", "pair.json"),
+    "a store": ("plan good.json -c pair.json --profiles link.json -o", "link.json"),
+    "a source, for an engine": ("plan good.json -c pair.json --for vllm -o", "good.json"),
+    "a source, by events": ("plan good.json -c pair.json --events", "good.json"),
+    "a placement of experts": ("plan good.json -c pair.json -p expert -O file=plan.json -o",
+                               "plan.json"),
+    "a start, by events": ("plan link.json -c pair.json --warm-start plan.json --events",
+                           "plan.json"),
+    "a plan, by events": ("improve plan.json --events", "plan.json"),
+    "a source of a comparison": ("compare good.json -c pair.json -o", "good.json"),
+    "a cluster of a tuning": ("tune good.json -c pair.json -o", "pair.json"),
+    "a placement": ("judge good.json -c pair.json --placement plan.json -o", "plan.json"),
+    "the cluster of today": ("replan plan.json -c pair.json -o", "pair.json"),
+    "the source of today": ("replan plan.json --lost x -o", "good.json"),
+    "a plan, by a page": ("report plan.json -o", "plan.json"),
+    "a second plan, by a page": ("report plan.json link.json -o", "link.json"),
+    "a run, by a page": ("report plan.json --run pair.json -o", "pair.json"),
+    "a plan, by an export": ("export plan.json --to csv -o", "plan.json"),
+    "a model, by an export": ("export plan.json --to csv -o", "good.json"),
+    "a plan, by a trace": ("run plan.json --trace", "plan.json"),
+}  # fmt: skip
+
+
+@rows(INPUTS)
+def test_no_output_replaces_what_the_command_reads(planned, row):
+    command, output = row
+    output = output.replace("*", planned.name)
+    option = {"-o": "--output"}.get(command.split()[-1], command.split()[-1])
+    refuse(planned, (*command.split(), output), f"{option} {output}: is the input; give another")
+
+
+def test_no_policy_replaces_what_the_command_reads(planned):
+    command = ["plan", "good.json", "-c", "pair.json", "-p", "placeto", "-O", "save=good.json"]
+    refuse(planned, command, "-O save good.json: is the input; give another file")
+
+
+def test_a_plan_may_replace_the_plan_it_goes_on_from(planned):
+    for command in (
+        "plan good.json -c pair.json -p heft --warm-start plan.json",
+        "improve plan.json -p heft",
+        "replan plan.json --lost x -p heft",
+    ):
+        done = run(*command.split(), "-o", "plan.json")
+        assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    "command", ["plan good.json -c pair.json -o", "export plan.json --to csv -o", "demo -o"]
+)
+def test_nothing_is_written_to_standard_output_by_name(here, command):
+    refuse(here, (*command.split(), "-"), "-: nothing is written to standard output")
+
+
+@pytest.mark.parametrize(
+    "command", ["info -", "verify -", "cluster show -", "plan good.json -c -", "plan -"]
+)
+def test_nothing_is_read_from_standard_input_by_name(here, command):
+    refuse(here, command.split(), "-: nothing is read from standard input", "/dev/stdin")
+
+
+def test_a_pipe_may_be_read(here):
+    for name, command in (("good.json", "info"), ("pair.json", "cluster show")):
+        reader, writer = os.pipe()
+        os.write(writer, Path(name).read_bytes())
+        os.close(writer)
+        done = run(*command.split(), f"/dev/fd/{reader}")
+        os.close(reader)
+        assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize("planner", ["heft", "annealing", "lns", "auto"])
+def test_a_seed_below_zero_is_refused(here, planner):
+    done = run("plan", "good.json", "-c", "pair.json", "-p", planner, "--seed", "-1")
+    assert (done.code, done.out) == (2, "")
+    assert "--seed" in done.err and "Traceback" not in done.err
 
 
 def test_a_pipe_to_write_to_is_refused(here):

@@ -348,6 +348,15 @@ def test_replan_judges_the_plan_first(planned):
     refused(replan("--lost", "z"), "device 9", code=4)
 
 
+def test_replan_believes_no_pin_of_a_plan_that_does_not_hold(planned):
+    document = json.loads(Path("plan.json").read_text())
+    document["value"] /= 2
+    document["problem"]["ops"]["pinned"] = document["placement"]
+    Path("plan.json").write_text(json.dumps(document))
+    lost = document["problem"]["devices"]["name"][document["placement"][0]]
+    refused(replan("--lost", lost), "the plan is wrong: the value", code=4)
+
+
 @pytest.mark.parametrize("command", ["sweep", "replan"])
 def test_both_commands_have_help(command):
     assert f"Usage: placewright {command}" in succeeded(run(command, "--help")).out

@@ -108,8 +108,17 @@ def test_blocks_without_paths_are_found_by_repetition():
 
 
 def test_a_model_without_blocks_says_so_when_asked_for_them():
-    with pytest.raises(OptionError, match="no blocks were found"):
+    with pytest.raises(OptionError, match=r"no blocks were found.*; plan with --granularity op or"):
         make_plan("zoo:googlenet", "2x3090", granularity="block", planner="heft")
+
+
+def test_a_model_without_blocks_for_an_engine_is_not_told_to_plan_otherwise():
+    problem = make_problem("zoo:googlenet", "2x3090")[0]
+    with pytest.raises(
+        OptionError, match=r"numbered layers, such as model\.layers\.0 .*--to csv"
+    ) as e:
+        find_blocks(problem)
+    assert "granularity" not in str(e.value)
 
 
 def test_an_unknown_granularity_is_refused():

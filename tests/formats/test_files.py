@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import math
 import os
 import stat
@@ -148,6 +151,51 @@ def test_a_document_is_json_unless_its_name_says_yaml(tmp_path, name, text):
     assert files.read_document(tmp_path / name) == {"a": 1}
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (gzip.compress(b"{}"), "is compressed \\(gzip\\); unpack it"),
+        (bz2.compress(b"{}"), "is compressed \\(bzip2\\); unpack it"),
+        (lzma.compress(b"{}"), "is compressed \\(xz\\); unpack it"),
+        ("{}".encode("utf-16"), "is UTF-16 text; save the file as UTF-8"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "is a Git LFS pointer"),
+        (b"PK\x03\x04rest", "is a zip archive; unpack it"),
+        (b"\x08\x08\x12\x07pytorch", "is an ONNX model or another binary file; give a plan"),
+        (b"{\x00}", "is an ONNX model or another binary file; give a plan"),
+    ],
+)
+def test_what_is_no_text_is_named_for_what_it_is(tmp_path, content, message):
+    (tmp_path / "x.json").write_bytes(content)
+    with refused(f"x.json: {message}"):
+        files.read_document(tmp_path / "x.json", "a plan")
+
+
+@pytest.mark.parametrize("name", ["x", "x.txt", "x.json"])
+def test_yaml_is_told_by_its_content_where_it_is_expected(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("# a comment\nname: x\n")
+    assert files.read_document(path, may_be_yaml=True) == {"name": "x"}
+    with refused("not valid JSON, line 1"):
+        files.read_document(path)
+    path.write_text(' {"name": "x",}')
+    with refused("not valid JSON, line 1"):
+        files.read_document(path, may_be_yaml=True)
+    path.write_text(" ")
+    with refused("the file is empty"):
+        files.read_document(path, may_be_yaml=True)
+
+
+def test_yaml_takes_numbers_by_powers_of_ten_for_numbers():
+    assert files.parse_yaml("[1e-6, -2E5, 1.5e+3]", "x") == [1e-6, -2e5, 1.5e3]
+    assert files.parse_yaml("[1e, e5, 1e-6s]", "x") == ["1e", "e5", "1e-6s"]
+
+
+def test_standard_input_has_no_name_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refused("-: nothing is read from standard input by this name; give a file or /dev/stdin"):
+        files.read_bytes("-")
+
+
 # -- formats -------------------------------------------------------------------------------------
 
 
@@ -159,7 +207,7 @@ def test_the_expected_format_passes():
     ("document", "match"),
     [
         ([], 'x: the top level must be an object with "format": "placewright.graph/1"'),
-        ({}, "x: format is None, expected 'placewright.graph/1'"),
+        ({}, 'x: field format is missing; write "format": "placewright.graph/1"'),
         ({"format": 1}, "x: format is 1, expected"),
         ({"format": "placewright.plan/1"}, "x: format is 'placewright.plan/1', expected"),
         ({"format": "placewright.graph/2"}, "x: format is 'placewright.graph/2', this version"),

@@ -488,6 +488,9 @@ def no_arguments():
 def fails():
     raise ValueError("out of luck")
 
+def ends():
+    raise SystemExit(3)
+
 value = 3
 """
 
@@ -524,6 +527,7 @@ def test_a_factory_beside_the_user_is_found_and_called(here: Path, factory: str)
         ("my_factories:no_module", "is a int; it must be a torch.nn.Module"),
         ("my_factories:no_arguments", "args must be a tuple"),
         ("my_factories:fails", "raised ValueError: out of luck"),
+        ("my_factories:ends", "raised SystemExit: 3"),
         ("my_factories.py:layer", "is a file, not a module; write torch:my_factories:layer$"),
         ("./my_factories:layer", "is a file, not a module; write torch:my_factories:layer$"),
         ("a/b/c.py:f", "; write torch:a.b.c:f, or run from a/b and write torch:c:f$"),

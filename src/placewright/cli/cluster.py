@@ -90,9 +90,11 @@ def detect(
 
 def _print(cluster: Cluster, json: bool) -> None:
     from placewright.cli.output import console, print_json
+    from placewright.cluster import naming_file
     from placewright.costs.links import routes
 
-    paths = routes(cluster)  # refuses a disconnected cluster before anything is printed
+    with naming_file(cluster):
+        paths = routes(cluster)  # refuses a disconnected cluster before anything is printed
     if json:
         print_json(cluster.to_document())
         return

@@ -50,6 +50,7 @@ def command(
     from placewright.report.records import comparison_records
     from placewright.solving import best_of, compare
 
+    o.keep_inputs("--output", output, source, cluster, problem.profiles)
     announce_compilation()
     names = None if planners is None else [name.strip() for name in planners.split(",")]
     if mix is not None:

@@ -25,6 +25,7 @@ def command(
         typer.Option(
             "--output",
             "-o",
+            callback=o.named_file,
             help=f"Write to this file; for {FOLDERS}, to this new folder.",
             metavar="PATH",
         ),
@@ -43,8 +44,11 @@ def command(
     """
     from placewright.cli.output import console, print_json
     from placewright.exporters.exporting import export
+    from placewright.plan import Plan
 
-    lines = export(plan, to, output, o.pairs(option, "-O"))
+    loaded = Plan.load(plan)
+    o.keep_inputs("--output", output, plan, loaded.source)
+    lines = export(loaded, to, output, o.pairs(option, "-O"))
     if json:
         print_json({"plan": str(plan), "engine": to, "path": str(output), "use": lines})
         return

@@ -42,10 +42,11 @@ def command(
     )
     from placewright.planning import improve
 
+    target = output or plan
+    o.keep_inputs("--events", events, plan, target)
     if not quiet:
         announce_compilation()
     gaps = Gaps()
-    target = output or plan
     with (
         progress(quiet=json or quiet, gaps=gaps) as on_progress,
         observed(events, planner, gaps=gaps) as on_event,

@@ -50,6 +50,7 @@ def command(
     from placewright.report.records import plan_record
     from placewright.whatif.judging.judge import Given, judge
 
+    o.keep_inputs("--output", output, source, cluster, placement, problem.profiles)
     announce_compilation()
     found = judge(
         source,

@@ -18,6 +18,7 @@ from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.errors import OptionError
 from placewright.exporters.engines import ENGINES
 from placewright.formats import files
+from placewright.importers.kinds import file_of
 from placewright.objectives import OBJECTIVES
 from placewright.options import CHOICES, Options
 
@@ -222,7 +223,7 @@ Events = Annotated[
         "hrl and placeto: their learning curve.",
     ),
 ]
-Seed = Annotated[int, typer.Option(help="For planners that draw at random.")]
+Seed = Annotated[int, typer.Option(help="For planners that draw at random.", min=0)]
 CostNoise = Annotated[
     float | None,
     typer.Option(help="Latency: how it varies when every cost does by about this share.", min=0.0),
@@ -245,8 +246,30 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables
 def writable(path: Path | None) -> Path | None:
     """Refuse an output that could not be written before, not after, the work of minutes."""
     if path is not None:
-        files.check_writable(path)
+        files.check_writable(named_file(path))
     return path
+
+
+def named_file(path: Path) -> Path:
+    """Refuse the name that other tools take for standard output."""
+    if str(path) == "-":
+        raise OptionError("-: nothing is written to standard output; give the name of a file")
+    return path
+
+
+def keep_inputs(option: str, path: Path | None, *inputs: str | Path | None) -> None:
+    """OptionError if an output is one of the files that the command reads, which would be lost."""
+    for given in inputs:
+        if path is not None and given is not None and _same_file(path, str(given)):
+            raise OptionError(f"{option} {path}: is the input; give another file")
+
+
+def _same_file(path: Path, source: str) -> bool:
+    try:
+        found = file_of(source)
+        return found.is_file() and found.resolve() == path.resolve()
+    except (OSError, ValueError, RuntimeError):  # names no file can have, links in a circle
+        return False
 
 
 Output = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,7 @@ def command(
     from placewright.cli.gaps import Gaps
     from placewright.cli.output import progress
 
+    _keep_inputs(search, [source, cluster, problem.profiles], warm_start, events, output)
     _check_noise(problem.objective, cost_noise, robust)
     _announce(quiet, engine, mix, cost_noise)
     gaps = Gaps()
@@ -97,6 +99,21 @@ def command(
     if output is not None:
         plan.save(output)
     _print(plan, best, output, cost_noise, seed, json, quiet=quiet, wide=wide)
+
+
+def _keep_inputs(
+    search: o.Search,
+    read: Sequence[str | Path | None],
+    warm_start: Path | None,
+    events: Path | None,
+    output: Path | None,
+) -> None:
+    """Refuse what would write over what is read; but a plan may replace the one it starts from."""
+    given = search.planner_options
+    o.keep_inputs("--output", output, *read, *given.values())
+    o.keep_inputs("--events", events, *read, *given.values(), warm_start, output)
+    if "save" in given:
+        o.keep_inputs("-O save", Path(given["save"]), *read, warm_start)
 
 
 def _print(

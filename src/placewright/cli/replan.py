@@ -55,6 +55,7 @@ def command(
     """
     from placewright.cli.output import announce_compilation, progress, remark
     from placewright.plan import Plan
+    from placewright.verify import verify
     from placewright.whatif.changes import forwarders, on_cluster, without_devices
     from placewright.whatif.replan import check_objective, replan
 
@@ -64,6 +65,8 @@ def command(
     limit = _bytes(max_move)
     old = Plan.load(plan)
     check_objective(old)
+    o.keep_inputs("--output", output, cluster, old.source)
+    verify(old).raise_if_failed()  # before what it says is believed, such as its pins
     with progress(quiet=json) as on_progress:
         if lost:
             problem = without_devices(old.problem, lost)

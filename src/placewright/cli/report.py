@@ -58,6 +58,7 @@ def command(
         raise OptionError("say what to write: a page (-o FILE), figures (--figures DIR), or both")
     if output is None and what_if is not None:
         raise OptionError("--what-if is shown on a page; give -o FILE too")
+    o.keep_inputs("--output", output, *plans, run)
     announce_compilation()
     drawn = [] if figures is None else _drawn(plans, figures, run)
     if output is not None:

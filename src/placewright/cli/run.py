@@ -30,6 +30,7 @@ def command(
     Prints measured beside predicted time, of the whole and of what lost most, and how far the
     outputs are from those of one process.
     """
+    o.keep_inputs("--trace", uses.trace, plan, uses.profiles)
     from placewright.runtime.torchrun_summary import errors_told_to_torchrun
 
     with errors_told_to_torchrun() if how.launcher == "torchrun" else nullcontext():

@@ -96,7 +96,7 @@ class How:
     interface: Annotated[
         str, typer.Option(help="With torchrun, the network interface between hosts.")
     ] = ""
-    seed: Annotated[int, typer.Option(help="Of random weights and made-up inputs.")] = 0
+    seed: Annotated[int, typer.Option(help="Of random weights and made-up inputs.", min=0)] = 0
 
     def options(self, plan: Plan) -> RunOptions:
         """What is asked of the runtime. OptionError for options that do not go together."""

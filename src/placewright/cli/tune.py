@@ -65,6 +65,7 @@ def command(
         if done.kept:
             done.plan.save(output)
 
+    o.keep_inputs("--output", output, source, cluster, profiles)
     announce_compilation()
     asked = TuneOptions(rounds, planner, time_limit, seed, training)
     with ProfileStore(profiles) as store, progress(quiet=json) as on_progress:

@@ -21,6 +21,12 @@ from placewright.problem import Problem, once_per_problem
 NO_UNIT = -1
 BUFFER_BYTES = 4096.0  # at most, of a unit that holds buffers and no weights
 
+FOR_ENGINES = (
+    "engines need module paths with numbered layers, such as model.layers.0 "
+    "(export --to csv, dot and model-explorer take any plan)"
+)
+"""What to do for an engine about a model without blocks."""
+
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
@@ -66,13 +72,13 @@ def named_blocks(problem: Problem) -> Blocks | None:
     return _blocks(problem, by_op, units.numbered)
 
 
-def find_blocks(problem: Problem) -> Blocks:
-    """The blocks by module paths, or by repetition; OptionError where there are none."""
+def find_blocks(problem: Problem, advice: str = FOR_ENGINES) -> Blocks:
+    """The blocks by module paths, or by repetition; OptionError, with advice, where are none."""
     found = named_blocks(problem) or _repeated_blocks(problem)
     if found is None or not found.repeated.any():
         raise OptionError(
             f"{problem.name}: no blocks were found: its module paths number no units, and no "
-            "stretch of its ops repeats; plan with --granularity op or module"
+            f"stretch of its ops repeats; {advice}"
         )
     return found
 

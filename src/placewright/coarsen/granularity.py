@@ -37,7 +37,7 @@ def with_granularity(problem: Problem, name: str) -> Problem:
     if name == "block":
         from placewright.coarsen.blocks import find_blocks
 
-        group = find_blocks(problem).op_block
+        group = find_blocks(problem, "plan with --granularity op or module").op_block
     else:
         from placewright.coarsen.layers import layer_groups
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import resources
 from pathlib import Path
 
-from placewright.cluster import Cluster
+from placewright.cluster import Cluster, naming_file
 from placewright.costs.catalog import THIS_MACHINE, complete
 from placewright.errors import ClusterError
 from placewright.formats import files
@@ -46,7 +46,9 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
             return complete(_preset(preset))
     if not _exists(name):
         raise ClusterError(_no_such_cluster(name))
-    return complete(Cluster.load(name))
+    cluster = Cluster.load(name)
+    with naming_file(cluster):
+        return complete(cluster)
 
 
 def presets() -> tuple[PresetEntry, ...]:
@@ -84,6 +86,8 @@ def _preset(name: str) -> Cluster:
 
 
 def _no_such_cluster(name: str) -> str:
+    if name == "-":
+        return files.NO_STANDARD_INPUT
     names = preset_names()
     close = difflib.get_close_matches(name.casefold(), [each.casefold() for each in names], n=2)
     if close:

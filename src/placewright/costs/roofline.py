@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.cluster import Cluster, Device
+from placewright.cluster import Cluster, Device, naming_file
 from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu
 from placewright.costs.links import host_routes, routes
@@ -74,8 +74,8 @@ def build_problem(
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
-    cluster = complete(cluster)
-    problem = _problem(graph, cluster, options, costs, pinned or {})
+    with naming_file(cluster):
+        problem = _problem(graph, complete(cluster), options, costs, pinned or {})
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
     if not (may_copy and graph.may_copy):

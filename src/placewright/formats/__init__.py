@@ -6,7 +6,7 @@ Importing this tells the data how it is kept (`stored`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,12 +36,16 @@ class _Json(Format[T]):
         files.write_json(path, self.make(data))
 
     def load(self, path: str | Path) -> T:
-        return self.parse(files.read_document(path), path)
+        return self.parse(files.read_document(path, f"a {self.name} file"), path)
 
 
 @dataclass(frozen=True)
 class _Cluster(_Json[Cluster]):
     """The same, or YAML."""
+
+    def load(self, path: str | Path) -> Cluster:
+        document = files.read_document(path, "a cluster file", may_be_yaml=True)
+        return replace(self.parse(document, path), file=str(path))
 
     def save(self, data: Cluster, path: str | Path) -> None:
         clusters.save_cluster(data, path)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from placewright.errors import FormatError
 
@@ -23,6 +25,15 @@ if TYPE_CHECKING:
 
 MAX_FILE_BYTES = 4 * 2**30
 MAX_YAML_DEPTH = 100
+NO_STANDARD_INPUT = "-: nothing is read from standard input by this name; give a file or /dev/stdin"
+_COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+_ARCHIVE = b"PK\x03\x04"
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def read_bytes(path: str | Path) -> bytes:
@@ -37,6 +48,8 @@ def read_bytes(path: str | Path) -> bytes:
             raise FormatError(f"{path}: {size} bytes is more than the {MAX_FILE_BYTES} allowed")
         return path.read_bytes()
     except FileNotFoundError:
+        if str(path) == "-":
+            raise FormatError(NO_STANDARD_INPUT) from None
         raise FormatError(f"{path}: no such file") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
@@ -50,6 +63,34 @@ def decode_text(content: bytes, path: str | Path) -> str:
         raise FormatError(
             f"{path}: not UTF-8 text (byte {error.start}); save the file as UTF-8"
         ) from None
+
+
+def refuse_wrapped(content: bytes, path: str | Path) -> None:
+    """FormatError for a file that stands for another one, or holds it in another form."""
+    if content.startswith(_LFS_POINTER):
+        raise FormatError(
+            f"{path}: is a Git LFS pointer, not the file itself; fetch that with 'git lfs pull'"
+        )
+    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FormatError(f"{path}: is UTF-16 text; save the file as UTF-8")
+    for start, method in _COMPRESSED.items():
+        if content.startswith(start):
+            raise FormatError(
+                f"{path}: is compressed ({method}); unpack it, and give what it holds"
+            )
+
+
+def refuse_archive(path: str | Path) -> NoReturn:
+    raise FormatError(f"{path}: is a zip archive; unpack it, and give the file that it holds")
+
+
+def _refuse_binary(content: bytes, path: str | Path, wanted: str) -> None:
+    """FormatError for what is no text, such as a model where a plan belongs."""
+    refuse_wrapped(content, path)
+    if content.startswith(_ARCHIVE):
+        refuse_archive(path)
+    if content.startswith(b"\x08") or b"\x00" in content[:4096]:
+        raise FormatError(f"{path}: is an ONNX model or another binary file; give {wanted}")
 
 
 def parse_json(text: str, path: str | Path) -> Any:
@@ -104,7 +145,7 @@ def _refuse_lone_surrogates(document: Any, path: str | Path) -> None:
 def parse_yaml(text: str, path: str | Path) -> Any:
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    loader = _yaml_loader()
     try:
         _refuse_deep_yaml(text, loader, path)
         _refuse_keys_twice(yaml.compose(text, Loader=loader), path)
@@ -118,6 +159,19 @@ def parse_yaml(text: str, path: str | Path) -> Any:
         raise FormatError(f"{path}: not valid YAML{where}: {problem}") from None
     except (RecursionError, ValueError) as error:
         raise FormatError(f"{path}: not valid YAML: {error}") from None
+
+
+@cache
+def _yaml_loader() -> Any:
+    """What takes ``1e-6`` for a number, as JSON does; YAML 1.1 takes it for a word."""
+    import yaml
+
+    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+        pass
+
+    number = re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$")
+    Loader.add_implicit_resolver("tag:yaml.org,2002:float", number, list("-+0123456789"))
+    return Loader
 
 
 def _refuse_deep_yaml(text: str, loader: Any, path: str | Path) -> None:
@@ -152,10 +206,20 @@ def _refuse_keys_twice(root: Any, path: str | Path) -> None:
             waiting.extend(node.value)
 
 
-def read_document(path: str | Path) -> Any:
-    """The content of a JSON or YAML file (by suffix; JSON unless .yaml or .yml)."""
-    text = decode_text(read_bytes(path), path)
+def read_document(
+    path: str | Path, wanted: str = "a JSON or YAML file", *, may_be_yaml: bool = False
+) -> Any:
+    """The content of a JSON or YAML file: JSON unless it is named .yaml or .yml.
+
+    With `may_be_yaml` whatever does not begin as JSON does is YAML, by any name. `wanted` is what
+    to give in place of a file that is no text.
+    """
+    content = read_bytes(path)
+    _refuse_binary(content, path, wanted)
+    text = decode_text(content, path)
     if Path(path).suffix.lower() in (".yaml", ".yml"):
+        return parse_yaml(text, path)
+    if may_be_yaml and text.strip() and not text.lstrip().startswith(("{", "[")):
         return parse_yaml(text, path)
     return parse_json(text, path)
 
@@ -167,6 +231,8 @@ def check_format(document: Any, expected: str, path: str | Path) -> None:
     found = document.get("format")
     if found == expected:
         return
+    if found is None:
+        raise FormatError(f'{path}: field format is missing; write "format": "{expected}"')
     kind = expected.partition("/")[0]
     if isinstance(found, str) and found.startswith(kind + "/"):
         raise FormatError(

@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from placewright.errors import OptionError
-from placewright.units import parse_bandwidth, parse_bytes, parse_seconds
+from placewright.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False, strict=True)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
 Index = Annotated[int, Field(ge=-1, le=2**31 - 1)]
 OpNumber = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
@@ -26,9 +26,35 @@ def _quantity(parse: Any) -> BeforeValidator:
     return BeforeValidator(lambda value: parse(value) if isinstance(value, str) else value)
 
 
+def _without(*types: type, wanted: str) -> BeforeValidator:
+    """Refuse entries of a column that pydantic would turn into what they are not."""
+
+    def check(values: Any) -> Any:
+        if isinstance(values, list) and not set(types).isdisjoint(map(type, values)):
+            place = next(each for each, value in enumerate(values) if type(value) in types)
+            raise ValueError(f"entry {place} is {values[place]!r}; write {wanted}")
+        return values
+
+    return BeforeValidator(check)
+
+
+Indices = Annotated[list[Index], _without(str, bool, wanted="a whole number")]
+OpNumbers = Annotated[list[OpNumber], _without(str, bool, wanted="the number of an op")]
+Truths = Annotated[list[bool], _without(str, wanted="true or false")]
 Bytes = Annotated[Amount, _quantity(parse_bytes)]
 Bandwidth = Annotated[Positive, _quantity(parse_bandwidth)]
 Seconds = Annotated[Amount, _quantity(parse_seconds)]
+Flops = Annotated[Positive, _quantity(parse_flops)]
+
+
+def _plain_unlimited(value: Any) -> Any:
+    """The word for no limit, however it is written."""
+    is_it = isinstance(value, str) and value.strip().lower() == "unlimited"
+    return "unlimited" if is_it else value
+
+
+Memory = Annotated[Bytes | Literal["unlimited"], BeforeValidator(_plain_unlimited)]
+LinkBandwidth = Annotated[Bandwidth | Literal["unlimited"], BeforeValidator(_plain_unlimited)]
 
 
 class Strict(BaseModel):
@@ -82,28 +108,28 @@ class GraphOps(Strict):
     bytes_written: list[Amount] | None = None
     parameter_bytes: list[Amount] | None = None
     state_bytes: list[Amount] | None = None
-    backward: list[bool] | None = None
-    twin: list[Index] | None = None
-    colocation: list[Index] | None = None
+    backward: Truths | None = None
+    twin: Indices | None = None
+    colocation: Indices | None = None
     copy_bytes: list[Amount] | None = None
-    copy_colocation: list[Index] | None = None
+    copy_colocation: Indices | None = None
 
 
 class Tensors(Strict):
     """Columns: one entry per tensor; ops are named by their number, from 0."""
 
-    producer: list[OpNumber]
+    producer: OpNumbers
     bytes: list[Amount]
-    consumers: list[list[OpNumber]]
+    consumers: list[OpNumbers]
     name: list[str] | None = None
 
 
 class CopyTensors(Strict):
     """Tensors that there are only where ops with shared weights have a copy each."""
 
-    producer: list[OpNumber]
+    producer: OpNumbers
     bytes: list[Amount]
-    consumers: list[list[OpNumber]]
+    consumers: list[OpNumbers]
 
 
 class GraphFile(Strict):
@@ -119,7 +145,7 @@ class GraphFile(Strict):
     copy_tensors: CopyTensors | None = None
     times: dict[str, list[Amount | None]] | None = None
     attributes: dict[str, Any] | None = None
-    input_samples: Count | None = None
+    input_samples: Annotated[Count, Field(strict=True)] | None = None
 
 
 # -- placewright.cluster/1 -------------------------------------------------------------------
@@ -131,8 +157,8 @@ class DeviceEntry(Strict):
     name: Annotated[str, Field(min_length=1)]
     kind: Annotated[str, Field(min_length=1)]
     host: str = "host"
-    memory: Bytes | Literal["unlimited"] | None = None
-    peak_flops: dict[Dtype, Positive] | None = None
+    memory: Memory | None = None
+    peak_flops: dict[Dtype, Flops] | None = None
     memory_bandwidth: Bandwidth | None = None
     launch_overhead: Seconds | None = None
     compute_efficiency: Annotated[float, Field(gt=0, le=1)] | None = None
@@ -154,8 +180,8 @@ class LinkEntry(Strict):
     """A link between two devices or switches."""
 
     between: Annotated[list[str], Field(min_length=2, max_length=2)]
-    bandwidth: Bandwidth | Literal["unlimited"]
-    reverse_bandwidth: Bandwidth | Literal["unlimited"] | None = None
+    bandwidth: LinkBandwidth
+    reverse_bandwidth: LinkBandwidth | None = None
     latency: Seconds = 0.0
     duplex: Literal["full", "half"] = "full"
     channel: str | None = None

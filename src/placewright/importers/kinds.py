@@ -13,6 +13,8 @@ Kind = Literal["json", "pt2", "onnx", "gguf"]
 
 TAKES_QUERY = ("onnx", "gguf")
 _GGUF = b"GGUF"
+_OF_TORCH = frozenset({"archive_format", "serialized_exported_program.json", "data.pkl"})
+"""Members of archives that torch writes: programs of today and of before, and pickles."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,12 @@ class SourceFile:
     query: str
     content: bytes
     kind: Kind
+
+
+def file_of(source: str) -> Path:
+    """The file that a source is read from; a path to nothing for sources that are no file."""
+    path, _ = _split(source.removeprefix("hf:"))
+    return path / "config.json" if path.is_dir() else path
 
 
 def open_source(text: str) -> SourceFile:
@@ -75,7 +83,10 @@ def _kind(content: bytes, path: Path) -> Kind:
     start = content[:256].lstrip(b"\xef\xbb\xbf \t\r\n")
     if start.startswith((b"{", b"[")):
         return "json"
+    files.refuse_wrapped(content, path)
     if content.startswith(b"PK\x03\x04"):
+        if not _is_torchs(content):
+            files.refuse_archive(path)
         return "pt2"
     if not content.strip():
         raise FormatError(f"{path}: the file is empty")
@@ -85,3 +96,16 @@ def _kind(content: bytes, path: Path) -> Kind:
         f"{path}: not a model placewright reads; give ONNX, GGUF, an exported .pt2, "
         "a placewright graph (JSON) or a published workload (JSON)"
     )
+
+
+def _is_torchs(archive: bytes) -> bool:
+    """Whether torch may have written a zip archive: any version, and also if it is cut short."""
+    import io
+    import zipfile
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(archive)) as opened:
+            names = [name.rpartition("/")[2] for name in opened.namelist()]
+    except (zipfile.BadZipFile, OSError, ValueError):
+        return True
+    return not _OF_TORCH.isdisjoint(names)

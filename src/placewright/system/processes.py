@@ -51,7 +51,10 @@ def _started(method: str, work: Callable[..., None], arguments: tuple[Any, ...])
     context: Any = multiprocessing.get_context(method)
     process: BaseProcess = context.Process(target=_begin, args=(work, arguments), daemon=True)
     with quiet_start():
-        process.start()
+        try:
+            process.start()
+        except EOFError:  # the server process is gone
+            raise ChildProcessError("the server of worker processes has ended") from None
     return process
 
 
@@ -62,6 +65,7 @@ def _can_fork() -> bool:
 @contextmanager
 def quiet_start() -> Iterator[None]:
     """What starts in here does not import the main module; Ctrl-C waits until it has begun."""
+    _start_tracker()
     main = sys.modules["__main__"]
     blocked = _block_interrupts()
     sys.modules["__main__"] = ModuleType("__main__")
@@ -71,6 +75,14 @@ def quiet_start() -> Iterator[None]:
         sys.modules["__main__"] = main
         if blocked is not None:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _start_tracker() -> None:
+    """The process that Python starts beside the first worker: it ends with signals unblocked."""
+    if _can_fork():
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()
 
 
 def leave_interrupts_to_parent() -> None:

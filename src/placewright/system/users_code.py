@@ -66,7 +66,7 @@ def _imported(place: str, said: str) -> ModuleType:
         raise OptionError(
             f"{said}: '{place}' imports '{missing}', which is not installed"
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script that ends itself is no module to import
         raise OptionError(
             f"{said}: importing '{place}' raised {type(error).__name__}: {error}"
         ) from error

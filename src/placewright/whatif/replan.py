@@ -29,6 +29,7 @@ from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels import compiling
 from placewright.objectives import LATENCY, THROUGHPUT
+from placewright.options import check_seed
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Planner
 from placewright.planning import AUTO
@@ -111,6 +112,7 @@ def replan(
         raise OptionError(f"--keep is {keep}; give a weight of 0 or more, such as {KEEP}")
     if not max_move >= 0.0:
         raise OptionError(f"--max-move is {max_move}; give bytes, such as 2GiB")
+    check_seed(seed)
     verify(old).raise_if_failed()
     problem.check_feasible()
     search = _Search(old, problem, Budget(time_limit), keep, max_move, on_progress or no_progress)

@@ -61,7 +61,7 @@ def load_factory(spec: str, batch: int | None = None) -> Loaded:
         factory_batch(spec)  # refuses what takes none
     try:
         made = factory() if batch is None else factory(batch=batch)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a factory that ends the process makes no module
         raise OptionError(f"torch:{spec} raised {type(error).__name__}: {error}") from error
     return _checked(made, spec)
 

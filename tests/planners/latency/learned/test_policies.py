@@ -103,7 +103,7 @@ def test_a_truncated_policy_is_refused(saved, tmp_path, length):
 def test_foreign_files_are_refused(saved, tmp_path):
     weights = tmp_path / "weights.safetensors"
     save_file({"weight": torch.zeros(2)}, weights)
-    refused(saved, weights, "format is None, expected 'placewright.policy/1'")
+    refused(saved, weights, 'format is missing; write "format": "placewright.policy/1"')
     text = tmp_path / "text.safetensors"
     text.write_text('{"format": "placewright.policy/1"}')
     refused(saved, text, "is no policy file")
