@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from placewright.plan import Plan
+from placewright.report.explain import move_words
 from placewright.solving import solve
+from placewright.whatif.explain.moved import Move
 from tests.builders import chain
 from tests.cli.running import run
 from tests.report.html.plans import QUICK, plan_for, with_names
@@ -35,6 +39,21 @@ def test_of_a_device_it_says_load_memory_and_life_without_it(plan_file):
     assert done.code == 0
     for words in ("1 op, busy", "memory 6 B of 8 B", "without y"):
         assert words in done.out
+
+
+@pytest.mark.parametrize(
+    ("change", "computing", "transferring", "words"),
+    [
+        (-0.1, -1e-12, -0.2, "better: transfers take 200.000 ms less"),
+        (-0.1, -1e-12, 0.0, "better; 'improve' looks for more"),
+        (0.1, -0.2, 1e-12, "ops wait for y"),
+        (0.1, 0.2, 1e-12, "computing takes 200.000 ms more"),
+    ],
+)
+def test_rounding_is_no_reason(change, computing, transferring, words):
+    plan = replace(solve(chain([1.0], [8.0, 8.0]), "heft"), value=1.0)
+    move = Move("o0", np.array([0]), 1, None, 1 + change, change, computing, transferring)
+    assert move_words(plan, move) == words
 
 
 @pytest.mark.parametrize("objective", QUICK)

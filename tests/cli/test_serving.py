@@ -97,6 +97,12 @@ def test_what_a_mix_cannot_have_is_refused(more, sentence):
     assert sentence in found.err
 
 
+def test_compared_requests_say_how_many_sequences_fit():
+    asked = ("compare", GPT2, "-c", "4090+3060", *MIX, "--planners", "heft,memory-fill")
+    number = succeeded(run(*asked, "--json")).json[0]["serving"]["sequences"]
+    assert f" {number} " in succeeded(run(*asked, "--wide")).out
+
+
 def test_a_mix_of_a_file_is_refused(tmp_path):
     path = tmp_path / "model.json"
     path.write_text("{}", "utf-8")

@@ -11,6 +11,7 @@ import pytest
 
 from placewright.plan import Plan
 from placewright.report import sweep_figure as figures
+from placewright.report.fitted_table import NOTE
 from placewright.verify import verify
 from placewright.whatif import sweep as sweeping
 from tests.cli.running import Run, run
@@ -38,6 +39,8 @@ links:
   - {between: [y, z], bandwidth: 4, latency: 0.5}
   - {between: [x, z], bandwidth: 4, latency: 0.5}
 """
+MIX = ("--mix", "prompt=64,output=8")
+PRICES = ("--price=RTX 3090=0.2", "--price=RTX 4090=0.35", "--price=RTX 3060=0.1")
 
 
 @pytest.fixture
@@ -154,6 +157,56 @@ def test_the_sweep_in_the_docs_prints_what_the_docs_say():
     assert len(set(front)) > 1  # it shows something
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("sweep", "--clusters", "2x3090,4090+3060", *MIX),
+        ("sweep", "--clusters", "2x3090,4090+3060", *MIX, *PRICES),
+        ("sweep", "--clusters", "2x3090,4090+3060", *PRICES, "--batches", "1,4"),
+        ("compare", "-c", "2x3090", *MIX),
+        ("plan", "-c", "4090+3060", "-p", "heft", *MIX),
+    ],
+    ids=lambda arguments: " ".join(arguments[:1] + arguments[3:4]),
+)
+def test_tables_leave_out_columns_in_80_characters_and_cut_nothing(arguments, monkeypatch):
+    command, *others = arguments
+    if command == "sweep":
+        others += ["-p", "heft"]
+    monkeypatch.setattr("placewright.cli.output.PIPED_WIDTH", 80)
+    narrow = succeeded(run(command, "zoo:gpt2?layers=2", *others)).out
+    wide = succeeded(run(command, "zoo:gpt2?layers=2", *others, "--wide")).out
+    rows = [line for line in narrow.splitlines() if line.startswith(("┃", "│"))]
+    assert all(len(row) <= 80 and "…" not in row for row in rows)
+    assert NOTE in narrow and NOTE not in wide
+    columns = [
+        [title.strip() for title in row.strip("┃").split("┃")]
+        for row in (narrow.splitlines()[2], wide.splitlines()[2])
+    ]
+    assert set(columns[0]) < set(columns[1])
+    lines = sum(line.startswith("│") for line in wide.splitlines())
+    assert len(rows) == 1 + lines  # each on one line
+
+
+def test_a_narrow_sweep_keeps_the_reason_of_a_variant_without_a_plan(here, monkeypatch):
+    monkeypatch.setattr("placewright.cli.output.PIPED_WIDTH", 60)
+    out = succeeded(sweep("-c", "duo.yaml", "--count", "fast=1,2")).out
+    assert NOTE in out
+    reasons = "".join(line.split("│")[-2].strip() + " " for line in out.splitlines() if "│" in line)
+    assert "the model needs 32 B, the devices have 20 B" in " ".join(reasons.split())
+
+
+def test_clusters_of_one_name_are_told_apart_by_their_files(here):
+    Path("other").mkdir()
+    for path in ("same.yaml", "other/same.yaml", "quick.yaml"):
+        Path(path).write_text(CLUSTER)
+    named = sweep("--clusters", "duo.yaml,quick.yaml,trio.yaml", "--json")
+    assert [line["variant"] for line in named.json] == ["duo", "trio (quick)", "trio"]
+    named = sweep("--clusters", "same.yaml,quick.yaml,other/same.yaml", "--json")
+    assert [line["variant"] for line in named.json] == [
+        "trio (same.yaml)", "trio (quick)", "trio (other/same.yaml)",
+    ]  # fmt: skip
+
+
 def test_sweep_json_holds_a_variant_without_a_plan_and_its_reason(here):
     result = succeeded(sweep("-c", "duo.yaml", "--count", "fast=1,2", "--json"))
     one, two = result.json
@@ -218,6 +271,8 @@ def refused(result: Run, *fragments: str, code: int = 2) -> None:
         (("--count", "fast=1"), "has no devices of its own; name clusters"),
         (("--clusters", "trio.yaml,none.yaml"), "no cluster file or preset 'none.yaml'"),
         (("--clusters", "trio.yaml,"), "--clusters trio.yaml,: one of the names is empty"),
+        (("--clusters", "2x3090,2X3090"), "--clusters has '2X3090' twice; name each preset"),
+        (("--clusters", "trio.yaml,./trio.yaml"), "--clusters has './trio.yaml' twice"),
         (("-c", "trio.yaml", "--count", "fast"), "--count fast: write it as KIND=1..8"),
         (("-c", "trio.yaml", "--count", "gpu=1"), "no device of kind 'gpu' (it has fast, slow)"),
         (("-c", "trio.yaml", "--bandwidth", "quick"), "'quick' is no bandwidth above 0"),

@@ -9,12 +9,13 @@ from rich.console import Console
 
 from placewright.objectives import OBJECTIVES
 from placewright.planning import make_problem
-from placewright.report.device_table import NOTE as MORE_COLUMNS
 from placewright.report.device_table import DeviceTable
+from placewright.report.fitted_table import NOTE as MORE_COLUMNS
+from placewright.report.fitted_table import short_name
 from placewright.report.terminal import ComparisonTable
 from placewright.solving import Comparison, compare
 from placewright.units import format_bytes, format_seconds
-from tests.report.html.plans import plan_for
+from tests.report.html.plans import plan_for, with_names
 
 NOTE = "load and memory of each device: in a wider terminal, or with --wide"
 
@@ -92,6 +93,26 @@ def test_columns_come_back_as_the_terminal_widens():
     counts = [table_of(plan, width)[2].count("┃") for width in range(60, 160)]
     assert counts == sorted(counts)
     assert counts[0] < counts[-1]
+
+
+def test_a_name_of_any_length_leaves_the_other_columns_whole():
+    name = "node" * 75 + "1"
+    plan = with_names(name)
+    for width in (80, 140):
+        table = table_of(plan, width)
+        assert all(len(line) <= width for line in table)
+        titles = next(line for line in table if line.startswith("┃"))
+        assert {"device", "load", "busy", "memory"} <= set(titles.split())
+        for seconds in plan.device_load:
+            assert any(format_seconds(float(seconds)) in line for line in table)
+    assert any(line.startswith(f"│ {short_name(name)} ") for line in table_of(plan, 140))
+
+
+def test_a_short_name_stays_a_long_one_keeps_its_end_and_none_commands_a_terminal():
+    assert short_name("a" * 32) == "a" * 32
+    assert short_name("a" * 32 + "7") == "a" * 20 + "…" + "a" * 10 + "7"
+    assert short_name("語" * 17) == "語" * 10 + "…" + "語" * 5
+    assert short_name("a\x1b[31m") == "a\\x1b[31m"
 
 
 def test_without_any_plan_there_is_no_device_to_speak_of():

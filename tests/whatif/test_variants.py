@@ -11,10 +11,12 @@ from placewright.costs.links import routes
 from placewright.errors import OptionError
 from placewright.whatif.variants import (
     MOST_VARIANTS,
+    check_distinct,
     parse_bandwidths,
     parse_batches,
     parse_count,
     same_kind,
+    told_apart,
     variants,
     with_bandwidth,
     with_count,
@@ -168,6 +170,23 @@ def test_clusters_are_named_where_there_are_several_or_nothing_else():
     assert variants([STAR, other], [], [], [2])[1].name == "2x3090, batch 2"
 
 
+def test_clusters_of_one_name_get_the_stem_of_their_file_or_all_of_it():
+    def named(*files: str) -> list[str]:
+        return [each.name for each in told_apart(files, [STAR] * len(files))]
+
+    assert named("a.yaml") == ["star"]
+    assert named("my/a.yaml", "b.json") == ["star (a)", "star (b)"]
+    assert named("x/a.yaml", "y/a.yaml", "star") == ["star (x/a.yaml)", "star (y/a.yaml)", "star"]
+
+
+def test_one_file_is_there_once_however_it_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_distinct(["2x3090", "./2x3090", "2x3090.yaml", "a/b.yaml", "b.yaml"])
+    for twice in (["2x3090", "2X3090"], ["a.yaml", "b/../a.yaml"], ["This-Machine"] * 2):
+        with pytest.raises(OptionError, match="twice; name each preset or file once"):
+            check_distinct(twice)
+
+
 def test_too_many_variants_are_refused_before_any_is_made():
     axes = [parse_count("fast=1..100"), parse_count("slow=1..100")]
     with pytest.raises(OptionError, match=f"10000 variants.*{MOST_VARIANTS}"):
@@ -201,6 +220,7 @@ def test_a_count_written_wrongly_is_refused(text):
 def test_bandwidths_are_amounts_or_factors_for_all_or_named_links():
     assert parse_bandwidths("10GB/s,x2") == parse_bandwidths("*=10GB/s, x2")
     assert parse_bandwidths("nic*=1 Gbit/s").pattern == "nic*"
+    assert parse_bandwidths("x1, x2,x1").amounts == ("x1", "x2")
 
 
 @pytest.mark.parametrize("text", ["", "fast", "0", "x0", "x-1", "xnan", "xinf", "x", "1,,2", "a=b"])

@@ -75,6 +75,7 @@ class Varied:
     def _bases(self, imported: Imported | None) -> list[Cluster]:
         from placewright.costs.catalog import complete
         from placewright.costs.clusters import load_cluster
+        from placewright.whatif import variants as v
         from placewright.whatif.sweep import own_cluster
 
         if self.clusters is None:
@@ -90,7 +91,8 @@ class Varied:
         names = [name.strip() for name in self.clusters.split(",")]
         if "" in names:
             raise OptionError(f"--clusters {self.clusters}: one of the names is empty")
-        return [load_cluster(name) for name in names]
+        v.check_distinct(names)
+        return v.told_apart(names, [load_cluster(name) for name in names])
 
     def objective(self, problem: o.Problem) -> str | None:
         """That of `problem`, or what batches belong to."""
@@ -130,6 +132,7 @@ def command(
         Path | None,
         typer.Option(callback=_figure, help="Draw the sweep to this .html or .png file."),
     ] = None,
+    wide: o.Wide = False,
     json: o.Json = False,
 ) -> None:
     """Plan SOURCE for many clusters, links or batches, and show which of them pay.
@@ -163,7 +166,7 @@ def command(
             "time_limit": time_limit,
         }
         lines = _searched(source, varied, mix, asked, quiet=json)
-    _print(lines, source, json)
+    _print(lines, source, json, wide)
     require_plan(lines)
     _print_remarks(lines, json)
     if figure is not None:
@@ -204,14 +207,14 @@ def _for_engine(
         return sweep_for(source, variants, engine, mix=mix, on_progress=on_progress, **asked)
 
 
-def _print(lines: list[SweepLine], source: str, json: bool) -> None:
+def _print(lines: list[SweepLine], source: str, json: bool, wide: bool) -> None:
     from placewright.cli.output import console, print_json
     from placewright.report.whatif import sweep_legend, sweep_records, sweep_table
 
     if json:
         print_json(sweep_records(lines))
         return
-    out = console()
+    out = console(wide)
     out.print(sweep_table(lines, source))
     out.print(sweep_legend(lines), markup=False)
 

@@ -60,21 +60,23 @@ def move_words(plan: Plan, move: Move) -> str:
         }[move.blocked]
     if abs(move.change) <= TIE * plan.value:
         return "nearly ties"
-    return _better(move) if move.change < 0 else _worse(plan, move)
+    return _better(plan, move) if move.change < 0 else _worse(plan, move)
 
 
-def _better(move: Move) -> str:
-    parts = _less("computing takes", move.computing) + _less("transfers take", move.transferring)
+def _better(plan: Plan, move: Move) -> str:
+    parts = _less(plan, "computing takes", move.computing)
+    parts += _less(plan, "transfers take", move.transferring)
     return "better" + (f": {' and '.join(parts)}" if parts else "; 'improve' looks for more")
 
 
-def _less(what: str, seconds: float) -> list[str]:
-    return [f"{what} {format_seconds(-seconds)} less"] if seconds < 0 else []
+def _less(plan: Plan, what: str, seconds: float) -> list[str]:
+    """That it takes less, unless by so little that it is no reason."""
+    return [f"{what} {format_seconds(-seconds)} less"] if seconds < -TIE * plan.value else []
 
 
 def _worse(plan: Plan, move: Move) -> str:
     longest = max(move.computing, move.transferring)
-    if longest <= 0:
+    if longest <= TIE * plan.value:
         name = plan.problem.device_names[move.device]
         return f"ops wait for {name}" if _in_time(plan) else f"{name} has too much to do"
     what = "computing takes" if move.computing >= move.transferring else "transfers take"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.markup import escape
 from rich.table import Table
 
 from placewright.exporters.request_batches import Tried
+from placewright.graph import Floats
 from placewright.problem import ROUNDING
 from placewright.report.cache import cache_record, cache_words
+from placewright.report.fitted_table import Column, FittedTable, short_name
 from placewright.report.records import plan_record
 from placewright.report.terminal import provenance
 from placewright.serving.planning import RequestComparison
@@ -73,36 +74,44 @@ def request_records(lines: Sequence[RequestComparison]) -> list[dict[str, Any]]:
     ]
 
 
-def request_table(lines: Sequence[RequestComparison]) -> Table:
+def request_table(lines: Sequence[RequestComparison]) -> FittedTable:
     """A line per planner: what requests come to, the best marked."""
     plans = [line.served for line in lines if line.served is not None]
-    table = Table(title=escape(plans[0].plan.problem.name), title_justify="left")
-    table.add_column("planner")
-    value = "time per request" if plans[0].plan.throughput is not None else "request"
-    columns = (value, "first token", "per token", "tokens/s", "sequences", "lower bound", "gap")
-    for column in (*columns, "planned in"):
-        table.add_column(column, justify="right")
     best = min(each.value for each in plans)
-    for line in lines:
-        if line.served is None:
-            table.add_row(line.planner, "-", style="dim")
-            continue
-        served = line.served
-        fit = served.capacity.sequences
-        mark = " *" if served.value == best else ""
-        table.add_row(
-            line.planner + mark,
-            format_seconds(served.value),
-            format_seconds(served.seconds_to_first_token),
-            format_seconds(served.seconds_per_token),
-            f"{served.tokens_per_second:.4g}",
-            "-" if fit is None else str(fit),
-            format_seconds(served.lower_bound),
-            f"{served.gap:.1%}",
-            format_seconds(served.plan.seconds),
-            style="bold" if mark else "",
-        )
-    return table
+    marked = [line.served is not None and line.served.value == best for line in lines]
+    names = [line.planner + " *" * mark for line, mark in zip(lines, marked, strict=True)]
+    columns = [
+        Column("planner", names, number=False, breaks=True),
+        *_request_columns([line.served for line in lines], plans[0].plan.throughput is not None),
+    ]
+    styles = [
+        "dim" if line.served is None else "bold" if mark else ""
+        for line, mark in zip(lines, marked, strict=True)
+    ]
+    return FittedTable(plans[0].plan.problem.name, columns, styles)
+
+
+def _request_columns(served: Sequence[ServingPlan | None], many: bool) -> Iterator[Column]:
+    """What the requests of each plan come to; a dash where there is no plan."""
+
+    def column(title: str, text: Callable[[ServingPlan], str], spare: int = 0) -> Column:
+        return Column(title, ["-" if each is None else text(each) for each in served], spare=spare)
+
+    value = "time per request" if many else "request"
+    yield column(value, lambda each: format_seconds(each.value))
+    yield column("first token", lambda each: format_seconds(each.seconds_to_first_token), 4)
+    yield column("per token", lambda each: format_seconds(each.seconds_per_token), 3)
+    yield column("tokens/s", lambda each: f"{each.tokens_per_second:.4g}", 1)
+    yield column("sequences", sequences_text, 5)
+    yield column("lower bound", lambda each: format_seconds(each.lower_bound), 6)
+    yield column("gap", lambda each: f"{each.gap:.1%}", 2)
+    yield column("planned in", lambda each: format_seconds(each.plan.seconds), 7)
+
+
+def sequences_text(served: ServingPlan) -> str:
+    """How many sequences fit on every device, for tables."""
+    fit = served.capacity.fit
+    return "-" if fit is None else str(fit)
 
 
 def serving_summary(served: ServingPlan) -> str:
@@ -172,27 +181,30 @@ def tried_table(tried: Sequence[Tried], best: int) -> Table:
     return table
 
 
-def serving_table(served: ServingPlan) -> Table:
+def serving_table(served: ServingPlan) -> FittedTable:
     """A line per device: its part of each phase, what it keeps, how many sequences fit."""
-    plan, capacity = served.plan, served.capacity
-    problem = plan.problem
-    table = Table(title=escape(problem.name), title_justify="left")
-    table.add_column("device")
-    table.add_column("kind")
-    columns = ("ops", "prefill", "per token", "weights", "KV cache", "capacity", "sequences")
-    for column in columns:
-        table.add_column(column, justify="right")
-    for d, name in enumerate(problem.device_names):
-        fit = capacity.at_device(d)
-        table.add_row(
-            escape(name),
-            escape(problem.device_kinds[d]),
-            str(len(served.decode.device_ops[d])),
-            format_seconds(float(served.prefill.device_load[d])),
-            format_seconds(float(served.decode.device_load[d])),
-            format_bytes(float(capacity.weights[d])),
-            format_bytes(float(capacity.cache[d])),
-            format_bytes(float(problem.device_memory[d])),
-            "-" if fit is None else str(fit),
-        )
-    return table
+    return FittedTable(served.plan.problem.name, list(_device_columns(served)))
+
+
+def _device_columns(served: ServingPlan) -> Iterator[Column]:
+    problem, capacity = served.plan.problem, served.capacity
+    fits = [capacity.at_device(d) for d in range(problem.device_count)]
+    names = [short_name(name) for name in problem.device_names]
+    kinds = [short_name(kind) for kind in problem.device_kinds]
+    yield Column("device", names, number=False, breaks=True)
+    yield Column("kind", kinds, number=False, breaks=True, spare=4)
+    yield Column("ops", [str(len(ops)) for ops in served.decode.device_ops], spare=3)
+    yield Column("prefill", _seconds(served.prefill.device_load))
+    yield Column("per token", _seconds(served.decode.device_load))
+    yield Column("weights", _bytes(capacity.weights))
+    yield Column("KV cache", _bytes(capacity.cache))
+    yield Column("capacity", _bytes(problem.device_memory), spare=2)
+    yield Column("sequences", ["-" if fit is None else str(fit) for fit in fits], spare=1)
+
+
+def _seconds(amounts: Floats) -> list[str]:
+    return [format_seconds(float(each)) for each in amounts]
+
+
+def _bytes(amounts: Floats) -> list[str]:
+    return [format_bytes(float(each)) for each in amounts]

@@ -2,99 +2,107 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rich.markup import escape
 from rich.table import Table
 
 from placewright.plan import Plan
+from placewright.report.fitted_table import Column, FittedTable
 from placewright.report.records import plan_record
-from placewright.report.serving import serving_record
+from placewright.report.serving import sequences_text, serving_record
 from placewright.report.words import rate_words, value_title
 from placewright.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
-    from placewright.serving.served import ServingPlan
     from placewright.whatif.replan import Point, Replan
     from placewright.whatif.robustness import Percentiles
     from placewright.whatif.sweep_lines import SweepLine
 
+T = TypeVar("T")
 
 # -- sweep -----------------------------------------------------------------------------------
 
 
-def sweep_table(lines: Sequence[SweepLine], title: str) -> Table:
+def sweep_table(lines: Sequence[SweepLine], title: str) -> FittedTable:
     """A line per variant, those on the front marked; one without a plan has the reason."""
-    if any(line.served for line in lines):
-        return _served_table(lines, title)
+    served = any(line.served for line in lines)
     priced = any(line.price is not None for line in lines)
-    plans = [line.plan for line in lines if line.plan is not None]
-    many = any(plan.throughput is not None for plan in plans)
-    rate = (f"{rate_words(plans[0].problem)}/s",) if many else ()
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("variant")
-    columns = ("devices", _value_title(plans), *rate, "lower bound", "gap")
-    for column in (*columns, *(("USD/hour",) if priced else ())):
-        table.add_column(column, justify="right")
-    table.add_column("than above")
-    table.add_column("planner")
-    for line in lines:
-        figures = ["-"] * (3 + many) if line.plan is None else _figures(line.plan, many)
-        table.add_row(
-            escape(line.name) + (" *" if line.front else ""),
-            str(line.devices),
-            *figures,
-            *([f"{line.price:.2f}" if line.price is not None else "-"] if priced else []),
-            line.than_previous,
-            _planner(line),
-            style="bold" if line.front else "dim" if line.plan is None else "",
-        )
-    return table
+    figures = _served_columns(lines) if served else _figure_columns(lines)
+    columns = [
+        Column("variant", [_marked(line) for line in lines], number=False, breaks=True),
+        Column("devices", [str(line.devices) for line in lines], spare=5 if priced else 3),
+        *figures,
+        *(_price_columns(lines, served) if priced else ()),
+        Column("than above", [line.than_previous for line in lines], number=False, spare=1),
+        _planner_column(lines),
+    ]
+    return FittedTable(title, columns, [_style(line) for line in lines])
 
 
-def _served_table(lines: Sequence[SweepLine], title: str) -> Table:
-    """What requests take on each variant, and what their tokens cost."""
-    priced = any(line.price is not None for line in lines)
-    table = Table(title=escape(title), title_justify="left")
-    table.add_column("variant")
-    columns = ("devices", "first token", "per token", "tokens/s", "gap", "sequences")
-    for column in (*columns, *(("USD/hour", "USD/1M tokens") if priced else ())):
-        table.add_column(column, justify="right")
-    table.add_column("than above")
-    table.add_column("planner")
-    for line in lines:
-        prices = [_dollars(each) for each in (line.price, line.price_of_tokens)] if priced else []
-        table.add_row(
-            escape(line.name) + (" *" if line.front else ""),
-            str(line.devices),
-            *(["-"] * 5 if line.served is None else _served_figures(line.served)),
-            *prices,
-            line.than_previous,
-            _planner(line),
-            style="bold" if line.front else "dim" if line.plan is None else "",
-        )
-    return table
+def _marked(line: SweepLine) -> str:
+    return line.name + (" *" if line.front else "")
+
+
+def _style(line: SweepLine) -> str:
+    return "bold" if line.front else "dim" if line.plan is None else ""
+
+
+def _figure_columns(lines: Sequence[SweepLine]) -> Iterator[Column]:
+    """What one run takes on each variant."""
+    found = [line.plan for line in lines]
+    plans = [plan for plan in found if plan is not None]
+    yield Column(_value_title(plans), _texts(found, lambda plan: format_seconds(plan.value)))
+    if any(plan.throughput is not None for plan in plans):
+        yield Column(f"{rate_words(plans[0].problem)}/s", _texts(found, _rate))
+    bounds = _texts(found, lambda plan: format_seconds(plan.lower_bound))
+    yield Column("lower bound", bounds, spare=7)
+    yield Column("gap", _texts(found, lambda plan: f"{plan.gap:.1%}"), spare=2)
+
+
+def _rate(plan: Plan) -> str:
+    return "-" if plan.throughput is None else f"{plan.throughput:.4g}"
+
+
+def _served_columns(lines: Sequence[SweepLine]) -> Iterator[Column]:
+    """What requests take on each variant."""
+    served = [line.served for line in lines]
+    first = _texts(served, lambda each: format_seconds(each.seconds_to_first_token))
+    yield Column("first token", first, spare=6)
+    step = _texts(served, lambda each: format_seconds(each.seconds_per_token))
+    yield Column("per token", step, spare=4)
+    yield Column("tokens/s", _texts(served, lambda each: f"{each.tokens_per_second:.4g}"))
+    yield Column("gap", _texts(served, lambda each: f"{each.gap:.1%}"), spare=2)
+    yield Column("sequences", _texts(served, sequences_text), spare=8)
+
+
+def _price_columns(lines: Sequence[SweepLine], served: bool) -> Iterator[Column]:
+    """What the devices cost, and what tokens come to."""
+    yield Column("USD/hour", [_dollars(line.price) for line in lines])
+    if served:
+        yield Column("USD/1M tokens", [_dollars(line.price_of_tokens) for line in lines])
+
+
+def _texts(found: Sequence[T | None], text: Callable[[T], str]) -> list[str]:
+    """A text for each that there is, a dash for the others."""
+    return ["-" if each is None else text(each) for each in found]
+
+
+def _planner_column(lines: Sequence[SweepLine]) -> Column:
+    """It stays where it has the reason of a variant that has no plan."""
+    failed = any(line.plan is None for line in lines)
+    texts = [_planner(line) for line in lines]
+    return Column("planner", texts, number=False, breaks=True, spare=0 if failed else 7)
 
 
 def _planner(line: SweepLine) -> str:
     """Who found the plan, and for which variant if not for this one; or why there is none."""
     if line.plan is None:
-        return escape(line.error)
+        return line.error
     of = f" (of {line.carried})" if line.carried else ""
-    return escape(line.plan.planner + of)
-
-
-def _served_figures(served: ServingPlan) -> list[str]:
-    fit = served.capacity.fit
-    return [
-        format_seconds(served.seconds_to_first_token),
-        format_seconds(served.seconds_per_token),
-        f"{served.tokens_per_second:.4g}",
-        f"{served.gap:.1%}",
-        "-" if fit is None else str(fit),
-    ]
+    return line.plan.planner + of
 
 
 def _dollars(amount: float | None) -> str:
@@ -105,12 +113,6 @@ def _value_title(plans: Sequence[Plan]) -> str:
     """What the values are, where they are of one kind: batches of many sizes are not."""
     titles = {value_title(plan.problem) for plan in plans}
     return titles.pop() if len(titles) == 1 else "value"
-
-
-def _figures(plan: Plan, many: bool) -> list[str]:
-    throughput = [] if not many else ["-" if plan.throughput is None else f"{plan.throughput:.4g}"]
-    bound = format_seconds(plan.lower_bound)
-    return [format_seconds(plan.value), *throughput, bound, f"{plan.gap:.1%}"]
 
 
 def sweep_legend(lines: Sequence[SweepLine]) -> str:

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import product
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from placewright.cluster import Cluster, Link
 from placewright.costs.catalog import find_kind
+from placewright.costs.clusters import preset_names
 from placewright.errors import OptionError
 from placewright.units import parse_bandwidth
 
@@ -117,6 +120,41 @@ def _variant(
             options["batch"] = value
             words.append(f"batch {value}")
     return Variant(", ".join(words), cluster, MappingProxyType(options), at)
+
+
+# -- clusters by name ------------------------------------------------------------------------
+
+
+def check_distinct(names: Sequence[str]) -> None:
+    """OptionError if one preset or file is among `names` twice, however it is written."""
+    presets = {preset.casefold() for preset in preset_names()}
+    seen = set()
+    for name in names:
+        preset = name.casefold() in presets
+        which = name.casefold() if preset else Path(name).resolve()
+        if which in seen:
+            raise OptionError(f"--clusters has '{name}' twice; name each preset or file once")
+        seen.add(which)
+
+
+def told_apart(names: Sequence[str], clusters: Sequence[Cluster]) -> list[Cluster]:
+    """The `clusters` that were loaded by `names`, those that are called the same renamed.
+
+    The stem of the file is put behind, or where stems are the same too, the file as it was given.
+
+    >>> box = load_cluster("2x3090")
+    >>> [each.name for each in told_apart(["2x3090", "my/box.yaml"], [box, box])]
+    ['2x3090', '2x3090 (box)']
+    """
+    own = [cluster.name for cluster in clusters]
+    labels = own
+    for more in ([Path(name).stem for name in names], names):
+        times = Counter(labels)
+        labels = [
+            label if times[label] == 1 or name == word else f"{name} ({word})"
+            for label, name, word in zip(labels, own, more, strict=True)
+        ]
+    return [replace(each, name=label) for each, label in zip(clusters, labels, strict=True)]
 
 
 # -- devices ---------------------------------------------------------------------------------
@@ -253,7 +291,7 @@ def parse_count(text: str) -> CountAxis:
 def parse_bandwidths(text: str) -> BandwidthAxis:
     """``10 GB/s,25 GB/s`` or ``x0.5,x2`` for every link, ``NAME=…`` for those of that name."""
     pattern, _, amounts = text.rpartition("=")
-    parts = tuple(part.strip() for part in amounts.split(","))
+    parts = tuple(dict.fromkeys(part.strip() for part in amounts.split(",")))
     for part in parts:
         try:
             value = _amount(part)
