@@ -425,28 +425,7 @@ def _check(problem: Problem) -> None:
                 f"{where}: {column} has shape {np.shape(getattr(problem, column))}, "
                 f"expected {shape}"
             )
-    for column in ("op_time", "device_memory", "batch_time"):
-        if not (getattr(problem, column) >= 0).all():
-            raise GraphError(f"{where}: {column} has an entry that is negative or not a number")
-    for column in (
-        "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
-        "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache", "op_copied",
-        "op_stash",
-    ):  # fmt: skip
-        values = getattr(problem, column)
-        if not (np.isfinite(values) & (values >= 0)).all():
-            raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
-        with np.errstate(over="ignore"):
-            total = values.sum()
-        if not np.isfinite(total):
-            raise GraphError(
-                f"{where}: {column} adds up to more than a number can hold; check its unit"
-            )
-    if not np.isfinite(_most_seconds(problem)):
-        raise GraphError(
-            f"{where}: the times of its ops and transfers add up to more than a number can hold; "
-            "check the units of times, bytes and bandwidths"
-        )
+    _check_amounts(problem, where)
     for column, count in (
         ("tensor_producer", n),
         ("consumers", n),
@@ -486,6 +465,32 @@ def _check(problem: Problem) -> None:
     if spread.size and not (spread.min() >= 0 and np.isfinite(spread).all()):
         raise GraphError(f"{where}: op_cost_spread has an entry below 0 or without an end")
     problem.topological_order  # noqa: B018  (raises on a cycle)
+
+
+def _check_amounts(problem: Problem, where: str) -> None:
+    """Of times, bytes and the like."""
+    for column in ("op_time", "device_memory", "batch_time"):
+        if not (getattr(problem, column) >= 0).all():
+            raise GraphError(f"{where}: {column} has an entry that is negative or not a number")
+    for column in (
+        "op_memory", "tensor_bytes", "link_latency", "link_seconds_per_byte",
+        "host_latency", "host_seconds_per_byte", "op_sync_bytes", "op_cache", "op_copied",
+        "op_stash",
+    ):  # fmt: skip
+        values = getattr(problem, column)
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
+        with np.errstate(over="ignore"):
+            total = values.sum()
+        if not np.isfinite(total):
+            raise GraphError(
+                f"{where}: {column} adds up to more than a number can hold; check its unit"
+            )
+    if not np.isfinite(_most_seconds(problem)):
+        raise GraphError(
+            f"{where}: the times of its ops and transfers add up to more than a number can hold; "
+            "check the units of times, bytes and bandwidths"
+        )
 
 
 def _most_seconds(problem: Problem) -> float:
