@@ -32,7 +32,7 @@ _COMPRESSED = {
     b"\xfd7zXZ\x00": "xz",
     b"\x28\xb5\x2f\xfd": "zstd",
 }
-_ARCHIVE = b"PK\x03\x04"
+ARCHIVE = b"PK\x03\x04"
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
@@ -87,7 +87,7 @@ def refuse_archive(path: str | Path) -> NoReturn:
 def _refuse_binary(content: bytes, path: str | Path, wanted: str) -> None:
     """FormatError for what is no text, such as a model where a plan belongs."""
     refuse_wrapped(content, path)
-    if content.startswith(_ARCHIVE):
+    if content.startswith(ARCHIVE):
         refuse_archive(path)
     if content.startswith(b"\x08") or b"\x00" in content[:4096]:
         raise FormatError(f"{path}: is an ONNX model or another binary file; give {wanted}")

@@ -84,7 +84,7 @@ def _kind(content: bytes, path: Path) -> Kind:
     if start.startswith((b"{", b"[")):
         return "json"
     files.refuse_wrapped(content, path)
-    if content.startswith(b"PK\x03\x04"):
+    if content.startswith(files.ARCHIVE):
         if not _is_torchs(content):
             files.refuse_archive(path)
         return "pt2"

@@ -44,10 +44,17 @@ TOO_LITTLE = 10.0  # what memory costs that is not there, in all times together
 
 def path_and_work(problem: Problem) -> Bound:
     """The bound of the module's text; 0 seconds for a program that is too large."""
-    units = _Units(problem)
     rows = problem.op_count + problem.edge_count + problem.unit_count
-    if rows > MOST_ROWS or units.steps > MOST_STEPS or not units.seconds:
+    units, _, counts = batches_of(problem).unit_time.shape
+    if rows > MOST_ROWS or units * problem.device_count * counts**2 > MOST_STEPS:
         return Bound(0.0, SOURCE)
+    return _bound(_Units(problem))
+
+
+def _bound(units: _Units) -> Bound:
+    if not units.seconds:
+        return Bound(0.0, SOURCE)
+    problem = units.problem
     program, prices, best = _Program(units), _first_prices(problem), 0.0
     for _ in range(MOST_ROUNDS):
         value, counts = units.cheapest(prices)
@@ -90,11 +97,10 @@ class _Units:
         of_op = b.allowed[problem.op_unit][:, b.kind]
         self.op_time = np.where(of_op, b.time[:, b.kind], 0.0)
         self.share = np.arange(self.time.shape[2]) / (self.time.shape[2] - 1)
-        self._number = np.arange(problem.unit_count, dtype=np.int32)
-        self.part = self._splits(self.time).memory_parts(problem)[1]
+        each = np.arange(problem.unit_count, dtype=np.int32)
+        self._splits = Splits(self.time, problem.unit_memory, each)
+        self.part = self._splits.memory_parts(problem)[1]
         self.seconds = float(self.time.max(axis=(1, 2), initial=0.0).sum())
-        units, devices, counts = self.time.shape
-        self.steps = float(units * devices * counts**2)
 
     def cheapest(self, prices: _Prices) -> tuple[float, Wide]:
         """The bound of these prices, and ``counts[unit, device]`` of the cheapest splits."""
@@ -102,11 +108,8 @@ class _Units:
         on_path = prices.flow[:, None, None] * self.op_time * self.share
         np.add.at(cost, problem.op_unit, on_path)
         cost = priced(np.where(self.allowed, cost, np.inf), self.part, prices.memory)
-        values, counts = self._splits(cost).cheapest(cost)
+        values, counts = self._splits.cheapest(cost)
         return float(values.sum() - ROOM * prices.memory.sum()), counts
-
-    def _splits(self, cost: Floats) -> Splits:
-        return Splits(cost, self.problem.unit_memory, self._number)
 
 
 class _Program:

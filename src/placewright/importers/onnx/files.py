@@ -19,7 +19,14 @@ from placewright.formats import files
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message  # type: ignore[import-untyped,unused-ignore]
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
+    from onnx import (
+        FunctionProto,
+        GraphProto,
+        ModelProto,
+        NodeProto,
+        TensorProto,
+        ValueInfoProto,
+    )
 
 # Values of more elements than this are weights: no shape is computed from them.
 LARGEST_VALUE = 4096
@@ -59,6 +66,15 @@ class TensorType:
     def dtype(self) -> str | None:
         """The dtype of `placewright.graph.DTYPES` that computing with it uses, if it does."""
         return _ELEMENTS[self.element][1]
+
+
+def set_type(value: ValueInfoProto, type: TensorType) -> None:
+    """Write down the type of a tensor, whatever was noted of it."""
+    value.type.tensor_type.elem_type = type.element
+    value.type.tensor_type.ClearField("shape")
+    value.type.tensor_type.shape.SetInParent()
+    for size in type.shape:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
 
 
 def has_known_size(element: int) -> bool:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 from placewright.errors import GraphError, reason
 from placewright.importers.onnx.contrib import replace_contrib_ops
 from placewright.importers.onnx.dimensions import Dimension, dynamic_axes, place, unknown
-from placewright.importers.onnx.files import TensorType, has_known_size, stored_type, subgraphs
+from placewright.importers.onnx.files import (
+    TensorType,
+    has_known_size,
+    set_type,
+    stored_type,
+    subgraphs,
+)
 from placewright.importers.onnx.folding import fold
 
 if TYPE_CHECKING:
@@ -148,7 +154,7 @@ def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bo
             for name, value in zip(node.input[2:], body.input[2:], strict=False):
                 found = types.get(name)
                 if found is not None and tensor_type(value.type) is None:
-                    _set_type(value, found)
+                    set_type(value, found)
                     seeded = True
     return seeded
 
@@ -182,15 +188,7 @@ def _declare(graph: GraphProto, name: str, type: TensorType) -> None:
     value = values.get(name)
     if value is None:
         value = graph.value_info.add(name=name)
-    _set_type(value, type)
-
-
-def _set_type(value: ValueInfoProto, type: TensorType) -> None:
-    value.type.tensor_type.elem_type = type.element
-    value.type.tensor_type.ClearField("shape")
-    value.type.tensor_type.shape.SetInParent()
-    for size in type.shape:
-        value.type.tensor_type.shape.dim.add(dim_value=size)
+    set_type(value, type)
 
 
 # -- dynamic dimensions --------------------------------------------------------------------------

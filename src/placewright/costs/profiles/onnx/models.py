@@ -15,7 +15,7 @@ import numpy as np
 from placewright.costs.profiles.onnx.values import Blank, index_limits, is_plain, made_up
 from placewright.costs.profiles.program import copies_of
 from placewright.errors import ExecutionError
-from placewright.importers.onnx.files import TensorType, subgraphs, tensors_of
+from placewright.importers.onnx.files import TensorType, set_type, subgraphs, tensors_of
 from placewright.importers.onnx.folding import fold, stored_values
 from placewright.importers.onnx.ops import captured
 from placewright.importers.onnx.reading import OnnxModel
@@ -70,7 +70,7 @@ def whole(found: OnnxModel) -> Runnable:
                 "model cannot be run with made-up values"
             )
         inputs[value.name] = Blank(type, limits.get(value.name))
-        _set_shape(value, type)
+        set_type(value, type)
     return Runnable(model, weights, inputs, {})
 
 
@@ -115,7 +115,7 @@ def single(found: OnnxModel, op: str, known: Mapping[str, np.ndarray[Any, Any]])
         value = known.get(name if constant is None else constant.key)
         if constant is None:
             inputs[name] = Blank(type, limits.get(name))
-            _set_shape(graph.input.add(name=name), type)
+            set_type(graph.input.add(name=name), type)
             if value is not None:
                 values[name] = value
         elif value is not None:
@@ -157,14 +157,6 @@ def _take_names(graph: GraphProto) -> None:
         node.name = ""
         for subgraph in subgraphs(node):
             _take_names(subgraph)
-
-
-def _set_shape(value: Any, type: TensorType) -> None:
-    value.type.tensor_type.elem_type = type.element
-    value.type.tensor_type.ClearField("shape")
-    value.type.tensor_type.shape.SetInParent()
-    for size in type.shape:
-        value.type.tensor_type.shape.dim.add(dim_value=size)
 
 
 # -- weights -------------------------------------------------------------------------------------
