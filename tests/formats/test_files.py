@@ -151,19 +151,20 @@ def test_a_document_is_json_unless_its_name_says_yaml(tmp_path, name, text):
     assert files.read_document(tmp_path / name) == {"a": 1}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (gzip.compress(b"{}"), "is compressed \\(gzip\\); unpack it"),
-        (bz2.compress(b"{}"), "is compressed \\(bzip2\\); unpack it"),
-        (lzma.compress(b"{}"), "is compressed \\(xz\\); unpack it"),
-        ("{}".encode("utf-16"), "is UTF-16 text; save the file as UTF-8"),
-        (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "is a Git LFS pointer"),
-        (b"PK\x03\x04rest", "is a zip archive; unpack it"),
-        (b"\x08\x08\x12\x07pytorch", "is an ONNX model or another binary file; give a plan"),
-        (b"{\x00}", "is an ONNX model or another binary file; give a plan"),
-    ],
-)
+NO_TEXT = {
+    "gzip": (gzip.compress(b"{}"), "is compressed \\(gzip\\); unpack it"),
+    "bzip2": (bz2.compress(b"{}"), "is compressed \\(bzip2\\); unpack it"),
+    "xz": (lzma.compress(b"{}"), "is compressed \\(xz\\); unpack it"),
+    "utf-16": ("{}".encode("utf-16"), "is UTF-16 text; save the file as UTF-8"),
+    "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n", "is a Git LFS pointer"),
+    "zip": (b"PK\x03\x04rest", "is a zip archive; unpack it"),
+    "onnx": (b"\x08\x08\x12\x07pytorch", "is an ONNX model or another binary file; give a plan"),
+    "zeros": (b"{\x00}", "is an ONNX model or another binary file; give a plan"),
+}
+
+
+# Named: gzip writes the time into what it packs, and every worker of a test run must draw one name.
+@pytest.mark.parametrize(("content", "message"), NO_TEXT.values(), ids=NO_TEXT)
 def test_what_is_no_text_is_named_for_what_it_is(tmp_path, content, message):
     (tmp_path / "x.json").write_bytes(content)
     with refused(f"x.json: {message}"):
