@@ -117,7 +117,8 @@ def test_what_comes_before_is_added_to_the_work():
     time = np.full((2, 2, 4), np.inf)
     time[0, 0, 3] = 5.0
     time[1, :, 1] = 4.0
-    found = bound_of_objective(by_hand(batch_time=time))
+    at_once = {"link_latency": np.zeros((2, 2)), "link_seconds_per_byte": np.zeros((2, 2))}
+    found = bound_of_objective(by_hand(batch_time=time, **at_once))
     assert found.value == pytest.approx(9.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -93,6 +94,30 @@ def _all_sums(cost: Floats) -> Floats:
             tried = before[:, :-count] + cost[:, d, count, None]
             least[:, count:] = np.minimum(least[:, count:], tried)
     return least
+
+
+def all_splits(usable: NDArray[np.bool_], devices: Wide) -> Iterator[Wide]:
+    """Every split: ``[kind, count]`` how many of so many `devices` of a kind have so many chunks.
+
+    ``usable[kind, count]`` says which counts a device of the kind may have, beside none.
+    """
+    places = [(kind, count) for kind, count in np.argwhere(usable).tolist() if count]
+    split = np.zeros(usable.shape, dtype=np.int64)
+    split[:, 0] = devices
+
+    def rest(place: int, left: int) -> Iterator[Wide]:
+        if left == 0:
+            yield split.copy()
+        elif place < len(places):
+            kind, count = places[place]
+            for number in range(min(left // count, int(split[kind, 0])) + 1):
+                split[kind, 0] -= number
+                split[kind, count] = number
+                yield from rest(place + 1, left - number * count)
+                split[kind, 0] += number
+            split[kind, count] = 0
+
+    return rest(0, usable.shape[1] - 1)
 
 
 def op_splits(problem: Problem) -> Splits:
