@@ -15,8 +15,9 @@ from placewright.problem import Problem
 if TYPE_CHECKING:
     from ortools.math_opt.python import mathopt
 
-TOO_LITTLE = 10.0  # what memory costs that is not there, in all times together
-"""A coefficient, so that programs without enough memory have a solution and prices too."""
+TOO_LITTLE = 10.0
+"""What memory costs that is not there, in all times together: splits without enough of it have
+prices too."""
 
 
 @dataclass(frozen=True)
@@ -101,20 +102,20 @@ class SplitsProgram:
                 after.append(last)
 
     def _add_arrivals(self) -> None:
-        """Devices with so many chunks of a producer, `_before`, and so many of its consumer.
+        """Devices that have so many chunks of a producer, `_from`, and of its consumer, `_to`.
 
-        Rows by ``edge between units, kind, count``. What each device with one and the other adds
-        counts on the edge's way.
+        Rows by ``edge between units, kind, count``; what devices with one and the other add is on
+        the edge's path. `_out_of` and `_into`, by unit, are the edges between units.
         """
         arrivals, usable = self._tables.arrivals, self._tables.usable
-        self._before: dict[tuple[int, int, int], mathopt.LinearConstraint] = {}
-        self._after_it: dict[tuple[int, int, int], mathopt.LinearConstraint] = {}
-        self._reading: list[list[int]] = [[] for _ in self._members]
-        self._read: list[list[int]] = [[] for _ in self._members]
+        self._from: dict[tuple[int, int, int], mathopt.LinearConstraint] = {}
+        self._to: dict[tuple[int, int, int], mathopt.LinearConstraint] = {}
+        self._into: list[list[int]] = [[] for _ in self._members]
+        self._out_of: list[list[int]] = [[] for _ in self._members]
         for number, edge in enumerate(arrivals.edge.tolist()):
             producer, consumer = int(arrivals.producer[number]), int(arrivals.consumer[number])
-            self._read[producer].append(number)
-            self._reading[consumer].append(number)
+            self._out_of[producer].append(number)
+            self._into[consumer].append(number)
             for kind in range(len(self._tables.devices)):
                 before = np.flatnonzero(usable[producer, kind]).tolist()
                 after = np.flatnonzero(usable[consumer, kind]).tolist()
@@ -125,14 +126,14 @@ class SplitsProgram:
     ) -> None:
         model, cost = self._model, self._tables.arrivals.cost[number, kind]
         for count in before:
-            self._before[number, kind, count] = model.add_linear_constraint(lb=0.0)
+            self._from[number, kind, count] = model.add_linear_constraint(lb=0.0)
         for count in after:
-            row = self._after_it[number, kind, count] = model.add_linear_constraint(lb=0.0)
+            row = self._to[number, kind, count] = model.add_linear_constraint(lb=0.0)
             for had in [0, *before]:
                 devices = model.add_variable(lb=0.0)
                 row.set_coefficient(devices, 1.0)
                 if had:
-                    self._before[number, kind, had].set_coefficient(devices, -1.0)
+                    self._from[number, kind, had].set_coefficient(devices, -1.0)
                 if cost[had, count]:
                     self._edges[edge].set_coefficient(devices, -float(cost[had, count]))
 
@@ -160,10 +161,10 @@ class SplitsProgram:
                 row.set_coefficient(share, -mean)
         for kind, count in np.argwhere(split[:, 1:]).tolist():
             devices = float(split[kind, count + 1])
-            for number in self._read[unit]:
-                self._before[number, kind, count + 1].set_coefficient(share, devices)
-            for number in self._reading[unit]:
-                self._after_it[number, kind, count + 1].set_coefficient(share, -devices)
+            for number in self._out_of[unit]:
+                self._from[number, kind, count + 1].set_coefficient(share, devices)
+            for number in self._into[unit]:
+                self._to[number, kind, count + 1].set_coefficient(share, -devices)
 
     def solve(self) -> tuple[float, Prices] | None:
         """The value and the prices of an optimum; None where the solver finds none."""
@@ -189,7 +190,7 @@ class SplitsProgram:
         flow = flow_of(self._problem, along, after, 1.0 - float(weight @ devices))
         potential = np.full(arrivals.cost.shape[:3], np.inf)
         potential[:, :, 0] = 0.0
-        for place, row in self._before.items():
+        for place, row in self._from.items():
             potential[place] = max(dual[row], 0.0)
         return result.objective_value(), Prices(
             weight, flow[0], prices(self._memory), flow[1][arrivals.edge], potential

@@ -44,7 +44,8 @@ SOURCE = "path and work together"
 MOST_ROUNDS, CLOSE = 40, 1e-4
 MOST_ROWS, MOST_STEPS = 3_000, 2e7  # of the program; of a search for the cheapest splits
 MOST_LISTED = 20_000  # splits of all units: these are all in the program from the beginning
-MOST_ARRIVALS = 60_000  # pairs of counts of an edge's two ends, of all edges and kinds
+MOST_CHUNKS = 16  # of which there may be so few splits
+MOST_ARRIVALS = 40_000  # pairs of counts of an edge's two ends, of all edges and kinds
 
 
 def path_and_work(problem: Problem) -> Bound:
@@ -95,12 +96,17 @@ class _Units:
 
     def _few_splits(self) -> list[tuple[int, Wide]]:
         """All splits, each with its unit, where that is `MOST_LISTED` at most; none where not."""
-        b, found = batches_of(self.problem), list[tuple[int, Wide]]()
-        for unit, allowed in enumerate(b.allowed):
-            room = MOST_LISTED - len(found) + 1
-            splits = islice(all_splits(allowed, np.bincount(b.kind)), room)
-            found += [(unit, split) for split in splits]
-        return found if len(found) <= MOST_LISTED else []
+        allowed, devices = batches_of(self.problem).allowed, np.bincount(self._kind)
+        if allowed.shape[2] - 1 > MOST_CHUNKS:
+            return []
+        table = allowed.reshape(len(allowed), -1)
+        first, kind = np.unique(table, axis=0, return_index=True, return_inverse=True)[1:]
+        most = MOST_LISTED + 1
+        listed = [list(islice(all_splits(allowed[each], devices), most)) for each in first]
+        found = [(unit, listed[each]) for unit, each in enumerate(kind.ravel())]
+        if sum(len(splits) for _, splits in found) > MOST_LISTED:
+            return []
+        return [(unit, split) for unit, splits in found for split in splits]
 
     def _tables(self, work: Floats) -> Tables:
         problem, b = self.problem, batches_of(self.problem)
