@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from placewright.bounds.batch.arrivals import Arrivals
 from placewright.bounds.batch.splits import all_splits
-from placewright.bounds.batch.together import path_and_work
+from placewright.bounds.batch.together import path_and_work, prove
+from placewright.budget import Budget
 from placewright.kernels.batch.arrays import batches_of
 from placewright.planners.batch.rows import input_devices
 from tests.builders import batches_of_four as by_hand
@@ -92,3 +93,17 @@ def test_nobody_waits_where_splits_are_too_many(monkeypatch):
     time = np.full((2, 2, 4), np.inf)
     time[0, :, 1], time[1, :, 3] = 2.0, 4.0
     assert path_and_work(by_hand(batch_time=time)).value == pytest.approx(6.0)
+
+
+def test_larger_problems_are_for_the_prover(monkeypatch):
+    """Of more pairs than at once `path_and_work` counts no transfers, and `prove` does."""
+    time = np.full((2, 2, 4), np.inf)
+    time[0, :, 1], time[1, :, 3] = 2.0, 4.0
+    problem = by_hand(batch_time=time)
+    assert prove(problem, Budget(10.0)).value == 0.0
+    monkeypatch.setattr("placewright.bounds.batch.together.AT_ONCE", 1)
+    assert path_and_work(problem).value == pytest.approx(6.0)
+    assert prove(problem, Budget(10.0)).value == pytest.approx(7.25)
+    assert prove(problem, Budget(0.0)).value <= 7.25 + 1e-9
+    monkeypatch.setattr("placewright.bounds.batch.together.ALONE", 1)
+    assert prove(problem, Budget(10.0)).value == 0.0

@@ -190,7 +190,7 @@ def _solve(
     if limit.left <= 0:
         return NOTHING
     parameters = mathopt.SolveParameters(
-        time_limit=_time_limit(limit),
+        time_limit=time_limit(limit),
         relative_gap_tolerance=gap,
         absolute_gap_tolerance=0.0,
         random_seed=seed,
@@ -239,7 +239,7 @@ def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> MilpAnswe
     for tolerance in HIGHS_TOLERANCES:
         if limit.left <= 0:
             return NOTHING
-        parameters.time_limit = _time_limit(limit)
+        parameters.time_limit = time_limit(limit)
         parameters.highs.double_options["mip_feasibility_tolerance"] = tolerance
         try:
             result = run_solver(
@@ -252,7 +252,8 @@ def _highs(model: Any, parameters: Any, extras: Any, limit: Budget) -> MilpAnswe
     raise failure
 
 
-def _time_limit(limit: Budget) -> timedelta:
+def time_limit(limit: Budget) -> timedelta:
+    """For MathOpt: a little less than what is left."""
     left = max(limit.left, 0.0)
     return timedelta(seconds=min(left - min(MARGIN * left, MOST_MARGIN), LONGEST_SECONDS))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from placewright.bounds.batch.arrivals import Arrivals
+from placewright.budget import Budget
 from placewright.graph import Flags, Floats, Wide
 from placewright.problem import Problem
 
@@ -166,14 +167,15 @@ class SplitsProgram:
             for number in self._into[unit]:
                 self._to[number, kind, count + 1].set_coefficient(share, -devices)
 
-    def solve(self) -> tuple[float, Prices] | None:
-        """The value and the prices of an optimum; None where the solver finds none."""
+    def solve(self, budget: Budget) -> tuple[float, Prices] | None:
+        """The value and the prices of an optimum; None where the solver finds none in time."""
         from ortools.math_opt.python import mathopt
 
-        from placewright.solvers.mathopt import run_solver
+        from placewright.solvers.mathopt import run_solver, time_limit
 
         try:
-            result = run_solver(self._model, mathopt.SolverType.GLOP)
+            parameters = mathopt.SolveParameters(time_limit=time_limit(budget))
+            result = run_solver(self._model, mathopt.SolverType.GLOP, params=parameters)
         except RuntimeError:
             return None
         if result.termination.reason != mathopt.TerminationReason.OPTIMAL:

@@ -36,6 +36,7 @@ from placewright.bounds.batch.arrivals import Arrivals
 from placewright.bounds.batch.program import Prices, SplitsProgram, Tables
 from placewright.bounds.batch.splits import ROOM, Splits, all_splits, priced
 from placewright.bounds.bound import Bound
+from placewright.budget import Budget, Progress
 from placewright.graph import Floats, Wide
 from placewright.kernels.batch.arrays import batches_of
 from placewright.problem import LONG_ROUNDING, Problem
@@ -45,22 +46,43 @@ MOST_ROUNDS, CLOSE = 40, 1e-4
 MOST_ROWS, MOST_STEPS = 3_000, 2e7  # of the program; of a search for the cheapest splits
 MOST_LISTED = 20_000  # splits of all units: these are all in the program from the beginning
 MOST_CHUNKS = 16  # of which there may be so few splits
-MOST_ARRIVALS = 40_000  # pairs of counts of an edge's two ends, of all edges and kinds
+AT_ONCE, ALONE = 10_000, 100_000
+"""Pairs of counts at the two ends of an edge, of all edges and kinds: for these it takes up to half
+a second to count transfers, or ten, which others can work in meanwhile."""
 
 
 def path_and_work(problem: Problem) -> Bound:
     """The bound of the module's text; 0 seconds for a program that is too large.
 
-    Where there are too many edges, counts or splits nobody waits for a tensor.
+    Where there are more pairs than can be solved at once, or too many splits, nobody waits for a
+    tensor.
     """
     rows = problem.op_count + problem.edge_count + problem.unit_count
     units, _, counts = batches_of(problem).unit_time.shape
     if rows > MOST_ROWS or units * problem.device_count * counts**2 > MOST_STEPS:
         return Bound(0.0, SOURCE)
-    return _bound(_Units(problem))
+    return _bound(_Units(problem, AT_ONCE), Budget())
 
 
-def _bound(units: _Units) -> Bound:
+def prove(
+    problem: Problem,
+    budget: Budget,
+    incumbent: float = float("inf"),
+    on_progress: Progress | None = None,
+) -> Bound:
+    """`path_and_work` of problems with more pairs."""
+    if not AT_ONCE < _pairs(problem) <= ALONE:
+        return Bound(0.0, SOURCE)
+    units = _Units(problem, ALONE)
+    return _bound(units, budget) if units.few_splits else Bound(0.0, SOURCE)
+
+
+def _pairs(problem: Problem) -> int:
+    _, kinds, counts = batches_of(problem).unit_time.shape
+    return int(problem.edge_count * kinds * counts**2)
+
+
+def _bound(units: _Units, budget: Budget) -> Bound:
     if not units.seconds:
         return Bound(0.0, SOURCE)
     best, splits = units.cheapest(units.work_alone())
@@ -70,7 +92,7 @@ def _bound(units: _Units) -> Bound:
         for done in range(MOST_ROUNDS):
             if not program.add(enumerate(splits)) and done:
                 break
-            solved = program.solve()
+            solved = program.solve(budget)
             if solved is None:
                 break
             value, splits = units.cheapest(solved[1])
@@ -83,7 +105,8 @@ def _bound(units: _Units) -> Bound:
 class _Units:
     """The units, what their splits cost, and the cheapest of them for given prices."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, most_pairs: int) -> None:
+        """With arrivals if there are at most so many pairs."""
         b = batches_of(problem)
         self.problem, self._kind = problem, b.kind
         each = np.arange(problem.unit_count, dtype=np.int32)
@@ -92,7 +115,7 @@ class _Units:
         self._splits = Splits(work[:, b.kind], problem.unit_memory, each)
         if self.seconds:
             self.few_splits = self._few_splits()
-            self.tables = self._tables(work)
+            self.tables = self._tables(work, self._arrivals(most_pairs))
 
     def _few_splits(self) -> list[tuple[int, Wide]]:
         """All splits, each with its unit, where that is `MOST_LISTED` at most; none where not."""
@@ -108,7 +131,7 @@ class _Units:
             return []
         return [(unit, split) for unit, splits in found for split in splits]
 
-    def _tables(self, work: Floats) -> Tables:
+    def _tables(self, work: Floats, arrivals: Arrivals) -> Tables:
         problem, b = self.problem, batches_of(self.problem)
         time = np.where(b.allowed[problem.op_unit], b.time, 0.0) / self.seconds
         count = np.arange(work.shape[2])
@@ -119,13 +142,12 @@ class _Units:
             mean=time * (count / count[-1]),
             usable=b.allowed & (count > 0),
             memory=problem.unit_memory[:, None] / np.where(room > 0, room, np.inf),
-            arrivals=self._arrivals(*work.shape[1:]),
+            arrivals=arrivals,
         )
 
-    def _arrivals(self, kinds: int, counts: int) -> Arrivals:
-        """In times of all units together; nobody waits where that would take long to solve."""
-        pairs = self.problem.edge_count * kinds * counts**2
-        if pairs > MOST_ARRIVALS or not self.few_splits:
+    def _arrivals(self, most_pairs: int) -> Arrivals:
+        """In times of all units together."""
+        if _pairs(self.problem) > most_pairs or not self.few_splits:
             return Arrivals.none(self.problem)
         found = Arrivals.of(self.problem)
         return replace(found, cost=found.cost / self.seconds)
