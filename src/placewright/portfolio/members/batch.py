@@ -11,7 +11,7 @@ BATCH = (
     Member("diviml-milp", "decide", {"solver": "cp-sat"}),  # under contention too
     Member("multilevel", "search", {}, STEPS, shortest=TURN),
     Member("annealing", "search", {}, STEPS, shortest=TURN),
-    Member("transfers", "prove", share=0.3, prover="batch.together:prove"),
+    Member("transfers", "prove", share=0.5, prover="batch.together:prove"),
     Member("milp-split", "prove", share=0.15),
     # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.
     Member("multilevel", "prove", afresh=True),
