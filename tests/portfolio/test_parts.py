@@ -21,7 +21,7 @@ from placewright.portfolio.members import (
     members_for,
     shape_of,
 )
-from placewright.portfolio.members.member import memory_of
+from placewright.portfolio.members.member import MANY, memories_of
 from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.work import Ended, Found, Task, perform
 from placewright.portfolio.workers import Alone, Processes
@@ -158,7 +158,8 @@ def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
     tight = large.with_device_memory(
         np.where(np.arange(large.device_count) == gpu, 0.9 * kept, np.inf)
     )
-    assert (memory_of(large), memory_of(tight)) == ("enough", "short")
+    assert memories_of(large) == ("any", "enough")
+    assert memories_of(tight) == ("any", "full", "short")
     short, enough = (Member("a", "prove", memory=each) for each in ("short", "enough"))
     assert short.takes(tight, "whole") and not short.takes(large, "whole")
     assert enough.takes(large, "whole") and not enough.takes(tight, "whole")
@@ -166,6 +167,25 @@ def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
     assert len(leaders[1]) <= len(leaders[0])
     first = next(each for each in members_for(tight, False) if each.role == "prove")
     assert (first.name, first.afresh) == ("annealing", True)
+
+
+def test_full_devices_are_searched_for_long_where_ops_are_fewer_too():
+    def of(layers, devices):
+        found, _ = make_problem(f"zoo:gpt2?layers={layers}", devices, {"objective": "latency"})
+        assert found.op_count < MANY
+        return found.with_device_memory(
+            np.full(found.device_count, 0.7 * float(found.op_memory.sum()))
+        )
+
+    def long_searches(problem):
+        provers = [each for each in members_for(problem, False) if each.role == "prove"]
+        return [each.name for each in provers if each.memory == "full"]
+
+    few, many = of(2, "3090+2x3060"), of(6, "8xA100")
+    assert memories_of(few) == ("any", "enough")
+    assert memories_of(many) == ("any", "full", "enough")
+    assert long_searches(few) == []
+    assert long_searches(many) == ["annealing", "multilevel"]
 
 
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):

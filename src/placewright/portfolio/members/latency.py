@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placewright.portfolio.members.member import CHAIN, MODULES, STEPS, WHOLE, Member
+from placewright.portfolio.members.member import CHAIN, MANY, MODULES, STEPS, WHOLE, Member
 
 FREE = {"order": "free"}
 NEIGHBOURHOODS = {"iterations": "20"}
@@ -62,6 +62,27 @@ LATENCY = (
         prover=RELAXATION,
         shapes=[MODULES, WHOLE],
         memory="short",
+    ),
+    # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine
+    # finds what that does not.
+    Member(
+        "annealing",
+        "prove",
+        FREE,
+        share=0.3,
+        afresh=True,
+        shapes=[MODULES, WHOLE],
+        most_ops=MANY - 1,
+        memory="full",
+    ),
+    Member(
+        "multilevel",
+        "prove",
+        share=0.3,
+        afresh=True,
+        shapes=[MODULES, WHOLE],
+        most_ops=MANY - 1,
+        memory="full",
     ),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.

@@ -11,7 +11,7 @@ from placewright.problem import Problem, once_per_problem
 
 Role = Literal["construct", "decide", "search", "prove"]
 Shape = Literal["chain", "modules", "whole"]
-Memory = Literal["any", "enough", "short"]
+Memory = Literal["any", "enough", "full", "short"]
 CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
@@ -29,6 +29,9 @@ DECIDED = 100
 MANY = 200
 """Ops of a problem in which memory may be what limits the search."""
 
+UNDECIDED = 600
+"""Ops × devices of a problem that provers mostly do not decide soon where memory counts."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -43,8 +46,9 @@ class Member:
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
       of its ops; `shapes`: shapes (`shape_of`);
-    - `memory`: whether it is only for problems of many ops that do not all fit the device that is
-      quickest for them (``short``), or only for others (``enough``), see `memory_of`;
+    - `memory`: whether it is only for problems whose ops do not all fit the device that is quickest
+      for them, of `UNDECIDED` size or more (``full``) or of `MANY` ops or more (``short``), or for
+      all but the latter (``enough``);
     - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
@@ -81,7 +85,7 @@ class Member:
             return False
         if problem.unit_count > self.most_units * problem.op_count:
             return False
-        if self.memory != "any" and self.memory != memory_of(problem):
+        if self.memory not in memories_of(problem):
             return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
@@ -97,14 +101,18 @@ class Member:
 
 
 @once_per_problem
-def memory_of(problem: Problem) -> Memory:
-    """``short`` where the device that is quickest for all ops cannot keep them, `MANY` or more.
+def memories_of(problem: Problem) -> tuple[Memory, ...]:
+    """Those that a problem has.
 
-    Of fewer ops there are modules that can be solved although memory ties them together.
+    Of fewer than `MANY` ops there are modules that can be solved although memory ties them
+    together.
     """
     quickest = int(problem.op_time.sum(axis=0).argmin())
-    fits = problem.op_memory.sum() <= problem.device_memory[quickest]
-    return "enough" if fits or problem.op_count < MANY else "short"
+    if problem.op_memory.sum() <= problem.device_memory[quickest]:
+        return "any", "enough"
+    size: Memory = "enough" if problem.op_count < MANY else "short"
+    large = problem.op_count * problem.device_count >= UNDECIDED
+    return ("any", "full", size) if large else ("any", size)
 
 
 STEPS = {"iterations": "20000"}
