@@ -479,6 +479,16 @@ def check_samples(count: Any, where: str) -> None:
     raise GraphError(f"{where}: input_samples is {count}; give a whole number above 0, or none")
 
 
+def check_total(amounts: Floats, column: str, where: str) -> None:
+    """GraphError if finite amounts add up to no number."""
+    with np.errstate(over="ignore"):
+        total = amounts.sum()
+    if not np.isfinite(total):
+        raise GraphError(
+            f"{where}: {column} adds up to more than a number can hold; check its unit"
+        )
+
+
 def check_consumers(offsets: Wide, consumers: Ints, op_count: int, where: str) -> None:
     """GraphError if a tensor lists an op twice: however often an op reads it, it is read once."""
     edge_tensor = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
@@ -521,7 +531,8 @@ def _check(graph: Graph) -> None:
                 f"{where}: the time of op '{graph.op_names[bad[0]]}' on {kind} is "
                 f"{values[bad[0]]}; it must be ≥ 0 (or null where unsupported)"
             )
-    _check_totals(graph, where)
+    for column in _FLOAT_COLUMNS:
+        check_total(getattr(graph, column), column, where)
     _check_references(graph, where)
     if n > 1 or len(graph.consumers):
         try:
@@ -530,15 +541,6 @@ def _check(graph: Graph) -> None:
             raise GraphError(f"{where}: {error}") from None
     if graph.copy_tensors:
         _check_copy_tensors(graph, where)
-
-
-def _check_totals(graph: Graph, where: str) -> None:
-    with np.errstate(over="ignore"):
-        for column in _FLOAT_COLUMNS:
-            if not np.isfinite(getattr(graph, column).sum()):
-                raise GraphError(
-                    f"{where}: {column} adds up to more than a number can hold; check its unit"
-                )
 
 
 def _check_copy_tensors(graph: Graph, where: str) -> None:

@@ -23,6 +23,7 @@ from placewright.graph import (
     Wide,
     check_consumers,
     check_samples,
+    check_total,
     frozen,
     topological_order,
 )
@@ -480,12 +481,7 @@ def _check_amounts(problem: Problem, where: str) -> None:
         values = getattr(problem, column)
         if not (np.isfinite(values) & (values >= 0)).all():
             raise GraphError(f"{where}: {column} has an entry that is not finite and ≥ 0")
-        with np.errstate(over="ignore"):
-            total = values.sum()
-        if not np.isfinite(total):
-            raise GraphError(
-                f"{where}: {column} adds up to more than a number can hold; check its unit"
-            )
+        check_total(values, column, where)
     if not np.isfinite(_most_seconds(problem)):
         raise GraphError(
             f"{where}: the times of its ops and transfers add up to more than a number can hold; "

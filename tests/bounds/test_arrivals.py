@@ -95,6 +95,12 @@ def test_nobody_waits_where_splits_are_too_many(monkeypatch):
     assert path_and_work(by_hand(batch_time=time)).value == pytest.approx(6.0)
 
 
+def test_what_takes_no_time_has_no_bound(monkeypatch):
+    monkeypatch.setattr("placewright.bounds.batch.together.AT_ONCE", 1)
+    idle = by_hand(batch_time=np.zeros((2, 2, 4)))
+    assert path_and_work(idle).value == prove(idle, Budget(10.0)).value == 0.0
+
+
 def test_larger_problems_are_for_the_prover(monkeypatch):
     """Of more pairs than at once `path_and_work` counts no transfers, and `prove` does."""
     time = np.full((2, 2, 4), np.inf)

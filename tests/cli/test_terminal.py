@@ -114,9 +114,9 @@ def test_the_bars_are_behind_the_progress_of_planning(monkeypatch):
 
 
 def test_where_colours_are_not_wanted_there_are_none(monkeypatch):
-    from placewright.report.device_table import DeviceTable
+    from placewright.report.device_table import device_table
 
-    table = DeviceTable(solve(chain([1.0], [8.0, 8.0]), "heft"))
+    table = device_table(solve(chain([1.0], [8.0, 8.0]), "heft"))
     colours = re.compile(r"\x1b\[[0-9;]*3[0-9]")
     for wanted in (True, False):
         monkeypatch.delenv("NO_COLOR", raising=False)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from placewright.objectives import OBJECTIVES
 from placewright.planning import make_problem
-from placewright.report.device_table import DeviceTable
+from placewright.report.device_table import device_table
 from placewright.report.fitted_table import NOTE as MORE_COLUMNS
 from placewright.report.fitted_table import short_name
 from placewright.report.terminal import ComparisonTable
@@ -68,7 +68,7 @@ def test_a_cluster_of_any_size_is_shown_where_it_fits():
 
 def table_of(plan, width: int) -> list[str]:
     console = Console(file=io.StringIO(), width=width)
-    console.print(DeviceTable(plan))
+    console.print(device_table(plan))
     return console.file.getvalue().splitlines()
 
 

@@ -47,13 +47,13 @@ def command(
     if json:
         print_json({"planners": comparison_records(lines), "best": plan_record(best, output)})
         return
-    from placewright.report.device_table import DeviceTable
+    from placewright.report.device_table import device_table
     from placewright.report.terminal import ComparisonTable, failures, summary
 
     out = console(wide)
     out.print(ComparisonTable(lines, f"{MODEL} on {CLUSTER}"))
     for failure in failures(lines):
         remark(failure)
-    out.print(DeviceTable(best))
+    out.print(device_table(best))
     out.print(summary(best), markup=False)
     out.print(f"verified, and written to {output}", markup=False)

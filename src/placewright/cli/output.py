@@ -87,12 +87,12 @@ def print_plan(
         robust = {"before": before._asdict()} if before else {}
         print_json(plan_record(plan, output) | noise | robust)
         return
-    from placewright.report.device_table import DeviceTable
+    from placewright.report.device_table import device_table
     from placewright.report.terminal import summary
     from placewright.report.whatif import percentiles_line, robust_line
 
     out = console(wide)
-    out.print(DeviceTable(plan))
+    out.print(device_table(plan))
     out.print(summary(plan), markup=False)
     if percentiles is not None and cost_noise is not None:
         out.print(percentiles_line(percentiles, cost_noise), markup=False)
@@ -146,7 +146,7 @@ def print_serving(served: ServingPlan, output: Path | None, json: bool, wide: bo
 
 def print_engine_plan(found: EnginePlan, output: Path | None, json: bool, wide: bool) -> None:
     """A plan for an engine as tables, in one line where nobody looks, or as one JSON object."""
-    from placewright.report.device_table import DeviceTable
+    from placewright.report.device_table import device_table
     from placewright.report.engines import engine_record, engine_words
     from placewright.report.terminal import summary
 
@@ -159,7 +159,7 @@ def print_engine_plan(found: EnginePlan, output: Path | None, json: bool, wide: 
         print_line(found.plan, output, f"{of} of {found.engine.name}")
         return
     out = console(wide)
-    out.print(DeviceTable(found.plan))
+    out.print(device_table(found.plan))
     out.print(summary(found.plan), markup=False)
     for line in engine_words(found):
         out.print(line, markup=False)

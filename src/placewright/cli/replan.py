@@ -95,7 +95,7 @@ def command(
 
 def _print(result: Replan, output: Path | None, json: bool, wide: bool) -> None:
     from placewright.cli.output import console, print_json
-    from placewright.report.device_table import DeviceTable
+    from placewright.report.device_table import device_table
     from placewright.report.terminal import summary
     from placewright.report.whatif import replan_record, replan_table
 
@@ -104,7 +104,7 @@ def _print(result: Replan, output: Path | None, json: bool, wide: bool) -> None:
         return
     out = console(wide)
     out.print(replan_table(result))
-    out.print(DeviceTable(result.chosen.plan))
+    out.print(device_table(result.chosen.plan))
     out.print(summary(result.chosen.plan), markup=False)
     if output is not None:
         out.print(f"written to {output}", markup=False)

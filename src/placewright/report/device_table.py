@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-
-from rich.console import Console, ConsoleOptions, RenderResult
 
 from placewright.plan import Plan
 from placewright.report.blocks import device_blocks
@@ -15,14 +12,9 @@ from placewright.report.words import device_columns
 from placewright.units import format_bytes, format_seconds
 
 
-@dataclass(frozen=True)
-class DeviceTable:
+def device_table(plan: Plan) -> FittedTable:
     """A line per device: how long it computes, what it keeps and sends, which blocks it has."""
-
-    plan: Plan
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield FittedTable(self.plan.problem.name, list(_columns(self.plan)))
+    return FittedTable(plan.problem.name, list(_columns(plan)))
 
 
 def _columns(plan: Plan) -> Iterator[Column]:

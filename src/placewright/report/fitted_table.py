@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from rich.cells import cell_len, chop_cells
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
@@ -16,6 +17,8 @@ BORDER = 3  # characters that a column takes beside its text
 TEXT_ROOM = 20  # characters that a column of text keeps, where its texts are longer
 NAME_FRONT, NAME_BACK = 20, 11  # characters that are left of a name that is too long
 NOTE = "more columns: in a wider terminal, or with --wide"
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ def _add(table: Table, column: Column) -> None:
         no_wrap=not column.breaks,
         overflow="fold" if column.breaks else "ellipsis",
     )
+
+
+def texts_of(found: Iterable[T | None], text: Callable[[T], str]) -> list[str]:
+    """A text for each that there is, a dash for the others."""
+    return ["-" if each is None else text(each) for each in found]
 
 
 def fitting(columns: Iterable[Column], room: int) -> list[Column]:

@@ -13,7 +13,7 @@ from placewright.exporters.request_batches import Tried
 from placewright.graph import Floats
 from placewright.problem import ROUNDING
 from placewright.report.cache import cache_record, cache_words
-from placewright.report.fitted_table import Column, FittedTable, short_name
+from placewright.report.fitted_table import Column, FittedTable, short_name, texts_of
 from placewright.report.records import plan_record
 from placewright.report.terminal import provenance
 from placewright.serving.planning import RequestComparison
@@ -95,7 +95,7 @@ def _request_columns(served: Sequence[ServingPlan | None], many: bool) -> Iterat
     """What the requests of each plan come to; a dash where there is no plan."""
 
     def column(title: str, text: Callable[[ServingPlan], str], spare: int = 0) -> Column:
-        return Column(title, ["-" if each is None else text(each) for each in served], spare=spare)
+        return Column(title, texts_of(served, text), spare=spare)
 
     value = "time per request" if many else "request"
     yield column(value, lambda each: format_seconds(each.value))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
 from rich.table import Table
 
 from placewright.plan import Plan
-from placewright.report.fitted_table import Column, FittedTable
+from placewright.report.fitted_table import Column, FittedTable, texts_of
 from placewright.report.records import plan_record
 from placewright.report.serving import sequences_text, serving_record
 from placewright.report.words import rate_words, value_title
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from placewright.whatif.replan import Point, Replan
     from placewright.whatif.robustness import Percentiles
     from placewright.whatif.sweep_lines import SweepLine
-
-T = TypeVar("T")
 
 # -- sweep -----------------------------------------------------------------------------------
 
@@ -54,12 +52,12 @@ def _figure_columns(lines: Sequence[SweepLine]) -> Iterator[Column]:
     """What one run takes on each variant."""
     found = [line.plan for line in lines]
     plans = [plan for plan in found if plan is not None]
-    yield Column(_value_title(plans), _texts(found, lambda plan: format_seconds(plan.value)))
+    yield Column(_value_title(plans), texts_of(found, lambda plan: format_seconds(plan.value)))
     if any(plan.throughput is not None for plan in plans):
-        yield Column(f"{rate_words(plans[0].problem)}/s", _texts(found, _rate))
-    bounds = _texts(found, lambda plan: format_seconds(plan.lower_bound))
+        yield Column(f"{rate_words(plans[0].problem)}/s", texts_of(found, _rate))
+    bounds = texts_of(found, lambda plan: format_seconds(plan.lower_bound))
     yield Column("lower bound", bounds, spare=7)
-    yield Column("gap", _texts(found, lambda plan: f"{plan.gap:.1%}"), spare=2)
+    yield Column("gap", texts_of(found, lambda plan: f"{plan.gap:.1%}"), spare=2)
 
 
 def _rate(plan: Plan) -> str:
@@ -69,13 +67,13 @@ def _rate(plan: Plan) -> str:
 def _served_columns(lines: Sequence[SweepLine]) -> Iterator[Column]:
     """What requests take on each variant."""
     served = [line.served for line in lines]
-    first = _texts(served, lambda each: format_seconds(each.seconds_to_first_token))
+    first = texts_of(served, lambda each: format_seconds(each.seconds_to_first_token))
     yield Column("first token", first, spare=6)
-    step = _texts(served, lambda each: format_seconds(each.seconds_per_token))
+    step = texts_of(served, lambda each: format_seconds(each.seconds_per_token))
     yield Column("per token", step, spare=4)
-    yield Column("tokens/s", _texts(served, lambda each: f"{each.tokens_per_second:.4g}"))
-    yield Column("gap", _texts(served, lambda each: f"{each.gap:.1%}"), spare=2)
-    yield Column("sequences", _texts(served, sequences_text), spare=8)
+    yield Column("tokens/s", texts_of(served, lambda each: f"{each.tokens_per_second:.4g}"))
+    yield Column("gap", texts_of(served, lambda each: f"{each.gap:.1%}"), spare=2)
+    yield Column("sequences", texts_of(served, sequences_text), spare=8)
 
 
 def _price_columns(lines: Sequence[SweepLine], served: bool) -> Iterator[Column]:
@@ -83,11 +81,6 @@ def _price_columns(lines: Sequence[SweepLine], served: bool) -> Iterator[Column]
     yield Column("USD/hour", [_dollars(line.price) for line in lines])
     if served:
         yield Column("USD/1M tokens", [_dollars(line.price_of_tokens) for line in lines])
-
-
-def _texts(found: Sequence[T | None], text: Callable[[T], str]) -> list[str]:
-    """A text for each that there is, a dash for the others."""
-    return ["-" if each is None else text(each) for each in found]
 
 
 def _planner_column(lines: Sequence[SweepLine]) -> Column:

@@ -188,14 +188,15 @@ class SplitsProgram:
         arrivals, devices = self._tables.arrivals, self._tables.devices
         weight = prices(self._load)
         weight /= max(float(weight @ devices), 1.0)
-        after, along = [prices(rows) for rows in self._after], prices(self._edges)
-        flow = flow_of(self._problem, along, after, 1.0 - float(weight @ devices))
+        after = [prices(rows) for rows in self._after]
+        amount = 1.0 - float(weight @ devices)
+        flow, through = flow_of(self._problem, prices(self._edges), after, amount)
         potential = np.full(arrivals.cost.shape[:3], np.inf)
         potential[:, :, 0] = 0.0
         for place, row in self._from.items():
             potential[place] = max(dual[row], 0.0)
         return result.objective_value(), Prices(
-            weight, flow[0], prices(self._memory), flow[1][arrivals.edge], potential
+            weight, flow, prices(self._memory), through[arrivals.edge], potential
         )
 
 

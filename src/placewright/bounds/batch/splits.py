@@ -40,7 +40,8 @@ class Splits:
         cost: Floats = np.where(finite, np.where(finite, self.time, 0.0) * weight, np.inf)
         return cost
 
-    def cheapest(self, cost: Floats) -> tuple[Floats, Wide]:
+    @staticmethod
+    def cheapest(cost: Floats) -> tuple[Floats, Wide]:
         """`[kind]` the least cost of a split for ``cost[kind, device, count]``, and its counts."""
         kinds, devices, columns = cost.shape
         least = np.full((kinds, columns), np.inf)

@@ -109,12 +109,10 @@ class _Units:
         """With arrivals if there are at most so many pairs."""
         b = batches_of(problem)
         self.problem, self._kind = problem, b.kind
-        each = np.arange(problem.unit_count, dtype=np.int32)
         work = np.where(b.allowed, b.unit_time, 0.0)
         self.seconds = float(work.max(axis=(1, 2), initial=0.0).sum())
-        self._splits = Splits(work[:, b.kind], problem.unit_memory, each)
+        self.few_splits = self._few_splits()
         if self.seconds:
-            self.few_splits = self._few_splits()
             self.tables = self._tables(work, self._arrivals(most_pairs))
 
     def _few_splits(self) -> list[tuple[int, Wide]]:
@@ -155,10 +153,13 @@ class _Units:
     def work_alone(self) -> Prices:
         """All devices weigh alike, and nothing else has a price."""
         devices, arrivals = self.tables.devices, self.tables.arrivals
-        even, free = np.full(len(devices), 1.0 / devices.sum()), np.zeros(len(devices))
-        potential = np.zeros(arrivals.cost.shape[:3])
-        nowhere = np.zeros(self.problem.op_count), np.zeros(len(arrivals.edge))
-        return Prices(even, nowhere[0], free, nowhere[1], potential)
+        return Prices(
+            weight=np.full(len(devices), 1.0 / devices.sum()),
+            flow=np.zeros(self.problem.op_count),
+            memory=np.zeros(len(devices)),
+            through=np.zeros(len(arrivals.edge)),
+            potential=np.zeros(arrivals.cost.shape[:3]),
+        )
 
     def cheapest(self, prices: Prices) -> tuple[float, Wide]:
         """The bound of these prices, and the cheapest splits: ``devices[unit, kind, count]``."""
@@ -170,7 +171,7 @@ class _Units:
         np.add.at(cost, arrivals.consumer, lowered)
         cost = np.where(batches_of(self.problem).allowed, cost, np.inf)
         cost = priced(cost, tables.memory, prices.memory)
-        values, chunks = self._splits.cheapest(cost[:, self._kind])
+        values, chunks = Splits.cheapest(cost[:, self._kind])
         value = float(values.sum() - ROOM * prices.memory.sum())
         return value, self._by_kind(chunks)
 

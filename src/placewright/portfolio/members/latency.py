@@ -65,24 +65,18 @@ LATENCY = (
     ),
     # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine
     # finds what that does not.
-    Member(
-        "annealing",
-        "prove",
-        FREE,
-        share=0.3,
-        afresh=True,
-        shapes=[MODULES, WHOLE],
-        most_ops=MANY - 1,
-        memory="full",
-    ),
-    Member(
-        "multilevel",
-        "prove",
-        share=0.3,
-        afresh=True,
-        shapes=[MODULES, WHOLE],
-        most_ops=MANY - 1,
-        memory="full",
+    *(
+        Member(
+            name,
+            "prove",
+            options,
+            share=0.3,
+            afresh=True,
+            shapes=[MODULES, WHOLE],
+            most_ops=MANY - 1,
+            memory="full",
+        )
+        for name, options in (("annealing", FREE), ("multilevel", {}))
     ),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.
