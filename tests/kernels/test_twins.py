@@ -69,6 +69,9 @@ TWINS = {
     "invocation.segments.best_segments": Twin(
         "kernels.invocation.test_segments", "tests.naive.invocation.cheapest_split"
     ),
+    "invocation.ways.shortest_way": Twin(
+        "bounds.invocation.test_ways", "tests.naive.invocation_ways.least_seconds", "Ways"
+    ),
     "invocation.timing.evaluate": Twin(
         "simulate.test_invocation", "tests.naive.invocation.latency", "latency"
     ),

@@ -60,12 +60,16 @@ def problem_of(graph, times, memory, host, cpus=0):
 
 @st.composite
 def fork_problems(draw):
-    graph = forks(draw(st.sampled_from([[2], [3], [1, 1], [4]])))
-    accelerators, cpus = draw(st.integers(2, 3)), draw(st.integers(0, 1))
+    widths, most = draw(st.sampled_from([([2], 5), ([3], 4), ([1, 1], 3), ([4], 3)]))
+    graph = forks(widths)
+    accelerators, cpus = draw(st.integers(2, most)), draw(st.integers(0, int(most < 5)))
     n, d = graph.op_count, accelerators + cpus
     times = np.array(draw(st.lists(SECONDS, min_size=n * d, max_size=n * d))).reshape(n, d)
-    if draw(st.booleans()):
+    pace = draw(st.sampled_from(["each", "two", "one"]))
+    if pace != "each":
+        slower = 2.2 if pace == "two" else 1.0
         times[:, :accelerators] = times[:, :1]
+        times[:, 1:accelerators:2] *= slower
     memory = np.full(d, np.inf)
     rooms = st.lists(st.integers(1, n), min_size=accelerators, max_size=accelerators)
     if draw(st.booleans()):
@@ -84,6 +88,14 @@ def test_no_plan_of_parallel_branches_is_below_the_bound(problem):
 def test_no_plan_of_both_passes_is_below_the_bound(problem):
     """A backward op between forward ones, or after them all, is in a subgraph of its own pass."""
     assert path_bound(problem).value <= least_latency(problem) * (1 + 1e-9)
+
+
+def test_slow_accelerators_beside_do_not_hasten_branches():
+    """Two of 2.2 times the seconds take longer for two branches than one that is quick."""
+    graph = forks([2, 2])
+    times = np.ones((graph.op_count, 4)) * np.array([1.0, 2.2, 1.0, 2.2])
+    problem = problem_of(graph, times, np.full(4, np.inf), 0.0)
+    assert path_bound(problem).value == pytest.approx(7.0)
 
 
 @pytest.mark.parametrize(("accelerators", "seconds"), [(3, 7.0), (4, 6.0), (7, 5.0)])

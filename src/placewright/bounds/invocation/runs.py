@@ -67,12 +67,12 @@ class Runs:
         self.paces = _paces(self.kinds)
         self.length = self._sure_lengths()
         self.cut_done = np.zeros(self.length.shape, dtype=np.bool_)
-        self.between = self._between() if with_between else None
+        slots = [problem.options.subgraphs * len(group) for group in groups]
+        self.between = self._between(slots) if with_between else None
         if self.between is not None:
             for number, kind in enumerate(self.kinds):  # then a cut has nothing to add
                 self.cut_done[number] = not (kind.read.any() or kind.write.any())
         ways = problem.is_backward[chain]
-        slots = [problem.options.subgraphs * len(group) for group in groups]
         self.ways = Ways(slots, self.paces, np.append(False, ways[1:] != ways[:-1]), self.between)
 
     def _sure_lengths(self) -> Floats:
@@ -92,10 +92,10 @@ class Runs:
             length[number][memory > room] = np.inf
         return length
 
-    def _between(self) -> Between:
+    def _between(self, slots: list[int]) -> Between:
         allowed = self.problem.unit_allowed[self.problem.op_unit]
         times = [np.where(allowed[:, k.device], k.time, np.inf) for k in self.kinds]
-        return Between(self.problem, self.path, self.span, times)
+        return Between(self.problem, self.path, times, slots, self.paces)
 
     def bounds(self, limit: Limit) -> Iterator[float]:
         """Seconds: the shortest way again and again, with ever more arcs cut, at several prices.

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.bounds.invocation.beside import Combinations
 from placewright.bounds.invocation.between import Between
 from placewright.graph import Flags, Floats, Whole
+from placewright.kernels.invocation.ways import Gaps, Room, shortest_way
 
 MOST_STEPS = 4_000_000
 """Places × places × kinds × numbers of subgraphs used, in one search for a way."""
@@ -22,12 +24,11 @@ Run = tuple[int, int, int]
 class _Counts:
     """How many subgraphs of each group of kinds are used, as one number; `step[kind]` adds one.
 
-    `room[kind][used]` whether one more may be.
+    `possible[kind, used]` whether one more may be.
     """
 
-    number: int
     step: Whole
-    room: Flags
+    possible: Flags
 
     @classmethod
     def of(cls, slots: Sequence[int], paces: Whole, places: int) -> _Counts:
@@ -39,8 +40,8 @@ class _Counts:
             if number * kinds * places**2 <= MOST_STEPS:
                 step = np.append(1, np.cumprod(most + 1))[group]
                 digit = np.arange(number)[None, :] // step[:, None] % (most[group] + 1)[:, None]
-                return cls(number, step, digit < most[group][:, None])
-        return cls(1, np.zeros(kinds, dtype=np.int64), np.ones((kinds, 1), dtype=np.bool_))
+                return cls(step, digit < most[group][:, None])
+        return cls(np.zeros(kinds, dtype=np.int64), np.ones((kinds, 1), dtype=np.bool_))
 
 
 class Ways:
@@ -54,8 +55,16 @@ class Ways:
         self, slots: Sequence[int], paces: Whole, turns: Flags, between: Between | None
     ) -> None:
         self.places, self.kinds = len(turns), len(slots)
-        self.counts = _Counts.of(slots, paces, self.places)
-        self.turns, self.between = turns, between
+        counts = _Counts.of(slots, paces, self.places)
+        beside = Combinations.none() if between is None else between.combinations
+        self._room = _room(counts, beside, self.kinds)
+        self._turns, self._gaps = turns, self._gaps_of(between, turns)
+        used, groups = counts.possible.shape[1], len(self._room.offsets) - 1
+        by_kind = self.places + 2, used, self.kinds + 1
+        self._best = np.empty(by_kind)
+        self._came, self._source = (np.empty(by_kind, dtype=np.int64) for _ in range(2))
+        working = len(beside.parent), groups, used
+        self._working = np.empty(working), np.empty(working, dtype=np.int64)
 
     def shortest(
         self, length: Floats, on_cpu: Floats, between: Between | None = None
@@ -64,87 +73,42 @@ class Ways:
 
         With `between` that counts in place of what it was made with.
         """
-        between = between or self.between
-        shape = self.places + 1, self.counts.number, self.kinds + 1
-        best, came = np.full(shape, np.inf), np.full(shape, -1)
-        best[0, 0, self.kinds] = 0.0
-        sources: list[Whole] = []
-        for place in range(self.places):
-            ahead, source = self._ahead(best[place], place, between)
-            sources.append(source)
-            for kind in range(self.kinds):
-                room = np.flatnonzero(self.counts.room[kind])
-                ends = ahead[kind, room][None, :] + length[kind, place, place:, None]
-                after = room + self.counts.step[kind]
-                known = best[place + 1 :, after, kind]
-                better = ends < known
-                best[place + 1 :, after, kind] = np.where(better, ends, known)
-                came[place + 1 :, after, kind] = np.where(
-                    better, place, came[place + 1 :, after, kind]
-                )
-            best[place + 1, :, self.kinds] = ahead[self.kinds] + on_cpu[place]
-            came[place + 1, :, self.kinds] = place
-        ahead, source = self._ahead(best[self.places], self.places, between)
-        sources.append(source)
-        used = int(ahead[self.kinds].argmin())
-        return float(ahead[self.kinds, used]), self._runs(came, sources, used)
+        gaps = self._gaps if between is None else self._gaps_of(between, self._turns)
+        seconds, used = shortest_way(
+            length, on_cpu, gaps, self._room, self._best, self._came, self._source, *self._working
+        )
+        return float(seconds), self._runs(int(used))
 
-    def _ahead(self, best: Floats, place: int, between: Between | None) -> tuple[Floats, Whole]:
-        """`[kind, used]` seconds until a holder of that kind begins here, and from where in `best`.
+    def _gaps_of(self, between: Between | None, turns: Flags) -> Gaps:
+        if between is not None:
+            wide = np.array([len(ops) > 0 for ops in between.ops])
+            tables = between.apart, between.beside, wide, between.least, between.is_mixed
+            return Gaps(*tables, turns)
+        ends, kinds = self.places + 1, self.kinds + 1
+        nowhere = np.zeros(ends, dtype=np.bool_)
+        nothing = np.zeros((ends, kinds, kinds)), np.zeros((ends, 1, 1, 1)), nowhere, np.zeros(ends)
+        return Gaps(*nothing, nowhere, turns)
 
-        A place in `best` is ``used · (kinds + 1) + kind`` of the holder before.
-        """
-        kinds = self.kinds + 1
-        turning = 0 < place < self.places and bool(self.turns[place])
-        least_kind = best.argmin(axis=1)
-        used = np.arange(len(best))
-        least, source = best[used, least_kind], used * kinds + least_kind
-        if turning:
-            first = int(least.argmin())
-            seconds = least[first] + (0.0 if between is None else between.least[place])
-            least = np.full(len(best), np.inf)
-            least[0], source = seconds, np.full(len(best), source[first])
-        if between is not None and between.is_mixed[place] and not turning:
-            least = least + between.least[place]
-        if between is None or turning or between.is_mixed[place]:
-            return np.tile(least, (kinds, 1)), np.tile(source, (kinds, 1))
-        if not len(between.ops[place]):
-            return np.tile(least, (kinds, 1)), np.tile(source, (kinds, 1))
-        total = best[None, :, :] + between.apart[place].T[:, None, :]
-        chosen = total.argmin(axis=2)
-        ahead = np.take_along_axis(total, chosen[:, :, None], axis=2)[:, :, 0]
-        origin = used[None, :] * kinds + chosen
-        for seconds in between.beside[place, : len(between.ops[place])]:  # more are of no use
-            least, source = self._one_more(least, source)
-            if not np.isfinite(least).any():
-                break
-            better = least + seconds < ahead
-            ahead = np.where(better, least + seconds, ahead)
-            origin = np.where(better, source, origin)
-        return ahead, origin
-
-    def _one_more(self, least: Floats, source: Whole) -> tuple[Floats, Whole]:
-        """With one subgraph more in use, of whatever kind."""
-        more, origin = np.full(len(least), np.inf), source.copy()
-        for kind in range(self.kinds):
-            room = np.flatnonzero(self.counts.room[kind])
-            after = room + self.counts.step[kind]
-            better = least[room] < more[after]
-            more[after[better]] = least[room[better]]
-            origin[after[better]] = source[room[better]]
-        return more, origin
-
-    def _runs(self, came: Whole, sources: list[Whole], used: int) -> list[Run]:
+    def _runs(self, used: int) -> list[Run]:
         """Back from the end, where so many are in use."""
         runs: list[Run] = []
         place, kind = self.places, self.kinds
         while place > 0:
-            used, before = divmod(int(sources[place][kind, used]), self.kinds + 1)
-            kind, first = before, int(came[place, used, before])
+            used, before = divmod(int(self._source[place, used, kind]), self.kinds + 1)
+            kind, first = before, int(self._came[place, used, before])
             if first < 0:
                 break
             if kind < self.kinds:
                 runs.append((kind, first, place - 1))
-                used -= int(self.counts.step[kind])
+                used -= int(self._room.step[kind])
             place = first
         return runs
+
+
+def _room(counts: _Counts, beside: Combinations, kinds: int) -> Room:
+    """For the kernel, whose last kind and group are a CPU or nothing."""
+    groups = beside.count.shape[1]
+    group = np.append(beside.group, groups) if groups else np.zeros(kinds + 1, dtype=np.int64)
+    offsets = np.append(0, np.cumsum(np.bincount(group)))
+    members = np.argsort(group, kind="stable")
+    return Room(counts.step, counts.possible, beside.parent, beside.added, members, offsets, group)
