@@ -60,6 +60,24 @@ TWINS = {
     "invocation.hulls.enclose": Twin(
         "bounds.invocation.test_bounds", "tests.naive.invocation.least_latency", "path_bound"
     ),
+    "invocation.ideal_blocks.fill_blocks": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
+    ),
+    "invocation.ideal_reach.extend_beside": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
+    ),
+    "invocation.ideal_reach.extend_by_level": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Table"
+    ),
+    "invocation.ideal_reach.extend_by_steps": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Table"
+    ),
+    "invocation.ideal_steps.count_steps": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Table"
+    ),
+    "invocation.ideal_steps.fill_steps": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Table"
+    ),
     "invocation.search.anneal": Twin(
         "planners.invocation.test_invocation", "tests.naive.invocation.least_latency", "Annealing"
     ),

@@ -113,6 +113,29 @@ def least_latency(problem):
     )
 
 
+def least_row(problem):
+    """Seconds of the best assignment to accelerators if each subgraph waits for the one before.
+
+    Infinity if there is none.
+    """
+    edges = edges_of(problem)
+
+    def took(own, where):
+        read = {t for p, t, c in edges if c in own and p not in own}
+        written = {t for p, t, c in edges if p in own and c not in own}
+        seconds = sum(float(problem.op_time[op, where]) for op in own)
+        seconds += sum(host_time(problem, 1, where, t) for t in read)
+        return seconds + sum(host_time(problem, 0, where, t) for t in written)
+
+    best = math.inf
+    for device, slots in assignments(problem):
+        if math.isfinite(latency(problem, device, slots)):
+            used = {*device}
+            own = [({op for op, d in enumerate(device) if d == where}, where) for where in used]
+            best = min(best, sum(took(*each) for each in own))
+    return best
+
+
 def cheapest_split(problem, atoms, order, devices, stops):
     """Seconds of the cheapest cut of `order` into segments on `devices`, in turn, and CPUs.
 

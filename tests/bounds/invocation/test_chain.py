@@ -59,10 +59,11 @@ def problem_of(graph, times, memory, host, cpus=0):
 
 
 @st.composite
-def fork_problems(draw):
+def fork_problems(draw, cpus=True):
     widths, most = draw(st.sampled_from([([2], 5), ([3], 4), ([1, 1], 3), ([4], 3)]))
     graph = forks(widths)
-    accelerators, cpus = draw(st.integers(2, most)), draw(st.integers(0, int(most < 5)))
+    accelerators = draw(st.integers(2, most))
+    cpus = draw(st.integers(0, int(cpus and most < 5)))
     n, d = graph.op_count, accelerators + cpus
     times = np.array(draw(st.lists(SECONDS, min_size=n * d, max_size=n * d))).reshape(n, d)
     pace = draw(st.sampled_from(["each", "two", "one"]))

@@ -90,10 +90,10 @@ class Combinations:
         return least
 
 
-def shares(combinations: Combinations, time: Floats, price: Floats) -> Floats:
-    """`[number, op]` seconds that each op adds at least to what a combination is busy.
+def weights(combinations: Combinations, time: Floats) -> Floats:
+    """`[number, group]` of each accelerator of a group its part of all, the larger the faster.
 
-    ``time[op, group]`` is what it takes, ``price[op, group]`` what it pays beside.
+    The parts of a combination's accelerators add up to 1. ``time[op, group]`` seconds.
     """
     fastest = time.min(axis=1, keepdims=True)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -101,11 +101,19 @@ def shares(combinations: Combinations, time: Floats, price: Floats) -> Floats:
     known = np.isfinite(ratio).any(axis=0)
     speed = np.ones(time.shape[1])
     speed[known] = 1 / np.nanmean(ratio[:, known], axis=0)
-    share = np.full((len(combinations.count), len(time)), np.inf)
-    for number, count in enumerate(combinations.count):
-        for group in np.flatnonzero(count).tolist():
-            weight = speed[group] / float(speed @ count)
-            each = weight * time[:, group] + price[:, group]
+    total = combinations.count @ speed
+    return np.where(combinations.count > 0, speed / np.maximum(total, 1e-300)[:, None], 0.0)
+
+
+def shares(weight: Floats, time: Floats, price: Floats) -> Floats:
+    """`[number, op]` seconds that each op adds at least to what a combination is busy.
+
+    ``weight[number, group]`` as of `weights`; ``price[op, group]`` what an op pays beside.
+    """
+    share = np.full((len(weight), len(time)), np.inf)
+    for number, parts in enumerate(weight):
+        for group in np.flatnonzero(parts).tolist():
+            each = parts[group] * time[:, group] + price[:, group]
             share[number] = np.minimum(share[number], each)
     return share
 

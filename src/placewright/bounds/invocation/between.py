@@ -30,7 +30,7 @@ from copy import copy
 import numpy as np
 
 from placewright.analysis.comparable import longest_within, place_after, spans
-from placewright.bounds.invocation.beside import Combinations, shares, two_longest
+from placewright.bounds.invocation.beside import Combinations, shares, two_longest, weights
 from placewright.graph import Flags, Floats, Whole
 from placewright.problem import LONG_ROUNDING, Problem
 
@@ -115,7 +115,7 @@ class Between:
         group_price[-1] = 0.0
         time, extra = self._by_group[ops], kept[:, None] * group_price
         paid = time + extra
-        share = shares(combinations, time[:, :-1], extra[:, :-1])
+        share = shares(weights(combinations, time[:, :-1]), time[:, :-1], extra[:, :-1])
         floor = two_longest(self._fastest[ops][self._slowest_first(ops)], combinations) + cheapest
         for one in range(paid.shape[1]):
             for other in range(one, paid.shape[1]):

@@ -32,6 +32,15 @@ INVOCATION: tuple[PlannerEntry, ...] = (
         },
     ),
     PlannerEntry(
+        "ideal-dp",
+        "invocation-latency",
+        "exact in a row, and a bound: dynamic programming over ideals",
+        "after Tarnawski et al. 2020 §5.1.1",
+        "planners.invocation.ideal_dp:IdealDP",
+        {"ideals": "the most it looks at (60,000)"},
+        quick=False,
+    ),
+    PlannerEntry(
         "max-load-dp",
         "invocation-latency",
         "the split of least largest load, judged by its latency",

@@ -1,0 +1,234 @@
+"""What several accelerators take at least that share the nodes between two ideals."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Floats, Wide
+from placewright.kernels.compiled import inner, kernel
+
+
+class Work(NamedTuple):
+    """Seconds by node, `time[node, pace]`, and what is to be shared out among which accelerators.
+
+    Combinations of accelerators by rising `size`, first one of each pace: ``least[node, number]``
+    seconds on the best of a combination. Its divisions among two parties are, from
+    `offsets[number]` on, numbers `one` and `other`. `leader_offsets` and `leaders`: CSR, the nodes
+    that come right before a node; ``comparable[node]`` as bits those that it leads to or depends
+    on, and itself.
+    """
+
+    time: Floats
+    least: Floats
+    size: Wide
+    offsets: Wide
+    one: Wide
+    other: Wide
+    leader_offsets: Wide
+    leaders: Wide
+    comparable: NDArray[np.uint64]
+
+
+class Desk(NamedTuple):
+    """Room to work in: by node, and by set of parts (as bits)."""
+
+    part: Wide  # [node] a node of its part that comes before it, then -1 - the part's number
+    longest: Floats  # [node]
+    bits: NDArray[np.uint64]  # [part] its nodes
+    total: Floats  # [set, number] the sum of `least`
+    spared: Floats  # [set, number] of that at most, of one part, where it has cut nodes of its own
+    stretch: Floats  # [part, number] the sum of `least` since the last such node
+    since: Floats  # [part] the longest path up to that
+    critical: Floats  # [set]
+    seconds: Floats  # [set, number]
+
+
+@kernel
+def fill_blocks(bits, steps, work, most_parts, desk, found):
+    """Fill ``found[row, step]``, a row for each combination of several, in their order.
+
+    The nodes between fall into *parts*, that no edge leads from one to another of. Subgraphs that
+    are not all in a row either come in two parties that have nothing to do with each other, each of
+    which has some of the parts; or some chain of "waits for" leads from any to any other, and then
+    at most all but two can be at the same time. 0 where there are more than `most_parts`.
+    """
+    paces = work.time.shape[1]
+    for low in range(len(bits)):
+        for step in range(steps.offsets[low], steps.offsets[low + 1]):
+            high = steps.targets[step]
+            if steps.nodes[step] == 0:  # of another level
+                found[:, step] = 0.0
+                continue
+            parts = _label(bits[low], bits[high], work, desk)
+            if parts > most_parts:
+                found[:, step] = 0.0
+                continue
+            _add_up(bits[low], bits[high], parts, work, desk)
+            every = (1 << parts) - 1
+            for chosen in range(1, every):
+                _share_out(chosen, work, desk)
+            for number in range(paces, len(work.size)):
+                seconds = _in_two_parties(every, number, work, desk)
+                if work.size[number] > 3 and (parts > 1 or desk.since[0] == 0.0):
+                    tied = desk.total[every, number] / (work.size[number] - 2)
+                    seconds = min(seconds, max(tied, desk.critical[every]))
+                found[number - paces, step] = seconds
+
+
+@inner
+def _share_out(chosen, work, desk):
+    """Fill ``seconds[chosen, number]``: of these parts, by any subgraphs of the combination.
+
+    If these are not in two parties one waits for another, so not all are at the same time.
+    """
+    paces = work.time.shape[1]
+    for number in range(len(work.size)):
+        seconds = desk.total[chosen, number]
+        if number >= paces:
+            tied = max(seconds / (work.size[number] - 1), desk.critical[chosen])
+            if chosen & (chosen - 1):
+                seconds = min(tied, _in_two_parties(chosen, number, work, desk))
+            else:
+                seconds = max(tied, seconds - desk.spared[chosen, number])
+        desk.seconds[chosen, number] = seconds
+
+
+@inner
+def _in_two_parties(chosen, number, work, desk):
+    """The least seconds of two parties, the first of which has the first of the parts chosen."""
+    first, best = chosen & -chosen, np.inf
+    others = chosen ^ first
+    rest = others
+    while rest:  # of the second party: every set of parts but the first, and none
+        mine = chosen ^ rest
+        for i in range(work.offsets[number], work.offsets[number + 1]):
+            seconds = max(desk.seconds[mine, work.one[i]], desk.seconds[rest, work.other[i]])
+            best = min(best, seconds)
+        rest = (rest - 1) & others
+    return best
+
+
+@inner
+def _root(part, node):
+    while part[node] != node:
+        node = part[node]
+    return node
+
+
+@inner
+def _label(low, high, work, desk):
+    """Join the nodes that hang together, `desk.part`, to the first; how many parts there are."""
+    part, longest = desk.part, desk.longest
+    parts = 0
+    for word in range(len(low)):
+        left, node = high[word] & ~low[word], 64 * word
+        while left:
+            if left & np.uint64(1):
+                part[node] = node
+                parts += 1
+                before = 0.0
+                for k in range(work.leader_offsets[node], work.leader_offsets[node + 1]):
+                    leader = work.leaders[k]
+                    between = high[leader >> 6] & ~low[leader >> 6]
+                    if between >> np.uint64(leader & 63) & np.uint64(1):
+                        before = max(before, longest[leader])
+                        one, other = _root(part, leader), _root(part, node)
+                        parts -= one != other
+                        part[max(one, other)] = min(one, other)
+                longest[node] = before + work.least[node, -1]
+            left >>= np.uint64(1)
+            node += 1
+    return parts
+
+
+@inner
+def _add_up(low, high, parts, work, desk):
+    """Of every part the sums and what may be spared of them; of every set the longest path too."""
+    sets = 1 << parts
+    desk.total[:sets] = 0.0
+    desk.critical[:sets] = 0.0
+    _number(low, high, desk)
+    _measure(low, high, work, desk)
+    for part in range(parts):
+        _end_stretch(part, desk.critical[1 << part], work, desk)
+    for chosen in range(1, sets):
+        first = chosen & -chosen
+        others = chosen ^ first
+        if others:
+            for each in range(len(work.size)):
+                desk.total[chosen, each] = desk.total[first, each] + desk.total[others, each]
+            desk.critical[chosen] = max(desk.critical[first], desk.critical[others])
+
+
+@inner
+def _number(low, high, desk):
+    """Number the parts, and collect their nodes."""
+    number = 0
+    for word in range(len(low)):
+        left, node = high[word] & ~low[word], 64 * word
+        while left:
+            if left & np.uint64(1):
+                if desk.part[node] == node:  # the first of its part
+                    desk.part[node] = -1 - number
+                    desk.bits[number] = np.uint64(0)
+                    desk.spared[1 << number] = 0.0
+                    desk.stretch[number] = 0.0
+                    desk.since[number] = 0.0
+                    number += 1
+                else:
+                    root = node
+                    while desk.part[root] >= 0:
+                        root = desk.part[root]
+                    desk.part[node] = desk.part[root]
+                desk.bits[-1 - desk.part[node], word] |= np.uint64(1) << np.uint64(node & 63)
+            left >>= np.uint64(1)
+            node += 1
+
+
+@inner
+def _measure(low, high, work, desk):
+    """Add up the nodes of each part, stretch by stretch between its cut nodes."""
+    for word in range(len(low)):
+        left, node = high[word] & ~low[word], 64 * word
+        while left:
+            if left & np.uint64(1):
+                part = -1 - desk.part[node]
+                if _cuts(desk.bits[part], work.comparable[node]):
+                    _end_stretch(part, desk.longest[node] - work.least[node, -1], work, desk)
+                    desk.since[part] = desk.longest[node]
+                else:
+                    for each in range(len(work.size)):
+                        desk.stretch[part, each] += work.least[node, each]
+                for each in range(len(work.size)):
+                    desk.total[1 << part, each] += work.least[node, each]
+                desk.critical[1 << part] = max(desk.critical[1 << part], desk.longest[node])
+            left >>= np.uint64(1)
+            node += 1
+
+
+@inner
+def _cuts(bits, comparable):
+    for word in range(len(bits)):  # noqa: SIM110
+        if bits[word] & ~comparable[word]:
+            return False
+    return True
+
+
+@inner
+def _end_stretch(part, longest, work, desk):
+    """What several subgraphs within a stretch may spare; they leave one for the cut nodes.
+
+    Up to `longest` seconds from the start of the part. Of four or fewer, several can be in one
+    stretch alone.
+    """
+    alone = 1 << part
+    for each in range(len(work.size)):
+        beside = work.size[each] - 1
+        if beside > 1:
+            total = desk.stretch[part, each]
+            spared = min(total - (longest - desk.since[part]), total * (1 - 1 / beside))
+            desk.spared[alone, each] = max(desk.spared[alone, each], spared)
+        desk.stretch[part, each] = 0.0

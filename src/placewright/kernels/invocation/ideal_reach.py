@@ -1,0 +1,126 @@
+"""The least latency at which an ideal can be done, on each choice of accelerators."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placewright.graph import Floats, Wide
+from placewright.kernels.compiled import inner, kernel
+
+
+class Side(NamedTuple):
+    """What holds for each ideal.
+
+    ``before[kind, ideal]`` seconds that a subgraph on such an accelerator takes less for what is
+    before it, and more for reading from there; ``after[kind, ideal]`` seconds up to its end and for
+    writing: for steps to another level the two add up, and `first[kind, ideal]` is the least rank
+    by `memory` of ideals that it may begin at; `rank[ideal]`. For the other steps ``time[kind,
+    ideal]`` seconds up to here, ``share[number, ideal]`` those of a combination of accelerators and
+    ``paid[number, ideal]`` what it pays at least for what is kept. `starts[level]` is its first
+    ideal.
+    """
+
+    memory: Floats
+    rank: Wide
+    first: Wide
+    before: Floats
+    after: Floats
+    time: Floats
+    share: Floats
+    paid: Floats
+    starts: Wide
+
+
+class Rates(NamedTuple):
+    """Seconds per input, per byte of it, per output and per byte of it: ``of[row, column]``.
+
+    First a row for each kind of accelerator, then one for each combination. A kind holds `room`
+    bytes; a combination has `size` accelerators, and stands `for_more` if only the longest path
+    counts. ``least[row[number], step]`` are seconds that its steps take at least, if the row is not
+    negative.
+    """
+
+    of: Floats
+    room: Floats
+    size: Wide
+    for_more: Wide
+    row: Wide
+    least: Floats
+
+
+@kernel
+def extend_by_level(before, kind, side, alive, tree, after):
+    """Into `after` the least seconds of a subgraph more that ends in another level.
+
+    ``before[ideal]`` are the seconds without it. Where an ideal is not `alive` nothing is filled
+    in. `tree` is a float per ideal to work with: the least of all that keep so much or more.
+    """
+    count = len(before)
+    tree[:] = np.inf
+    for level in range(len(side.starts) - 1):
+        for ideal in range(side.starts[level], side.starts[level + 1]):
+            if alive[ideal]:
+                place, least = count - side.first[kind, ideal], np.inf
+                while place > 0:
+                    least = min(least, tree[place - 1])
+                    place &= place - 1
+                after[ideal] = min(after[ideal], least + side.after[kind, ideal])
+        for ideal in range(side.starts[level], side.starts[level + 1]):
+            seconds = before[ideal]
+            if seconds < np.inf:
+                seconds += side.before[kind, ideal]
+                place = count - side.rank[ideal]
+                while place <= count:
+                    tree[place - 1] = min(tree[place - 1], seconds)
+                    place += place & -place
+
+
+@kernel
+def extend_by_steps(before, kind, side, steps, rates, alive, after):
+    """Into `after` the least seconds of a subgraph more that is one of the steps listed."""
+    time, memory = side.time[kind], side.memory
+    for low in range(len(before)):
+        if before[low] == np.inf:
+            continue
+        most = memory[low] + rates.room[kind]
+        since = before[low] - time[low]
+        for step in range(steps.offsets[low], steps.offsets[low + 1]):
+            high = steps.targets[step]
+            if alive[high] and memory[high] <= most:
+                seconds = since + time[high] + _crossing(steps, step, rates.of[kind])
+                after[high] = min(after[high], seconds)
+
+
+@kernel
+def extend_beside(before, number, side, steps, rates, alive, after):
+    """The same for several subgraphs at the same time, combination `number`, within a level."""
+    share, paid, row = side.share[number], side.paid[number], rates.row[number]
+    rate, size = rates.of[len(rates.room) + number], rates.size[number]
+    for low in range(len(before)):
+        if before[low] == np.inf:
+            continue
+        for step in range(steps.offsets[low], steps.offsets[low + 1]):
+            high = steps.targets[step]
+            if alive[high] and steps.nodes[step] >= size:
+                seconds = steps.critical[step]
+                if not rates.for_more[number]:
+                    busy = share[high] - share[low] + _crossing(steps, step, rate)
+                    seconds = max(seconds, busy)
+                if row >= 0:
+                    seconds = max(seconds, rates.least[row, step])
+                seconds += before[low] + paid[high] - paid[low]
+                after[high] = min(after[high], seconds)
+
+
+@inner
+def _crossing(steps, step, rate):
+    if not len(steps.inputs):
+        return 0.0
+    return (
+        steps.inputs[step] * rate[0]
+        + steps.input_bytes[step] * rate[1]
+        + steps.outputs[step] * rate[2]
+        + steps.output_bytes[step] * rate[3]
+    )

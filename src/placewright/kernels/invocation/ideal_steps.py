@@ -1,0 +1,129 @@
+"""Steps from one ideal to a larger one, listed, with what crosses their two ends."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.graph import Floats, Wide
+from placewright.kernels.compiled import inner, kernel
+
+
+class Lattice(NamedTuple):
+    """Ideals, a subset never after a superset, by rising `level`: see `planners.invocation`.
+
+    `bits` (64 nodes a word); the nets that each cuts, CSR `net_offsets` and `nets`; of each net its
+    `producer` and its `readers` as bits. `leaders` CSR: nodes that come right before a node, and
+    ``seconds[node]`` what it takes at least.
+    """
+
+    bits: NDArray[np.uint64]
+    level: Wide
+    net_offsets: Wide
+    nets: Wide
+    producer: Wide
+    readers: NDArray[np.uint64]
+    leader_offsets: Wide
+    leaders: Wide
+    seconds: Floats
+
+
+class Steps(NamedTuple):
+    """Steps from each ideal, CSR `offsets` and `targets`.
+
+    `nodes[step]` are so many between the two, and `critical[step]` seconds the longest path through
+    them, of steps within a level; 0 of others. `inputs[step]` and `outputs[step]` count the tensors
+    that these read from before, and make for what is after; `input_bytes`, `output_bytes` are
+    theirs; the four are empty where transfers take no time.
+    """
+
+    offsets: Wide
+    targets: Wide
+    nodes: Wide
+    critical: Floats
+    inputs: Floats
+    input_bytes: Floats
+    outputs: Floats
+    output_bytes: Floats
+
+
+@kernel
+def count_steps(lattice, within, offsets):
+    """Fill `offsets`: how many steps there are from each ideal, `within` a level or all."""
+    bits, level = lattice.bits, lattice.level
+    total = 0
+    for low in range(len(bits)):
+        offsets[low] = total
+        for high in range(low + 1, len(bits)):
+            if within and level[high] != level[low]:
+                break
+            total += _is_part(bits, low, high)
+    offsets[len(bits)] = total
+
+
+@kernel
+def fill_steps(lattice, within, tensors, sizes, steps, longest):
+    """Fill `steps`, whose offsets are known; `longest` is a float per node to work with."""
+    bits, level = lattice.bits, lattice.level
+    step = 0
+    for low in range(len(bits)):
+        for high in range(low + 1, len(bits)):
+            if within and level[high] != level[low]:
+                break
+            if not _is_part(bits, low, high):
+                continue
+            steps.targets[step] = high
+            if len(steps.inputs):
+                _count_crossing(lattice, low, high, tensors, sizes, steps, step)
+            if level[high] == level[low]:
+                _measure(lattice, low, high, steps, step, longest)
+            step += 1
+
+
+@inner
+def _is_part(bits, low, high):
+    for word in range(bits.shape[1] - 1, -1, -1):  # noqa: SIM110
+        if bits[low, word] & ~bits[high, word]:
+            return False
+    return True
+
+
+@inner
+def _count_crossing(lattice, low, high, tensors, sizes, steps, step):
+    bits = lattice.bits
+    for i in range(lattice.net_offsets[low], lattice.net_offsets[low + 1]):
+        net = lattice.nets[i]
+        for word in range(bits.shape[1]):
+            if lattice.readers[net, word] & bits[high, word] & ~bits[low, word]:
+                steps.inputs[step] += tensors[net]
+                steps.input_bytes[step] += sizes[net]
+                break
+    for i in range(lattice.net_offsets[high], lattice.net_offsets[high + 1]):
+        net = lattice.nets[i]
+        node = lattice.producer[net]
+        if not bits[low, node >> 6] >> np.uint64(node & 63) & np.uint64(1):
+            steps.outputs[step] += tensors[net]
+            steps.output_bytes[step] += sizes[net]
+
+
+@inner
+def _measure(lattice, low, high, steps, step, longest):
+    """The longest path through the nodes between two ideals, and how many these are."""
+    bits = lattice.bits
+    for word in range(bits.shape[1]):
+        left = bits[high, word] & ~bits[low, word]
+        node = 64 * word
+        while left:
+            if left & np.uint64(1):
+                before = 0.0
+                for k in range(lattice.leader_offsets[node], lattice.leader_offsets[node + 1]):
+                    leader = lattice.leaders[k]
+                    if not bits[low, leader >> 6] >> np.uint64(leader & 63) & np.uint64(1):
+                        before = max(before, longest[leader])
+                longest[node] = before + lattice.seconds[node]
+                steps.critical[step] = max(steps.critical[step], longest[node])
+                steps.nodes[step] += 1
+            left >>= np.uint64(1)
+            node += 1

@@ -1,0 +1,85 @@
+"""Accelerators in groups that count as one kind, and codes of how many of each are in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placewright.analysis.contracted import ContractedGraph
+from placewright.graph import Floats, Wide
+from placewright.kernels.invocation.timing import READS, WRITES
+from placewright.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Accelerators in groups that count as one: `devices` of each.
+
+    A code says how many of each kind are in use: the sum of `step[kind]` for each of them.
+    """
+
+    problem: Problem
+    devices: Sequence[Sequence[int]]
+
+    def __len__(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def slots(self) -> Wide:
+        return np.array([len(group) for group in self.devices])
+
+    @cached_property
+    def room(self) -> Floats:
+        """`[kind]` bytes of the model that its largest accelerator holds, at most all."""
+        memory = np.minimum(self.problem.device_memory, self.problem.unit_memory.sum())
+        return np.array([memory[list(group)].max() for group in self.devices])
+
+    @cached_property
+    def step(self) -> Wide:
+        return np.append(1, np.cumprod(self.slots + 1))[:-1]
+
+    @property
+    def codes(self) -> int:
+        return int(np.prod(self.slots + 1))
+
+    def memory_left(self, code: int) -> float:
+        """Bytes that those hold which are not in use, if each is as large as its kind's largest."""
+        return float((self.slots - self.used(code)) @ self.room)
+
+    def used(self, code: int) -> Wide:
+        """`[kind]` how many are in use."""
+        return np.asarray(code // self.step % (self.slots + 1))
+
+    @cached_property
+    def op_time(self) -> Floats:
+        """`[op, kind]` seconds; infinite where none of the kind may run it."""
+        problem = self.problem
+        may_be = np.isfinite(problem.unit_time[problem.op_unit])
+        time = np.where(may_be, problem.op_time, np.inf)
+        return np.column_stack([time[:, list(group)].min(axis=1) for group in self.devices])
+
+    def node_time(self, graph: ContractedGraph) -> Floats:
+        """`[node, kind]` seconds."""
+        time = np.zeros((graph.node_count, len(self)))
+        np.add.at(time, graph.op_node, self.op_time)
+        return time
+
+    @cached_property
+    def paces(self) -> Wide:
+        """`[kind]` a number, the same for those that compute, read and write as fast."""
+        number: dict[bytes, int] = {}
+        read, write = self.host(READS), self.host(WRITES)
+        keys = [
+            b"".join(each.tobytes() for each in (self.op_time[:, kind], read[kind], write[kind]))
+            for kind in range(len(self))
+        ]
+        return np.array([number.setdefault(key, len(number)) for key in keys])
+
+    def host(self, way: int) -> Floats:
+        """`[kind, 2]` seconds per tensor and per byte."""
+        first = [group[0] for group in self.devices]
+        latency, pace = self.problem.host_latency, self.problem.host_seconds_per_byte
+        return np.column_stack([latency[way, first], pace[way, first]])
