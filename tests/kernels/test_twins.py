@@ -78,6 +78,9 @@ TWINS = {
     "invocation.ideal_steps.fill_steps": Twin(
         "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Table"
     ),
+    "invocation.ideal_steps.turn_round": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_row", "Floors"
+    ),
     "invocation.search.anneal": Twin(
         "planners.invocation.test_invocation", "tests.naive.invocation.least_latency", "Annealing"
     ),

@@ -82,6 +82,30 @@ def fill_steps(lattice, within, tensors, sizes, steps, longest):
             step += 1
 
 
+@kernel
+def turn_round(offsets, targets, place, turned_targets, order):
+    """Fill the steps from the other end, and which of these each is.
+
+    Ideal i is then the i-th from the last. `place` has a number for each ideal and one more: there
+    it is filled with where the steps from each begin.
+    """
+    last = len(offsets) - 2
+    place[:] = 0
+    for step in range(len(targets)):
+        place[last - targets[step] + 1] += 1
+    for ideal in range(last + 1):
+        place[ideal + 1] += place[ideal]
+    for low in range(last, -1, -1):  # so that targets rise
+        for step in range(offsets[low], offsets[low + 1]):
+            ideal = last - targets[step]
+            turned_targets[place[ideal]] = last - low
+            order[place[ideal]] = step
+            place[ideal] += 1
+    for ideal in range(last, -1, -1):
+        place[ideal + 1] = place[ideal]
+    place[0] = 0
+
+
 @inner
 def _is_part(bits, low, high):
     for word in range(bits.shape[1] - 1, -1, -1):  # noqa: SIM110

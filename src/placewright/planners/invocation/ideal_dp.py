@@ -123,15 +123,13 @@ class _Search:
 
     def _fill(self, table: Table, floors: Floors, what: str) -> bool:
         """All codes, but for what leads to nothing better; False if time is up."""
-        ahead, total = table.memory[-1] - table.memory, float(table.memory[-1])
         codes = self.kinds.codes
         for code in range(1, codes):
             if self.budget.left <= 0:
                 return False
             self.on_progress(f"{what} of subgraphs", code / codes)
-            room = self.kinds.memory_left(code) + LONG_ROUNDING * total
             floor = floors.at(code)
-            table.fill(code, (ahead <= room) & (floor <= self.value))
+            table.fill(code, table.fitting(code) & (floor <= self.value))
             row = table.value[code]
             row[row + floor > self.value] = np.inf
         return True

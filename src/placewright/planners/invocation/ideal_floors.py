@@ -61,11 +61,10 @@ class Floors:
 
     def _filled(self, price: Floats, budget: Budget, blocks: Blocks | None) -> Table | None:
         table = Table(self._backwards, self._paces, price, blocks)
-        everywhere = np.ones(self._backwards.count, dtype=np.bool_)
         for code in range(1, self._paces.codes):
             if budget.left <= 0:
                 return None
-            table.fill(code, everywhere)
+            table.fill(code, table.fitting(code))
         return table
 
     def _add(self, price: Floats, budget: Budget) -> None:

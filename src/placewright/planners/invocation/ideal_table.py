@@ -83,6 +83,12 @@ class Table:
             before = self.value[code - less]
             extend_beside(before, number, self._side, self.ideals.steps, self._rates, wanted, value)
 
+    def fitting(self, code: int) -> Flags:
+        """`[ideal]` whether those not in use hold what is not in it."""
+        total = float(self.memory[-1])
+        room = self.kinds.memory_left(code) + LONG_ROUNDING * total
+        return np.asarray(total - self.memory <= room)
+
     def pieces(self, code: int) -> list[Piece]:
         """How all nodes are done in the least seconds with these in use, from the last to first."""
         found: list[Piece] = []

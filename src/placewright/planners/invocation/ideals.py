@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from placewright.analysis.contracted import ContractedGraph, contracted_graph
 from placewright.graph import Floats, Wide
-from placewright.kernels.invocation.ideal_steps import Lattice, Steps, count_steps, fill_steps
+from placewright.kernels.invocation.ideal_steps import (
+    Lattice,
+    Steps,
+    count_steps,
+    fill_steps,
+    turn_round,
+)
 from placewright.kernels.throughput.ideal_listing import surviving_ideals
 from placewright.kernels.throughput.ideals import Ideals as Listed
 from placewright.kernels.throughput.ideals import Windows
@@ -69,17 +75,11 @@ class Ideals:
 
         What was inside an ideal is then still to be done.
         """
-        low = np.repeat(np.arange(self.count), np.diff(self.steps.offsets))
-        order = np.lexsort((-low, -self.steps.targets))
-        source = self.count - 1 - self.steps.targets[order]
+        offsets = np.zeros(self.count + 1, dtype=np.int64)
+        targets, order = (np.zeros(len(self.steps.targets), dtype=np.int64) for _ in range(2))
+        turn_round(self.steps.offsets, self.steps.targets, offsets, targets, order)
         critical, *crossing = (each[order] if len(each) else each for each in self.steps[3:])
-        steps = Steps(
-            np.searchsorted(source, np.arange(self.count + 1)).astype(np.int64),
-            self.count - 1 - low[order],
-            self.steps.nodes[order],
-            critical,
-            *crossing,
-        )
+        steps = Steps(offsets, targets, self.steps.nodes[order], critical, *crossing)
         turned = replace(
             self,
             bits=np.ascontiguousarray(~self.bits[::-1]),

@@ -34,8 +34,7 @@ class Kinds:
     @cached_property
     def room(self) -> Floats:
         """`[kind]` bytes of the model that its largest accelerator holds, at most all."""
-        memory = np.minimum(self.problem.device_memory, self.problem.unit_memory.sum())
-        return np.array([memory[list(group)].max() for group in self.devices])
+        return np.array([held[1] for held in self._held])
 
     @cached_property
     def step(self) -> Wide:
@@ -46,8 +45,16 @@ class Kinds:
         return int(np.prod(self.slots + 1))
 
     def memory_left(self, code: int) -> float:
-        """Bytes that those hold which are not in use, if each is as large as its kind's largest."""
-        return float((self.slots - self.used(code)) @ self.room)
+        """Bytes that those hold which are not in use, if the smallest of each kind are."""
+        left = (self.slots - self.used(code)).tolist()
+        return sum(float(held[number]) for held, number in zip(self._held, left, strict=True))
+
+    @cached_property
+    def _held(self) -> list[Floats]:
+        """`[kind][number]` bytes that its largest accelerators hold, so many of them."""
+        memory = np.minimum(self.problem.device_memory, self.problem.unit_memory.sum())
+        sizes = (-np.sort(-memory[list(group)]) for group in self.devices)
+        return [np.append(0.0, np.cumsum(each)) for each in sizes]
 
     def used(self, code: int) -> Wide:
         """`[kind]` how many are in use."""
