@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
+from placewright.graph import GraphBuilder
 from placewright.kernels.invocation.timing import equal_accelerators
 from placewright.options import Options
 from placewright.planners.invocation.ideal_blocks import blocks_of
@@ -23,10 +25,10 @@ from placewright.planners.invocation.kinds import Kinds
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.bounds.invocation.test_chain import fork_problems, forks, problem_of
+from tests.bounds.invocation.test_chain import SECONDS, fork_problems, forks, problem_of
 from tests.builders import invocation_chain
-from tests.naive.invocation import least_latency, least_row
-from tests.strategies.invocation import invocation_problems
+from tests.naive.invocation import latency, least_latency, least_row
+from tests.strategies.invocation import BYTES, invocation_problems
 
 
 @st.composite
@@ -87,6 +89,84 @@ def test_the_table_of_rows_is_exact_and_floors_are_below_it(problem):
         code -= int(kinds.step[piece.kind])
         floor = np.broadcast_to(floors.at(code), ideals.count)[piece.low]
         assert table.value[code, piece.low] + floor <= row * (1 + 1e-9)
+
+
+@st.composite
+def trained(draw):
+    """Forks with a backward pass, the forward one turned round; each op with its twin or not.
+
+    A backward op reads what its twin reads, or what it makes.
+    """
+    builder = GraphBuilder("trained")
+    together, reads_output = draw(st.booleans()), draw(st.booleans())
+    widths = draw(st.sampled_from([[2], [1, 1], [3]]))
+    forward = forks(widths)
+    count = forward.op_count
+    outputs = []
+    for op in range(count):
+        number = builder.add_op(f"op{op}", "op", parameter_bytes=draw(BYTES),
+                                colocate=f"op{op}" if together else None)  # fmt: skip
+        outputs.append(builder.add_tensor(number, draw(BYTES)))
+    pairs = sorted({(int(forward.tensor_producer[t]), int(forward.consumers[e]))
+                    for t in range(forward.tensor_count)
+                    for e in range(*forward.consumer_offsets[t : t + 2])})  # fmt: skip
+    for producer, consumer in pairs:
+        builder.connect(outputs[producer], consumer)
+    gradients = {}
+    for op in reversed(range(count)):
+        number = builder.add_op(f"op{op}.grad", "op", backward=True, twin=op,
+                                colocate=f"op{op}" if together else None)  # fmt: skip
+        gradients[op] = builder.add_tensor(number, draw(BYTES))
+        for reader in [consumer for producer, consumer in pairs if producer == op]:
+            builder.connect(gradients[reader], number)
+        read = [outputs[op]] if reads_output else [outputs[p] for p, c in pairs if c == op]
+        for tensor in read or [outputs[op]]:
+            builder.connect(tensor, number)
+    graph = builder.build()
+    accelerators = draw(st.integers(2, 3 if together else 2))
+    seconds = st.lists(SECONDS, min_size=graph.op_count, max_size=graph.op_count)
+    times = np.array([draw(seconds) for _ in range(accelerators)]).T
+    room = draw(st.sampled_from([0.5, 0.7, 2.0])) * graph.op_parameter_bytes.sum()
+    memory = np.full(accelerators, max(room, 0.1))
+    host = draw(st.sampled_from([0.0, 0.1]))
+    problem = problem_of(graph, times, memory, host)
+    pace = np.full((2, accelerators), draw(st.sampled_from([0.0, 0.2])))
+    return replace(problem, host_seconds_per_byte=pace)
+
+
+@settings(max_examples=40, deadline=None)
+@given(problem=trained())
+def test_no_plan_of_both_passes_is_below_its_bound(problem):
+    best = min(
+        (
+            latency(problem, device, slots)
+            for device in itertools.product(range(problem.device_count), repeat=problem.op_count)
+            if (slots := _slots(problem, device))
+        ),
+        default=math.inf,
+    )
+    if IdealDP().supports(problem):  # a lone op that nothing of the backward pass depends on
+        return
+    try:
+        plan = solve(problem, "ideal-dp")
+    except InfeasibleError:
+        return
+    assert verify(plan).ok
+    assert plan.lower_bound <= best * (1 + 1e-9)
+    assert best <= plan.value * (1 + 1e-9)
+    if (problem.colocation >= 0).any() and plan.status == "optimal":
+        assert plan.value == pytest.approx(best)
+
+
+def _slots(problem, device):
+    """One subgraph of each pass per accelerator; None if a unit is torn apart or does not fit."""
+    for unit in range(problem.unit_count):
+        if len({device[op] for op in np.flatnonzero(problem.op_unit == unit)}) > 1:
+            return None
+    kept = np.bincount(device, problem.op_memory, problem.device_count)
+    if (kept > problem.device_memory * (1 + 1e-12)).any():
+        return None
+    return [(d, int(back)) for d, back in zip(device, problem.is_backward, strict=True)]
 
 
 def test_branches_at_the_same_time():

@@ -7,16 +7,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Floats, Wide
+from placewright.graph import Flags, Floats, Wide
 from placewright.kernels.compiled import inner, kernel
+
+FORWARD, BACKWARD, AGAIN = range(3)
 
 
 class Lattice(NamedTuple):
     """Ideals, a subset never after a superset, by rising `level`: see `planners.invocation`.
 
     `bits` (64 nodes a word); the nets that each cuts, CSR `net_offsets` and `nets`; of each net its
-    `producer` and its `readers` as bits. `leaders` CSR: nodes that come right before a node, and
-    ``seconds[node]`` what it takes at least.
+    `producer`, its `readers` as bits, its `flow` and whether it is `written`. `leaders` CSR: nodes
+    that come right before a node, and ``seconds[node]`` what it takes at least.
     """
 
     bits: NDArray[np.uint64]
@@ -25,6 +27,8 @@ class Lattice(NamedTuple):
     nets: Wide
     producer: Wide
     readers: NDArray[np.uint64]
+    flow: Wide
+    written: Flags
     leader_offsets: Wide
     leaders: Wide
     seconds: Floats
@@ -35,8 +39,8 @@ class Steps(NamedTuple):
 
     `nodes[step]` are so many between the two, and `critical[step]` seconds the longest path through
     them, of steps within a level; 0 of others. `inputs[step]` and `outputs[step]` count the tensors
-    that these read from before, and make for what is after; `input_bytes`, `output_bytes` are
-    theirs; the four are empty where transfers take no time.
+    that cross their ends and are read, and written; `input_bytes`, `output_bytes` are theirs; the
+    four are empty where transfers take no time.
     """
 
     offsets: Wide
@@ -116,20 +120,39 @@ def _is_part(bits, low, high):
 
 @inner
 def _count_crossing(lattice, low, high, tensors, sizes, steps, step):
-    bits = lattice.bits
     for i in range(lattice.net_offsets[low], lattice.net_offsets[low + 1]):
         net = lattice.nets[i]
-        for word in range(bits.shape[1]):
-            if lattice.readers[net, word] & bits[high, word] & ~bits[low, word]:
-                steps.inputs[step] += tensors[net]
-                steps.input_bytes[step] += sizes[net]
-                break
+        if lattice.flow[net] == BACKWARD:
+            _count_output(lattice, low, high, net, tensors, sizes, steps, step)
+        else:
+            _count_input(lattice, low, high, net, tensors, sizes, steps, step)
     for i in range(lattice.net_offsets[high], lattice.net_offsets[high + 1]):
         net = lattice.nets[i]
-        node = lattice.producer[net]
-        if not bits[low, node >> 6] >> np.uint64(node & 63) & np.uint64(1):
-            steps.outputs[step] += tensors[net]
-            steps.output_bytes[step] += sizes[net]
+        if lattice.flow[net] == BACKWARD:
+            _count_input(lattice, low, high, net, tensors, sizes, steps, step)
+        elif lattice.flow[net] == FORWARD:
+            _count_output(lattice, low, high, net, tensors, sizes, steps, step)
+
+
+@inner
+def _count_input(lattice, low, high, net, tensors, sizes, steps, step):
+    """If some reader is between the two ideals."""
+    bits = lattice.bits
+    for word in range(bits.shape[1]):
+        if lattice.readers[net, word] & bits[high, word] & ~bits[low, word]:
+            steps.inputs[step] += tensors[net]
+            steps.input_bytes[step] += sizes[net]
+            break
+
+
+@inner
+def _count_output(lattice, low, high, net, tensors, sizes, steps, step):
+    """If the producer is between the two ideals."""
+    bits, node = lattice.bits, lattice.producer[net]
+    between = bits[high, node >> 6] & ~bits[low, node >> 6]
+    if lattice.written[net] and between >> np.uint64(node & 63) & np.uint64(1):
+        steps.outputs[step] += tensors[net]
+        steps.output_bytes[step] += sizes[net]
 
 
 @inner

@@ -69,7 +69,7 @@ def _combinations(slots: list[float], most: int) -> list[Paces]:
 def _fill(ideals: Ideals, kinds: Kinds, combinations: list[Paces], seconds: Floats) -> None:
     graph = ideals.graph
     first = [int(np.flatnonzero(kinds.paces == pace)[0]) for pace in range(kinds.paces.max() + 1)]
-    time = kinds.node_time(graph)[:, first]
+    time = ideals.node_time(kinds)[:, first]
     finite = np.where(np.isfinite(time), time, 0.0)
     time = np.where(np.isfinite(time), time, 1e3 * finite.max(axis=1).sum())
     divisions = [_divisions(each, combinations) for each in combinations]

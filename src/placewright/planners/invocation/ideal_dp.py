@@ -4,39 +4,38 @@ After Tarnawski et al. 2020, §5.1.1, who do so for the largest load. `ideal_tab
 filled in, and why it bounds plans whose subgraphs are not all in a row.
 
 Accelerators of one pace are first taken for one kind, which leaves few numbers of those in use;
-prices of memory tell them apart where they differ in that. What this table says is still to be done
-after an ideal leaves out, in the exact one, all that cannot lead to a better plan than the best
-known.
+prices of memory tell them apart where they differ in that (`ideal_floors`). What this table says is
+still to be done after an ideal leaves out, in the exact one, all that cannot lead to a better plan
+than the best known.
+
+A backward pass that is the forward pass turned round is done along with it. Any other that begins
+when the forward pass is over is planned by itself: the sum of both bounds holds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
+from placewright.analysis.contracted import contracted_graph
 from placewright.analysis.slots import placement_of, slot_of
+from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Whole
-from placewright.kernels.invocation.timing import equal_accelerators
+from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
-from placewright.planners.invocation.blocks import shared_out
-from placewright.planners.invocation.ideal_blocks import blocks_of
-from placewright.planners.invocation.ideal_floors import Floors
-from placewright.planners.invocation.ideal_table import Table
-from placewright.planners.invocation.ideals import Ideals, ideals_of
-from placewright.planners.invocation.kinds import Kinds
-from placewright.problem import LONG_ROUNDING, ROUNDING, Problem, once_per_problem
+from placewright.planners.invocation.ideal_search import MOST_IDEALS, SOURCE, Search, refusal
+from placewright.planners.invocation.passes import begins_when_forward_is_over, turned_round
+from placewright.problem import ROUNDING, Problem, once_per_problem
 from placewright.simulate import evaluate
 
-SOURCE = "dynamic programming over ideals"
-MOST_IDEALS = 60_000
-MOST_MEMBERS = 40_000_000  # ideals × nodes
-MOST_CODES = 256
+MOST_OPS = 5_000
 
 
 class IdealDP(InvocationPlanner):
@@ -56,112 +55,77 @@ class IdealDP(InvocationPlanner):
     def supports(self, problem: Problem) -> str | None:
         if problem.options.subgraphs > 1:
             return "it is for one subgraph per accelerator"
-        if problem.is_backward.any():
-            return "it is for graphs without backward ops"
         if problem.is_cpu.any():
             return "it is for clusters without CPUs"
-        if (codes := Kinds(problem, equal_accelerators(problem)).codes) > MOST_CODES:
-            return (
-                f"there are {codes:,} choices of accelerators that differ, more than the "
-                f"{MOST_CODES:,} it looks at"
-            )
-        found = _ideals(problem)
-        if found is None or found.count > self.most:
-            return (
-                f"the graph has more ideals than the {self.most:,} it looks at, or too many pairs "
-                "of them; coarsen it or take planner 'annealing'"
-            )
-        return None
+        if problem.op_count > MOST_OPS:
+            return f"it is for graphs of at most {MOST_OPS:,} ops; coarsen it"
+        parts = _passes(problem)
+        if parts is None:
+            return "it is for graphs whose backward pass begins when their forward pass is over"
+        reasons = (refusal(part.problem, self.most) for part in parts)
+        return next((reason for reason in reasons if reason), None)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         if reason := self.supports(problem):
             raise InfeasibleError(f"planner '{self.name}' cannot plan this: {reason}")
-        search = _Search(problem, budget, on_progress)
-        with contextlib.suppress(KeyboardInterrupt):
-            search.run()
-        if search.best is None:
+        parts = _passes(problem)
+        assert parts is not None
+        if len(parts) == 1:
+            search = Search(problem, budget, on_progress)
+            with contextlib.suppress(KeyboardInterrupt):
+                search.run()
+            best, value, proved = search.best, search.value, search.proved
+        else:
+            best, value, proved = _apart(problem, parts, budget, on_progress)
+        if best is None:
             raise nothing_fits(self.name)
-        return Proposal(search.best, min(search.proved, search.value), SOURCE)
+        return Proposal(best, min(proved, value), SOURCE)
 
 
 @once_per_problem
-def _ideals(problem: Problem) -> Ideals | None:
-    may_be = np.isfinite(problem.unit_time[problem.op_unit])
-    seconds = np.where(may_be, problem.op_time, np.inf).min(axis=1)
-    return ideals_of(problem, seconds, min(MOST_IDEALS, MOST_MEMBERS // problem.op_count))
+def _passes(problem: Problem) -> list[Subproblem] | None:
+    """What is planned by itself: the whole, or each pass; None if they cannot be told apart."""
+    every = np.arange(problem.op_count, dtype=np.int32)
+    if not problem.is_backward.any() or turned_round(problem, contracted_graph(problem)):
+        return [Subproblem(problem, every, np.arange(len(problem.consumers), dtype=np.int32))]
+    if not begins_when_forward_is_over(problem):
+        return None
+    parts = [subproblem(problem, every[problem.is_backward == way]) for way in (False, True)]
+    return [
+        replace(part, problem=replace(part.problem, is_backward=np.zeros(len(part.ops), np.bool_)))
+        for part in parts
+    ]
 
 
-class _Search:
-    """The best plan so far, `value` seconds, and what is proved."""
+def _apart(
+    problem: Problem, parts: list[Subproblem], budget: Budget, on_progress: Progress
+) -> tuple[Placement | None, float, float]:
+    """The best plan, its seconds, and those proved, from a search for each pass."""
+    best, proved = budget.start, 0.0
+    value = math.inf if best is None else evaluate(problem, best).value
+    device = np.zeros(problem.op_count, dtype=np.int64)
+    complete = True
+    for number, part in enumerate(parts):
+        start = None if budget.start is None else part.restricted(budget.start)
+        seconds = budget.left / (len(parts) - number)
+        search = Search(part.problem, Budget(seconds, start), on_progress)
+        with contextlib.suppress(KeyboardInterrupt):
+            search.run()
+        proved += search.proved
+        complete &= search.best is not None
+        if search.best is not None:
+            device[part.ops] = search.best.device
+    found = placement_of(problem, slot_of(problem, device))
+    if complete and _may_be(problem, device) and (took := evaluate(problem, found).value) < value:
+        best, value = found, took
+    return best, value, proved
 
-    def __init__(self, problem: Problem, budget: Budget, on_progress: Progress) -> None:
-        self.problem, self.budget, self.on_progress = problem, budget, on_progress
-        found = _ideals(problem)
-        assert found is not None  # as `supports` has seen
-        self.ideals = found
-        self.best = budget.start
-        self.value = math.inf if self.best is None else evaluate(problem, self.best).value
-        self.proved = 0.0
-        self.kinds = Kinds(problem, equal_accelerators(problem))
 
-    def run(self) -> None:
-        several = blocks_of(self.ideals, self.kinds)
-        floors = Floors(self.ideals, self.kinds, several, self.budget)
-        self._prove(floors.proved)
-        alone = [None] if self.best is None else []  # else a row is hardly better
-        for blocks in (*alone, several):
-            if self.proved >= self.value * (1 - LONG_ROUNDING):
-                return
-            table = Table(self.ideals, self.kinds, np.zeros(len(self.kinds)), blocks)
-            if not self._fill(table, floors, "rows" if blocks is None else "blocks"):
-                return
-            least = float(table.value[:, -1].min())
-            if blocks is not None:
-                self._prove(least * (1 - LONG_ROUNDING))
-            if least < self.value:
-                self._take(table)
-
-    def _fill(self, table: Table, floors: Floors, what: str) -> bool:
-        """All codes, but for what leads to nothing better; False if time is up."""
-        codes = self.kinds.codes
-        for code in range(1, codes):
-            if self.budget.left <= 0:
-                return False
-            self.on_progress(f"{what} of subgraphs", code / codes)
-            floor = floors.at(code)
-            table.fill(code, table.fitting(code) & (floor <= self.value))
-            row = table.value[code]
-            row[row + floor > self.value] = np.inf
-        return True
-
-    def _take(self, table: Table) -> None:
-        """The plan of the least value in the table, if it fits and is the best."""
-        device = self._devices(table, int(table.value[:, -1].argmin()))
-        kept = np.bincount(device, self.problem.op_memory, self.problem.device_count)
-        if (kept > self.problem.device_memory * (1 + ROUNDING)).any():
-            return
-        found = placement_of(self.problem, slot_of(self.problem, device))
-        value = evaluate(self.problem, found).value
-        if value < self.value:
-            self.best, self.value = found, value
-            self.budget.listener.found(found)
-
-    def _devices(self, table: Table, code: int) -> Whole:
-        """`[op]` the device of the piece that it is in."""
-        graph, holds = self.ideals.graph, self.ideals.holds
-        free = [list(group) for group in self.kinds.devices]
-        node_device = np.zeros(graph.node_count, dtype=np.int64)
-        time = np.zeros((graph.node_count, self.problem.device_count))
-        np.add.at(time, graph.op_node, self.problem.op_time)
-        for piece in table.pieces(code):
-            nodes = np.flatnonzero(holds[piece.high] & ~holds[piece.low])
-            devices = [free[kind].pop() for kind in table.kinds_of(piece)]
-            for node, device in shared_out(graph, nodes, devices, time).items():
-                node_device[node] = device
-        return node_device[graph.op_node]
-
-    def _prove(self, seconds: float) -> None:
-        proved = min(seconds, self.value)
-        if proved > self.proved:
-            self.proved = proved
-            self.budget.listener.proved(proved, SOURCE)
+def _may_be(problem: Problem, device: Whole) -> bool:
+    """Whether the passes together fit, and units are not torn apart."""
+    first = np.zeros(problem.unit_count, dtype=np.int64)
+    first[problem.op_unit] = device
+    if (first[problem.op_unit] != device).any():
+        return False
+    kept = np.bincount(device, problem.op_memory, problem.device_count)
+    return bool((kept <= problem.device_memory * (1 + ROUNDING)).all())

@@ -32,7 +32,6 @@ from placewright.kernels.invocation.ideal_reach import (
     extend_by_level,
     extend_by_steps,
 )
-from placewright.kernels.invocation.timing import READS, WRITES
 from placewright.planners.invocation.ideal_blocks import Blocks
 from placewright.planners.invocation.ideals import Ideals
 from placewright.planners.invocation.kinds import Kinds
@@ -161,23 +160,22 @@ class Table:
     def _look_up(self, price: Floats, blocks: Blocks | None) -> None:
         """What the kernels look up."""
         ideals, kinds, graph = self.ideals, self.kinds, self.ideals.graph
-        time = kinds.node_time(graph)
+        time = ideals.node_time(kinds)
         slowest = np.where(np.isfinite(time), time, 0.0).max(axis=1).sum()
         never = NOWHERE * max(float(slowest), 1e-300)
         extra = graph.memory[:, None] * price
         done = ideals.summed(np.where(np.isfinite(time), time + extra, never).T)
-        read, write = kinds.host(READS), kinds.host(WRITES)
-        begin, end = (write, read) if ideals.turned else (read, write)
-        crossing = np.stack([ideals.cut_tensors, ideals.cut_bytes])
-        weight = weights(self.combinations, time) if len(self.combinations.count[0]) else None
+        done += kinds.host @ ideals.done
         share = paid = np.zeros((1, ideals.count))
-        rates = [np.column_stack([read, write])]
-        if weight is not None:
+        rates = kinds.host
+        if blocks is not None:
+            weight = weights(self.combinations, time)
             each = shares(weight, time, np.zeros(extra.shape))
             paid = ideals.summed(_cheapest(extra, self.combinations.count))
-            share = ideals.summed(np.where(np.isfinite(each), each, never))
-            parts = np.where(weight[:, :, None] > 0, weight[:, :, None] * rates[0], np.inf)
-            rates.append(np.where(np.isfinite(least := parts.min(axis=1)), least, 0.0))
+            parts = np.where(weight[:, :, None] > 0, weight[:, :, None] * kinds.host, np.inf)
+            beside = np.where(np.isfinite(least := parts.min(axis=1)), least, 0.0)
+            share = ideals.summed(np.where(np.isfinite(each), each, never)) + beside @ ideals.done
+            rates = np.concatenate([kinds.host, beside])
         order = np.argsort(self.memory, kind="stable")
         rank = np.empty(ideals.count, dtype=np.int64)
         rank[order] = np.arange(ideals.count)
@@ -185,7 +183,8 @@ class Table:
         least = self.memory[None, :] - room[:, None]
         first = np.searchsorted(self.memory[order], least).astype(np.int64)
         self._side = Side(
-            self.memory, rank, first, begin @ crossing - done, end @ crossing + done, done, share,
+            self.memory, rank, first, kinds.host @ ideals.begin - done,
+            kinds.host @ ideals.end + done, done, share,
             paid, ideals.starts,
         )  # fmt: skip
         size = self.combinations.size
@@ -194,9 +193,7 @@ class Table:
         row = np.full(len(size), -1)
         if blocks is not None:
             row = blocks.rows(kinds, self.combinations.count)
-        self._rates = Rates(
-            np.concatenate(rates), room, size, for_more.astype(np.int64), row, least
-        )
+        self._rates = Rates(rates, room, size, for_more.astype(np.int64), row, least)
 
 
 def _cheapest(extra: Floats, count: Wide) -> Floats:

@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from placewright.analysis.contracted import ContractedGraph, contracted_graph
 from placewright.graph import Floats, Wide
 from placewright.kernels.invocation.ideal_steps import (
+    AGAIN,
+    BACKWARD,
+    FORWARD,
     Lattice,
     Steps,
     count_steps,
@@ -25,6 +28,8 @@ from placewright.kernels.throughput.ideal_listing import surviving_ideals
 from placewright.kernels.throughput.ideals import Ideals as Listed
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import Nets
+from placewright.planners.invocation.crossings import Crossings, all_local, crossings_of
+from placewright.planners.invocation.kinds import Kinds
 from placewright.problem import Problem
 
 MOST_STEP_BYTES = 1 << 29
@@ -35,23 +40,25 @@ ROWS_AT_ONCE = 4_096
 class Ideals:
     """Ideals by rising level, a subset never after a superset, from the empty one to all nodes.
 
-    `holds[ideal, node]`, and as `bits`, 64 nodes a word; `level[ideal]`; `cut_tensors[ideal]` and
-    `cut_bytes[ideal]` of the nets that it cuts; the `steps`: if `local`, those within a level, else
-    all. Then a net that an ideal cuts has a reader in every ideal of a higher level, and its
-    producer in none of a lower one. ``comparable[node]`` as bits the nodes that it leads to or
-    depends on, and itself. `turned` if it goes from all nodes to none.
+    `holds[ideal, node]`, and as `bits`, 64 nodes a word; `level[ideal]`; the `steps`: if `local`,
+    those within a level, else all. Transfers in columns: inputs, their bytes, outputs and theirs:
+    ``always[node, column]`` of a node in any set; ``done[column, ideal]`` of nets that are read
+    again, up to an ideal; and of a step to another level ``begin[column, ideal]`` for what crosses
+    where it begins, ``end[column, ideal]`` where it ends. ``comparable[node]`` as bits the nodes
+    that a node leads to or depends on, and itself.
     """
 
     graph: ContractedGraph
     bits: NDArray[np.uint64]
     holds: NDArray[np.bool_]
     level: Wide
-    cut_tensors: Floats
-    cut_bytes: Floats
     steps: Steps
     local: bool
+    always: Floats
+    done: Floats
+    begin: Floats
+    end: Floats
     comparable: NDArray[np.uint64]
-    turned: bool = False
 
     @property
     def count(self) -> int:
@@ -64,6 +71,12 @@ class Ideals:
             rows = self.holds[first : first + ROWS_AT_ONCE].astype(np.float64)
             total[:, first : first + ROWS_AT_ONCE] = weight @ rows.T
         return total
+
+    def node_time(self, kinds: Kinds) -> Floats:
+        """`[node, kind]` seconds of computing, and of transfers that it has in any set."""
+        time = np.zeros((self.graph.node_count, len(kinds)))
+        np.add.at(time, self.graph.op_node, kinds.op_time)
+        return np.asarray(time + self.always @ kinds.host.T)
 
     @cached_property
     def starts(self) -> Wide:
@@ -85,10 +98,10 @@ class Ideals:
             bits=np.ascontiguousarray(~self.bits[::-1]),
             holds=np.ascontiguousarray(~self.holds[::-1]),
             level=self.level[-1] - self.level[::-1],
-            cut_tensors=self.cut_tensors[::-1],
-            cut_bytes=self.cut_bytes[::-1],
             steps=steps,
-            turned=not self.turned,
+            done=self.done[:, -1:] - self.done[:, ::-1],
+            begin=np.ascontiguousarray(self.end[:, ::-1]),
+            end=np.ascontiguousarray(self.begin[:, ::-1]),
         )
         return turned, order
 
@@ -99,11 +112,11 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
     ``seconds[op]`` is what an op takes at least.
     """
     graph = contracted_graph(problem)
-    found = _listed(graph, most)
+    crossings = crossings_of(problem, graph)
+    found = _listed(graph, crossings.nets, most)
     if found is None:
         return None
-    nets = graph.nets
-    before, after = _comparable(graph)
+    before, after = comparable(graph)
     beside = [a | b | 1 << node for node, (a, b) in enumerate(zip(before, after, strict=True))]
     cut_nodes = [node for node, each in enumerate(beside) if each.bit_count() == graph.node_count]
     marked = sum(1 << node for node in cut_nodes)
@@ -111,52 +124,66 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
     holds = _unpacked(found.bits, graph.node_count)
     level: Wide = holds[:, cut_nodes].sum(axis=1).astype(np.int64)
     order = np.argsort(level, kind="stable")
-    offsets, cut = _rows(found.net_offsets, found.nets, order)
+    words = found.bits.shape[1]
     lattice = Lattice(
-        found.bits[order], level[order], offsets, cut, nets.producer.astype(np.int64),
-        _reader_bits(graph), *graph.leaders,
+        found.bits[order], level[order], *_rows(found.net_offsets, found.nets, order),
+        crossings.nets.producer, _packed(_readers(crossings), words), crossings.flow,
+        crossings.written, *graph.leaders,
         np.bincount(graph.op_node, seconds, graph.node_count).astype(np.float64),
     )  # fmt: skip
     pays = bool(problem.host_latency.any() or problem.host_seconds_per_byte.any())
-    local = not pays or _all_local(graph, stretch, cut_nodes)
-    steps = _steps(lattice, graph, within=local, pays=pays)
+    local = not pays or all_local(crossings, stretch, cut_nodes)
+    steps = _steps(lattice, crossings.nets, within=local, pays=pays)
     if steps is None:
         return None
-    row = np.repeat(np.arange(len(order)), np.diff(offsets))
-    tensors, sizes = np.zeros(len(order)), np.zeros(len(order))
-    np.add.at(tensors, row, nets.tensors[cut])
-    np.add.at(sizes, row, nets.bytes[cut])
+    holds = holds[order]
     return Ideals(
-        graph,
-        lattice.bits,
-        holds[order],
-        lattice.level,
-        tensors,
-        sizes,
-        steps,
-        local,
-        _packed(beside, found.bits.shape[1]),
-    )
+        graph, lattice.bits, holds, lattice.level, steps, local, crossings.always,
+        _read_again(crossings, holds), *_crossing(crossings, lattice), _packed(beside, words),
+    )  # fmt: skip
 
 
-def _listed(graph: ContractedGraph, most: int) -> Listed | None:
+def _listed(graph: ContractedGraph, nets: Nets, most: int) -> Listed | None:
     """Every ideal, with the nets that it cuts."""
-    count, nets = graph.node_count, graph.nets
-    no_price, nothing = np.zeros((graph.net_count, 0)), np.zeros(0)
+    count = graph.node_count
+    no_price, nothing = np.zeros((len(nets.producer), 0)), np.zeros(0)
     unlimited = Windows(np.zeros((count, 0)), no_price, no_price, nothing, np.zeros((0, 1)), 1)
+    waiting = np.bincount(graph.edge_target, minlength=count)
     visited, kept, found = surviving_ideals(
-        graph.followers,
-        np.bincount(graph.edge_target, minlength=count),
-        Nets(*nets[:6], graph.reader_ways, *graph.node_nets),
-        np.zeros((count, 0)),
-        unlimited,
-        most,
-        most,
+        graph.followers, waiting, nets, np.zeros((count, 0)), unlimited, most, most
     )
     return None if visited < 0 or kept < 0 else found
 
 
-def _comparable(graph: ContractedGraph) -> tuple[list[int], list[int]]:
+def _read_again(crossings: Crossings, holds: NDArray[np.bool_]) -> Floats:
+    """`[column, ideal]` of the nets that are read again, those with a reader in the ideal."""
+    done, nets = np.zeros((4, len(holds))), crossings.nets
+    for net in np.flatnonzero(crossings.flow == AGAIN).tolist():
+        readers = [nets.producer[net], *nets.readers[nets.offsets[net] : nets.offsets[net + 1]]]
+        touched = holds[:, readers].any(axis=1)
+        done[0] += nets.tensors[net] * touched
+        done[1] += nets.bytes[net] * touched
+    return done
+
+
+def _crossing(crossings: Crossings, lattice: Lattice) -> tuple[Floats, Floats]:
+    """`[column, ideal]` for steps that begin at an ideal and for those that end at it."""
+    count = len(lattice.level)
+    begin, end = np.zeros((4, count)), np.zeros((4, count))
+    ideal = np.repeat(np.arange(count), np.diff(lattice.net_offsets))
+    flow, written = (each[lattice.nets] for each in (crossings.flow, crossings.written))
+    for side, column, counts in (
+        (begin, 0, flow != BACKWARD),
+        (begin, 2, (flow == BACKWARD) & written),
+        (end, 0, flow == BACKWARD),
+        (end, 2, (flow == FORWARD) & written),
+    ):
+        for row, amount in enumerate((crossings.nets.tensors, crossings.nets.bytes), column):
+            np.add.at(side[row], ideal[counts], amount[lattice.nets[counts]])
+    return begin, end
+
+
+def comparable(graph: ContractedGraph) -> tuple[list[int], list[int]]:
     """`[node]` the sets, as bits, of nodes that lead to it and of those that it leads to."""
     before, after = ([0] * graph.node_count for _ in range(2))
     edges = list(zip(graph.edge_source.tolist(), graph.edge_target.tolist(), strict=True))
@@ -173,15 +200,18 @@ def _packed(sets: list[int], words: int) -> NDArray[np.uint64]:
     return np.frombuffer(octets, dtype="<u8").astype(np.uint64).reshape(-1, words)
 
 
-def _all_local(graph: ContractedGraph, stretch: Wide, cut_nodes: list[int]) -> bool:
-    """Whether no net leads past a cut node."""
-    nets = graph.nets
-    end = stretch[nets.producer] + np.isin(nets.producer, cut_nodes)
-    net = np.repeat(np.arange(graph.net_count), np.diff(nets.offsets))
-    return bool((stretch[nets.readers] == end[net]).all())
+def _readers(crossings: Crossings) -> list[int]:
+    """`[net]` the set, as bits, of its readers."""
+    nets = crossings.nets
+    sets = [1 << int(first) if again else 0 for first, again in
+            zip(nets.producer, crossings.flow == AGAIN, strict=True)]  # fmt: skip
+    for net in range(len(sets)):
+        for reader in nets.readers[nets.offsets[net] : nets.offsets[net + 1]].tolist():
+            sets[net] |= 1 << reader
+    return sets
 
 
-def _steps(lattice: Lattice, graph: ContractedGraph, *, within: bool, pays: bool) -> Steps | None:
+def _steps(lattice: Lattice, nets: Nets, *, within: bool, pays: bool) -> Steps | None:
     offsets = np.zeros(len(lattice.level) + 1, dtype=np.int64)
     count_steps(lattice, within, offsets)
     total = int(offsets[-1])
@@ -193,8 +223,8 @@ def _steps(lattice: Lattice, graph: ContractedGraph, *, within: bool, pays: bool
     steps = Steps(
         offsets, targets, nodes, np.zeros(total), inputs, input_bytes, outputs, output_bytes
     )
-    nets = graph.nets
-    fill_steps(lattice, within, nets.tensors, nets.bytes, steps, np.zeros(graph.node_count))
+    working = np.zeros(len(lattice.seconds))
+    fill_steps(lattice, within, nets.tensors, nets.bytes, steps, working)
     return steps
 
 
@@ -202,19 +232,6 @@ def _unpacked(bits: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
     """`[ideal, node]`, of 64 nodes a word."""
     octets = bits.astype("<u8").view(np.uint8)
     return np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(np.bool_)
-
-
-def _reader_bits(graph: ContractedGraph) -> NDArray[np.uint64]:
-    """`[net]` its readers, 64 nodes a word."""
-    bits = np.zeros((graph.net_count, (graph.node_count + 63) // 64), dtype=np.uint64)
-    net = np.repeat(np.arange(graph.net_count), np.diff(graph.nets.offsets))
-    reader = graph.nets.readers.astype(np.uint64)
-    np.bitwise_or.at(
-        bits,
-        (net, (reader >> np.uint64(6)).astype(np.int64)),
-        np.uint64(1) << (reader & np.uint64(63)),
-    )
-    return bits
 
 
 def _rows(offsets: Wide, entries: Wide, order: Wide) -> tuple[Wide, Wide]:

@@ -8,7 +8,6 @@ from functools import cached_property
 
 import numpy as np
 
-from placewright.analysis.contracted import ContractedGraph
 from placewright.graph import Floats, Wide
 from placewright.kernels.invocation.timing import READS, WRITES
 from placewright.problem import Problem
@@ -68,25 +67,20 @@ class Kinds:
         time = np.where(may_be, problem.op_time, np.inf)
         return np.column_stack([time[:, list(group)].min(axis=1) for group in self.devices])
 
-    def node_time(self, graph: ContractedGraph) -> Floats:
-        """`[node, kind]` seconds."""
-        time = np.zeros((graph.node_count, len(self)))
-        np.add.at(time, graph.op_node, self.op_time)
-        return time
-
     @cached_property
     def paces(self) -> Wide:
         """`[kind]` a number, the same for those that compute, read and write as fast."""
         number: dict[bytes, int] = {}
-        read, write = self.host(READS), self.host(WRITES)
         keys = [
-            b"".join(each.tobytes() for each in (self.op_time[:, kind], read[kind], write[kind]))
-            for kind in range(len(self))
+            self.op_time[:, kind].tobytes() + self.host[kind].tobytes() for kind in range(len(self))
         ]
         return np.array([number.setdefault(key, len(number)) for key in keys])
 
-    def host(self, way: int) -> Floats:
-        """`[kind, 2]` seconds per tensor and per byte."""
+    @cached_property
+    def host(self) -> Floats:
+        """`[kind, column]` seconds per tensor read, per byte of it, per tensor written and byte."""
         first = [group[0] for group in self.devices]
         latency, pace = self.problem.host_latency, self.problem.host_seconds_per_byte
-        return np.column_stack([latency[way, first], pace[way, first]])
+        return np.column_stack(
+            [latency[READS, first], pace[READS, first], latency[WRITES, first], pace[WRITES, first]]
+        )

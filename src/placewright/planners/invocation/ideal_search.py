@@ -1,0 +1,124 @@
+"""The search for one pass, or for two that are one turned round: tables filled, a plan taken."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from placewright.analysis.slots import placement_of, slot_of
+from placewright.budget import Budget, Progress
+from placewright.graph import Whole
+from placewright.kernels.invocation.timing import equal_accelerators
+from placewright.planners.invocation.blocks import shared_out
+from placewright.planners.invocation.ideal_blocks import blocks_of
+from placewright.planners.invocation.ideal_floors import Floors
+from placewright.planners.invocation.ideal_table import Table
+from placewright.planners.invocation.ideals import Ideals, ideals_of
+from placewright.planners.invocation.kinds import Kinds
+from placewright.problem import LONG_ROUNDING, ROUNDING, Problem, once_per_problem
+from placewright.simulate import evaluate
+
+SOURCE = "dynamic programming over ideals"
+MOST_IDEALS = 60_000
+MOST_MEMBERS = 40_000_000  # ideals × nodes
+MOST_CODES = 256
+
+
+def refusal(problem: Problem, most: int) -> str | None:
+    """Why the search cannot take a problem; `most`, how many ideals it may have."""
+    if (codes := Kinds(problem, equal_accelerators(problem)).codes) > MOST_CODES:
+        return (
+            f"there are {codes:,} choices of accelerators that differ, more than the "
+            f"{MOST_CODES:,} it looks at"
+        )
+    found = _ideals(problem)
+    if found is None or found.count > most:
+        return (
+            f"the graph has more ideals than the {most:,} it looks at, or too many pairs of them; "
+            "coarsen it or take planner 'annealing'"
+        )
+    return None
+
+
+@once_per_problem
+def _ideals(problem: Problem) -> Ideals | None:
+    may_be = np.isfinite(problem.unit_time[problem.op_unit])
+    seconds = np.where(may_be, problem.op_time, np.inf).min(axis=1)
+    return ideals_of(problem, seconds, min(MOST_IDEALS, MOST_MEMBERS // problem.op_count))
+
+
+class Search:
+    """The best plan so far, `value` seconds, and what is proved."""
+
+    def __init__(self, problem: Problem, budget: Budget, on_progress: Progress) -> None:
+        self.problem, self.budget, self.on_progress = problem, budget, on_progress
+        found = _ideals(problem)
+        assert found is not None  # or `refusal` would have said so
+        self.ideals = found
+        self.best = budget.start
+        self.value = math.inf if self.best is None else evaluate(problem, self.best).value
+        self.proved = 0.0
+        self.kinds = Kinds(problem, equal_accelerators(problem))
+
+    def run(self) -> None:
+        several = blocks_of(self.ideals, self.kinds)
+        floors = Floors(self.ideals, self.kinds, several, self.budget)
+        self._prove(floors.proved)
+        alone = [None] if self.best is None else []  # else a row is hardly better
+        for blocks in (*alone, several):
+            if self.proved >= self.value * (1 - LONG_ROUNDING):
+                return
+            table = Table(self.ideals, self.kinds, np.zeros(len(self.kinds)), blocks)
+            if not self._fill(table, floors, "rows" if blocks is None else "blocks"):
+                return
+            least = float(table.value[:, -1].min())
+            if blocks is not None:
+                self._prove(least * (1 - LONG_ROUNDING))
+            if least < self.value:
+                self._take(table)
+
+    def _fill(self, table: Table, floors: Floors, what: str) -> bool:
+        """All codes, but for what leads to nothing better; False if time is up."""
+        codes = self.kinds.codes
+        for code in range(1, codes):
+            if self.budget.left <= 0:
+                return False
+            self.on_progress(f"{what} of subgraphs", code / codes)
+            floor = floors.at(code)
+            table.fill(code, table.fitting(code) & (floor <= self.value))
+            row = table.value[code]
+            row[row + floor > self.value] = np.inf
+        return True
+
+    def _take(self, table: Table) -> None:
+        """The plan of the least value in the table, if it fits and is the best."""
+        device = self._devices(table, int(table.value[:, -1].argmin()))
+        kept = np.bincount(device, self.problem.op_memory, self.problem.device_count)
+        if (kept > self.problem.device_memory * (1 + ROUNDING)).any():
+            return
+        found = placement_of(self.problem, slot_of(self.problem, device))
+        value = evaluate(self.problem, found).value
+        if value < self.value:
+            self.best, self.value = found, value
+            self.budget.listener.found(found)
+
+    def _devices(self, table: Table, code: int) -> Whole:
+        """`[op]` the device of the piece that it is in."""
+        graph, holds = self.ideals.graph, self.ideals.holds
+        free = [list(group) for group in self.kinds.devices]
+        node_device = np.zeros(graph.node_count, dtype=np.int64)
+        time = np.zeros((graph.node_count, self.problem.device_count))
+        np.add.at(time, graph.op_node, self.problem.op_time)
+        for piece in table.pieces(code):
+            nodes = np.flatnonzero(holds[piece.high] & ~holds[piece.low])
+            devices = [free[kind].pop() for kind in table.kinds_of(piece)]
+            for node, device in shared_out(graph, nodes, devices, time).items():
+                node_device[node] = device
+        return node_device[graph.op_node]
+
+    def _prove(self, seconds: float) -> None:
+        proved = min(seconds, self.value)
+        if proved > self.proved:
+            self.proved = proved
+            self.budget.listener.proved(proved, SOURCE)
