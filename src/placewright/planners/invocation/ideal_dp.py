@@ -8,31 +8,29 @@ prices of memory tell them apart where they differ in that (`ideal_floors`). Wha
 still to be done after an ideal leaves out, in the exact one, all that cannot lead to a better plan
 than the best known.
 
-A backward pass that is the forward pass turned round is done along with it. Any other that begins
-when the forward pass is over is planned by itself: the sum of both bounds holds.
+A backward pass that is the forward pass turned round is done along with it, any other by itself
+(`passes`): the sum of both bounds holds.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
-from placewright.analysis.contracted import contracted_graph
 from placewright.analysis.slots import placement_of, slot_of
-from placewright.analysis.subproblem import Subproblem, subproblem
+from placewright.analysis.subproblem import Subproblem
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
-from placewright.graph import Whole
+from placewright.graph import Wide
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
 from placewright.planners.invocation.ideal_search import MOST_IDEALS, SOURCE, Search, refusal
-from placewright.planners.invocation.passes import begins_when_forward_is_over, turned_round
-from placewright.problem import ROUNDING, Problem, once_per_problem
+from placewright.planners.invocation.passes import completed, parts_of
+from placewright.problem import ROUNDING, Problem
 from placewright.simulate import evaluate
 
 MOST_OPS = 5_000
@@ -59,73 +57,54 @@ class IdealDP(InvocationPlanner):
             return "it is for clusters without CPUs"
         if problem.op_count > MOST_OPS:
             return f"it is for graphs of at most {MOST_OPS:,} ops; coarsen it"
-        parts = _passes(problem)
-        if parts is None:
-            return "it is for graphs whose backward pass begins when their forward pass is over"
-        reasons = (refusal(part.problem, self.most) for part in parts)
+        reasons = (refusal(part.problem, self.most) for part in parts_of(problem))
         return next((reason for reason in reasons if reason), None)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         if reason := self.supports(problem):
             raise InfeasibleError(f"planner '{self.name}' cannot plan this: {reason}")
-        parts = _passes(problem)
-        assert parts is not None
-        if len(parts) == 1:
-            search = Search(problem, budget, on_progress)
-            with contextlib.suppress(KeyboardInterrupt):
-                search.run()
-            best, value, proved = search.best, search.value, search.proved
-        else:
-            best, value, proved = _apart(problem, parts, budget, on_progress)
+        best, proved = budget.start, 0.0
+        value = math.inf if best is None else evaluate(problem, best).value
+        device = np.full(problem.op_count, -1, dtype=np.int64)
+        rank = np.zeros((2, problem.device_count), dtype=np.int64)
+        parts = parts_of(problem)
+        for number, part in enumerate(parts):
+            search = _searched(problem, part, budget, len(parts) - number, on_progress)
+            proved += search.proved
+            if search.best is not None:
+                device[part.ops] = search.best.device
+                rank[problem.is_backward[part.ops].astype(np.int64)] = search.rank
+        if (found := _whole(problem, device, rank)) is not None:
+            took = evaluate(problem, found).value
+            best, value = (found, took) if took < value else (best, value)
         if best is None:
             raise nothing_fits(self.name)
         return Proposal(best, min(proved, value), SOURCE)
 
 
-@once_per_problem
-def _passes(problem: Problem) -> list[Subproblem] | None:
-    """What is planned by itself: the whole, or each pass; None if they cannot be told apart."""
-    every = np.arange(problem.op_count, dtype=np.int32)
-    if not problem.is_backward.any() or turned_round(problem, contracted_graph(problem)):
-        return [Subproblem(problem, every, np.arange(len(problem.consumers), dtype=np.int32))]
-    if not begins_when_forward_is_over(problem):
-        return None
-    parts = [subproblem(problem, every[problem.is_backward == way]) for way in (False, True)]
-    return [
-        replace(part, problem=replace(part.problem, is_backward=np.zeros(len(part.ops), np.bool_)))
-        for part in parts
-    ]
-
-
-def _apart(
-    problem: Problem, parts: list[Subproblem], budget: Budget, on_progress: Progress
-) -> tuple[Placement | None, float, float]:
-    """The best plan, its seconds, and those proved, from a search for each pass."""
-    best, proved = budget.start, 0.0
-    value = math.inf if best is None else evaluate(problem, best).value
-    device = np.zeros(problem.op_count, dtype=np.int64)
-    complete = True
-    for number, part in enumerate(parts):
+def _searched(
+    problem: Problem, part: Subproblem, budget: Budget, share: int, on_progress: Progress
+) -> Search:
+    """In one of so many shares of the time; who listens hears of it where the part is the whole."""
+    own = budget.part(budget.left / share)
+    if part.problem is not problem:
         start = None if budget.start is None else part.restricted(budget.start)
-        seconds = budget.left / (len(parts) - number)
-        search = Search(part.problem, Budget(seconds, start), on_progress)
-        with contextlib.suppress(KeyboardInterrupt):
-            search.run()
-        proved += search.proved
-        complete &= search.best is not None
-        if search.best is not None:
-            device[part.ops] = search.best.device
-    found = placement_of(problem, slot_of(problem, device))
-    if complete and _may_be(problem, device) and (took := evaluate(problem, found).value) < value:
-        best, value = found, took
-    return best, value, proved
+        own = Budget(own.seconds, start)
+    search = Search(part.problem, own, on_progress)
+    with contextlib.suppress(KeyboardInterrupt):
+        search.run()
+    return search
 
 
-def _may_be(problem: Problem, device: Whole) -> bool:
-    """Whether the passes together fit, and units are not torn apart."""
-    first = np.zeros(problem.unit_count, dtype=np.int64)
-    first[problem.op_unit] = device
-    if (first[problem.op_unit] != device).any():
-        return False
-    kept = np.bincount(device, problem.op_memory, problem.device_count)
-    return bool((kept <= problem.device_memory * (1 + ROUNDING)).all())
+def _whole(problem: Problem, device: Wide, rank: Wide) -> Placement | None:
+    """The plan of all parts, if they are all planned and what they keep fits."""
+    if (device < 0).all() or (found := completed(problem, device, rank)) is None:
+        return None
+    unit_device = np.zeros(problem.unit_count, dtype=np.int64)
+    unit_device[problem.op_unit] = found
+    if (unit_device[problem.op_unit] != found).any():
+        return None
+    kept = np.bincount(found, problem.op_memory, problem.device_count)
+    if (kept > problem.device_memory * (1 + ROUNDING)).any():
+        return None
+    return placement_of(problem, slot_of(problem, found))

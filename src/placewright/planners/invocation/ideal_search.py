@@ -49,7 +49,10 @@ def _ideals(problem: Problem) -> Ideals | None:
 
 
 class Search:
-    """The best plan so far, `value` seconds, and what is proved."""
+    """The best plan so far, `value` seconds, and what is proved.
+
+    ``rank[device]`` rises in the order in which the devices of a plan found here are done.
+    """
 
     def __init__(self, problem: Problem, budget: Budget, on_progress: Progress) -> None:
         self.problem, self.budget, self.on_progress = problem, budget, on_progress
@@ -59,6 +62,7 @@ class Search:
         self.best = budget.start
         self.value = math.inf if self.best is None else evaluate(problem, self.best).value
         self.proved = 0.0
+        self.rank = np.zeros(problem.device_count, dtype=np.int64)
         self.kinds = Kinds(problem, equal_accelerators(problem))
 
     def run(self) -> None:
@@ -113,6 +117,8 @@ class Search:
         for piece in table.pieces(code):
             nodes = np.flatnonzero(holds[piece.high] & ~holds[piece.low])
             devices = [free[kind].pop() for kind in table.kinds_of(piece)]
+            self.rank[self.rank > 0] += 1
+            self.rank[devices] = 1
             for node, device in shared_out(graph, nodes, devices, time).items():
                 node_device[node] = device
         return node_device[graph.op_node]

@@ -1,24 +1,73 @@
-"""Whether the backward pass is the forward pass turned round, so that one order holds for both.
+"""What of a problem is planned by itself: all of it, or each pass; and the rest afterwards.
 
-Then an accelerator's two subgraphs hold the same nodes, those of both passes wait for each other in
-the same order, turned round, and the backward pass begins when the forward pass is over: the
-latency is the sum of both, and blocks of subgraphs are the same in both.
+Ops left out never make a bound wrong: a plan of the whole has a plan of the others inside, whose
+subgraphs are contiguous and wait for no more than before, so it takes no longer. Left out are ops
+that take no time and are not between two that do.
+
+A backward pass may be the forward pass turned round: then an accelerator's two subgraphs hold the
+same nodes, and those of both passes wait for each other in the same order, turned round; the
+latency is the sum of both, and one order is found for them together. Otherwise each pass is planned
+by itself, the forward pass without what no backward op waits for: the backward pass begins when
+that is over, so the sum of the bounds is one of the whole.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from placewright.analysis.contracted import ContractedGraph
-from placewright.graph import Wide
-from placewright.problem import Problem
+from placewright.analysis.contracted import ContractedGraph, contracted_graph
+from placewright.analysis.subproblem import Subproblem, subproblem
+from placewright.graph import Flags, Floats, Wide
+from placewright.problem import ROUNDING, Problem, once_per_problem
 
 
-def turned_round(problem: Problem, graph: ContractedGraph) -> bool:
-    """Whether it is; true without backward ops."""
+@once_per_problem
+def parts_of(problem: Problem) -> list[Subproblem]:
+    """The parts whose latencies add up, each as a problem without passes if it is one pass."""
     back = problem.is_backward
     if not back.any():
-        return True
+        return [_part(problem, _needed(problem, ~back))]
+    every = np.arange(problem.op_count, dtype=np.int32)
+    if _turned_round(problem, contracted_graph(problem)):
+        return [Subproblem(problem, every, np.arange(len(problem.consumers), dtype=np.int32))]
+    second = _needed(problem, back)
+    first = ~back & _leads_to_all(problem, second)
+    return [_part(problem, ops) for ops in (_needed(problem, first), second) if ops.any()]
+
+
+def _part(problem: Problem, chosen: Flags) -> Subproblem:
+    if chosen.all():
+        edges = np.arange(len(problem.consumers), dtype=np.int32)
+        return Subproblem(problem, np.arange(problem.op_count, dtype=np.int32), edges)
+    part = subproblem(problem, np.flatnonzero(chosen).astype(np.int32))
+    forward = np.zeros(len(part.ops), dtype=np.bool_)
+    return replace(part, problem=replace(part.problem, is_backward=forward))
+
+
+def _needed(problem: Problem, chosen: Flags) -> Flags:
+    """Those chosen that take time or are between two that do; all, if none does."""
+    busy: Flags = chosen & (problem.op_time != 0.0).any(axis=1)
+    if not busy.any():
+        return chosen
+    leads, led = busy.copy(), busy.copy()
+    offsets, edges = problem.op_inputs
+    before = [
+        problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
+        for op in range(problem.op_count)
+    ]
+    for op in problem.topological_order.tolist():
+        led[op] |= chosen[op] and bool(led[before[op]].any())
+    for op in problem.topological_order[::-1].tolist():
+        if leads[op]:
+            leads[before[op]] |= chosen[before[op]]
+    return leads & led
+
+
+def _turned_round(problem: Problem, graph: ContractedGraph) -> bool:
+    """Whether the backward pass is the forward pass turned round, and begins when that is over."""
+    back = problem.is_backward
     both = [np.bincount(graph.op_node[back == way], minlength=graph.node_count) for way in (0, 1)]
     if not (both[0].all() and both[1].all()):
         return False
@@ -27,26 +76,86 @@ def turned_round(problem: Problem, graph: ContractedGraph) -> bool:
     backward = back[problem.edge_producer] & back[problem.consumers]
     one = _led(source[forward], target[forward], graph.node_count)
     other = _led(target[backward], source[backward], graph.node_count)
-    return one == other and begins_when_forward_is_over(problem)
+    return one == other and bool(_leads_to_all(problem, back)[~back].all())
 
 
 def _led(source: Wide, target: Wide, count: int) -> list[int]:
     """`[node]` the set, as bits, of those that lead to it; nodes are in topological order."""
     before = [0] * count
-    for low, high in sorted({*zip(source.tolist(), target.tolist(), strict=True)},
-                            key=lambda edge: edge[1]):  # fmt: skip
+    pairs = {*zip(source.tolist(), target.tolist(), strict=True)}
+    for low, high in sorted(pairs, key=lambda edge: edge[1]):
         if low != high:
             before[high] |= before[low] | 1 << low
     return before
 
 
-def begins_when_forward_is_over(problem: Problem) -> bool:
-    """Whether every forward op leads to every backward op."""
-    forward = sum(1 << op for op in np.flatnonzero(~problem.is_backward).tolist())
-    before = [0] * problem.op_count
+def _leads_to_all(problem: Problem, targets: Flags) -> Flags:
+    """`[op]` whether it leads to each of the targets."""
+    before = [0] * problem.op_count  # sets of ops, as bits
     offsets, edges = problem.op_inputs
     for op in problem.topological_order.tolist():
         for producer in problem.edge_producer[edges[offsets[op] : offsets[op + 1]]].tolist():
             before[op] |= before[producer] | 1 << producer
-    backward = np.flatnonzero(problem.is_backward).tolist()
-    return all(before[op] & forward == forward for op in backward)
+    common = (1 << problem.op_count) - 1
+    for op in np.flatnonzero(targets).tolist():
+        common &= before[op]
+    return np.array([bool(common >> op & 1) for op in range(problem.op_count)])
+
+
+def completed(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
+    """`[op]` devices, with the ops left out (-1) beside others of their pass.
+
+    ``rank[pass, device]`` rises in the order in which the devices are done, from 1; 0 where there
+    is nothing. An op is where the last
+    of what it reads is made, or later; if it reads nothing, where it is read first, or earlier. So
+    subgraphs stay contiguous. Ops of a unit stay together. None if there is no room for one.
+    """
+    device = device.copy()
+    unit_device = np.full(problem.unit_count, -1)
+    unit_device[problem.op_unit[device >= 0]] = device[device >= 0]
+    placed = unit_device >= 0
+    free = problem.device_memory - np.bincount(
+        unit_device[placed], problem.unit_memory[placed], problem.device_count
+    )
+    before, after = _neighbours(problem)
+    order = problem.topological_order.tolist()
+    for beside, ops, later in ((before, order, True), (after, order[::-1], False)):
+        for op in ops:
+            there = [each for each in device[beside[op]].tolist() if each >= 0]
+            if device[op] >= 0 or (later and not there):  # it may have a reader
+                continue
+            unit, mine = int(problem.op_unit[op]), rank[int(problem.is_backward[op])]
+            if unit_device[unit] < 0:
+                key = np.where(mine == 0, len(mine) + 1, mine if later else -mine)
+                chosen = _first_with_room(problem, unit, key, there, free)
+                if chosen is None:
+                    return None
+                unit_device[unit] = chosen
+                free[chosen] -= problem.unit_memory[unit]
+            device[op] = unit_device[unit]
+    return device
+
+
+def _first_with_room(
+    problem: Problem, unit: int, rank: Wide, there: list[int], free: Floats
+) -> int | None:
+    """The first device by rank, from the last of those given on, that may have the unit."""
+    least = max((int(rank[each]) for each in there), default=-problem.device_count)
+    room = free + ROUNDING * problem.device_memory
+    may_have = np.isfinite(problem.unit_time[unit]) & (problem.unit_memory[unit] <= room)
+    choices = np.flatnonzero(may_have & (rank >= least)).tolist()
+    return min(choices, key=lambda each: (int(rank[each]), each not in there), default=None)
+
+
+def _neighbours(problem: Problem) -> tuple[list[list[int]], list[list[int]]]:
+    """`[op]` the ops of its pass whose outputs it reads, and those that read its own."""
+    before: list[list[int]] = [[] for _ in range(problem.op_count)]
+    after: list[list[int]] = [[] for _ in range(problem.op_count)]
+    back = problem.is_backward
+    for producer, consumer in zip(
+        problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True
+    ):
+        if back[producer] == back[consumer]:
+            before[consumer].append(producer)
+            after[producer].append(consumer)
+    return before, after
