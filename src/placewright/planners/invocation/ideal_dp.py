@@ -25,7 +25,7 @@ from placewright.analysis.subproblem import Subproblem
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Wide
-from placewright.plan import Placement
+from placewright.kernels.invocation.timing import latency
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
 from placewright.planners.invocation.ideal_search import MOST_IDEALS, SOURCE, Search, refusal
@@ -67,16 +67,17 @@ class IdealDP(InvocationPlanner):
         value = math.inf if best is None else evaluate(problem, best).value
         device = np.full(problem.op_count, -1, dtype=np.int64)
         rank = np.zeros((2, problem.device_count), dtype=np.int64)
-        parts = parts_of(problem)
+        parts, planned = parts_of(problem), True
         for number, part in enumerate(parts):
             search = _searched(problem, part, budget, len(parts) - number, on_progress)
             proved += search.proved
+            planned &= search.best is not None
             if search.best is not None:
                 device[part.ops] = search.best.device
                 rank[problem.is_backward[part.ops].astype(np.int64)] = search.rank
-        if (found := _whole(problem, device, rank)) is not None:
-            took = evaluate(problem, found).value
-            best, value = (found, took) if took < value else (best, value)
+        if planned and (slots := _whole(problem, device, rank)) is not None:
+            took = latency(problem, slots)
+            best, value = (placement_of(problem, slots), took) if took < value else (best, value)
         if best is None:
             raise nothing_fits(self.name)
         return Proposal(best, min(proved, value), SOURCE)
@@ -96,9 +97,9 @@ def _searched(
     return search
 
 
-def _whole(problem: Problem, device: Wide, rank: Wide) -> Placement | None:
-    """The plan of all parts, if they are all planned and what they keep fits."""
-    if (device < 0).all() or (found := completed(problem, device, rank)) is None:
+def _whole(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
+    """`[op]` the slots of the plan of all parts, if what they keep fits."""
+    if (found := completed(problem, device, rank)) is None:
         return None
     unit_device = np.zeros(problem.unit_count, dtype=np.int64)
     unit_device[problem.op_unit] = found
@@ -107,4 +108,4 @@ def _whole(problem: Problem, device: Wide, rank: Wide) -> Placement | None:
     kept = np.bincount(found, problem.op_memory, problem.device_count)
     if (kept > problem.device_memory * (1 + ROUNDING)).any():
         return None
-    return placement_of(problem, slot_of(problem, found))
+    return slot_of(problem, found)

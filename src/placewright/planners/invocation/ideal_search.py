@@ -9,7 +9,7 @@ import numpy as np
 from placewright.analysis.slots import placement_of, slot_of
 from placewright.budget import Budget, Progress
 from placewright.graph import Whole
-from placewright.kernels.invocation.timing import equal_accelerators
+from placewright.kernels.invocation.timing import equal_accelerators, latency
 from placewright.planners.invocation.blocks import shared_out
 from placewright.planners.invocation.ideal_blocks import blocks_of
 from placewright.planners.invocation.ideal_floors import Floors
@@ -101,11 +101,11 @@ class Search:
         kept = np.bincount(device, self.problem.op_memory, self.problem.device_count)
         if (kept > self.problem.device_memory * (1 + ROUNDING)).any():
             return
-        found = placement_of(self.problem, slot_of(self.problem, device))
-        value = evaluate(self.problem, found).value
+        slots = slot_of(self.problem, device)
+        value = latency(self.problem, slots)
         if value < self.value:
-            self.best, self.value = found, value
-            self.budget.listener.found(found)
+            self.best, self.value = placement_of(self.problem, slots), value
+            self.budget.listener.found(self.best)
 
     def _devices(self, table: Table, code: int) -> Whole:
         """`[op]` the device of the piece that it is in."""

@@ -20,6 +20,7 @@ import numpy as np
 from placewright.analysis.contracted import ContractedGraph, contracted_graph
 from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.graph import Flags, Floats, Wide
+from placewright.kernels.invocation.timing import READS, WRITES
 from placewright.problem import ROUNDING, Problem, once_per_problem
 
 
@@ -43,7 +44,38 @@ def _part(problem: Problem, chosen: Flags) -> Subproblem:
         return Subproblem(problem, np.arange(problem.op_count, dtype=np.int32), edges)
     part = subproblem(problem, np.flatnonzero(chosen).astype(np.int32))
     forward = np.zeros(len(part.ops), dtype=np.bool_)
-    return replace(part, problem=replace(part.problem, is_backward=forward))
+    time = part.problem.op_time + _between_passes(problem, chosen)[part.ops]
+    return replace(part, problem=replace(part.problem, is_backward=forward, op_time=time))
+
+
+def _between_passes(problem: Problem, chosen: Flags) -> Floats:
+    """`[op, device]` seconds at least for what crosses to the other pass and back.
+
+    It goes through host memory on whatever devices. Each chosen op that reads a tensor of the other
+    pass has its share of one time that it is read; one whose output only the other pass reads pays
+    for writing it.
+    """
+    seconds = np.zeros(problem.op_time.shape)
+    back, read, write = problem.is_backward, *_host_times(problem)
+    for tensor, producer in enumerate(problem.tensor_producer.tolist()):
+        first, last = problem.consumer_offsets[tensor : tensor + 2]
+        readers = np.unique(problem.consumers[first:last])
+        there = back[readers] != back[producer]
+        if not chosen[producer]:
+            mine = readers[there & chosen[readers]]
+            seconds[mine] += read[tensor] / max(1, len(mine))
+        elif there.any() and not chosen[readers].any():
+            seconds[producer] += write[tensor]
+    return seconds
+
+
+def _host_times(problem: Problem) -> list[Floats]:
+    """`[tensor, device]` seconds of reading and of writing."""
+    size = problem.tensor_bytes[:, None]
+    return [
+        problem.host_latency[way] + size * problem.host_seconds_per_byte[way]
+        for way in (READS, WRITES)
+    ]
 
 
 def _needed(problem: Problem, chosen: Flags) -> Flags:
