@@ -1,11 +1,12 @@
 """The default planner on networks that nobody tuned it on: families drawn by seed.
 
-    python benchmarks/unseen.py [--seeds 0:28] [--chunks 4] [--seconds 10]
+    python benchmarks/unseen.py [--seeds 0:28] [--chunks 4] [--host 12] [--seconds 10]
         [--against lns,milp-split] [--reference FILE [--make-reference SECONDS]] [--json FILE]
 
 Each seed is an instance of `unseen_families`: a family, an objective, 2 to 8 equal or unequal
 devices, loose or tight memory; with ``--chunks`` the network is there so many times, weights
-shared, as chunks of a batch go through it (a file of references is then for these). For each: the
+shared, as chunks of a batch go through it, and with ``--host`` tensors take time on their way
+through host memory (a file of references is then for these). For each: the
 value, bound and gap of `auto` in so many seconds, when it found the last and how many cores it
 used; its value over the best of the other planners given the same seconds (``--against``; ``all``
 for every one of the objective that takes a time limit); and its value over the reference. A
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -70,7 +72,7 @@ def main() -> None:
     reference = read_reference(arguments.reference)
     rows: list[Row] = []
     for seed in arguments.seeds:
-        name, problem = instance(seed, arguments.chunks)
+        name, problem = instance(seed, arguments.chunks, arguments.host)
         try:
             if arguments.make_reference is not None:
                 plan = plan_problem(problem, time_limit=arguments.make_reference)
@@ -96,6 +98,7 @@ def parsed() -> argparse.Namespace:
     add = parser.add_argument
     add("--seeds", default="0:28", help="FIRST:END, the end left out, or a list (0:28)")
     add("--chunks", type=int, default=1, help="each network so often, weights shared (1)")
+    add("--host", type=float, default=math.inf, help="GB/s through host memory (endless)")
     add("--seconds", type=float, default=10.0, help="for each plan (10)")
     add("--against", default="", help="other planners for the same seconds, or all")
     add("--reference", type=Path, metavar="FILE")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -221,8 +221,11 @@ FAMILIES: Mapping[str, Callable[[Network], object]] = {
 # -- instances -------------------------------------------------------------------------------------
 
 
-def instance(seed: int, chunks: int = 1) -> tuple[str, Problem]:
+def instance(seed: int, chunks: int = 1, host: float = math.inf) -> tuple[str, Problem]:
     """The instance of a seed: its name, which says what was drawn, and its problem.
+
+    For invocation latency tensors go through host memory, each device reading and writing `host`
+    gigabytes a second, with 10 µs before each tensor; in no time if that is infinite.
 
     Seeds go through families, objectives, equal and unequal devices, and loose and tight memory
     in turn; one in three is trained, where the objective knows training. Chunks of a batch, each
@@ -252,6 +255,10 @@ def instance(seed: int, chunks: int = 1) -> tuple[str, Problem]:
         *([f"{chunks} chunks"] if chunks > 1 else []),
     ]
     problem = make_problem(net.graph(trains, chunks), cluster, options)[0]
+    if objective == "invocation-latency" and math.isfinite(host):
+        said.append(f"{host:g} GB/s")
+        latency, pace = np.full((2, devices), 1e-5), np.full((2, devices), 1e-9 / host)
+        problem = replace(problem, host_latency=latency, host_seconds_per_byte=pace)
     shares = np.ones(devices) if equal else rng.uniform(0.5, 1.5, devices)
     return f"{seed}: {', '.join(said)}", _with_memory(problem, shares, TIGHT if tight else LOOSE)
 

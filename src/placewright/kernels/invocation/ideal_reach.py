@@ -34,18 +34,18 @@ class Side(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Seconds per input, per byte of it, per output and per byte of it: ``of[row, column]``.
+    """By kind of accelerator: the bytes that it has `room` for, and its row `host` of crossings.
 
-    First a row for each kind of accelerator, then one for each combination. A kind holds `room`
-    bytes; a combination has `size` accelerators, and stands `for_more` if only the longest path
-    counts. ``least[row[number], step]`` are seconds that its steps take at least, if the row is not
-    negative.
+    By combination: how many accelerators, `size`; whether it stands `for_more`, and the longest
+    path alone counts; ``part[number, host]`` of what crosses, at least; and ``least[row[number],
+    step]`` seconds that its steps take at least, if the row is not negative.
     """
 
-    of: Floats
     room: Floats
+    host: Wide
     size: Wide
     for_more: Wide
+    part: Floats
     row: Wide
     least: Floats
 
@@ -80,7 +80,8 @@ def extend_by_level(before, kind, side, alive, tree, after):
 @kernel
 def extend_by_steps(before, kind, side, steps, rates, alive, after):
     """Into `after` the least seconds of a subgraph more that is one of the steps listed."""
-    time, memory = side.time[kind], side.memory
+    time, memory, host = side.time[kind], side.memory, rates.host[kind]
+    crossing = steps.crossing
     for low in range(len(before)):
         if before[low] == np.inf:
             continue
@@ -89,7 +90,9 @@ def extend_by_steps(before, kind, side, steps, rates, alive, after):
         for step in range(steps.offsets[low], steps.offsets[low + 1]):
             high = steps.targets[step]
             if alive[high] and memory[high] <= most:
-                seconds = since + time[high] + _crossing(steps, step, rates.of[kind])
+                seconds = since + time[high]
+                if host >= 0:
+                    seconds += crossing[host, step]
                 after[high] = min(after[high], seconds)
 
 
@@ -97,7 +100,7 @@ def extend_by_steps(before, kind, side, steps, rates, alive, after):
 def extend_beside(before, number, side, steps, rates, alive, after):
     """The same for several subgraphs at the same time, combination `number`, within a level."""
     share, paid, row = side.share[number], side.paid[number], rates.row[number]
-    rate, size = rates.of[len(rates.room) + number], rates.size[number]
+    part, size = rates.part[number], rates.size[number]
     for low in range(len(before)):
         if before[low] == np.inf:
             continue
@@ -106,7 +109,7 @@ def extend_beside(before, number, side, steps, rates, alive, after):
             if alive[high] and steps.nodes[step] >= size:
                 seconds = steps.critical[step]
                 if not rates.for_more[number]:
-                    busy = share[high] - share[low] + _crossing(steps, step, rate)
+                    busy = share[high] - share[low] + _least_crossing(steps.crossing, step, part)
                     seconds = max(seconds, busy)
                 if row >= 0:
                     seconds = max(seconds, rates.least[row, step])
@@ -115,12 +118,11 @@ def extend_beside(before, number, side, steps, rates, alive, after):
 
 
 @inner
-def _crossing(steps, step, rate):
-    if not len(steps.inputs):
+def _least_crossing(crossing, step, part):
+    if not len(crossing):
         return 0.0
-    return (
-        steps.inputs[step] * rate[0]
-        + steps.input_bytes[step] * rate[1]
-        + steps.outputs[step] * rate[2]
-        + steps.output_bytes[step] * rate[3]
-    )
+    least = np.inf
+    for host in range(len(part)):
+        if part[host] < np.inf:
+            least = min(least, part[host] * crossing[host, step])
+    return least

@@ -38,19 +38,16 @@ class Steps(NamedTuple):
     """Steps from each ideal, CSR `offsets` and `targets`.
 
     `nodes[step]` are so many between the two, and `critical[step]` seconds the longest path through
-    them, of steps within a level; 0 of others. `inputs[step]` and `outputs[step]` count the tensors
-    that cross their ends and are read, and written; `input_bytes`, `output_bytes` are theirs; the
-    four are empty where transfers take no time.
+    them, of steps within a level; 0 of others. ``crossing[host, step]`` seconds for the tensors
+    that cross their ends and are read or written, by how fast an accelerator does so; without a
+    row where transfers take no time.
     """
 
     offsets: Wide
-    targets: Wide
-    nodes: Wide
+    targets: NDArray[np.int32]
+    nodes: NDArray[np.int16]
     critical: Floats
-    inputs: Floats
-    input_bytes: Floats
-    outputs: Floats
-    output_bytes: Floats
+    crossing: Floats
 
 
 @kernel
@@ -68,8 +65,11 @@ def count_steps(lattice, within, offsets):
 
 
 @kernel
-def fill_steps(lattice, within, tensors, sizes, steps, longest):
-    """Fill `steps`, whose offsets are known; `longest` is a float per node to work with."""
+def fill_steps(lattice, within, read, write, steps, longest):
+    """Fill `steps`, whose offsets are known; `longest` is a float per node to work with.
+
+    ``read[host, net]`` and ``write[host, net]`` seconds.
+    """
     bits, level = lattice.bits, lattice.level
     step = 0
     for low in range(len(bits)):
@@ -79,8 +79,8 @@ def fill_steps(lattice, within, tensors, sizes, steps, longest):
             if not _is_part(bits, low, high):
                 continue
             steps.targets[step] = high
-            if len(steps.inputs):
-                _count_crossing(lattice, low, high, tensors, sizes, steps, step)
+            if len(read):
+                _count_crossing(lattice, low, high, read, write, steps.crossing, step)
             if level[high] == level[low]:
                 _measure(lattice, low, high, steps, step, longest)
             step += 1
@@ -119,40 +119,40 @@ def _is_part(bits, low, high):
 
 
 @inner
-def _count_crossing(lattice, low, high, tensors, sizes, steps, step):
+def _count_crossing(lattice, low, high, read, write, crossing, step):
     for i in range(lattice.net_offsets[low], lattice.net_offsets[low + 1]):
         net = lattice.nets[i]
         if lattice.flow[net] == BACKWARD:
-            _count_output(lattice, low, high, net, tensors, sizes, steps, step)
+            _count_output(lattice, low, high, net, write, crossing, step)
         else:
-            _count_input(lattice, low, high, net, tensors, sizes, steps, step)
+            _count_input(lattice, low, high, net, read, crossing, step)
     for i in range(lattice.net_offsets[high], lattice.net_offsets[high + 1]):
         net = lattice.nets[i]
         if lattice.flow[net] == BACKWARD:
-            _count_input(lattice, low, high, net, tensors, sizes, steps, step)
+            _count_input(lattice, low, high, net, read, crossing, step)
         elif lattice.flow[net] == FORWARD:
-            _count_output(lattice, low, high, net, tensors, sizes, steps, step)
+            _count_output(lattice, low, high, net, write, crossing, step)
 
 
 @inner
-def _count_input(lattice, low, high, net, tensors, sizes, steps, step):
+def _count_input(lattice, low, high, net, read, crossing, step):
     """If some reader is between the two ideals."""
     bits = lattice.bits
     for word in range(bits.shape[1]):
         if lattice.readers[net, word] & bits[high, word] & ~bits[low, word]:
-            steps.inputs[step] += tensors[net]
-            steps.input_bytes[step] += sizes[net]
+            for host in range(len(crossing)):
+                crossing[host, step] += read[host, net]
             break
 
 
 @inner
-def _count_output(lattice, low, high, net, tensors, sizes, steps, step):
+def _count_output(lattice, low, high, net, write, crossing, step):
     """If the producer is between the two ideals."""
     bits, node = lattice.bits, lattice.producer[net]
     between = bits[high, node >> 6] & ~bits[low, node >> 6]
     if lattice.written[net] and between >> np.uint64(node & 63) & np.uint64(1):
-        steps.outputs[step] += tensors[net]
-        steps.output_bytes[step] += sizes[net]
+        for host in range(len(crossing)):
+            crossing[host, step] += write[host, net]
 
 
 @inner

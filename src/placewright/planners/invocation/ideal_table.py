@@ -37,6 +37,7 @@ from placewright.planners.invocation.ideals import Ideals
 from placewright.planners.invocation.kinds import Kinds
 from placewright.problem import LONG_ROUNDING
 
+TINY = 1e-300
 NOWHERE = 10.0  # times what all ops take where they are slowest: of ops that a kind cannot run
 
 
@@ -127,9 +128,8 @@ class Table:
             less = int(self.kinds.step[kind])
             before = self.value[code - less]
             room = rates.room[kind]
-            row = rates.of[kind]
             near = before[low] + side.time[kind, ideal] - side.time[kind, low]
-            near += self._crossing(into, row)
+            near += self._crossing(into, kind)
             far = before[below] + side.before[kind, below] + side.after[kind, ideal]
             origin, seconds = np.append(low, below), np.append(near, far)
             seconds[self.memory[ideal] > self.memory[origin] + room] = np.inf
@@ -139,7 +139,7 @@ class Table:
         for number, less in self._beside(used):
             before = self.value[code - less]
             busy = side.share[number, ideal] - side.share[number, low]
-            busy += self._crossing(into, rates.of[len(rates.room) + number])
+            busy += self._least_crossing(into, number)
             paid = side.paid[number, ideal] - side.paid[number, low]
             if rates.for_more[number]:
                 busy[:] = 0.0
@@ -151,52 +151,71 @@ class Table:
                 best = int(seconds.argmin())
                 yield float(seconds[best]), Piece(int(low[best]), ideal, number=number), less
 
-    def _crossing(self, steps: Wide, row: Floats) -> Floats | float:
-        columns = self.ideals.steps[4:]
-        if not len(columns[0]):
+    def _crossing(self, steps: Wide, kind: int) -> Floats | float:
+        host = int(self._rates.host[kind])
+        return self.ideals.steps.crossing[host, steps] if host >= 0 else 0.0
+
+    def _least_crossing(self, steps: Wide, number: int) -> Floats | float:
+        part, crossing = self._rates.part[number], self.ideals.steps.crossing
+        used = np.flatnonzero(np.isfinite(part))
+        if not len(crossing):
             return 0.0
-        return np.asarray(sum(rate * each[steps] for rate, each in zip(row, columns, strict=True)))
+        return np.asarray((part[used, None] * crossing[used][:, steps]).min(axis=0))
 
     def _look_up(self, price: Floats, blocks: Blocks | None) -> None:
         """What the kernels look up."""
-        ideals, kinds, graph = self.ideals, self.kinds, self.ideals.graph
+        ideals, kinds = self.ideals, self.kinds
+        host = ideals.host_row(kinds)
         time = ideals.node_time(kinds)
-        slowest = np.where(np.isfinite(time), time, 0.0).max(axis=1).sum()
-        never = NOWHERE * max(float(slowest), 1e-300)
-        extra = graph.memory[:, None] * price
+        extra = ideals.graph.memory[:, None] * price
+        never = NOWHERE * max(float(np.where(np.isfinite(time), time, 0.0).max(axis=1).sum()), TINY)
         done = ideals.summed(np.where(np.isfinite(time), time + extra, never).T)
         done += kinds.host @ ideals.done
         share = paid = np.zeros((1, ideals.count))
-        rates = kinds.host
+        part, row, least = np.zeros((1, len(ideals.hosts))), np.full(1, -1), np.zeros((0, 0))
         if blocks is not None:
             weight = weights(self.combinations, time)
             each = shares(weight, time, np.zeros(extra.shape))
-            paid = ideals.summed(_cheapest(extra, self.combinations.count))
-            parts = np.where(weight[:, :, None] > 0, weight[:, :, None] * kinds.host, np.inf)
-            beside = np.where(np.isfinite(least := parts.min(axis=1)), least, 0.0)
-            share = ideals.summed(np.where(np.isfinite(each), each, never)) + beside @ ideals.done
-            rates = np.concatenate([kinds.host, beside])
-        order = np.argsort(self.memory, kind="stable")
-        rank = np.empty(ideals.count, dtype=np.int64)
-        rank[order] = np.arange(ideals.count)
+            share = ideals.summed(np.where(np.isfinite(each), each, never))
+            share += _least(weight, kinds.host) @ ideals.done
+            paid = ideals.summed(_least(self.combinations.count > 0, extra.T))
+            part = _parts(weight, host, len(ideals.hosts))
+            row, least = blocks.rows(kinds, self.combinations.count), blocks.seconds
+        begin, end = kinds.host @ ideals.begin - done, kinds.host @ ideals.end + done
         room = kinds.room * (1 + LONG_ROUNDING)
-        least = self.memory[None, :] - room[:, None]
-        first = np.searchsorted(self.memory[order], least).astype(np.int64)
         self._side = Side(
-            self.memory, rank, first, kinds.host @ ideals.begin - done,
-            kinds.host @ ideals.end + done, done, share,
-            paid, ideals.starts,
-        )  # fmt: skip
-        size = self.combinations.size
-        for_more = self.combinations.stand_for_more(graph.node_count)
-        least = np.zeros((0, 0)) if blocks is None else blocks.seconds
-        row = np.full(len(size), -1)
-        if blocks is not None:
-            row = blocks.rows(kinds, self.combinations.count)
-        self._rates = Rates(rates, room, size, for_more.astype(np.int64), row, least)
+            self.memory, *_ranks(self.memory, room), begin, end, done, share, paid, ideals.starts
+        )
+        for_more = self.combinations.stand_for_more(ideals.graph.node_count).astype(np.int64)
+        self._rates = Rates(room, host, self.combinations.size, for_more, part, row, least)
 
 
-def _cheapest(extra: Floats, count: Wide) -> Floats:
-    """`[number, node]` the least of ``extra[node, kind]`` on the kinds of a combination."""
-    least = [extra[:, each > 0].min(axis=1, initial=np.inf) for each in count]
-    return np.where(np.isfinite(least), least, 0.0)
+def _ranks(memory: Floats, room: Floats) -> tuple[Wide, Wide]:
+    """`[ideal]` its rank by memory, `[kind, ideal]` the least rank from which there is room."""
+    order = np.argsort(memory, kind="stable")
+    rank = np.empty(len(memory), dtype=np.int64)
+    rank[order] = np.arange(len(memory))
+    first = np.searchsorted(memory[order], memory[None, :] - room[:, None])
+    return rank, first.astype(np.int64)
+
+
+def _least(weight: Floats | Flags, amount: Floats) -> Floats:
+    """`[number, column]` the least of ``weight[number, kind] · amount[kind, column]`` of its kinds.
+
+    0 of a combination of none.
+    """
+    least = np.zeros((len(weight), amount.shape[1]))
+    for number, each in enumerate(weight):
+        if (kinds := np.flatnonzero(each)).size:
+            least[number] = (each[kinds, None] * amount[kinds]).min(axis=0)
+    return least
+
+
+def _parts(weight: Floats, host: Wide, hosts: int) -> Floats:
+    """`[number, host]` the least weight of kinds with that row; infinite if there is none."""
+    part = np.full((len(weight), hosts), np.inf)
+    for kind, row in enumerate(host.tolist()):
+        if row >= 0:
+            each = np.where(weight[:, kind] > 0, weight[:, kind], np.inf)
+            part[:, row] = np.minimum(part[:, row], each)
+    return part

@@ -29,7 +29,7 @@ from placewright.kernels.throughput.ideals import Ideals as Listed
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import Nets
 from placewright.planners.invocation.crossings import Crossings, all_local, crossings_of
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.kinds import Kinds, host_rates
 from placewright.problem import Problem
 
 MOST_STEP_BYTES = 1 << 29
@@ -44,8 +44,9 @@ class Ideals:
     those within a level, else all. Transfers in columns: inputs, their bytes, outputs and theirs:
     ``always[node, column]`` of a node in any set; ``done[column, ideal]`` of nets that are read
     again, up to an ideal; and of a step to another level ``begin[column, ideal]`` for what crosses
-    where it begins, ``end[column, ideal]`` where it ends. ``comparable[node]`` as bits the nodes
-    that a node leads to or depends on, and itself.
+    where it begins, ``end[column, ideal]`` where it ends; `hosts[row, column]` seconds for these,
+    a row as in `Steps.crossing`. ``comparable[node]`` as bits the nodes that a node leads to or
+    depends on, and itself.
     """
 
     graph: ContractedGraph
@@ -58,6 +59,7 @@ class Ideals:
     done: Floats
     begin: Floats
     end: Floats
+    hosts: Floats
     comparable: NDArray[np.uint64]
 
     @property
@@ -78,6 +80,13 @@ class Ideals:
         np.add.at(time, self.graph.op_node, kinds.op_time)
         return np.asarray(time + self.always @ kinds.host.T)
 
+    def host_row(self, kinds: Kinds) -> Wide:
+        """`[kind]` its row of `hosts`, -1 where transfers take no time."""
+        if not len(self.hosts):
+            return np.full(len(kinds), -1)
+        same = (kinds.host[:, None, :] == self.hosts).all(axis=2)
+        return np.asarray(same.argmax(axis=1))
+
     @cached_property
     def starts(self) -> Wide:
         """`[level]` its first ideal; last how many ideals there are."""
@@ -89,10 +98,16 @@ class Ideals:
         What was inside an ideal is then still to be done.
         """
         offsets = np.zeros(self.count + 1, dtype=np.int64)
-        targets, order = (np.zeros(len(self.steps.targets), dtype=np.int64) for _ in range(2))
+        targets = np.zeros_like(self.steps.targets)
+        order = np.zeros(len(targets), dtype=np.int64)
         turn_round(self.steps.offsets, self.steps.targets, offsets, targets, order)
-        critical, *crossing = (each[order] if len(each) else each for each in self.steps[3:])
-        steps = Steps(offsets, targets, self.steps.nodes[order], critical, *crossing)
+        steps = Steps(
+            offsets,
+            targets,
+            self.steps.nodes[order],
+            self.steps.critical[order],
+            np.ascontiguousarray(self.steps.crossing[:, order]),
+        )
         turned = replace(
             self,
             bits=np.ascontiguousarray(~self.bits[::-1]),
@@ -131,15 +146,17 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
         crossings.written, *graph.leaders,
         np.bincount(graph.op_node, seconds, graph.node_count).astype(np.float64),
     )  # fmt: skip
-    pays = bool(problem.host_latency.any() or problem.host_seconds_per_byte.any())
-    local = not pays or all_local(crossings, stretch, cut_nodes)
-    steps = _steps(lattice, crossings.nets, within=local, pays=pays)
+    rates = host_rates(problem)[~problem.is_cpu]
+    hosts = np.unique(rates, axis=0) if rates.any() else rates[:0]
+    local = not len(hosts) or all_local(crossings, stretch, cut_nodes)
+    steps = _steps(lattice, crossings.nets, hosts, within=local)
     if steps is None:
         return None
     holds = holds[order]
     return Ideals(
         graph, lattice.bits, holds, lattice.level, steps, local, crossings.always,
-        _read_again(crossings, holds), *_crossing(crossings, lattice), _packed(beside, words),
+        _read_again(crossings, holds), *_crossing(crossings, lattice), hosts,
+        _packed(beside, words),
     )  # fmt: skip
 
 
@@ -211,20 +228,18 @@ def _readers(crossings: Crossings) -> list[int]:
     return sets
 
 
-def _steps(lattice: Lattice, nets: Nets, *, within: bool, pays: bool) -> Steps | None:
+def _steps(lattice: Lattice, nets: Nets, hosts: Floats, *, within: bool) -> Steps | None:
     offsets = np.zeros(len(lattice.level) + 1, dtype=np.int64)
     count_steps(lattice, within, offsets)
     total = int(offsets[-1])
-    columns = 4 * pays + 3
-    if 8 * columns * total > MOST_STEP_BYTES:
+    if total * (4 + 2 + 8 + 8 * len(hosts)) > MOST_STEP_BYTES:
         return None
-    targets, nodes = (np.zeros(total, dtype=np.int64) for _ in range(2))
-    inputs, input_bytes, outputs, output_bytes = (np.zeros(total if pays else 0) for _ in range(4))
-    steps = Steps(
-        offsets, targets, nodes, np.zeros(total), inputs, input_bytes, outputs, output_bytes
+    targets, nodes = np.zeros(total, dtype=np.int32), np.zeros(total, dtype=np.int16)
+    steps = Steps(offsets, targets, nodes, np.zeros(total), np.zeros((len(hosts), total)))
+    read, write = (
+        hosts[:, [way]] * nets.tensors + hosts[:, [way + 1]] * nets.bytes for way in (0, 2)
     )
-    working = np.zeros(len(lattice.seconds))
-    fill_steps(lattice, within, nets.tensors, nets.bytes, steps, working)
+    fill_steps(lattice, within, read, write, steps, np.zeros(len(lattice.seconds)))
     return steps
 
 

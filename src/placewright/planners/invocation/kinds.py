@@ -79,8 +79,10 @@ class Kinds:
     @cached_property
     def host(self) -> Floats:
         """`[kind, column]` seconds per tensor read, per byte of it, per tensor written and byte."""
-        first = [group[0] for group in self.devices]
-        latency, pace = self.problem.host_latency, self.problem.host_seconds_per_byte
-        return np.column_stack(
-            [latency[READS, first], pace[READS, first], latency[WRITES, first], pace[WRITES, first]]
-        )
+        return host_rates(self.problem)[[group[0] for group in self.devices]]
+
+
+def host_rates(problem: Problem) -> Floats:
+    """`[device, column]` seconds per tensor read, per byte of it, per tensor written and byte."""
+    latency, pace = problem.host_latency, problem.host_seconds_per_byte
+    return np.column_stack([latency[READS], pace[READS], latency[WRITES], pace[WRITES]])
