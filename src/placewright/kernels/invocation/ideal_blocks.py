@@ -47,8 +47,11 @@ class Desk(NamedTuple):
 
 
 @kernel
-def fill_blocks(bits, steps, work, most_parts, desk, found):
+def fill_blocks(bits, level, steps, work, most_parts, desk, found, spared):
     """Fill ``found[row, step]``, a row for each combination of several, in their order.
+
+    And ``spared[level]``, the most that two sets of nodes which have nothing to do with each other
+    spare at the same time on whatever is quickest: what the one takes that takes less.
 
     The nodes between fall into *parts*, that no edge leads from one to another of. Subgraphs that
     are not all in a row either come in two parties that have nothing to do with each other, each of
@@ -65,11 +68,15 @@ def fill_blocks(bits, steps, work, most_parts, desk, found):
             parts = _label(bits[low], bits[high], work, desk)
             if parts > most_parts:
                 found[:, step] = 0.0
+                half = _total(bits[low], bits[high], work) / 2
+                spared[level[low]] = max(spared[level[low]], half)
                 continue
             _add_up(bits[low], bits[high], parts, work, desk)
             every = (1 << parts) - 1
             for chosen in range(1, every):
                 _share_out(chosen, work, desk)
+                both = min(desk.total[chosen, -1], desk.total[every ^ chosen, -1])
+                spared[level[low]] = max(spared[level[low]], both)
             for number in range(paces, len(work.size)):
                 seconds = _in_two_parties(every, number, work, desk)
                 if work.size[number] > 3 and (parts > 1 or desk.since[0] == 0.0):
@@ -109,6 +116,20 @@ def _in_two_parties(chosen, number, work, desk):
             best = min(best, seconds)
         rest = (rest - 1) & others
     return best
+
+
+@inner
+def _total(low, high, work):
+    """Seconds of all nodes between on whatever is quickest."""
+    total = 0.0
+    for word in range(len(low)):
+        left, node = high[word] & ~low[word], 64 * word
+        while left:
+            if left & np.uint64(1):
+                total += work.least[node, -1]
+            left >>= np.uint64(1)
+            node += 1
+    return total
 
 
 @inner

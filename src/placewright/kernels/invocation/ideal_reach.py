@@ -17,9 +17,9 @@ class Side(NamedTuple):
     before it, and more for reading from there; ``after[kind, ideal]`` seconds up to its end and for
     writing: for steps to another level the two add up, and `first[kind, ideal]` is the least rank
     by `memory` of ideals that it may begin at; `rank[ideal]`. For the other steps ``time[kind,
-    ideal]`` seconds up to here, ``share[number, ideal]`` those of a combination of accelerators and
-    ``paid[number, ideal]`` what it pays at least for what is kept. `starts[level]` is its first
-    ideal.
+    ideal]`` seconds up to here; of a combination of accelerators ``share[number, ideal]``,
+    ``quickest[number, ideal]`` on whichever is quickest, and ``paid[number, ideal]`` what is paid
+    at least for what is kept. `level[ideal]`, and `starts[level]` its first ideal.
     """
 
     memory: Floats
@@ -29,7 +29,9 @@ class Side(NamedTuple):
     after: Floats
     time: Floats
     share: Floats
+    quickest: Floats
     paid: Floats
+    level: Wide
     starts: Wide
 
 
@@ -38,7 +40,8 @@ class Rates(NamedTuple):
 
     By combination: how many accelerators, `size`; whether it stands `for_more`, and the longest
     path alone counts; ``part[number, host]`` of what crosses, at least; and ``least[row[number],
-    step]`` seconds that its steps take at least, if the row is not negative.
+    step]`` seconds that its steps take at least, if the row is not negative. ``spared[level]``
+    seconds that each of its accelerators but one spares at most.
     """
 
     room: Floats
@@ -48,6 +51,7 @@ class Rates(NamedTuple):
     part: Floats
     row: Wide
     least: Floats
+    spared: Floats
 
 
 @kernel
@@ -100,15 +104,17 @@ def extend_by_steps(before, kind, side, steps, rates, alive, after):
 def extend_beside(before, number, side, steps, rates, alive, after):
     """The same for several subgraphs at the same time, combination `number`, within a level."""
     share, paid, row = side.share[number], side.paid[number], rates.row[number]
-    part, size = rates.part[number], rates.size[number]
+    part, size, quickest = rates.part[number], rates.size[number], side.quickest[number]
     for low in range(len(before)):
         if before[low] == np.inf:
             continue
+        spared = quickest[low] + (size - 1) * rates.spared[side.level[low]]
         for step in range(steps.offsets[low], steps.offsets[low + 1]):
             high = steps.targets[step]
             if alive[high] and steps.nodes[step] >= size:
                 seconds = steps.critical[step]
                 if not rates.for_more[number]:
+                    seconds = max(seconds, quickest[high] - spared)
                     busy = share[high] - share[low] + _least_crossing(steps.crossing, step, part)
                     seconds = max(seconds, busy)
                 if row >= 0:

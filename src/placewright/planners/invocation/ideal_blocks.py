@@ -23,10 +23,17 @@ Paces = tuple[int, ...]
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """``seconds[row, step]`` by the paces of accelerators, ``row[paces]``, which rise."""
+    """``seconds[row, step]`` by the paces of accelerators, ``row[paces]``, which rise.
+
+    ``spared[level]`` seconds that a subgraph more can spare at most: m of them take at least what
+    all nodes take on whatever is quickest, less m - 1 times that. (In an order in which they may be
+    done each is done beside the part of the longest chain before it that it has nothing to do with,
+    so it makes the chain longer by what it takes but for the less of both.)
+    """
 
     row: dict[Paces, int]
     seconds: Floats
+    spared: Floats
 
     def rows(self, kinds: Kinds, count: Wide) -> Wide:
         """`[number]` the row of a combination, ``count[number, kind]``, or -1."""
@@ -35,25 +42,27 @@ class Blocks:
 
     def backwards(self, order: Wide) -> Blocks:
         """For the steps from the other end, in that order."""
-        return replace(self, seconds=np.ascontiguousarray(self.seconds[:, order]))
+        seconds = np.ascontiguousarray(self.seconds[:, order])
+        return replace(self, seconds=seconds, spared=np.ascontiguousarray(self.spared[::-1]))
 
 
 def blocks_of(ideals: Ideals, kinds: Kinds) -> Blocks:
     """Of as many accelerators as there are few enough steps for; of none, if they are too many."""
     paces, steps = kinds.paces, len(ideals.steps.targets)
     slots = np.bincount(paces, kinds.slots)
+    levels = len(ideals.starts) - 1
     for most, limit in MOST_STEPS.items():
         combinations = _combinations(slots.tolist(), most)
         rows = len(combinations) - len(slots)
         if steps <= limit and 8 * rows * steps <= MOST_BYTES:
             break
     else:
-        return Blocks({}, np.zeros((0, steps)))
-    seconds = np.empty((rows, steps))
+        return Blocks({}, np.zeros((0, steps)), np.full(levels, np.inf))
+    seconds, spared = np.empty((rows, steps)), np.zeros(levels)
     if rows:
-        _fill(ideals, kinds, combinations, seconds)
+        _fill(ideals, kinds, combinations, seconds, spared)
     several = combinations[len(slots) :]
-    return Blocks({each: row for row, each in enumerate(several)}, seconds)
+    return Blocks({each: row for row, each in enumerate(several)}, seconds, spared)
 
 
 def _combinations(slots: list[float], most: int) -> list[Paces]:
@@ -66,7 +75,9 @@ def _combinations(slots: list[float], most: int) -> list[Paces]:
     ]
 
 
-def _fill(ideals: Ideals, kinds: Kinds, combinations: list[Paces], seconds: Floats) -> None:
+def _fill(
+    ideals: Ideals, kinds: Kinds, combinations: list[Paces], seconds: Floats, spared: Floats
+) -> None:
     graph = ideals.graph
     first = [int(np.flatnonzero(kinds.paces == pace)[0]) for pace in range(kinds.paces.max() + 1)]
     time = ideals.node_time(kinds)[:, first]
@@ -85,8 +96,8 @@ def _fill(ideals: Ideals, kinds: Kinds, combinations: list[Paces], seconds: Floa
         ideals.comparable,
     )
     parts = PARTS_OF_FEW if len(ideals.steps.targets) <= FEW_STEPS else MOST_PARTS
-    fill_blocks(ideals.bits, ideals.steps, work, parts, _desk(ideals, parts, len(combinations)),
-                seconds)  # fmt: skip
+    desk = _desk(ideals, parts, len(combinations))
+    fill_blocks(ideals.bits, ideals.level, ideals.steps, work, parts, desk, seconds, spared)
 
 
 def _desk(ideals: Ideals, parts: int, count: int) -> Desk:

@@ -141,6 +141,9 @@ class Table:
             busy = side.share[number, ideal] - side.share[number, low]
             busy += self._least_crossing(into, number)
             paid = side.paid[number, ideal] - side.paid[number, low]
+            apart = side.quickest[number, ideal] - side.quickest[number, low]
+            spared = (rates.size[number] - 1) * rates.spared[ideals.level[low]]
+            busy = np.maximum(busy, apart - spared)
             if rates.for_more[number]:
                 busy[:] = 0.0
             if (place := rates.row[number]) >= 0:
@@ -169,25 +172,38 @@ class Table:
         time = ideals.node_time(kinds)
         extra = ideals.graph.memory[:, None] * price
         never = NOWHERE * max(float(np.where(np.isfinite(time), time, 0.0).max(axis=1).sum()), TINY)
-        done = ideals.summed(np.where(np.isfinite(time), time + extra, never).T)
+        finite = np.where(np.isfinite(time), time, never)
+        done = ideals.summed((finite + extra).T)
         done += kinds.host @ ideals.done
-        share = paid = np.zeros((1, ideals.count))
+        share = quickest = paid = np.zeros((1, ideals.count))
         part, row, least = np.zeros((1, len(ideals.hosts))), np.full(1, -1), np.zeros((0, 0))
+        spared = np.zeros(0)
         if blocks is not None:
             weight = weights(self.combinations, time)
             each = shares(weight, time, np.zeros(extra.shape))
             share = ideals.summed(np.where(np.isfinite(each), each, never))
             share += _least(weight, kinds.host) @ ideals.done
+            quickest = ideals.summed(_least(self.combinations.count > 0, finite.T))
             paid = ideals.summed(_least(self.combinations.count > 0, extra.T))
             part = _parts(weight, host, len(ideals.hosts))
             row, least = blocks.rows(kinds, self.combinations.count), blocks.seconds
+            spared = blocks.spared
         begin, end = kinds.host @ ideals.begin - done, kinds.host @ ideals.end + done
         room = kinds.room * (1 + LONG_ROUNDING)
         self._side = Side(
-            self.memory, *_ranks(self.memory, room), begin, end, done, share, paid, ideals.starts
+            self.memory,
+            *_ranks(self.memory, room),
+            begin,
+            end,
+            done,
+            share,
+            quickest,
+            paid,
+            ideals.level,
+            ideals.starts,
         )
         for_more = self.combinations.stand_for_more(ideals.graph.node_count).astype(np.int64)
-        self._rates = Rates(room, host, self.combinations.size, for_more, part, row, least)
+        self._rates = Rates(room, host, self.combinations.size, for_more, part, row, least, spared)
 
 
 def _ranks(memory: Floats, room: Floats) -> tuple[Wide, Wide]:
