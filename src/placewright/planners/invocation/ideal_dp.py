@@ -14,7 +14,6 @@ A backward pass that is the forward pass turned round is done along with it, any
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import ClassVar
 
@@ -29,7 +28,7 @@ from placewright.kernels.invocation.timing import latency
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
 from placewright.planners.invocation.ideal_search import MOST_IDEALS, SOURCE, Search, refusal
-from placewright.planners.invocation.passes import completed, parts_of
+from placewright.planners.invocation.passes import completed, parts_of, whole_parts_of
 from placewright.problem import ROUNDING, Problem
 from placewright.simulate import evaluate
 
@@ -63,38 +62,57 @@ class IdealDP(InvocationPlanner):
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         if reason := self.supports(problem):
             raise InfeasibleError(f"planner '{self.name}' cannot plan this: {reason}")
-        best, proved = budget.start, 0.0
-        value = math.inf if best is None else evaluate(problem, best).value
+        run = _Run(problem, budget, on_progress)
+        run.plan(parts_of(problem))
+        if run.best is None and not run.interrupted:  # perhaps what was left out has no room
+            whole = whole_parts_of(problem)
+            if not any(refusal(part.problem, self.most) for part in whole):
+                run.plan(whole)
+        if run.best is None:
+            raise nothing_fits(self.name)
+        return Proposal(run.best, min(run.proved, run.value), SOURCE)
+
+
+class _Run:
+    """The best plan of the whole so far, `value` seconds, and what is proved."""
+
+    def __init__(self, problem: Problem, budget: Budget, on_progress: Progress) -> None:
+        self.problem, self.budget, self.on_progress = problem, budget, on_progress
+        self.best = budget.start
+        self.value = math.inf if self.best is None else evaluate(problem, self.best).value
+        self.proved = 0.0
+        self.interrupted = False
+
+    def plan(self, parts: list[Subproblem]) -> None:
+        """Each part by itself, and then the others with them."""
+        problem = self.problem
         device = np.full(problem.op_count, -1, dtype=np.int64)
         rank = np.zeros((2, problem.device_count), dtype=np.int64)
-        parts, planned = parts_of(problem), True
-        for number, part in enumerate(parts):
-            search = _searched(problem, part, budget, len(parts) - number, on_progress)
-            proved += search.proved
-            planned &= search.best is not None
-            if search.best is not None:
-                device[part.ops] = search.best.device
-                rank[problem.is_backward[part.ops].astype(np.int64)] = search.rank
-        if planned and (slots := _whole(problem, device, rank)) is not None:
-            took = latency(problem, slots)
-            best, value = (placement_of(problem, slots), took) if took < value else (best, value)
-        if best is None:
-            raise nothing_fits(self.name)
-        return Proposal(best, min(proved, value), SOURCE)
+        searches = [self._search(part, len(parts) - each) for each, part in enumerate(parts)]
+        self.proved = max(self.proved, sum(search.proved for search in searches))
+        for part, search in zip(parts, searches, strict=True):
+            if search.best is None:
+                return
+            device[part.ops] = search.best.device
+            rank[problem.is_backward[part.ops].astype(np.int64)] = search.rank
+        slots = _whole(problem, device, rank)
+        took = math.inf if slots is None else latency(problem, slots)
+        if slots is not None and took < self.value:
+            self.best, self.value = placement_of(problem, slots), took
 
-
-def _searched(
-    problem: Problem, part: Subproblem, budget: Budget, share: int, on_progress: Progress
-) -> Search:
-    """In one of so many shares of the time; who listens hears of it where the part is the whole."""
-    own = budget.part(budget.left / share)
-    if part.problem is not problem:
-        start = None if budget.start is None else part.restricted(budget.start)
-        own = Budget(own.seconds, start)
-    search = Search(part.problem, own, on_progress)
-    with contextlib.suppress(KeyboardInterrupt):
-        search.run()
-    return search
+    def _search(self, part: Subproblem, share: int) -> Search:
+        """In one of so many shares of the time; who listens hears of it where it is the whole."""
+        own = self.budget.part(self.budget.left / share)
+        if part.problem is not self.problem:
+            start = None if self.budget.start is None else part.restricted(self.budget.start)
+            own = Budget(own.seconds, start)
+        search = Search(part.problem, own, self.on_progress)
+        try:
+            if not self.interrupted:
+                search.run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+        return search
 
 
 def _whole(problem: Problem, device: Wide, rank: Wide) -> Wide | None:

@@ -13,6 +13,7 @@ that is over, so the sum of the bounds is one of the whole.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -27,21 +28,34 @@ from placewright.problem import ROUNDING, Problem, once_per_problem
 @once_per_problem
 def parts_of(problem: Problem) -> list[Subproblem]:
     """The parts whose latencies add up, each as a problem without passes if it is one pass."""
+    return _parts(problem, _needed)
+
+
+@once_per_problem
+def whole_parts_of(problem: Problem) -> list[Subproblem]:
+    """The same with nothing left out that could be in a part."""
+    return _parts(problem, lambda _, chosen: chosen)
+
+
+def _parts(problem: Problem, needed: Callable[[Problem, Flags], Flags]) -> list[Subproblem]:
     back = problem.is_backward
     if not back.any():
-        return [_part(problem, _needed(problem, ~back))]
-    every = np.arange(problem.op_count, dtype=np.int32)
+        return [_part(problem, needed(problem, ~back))]
     if _turned_round(problem, contracted_graph(problem)):
-        return [Subproblem(problem, every, np.arange(len(problem.consumers), dtype=np.int32))]
-    second = _needed(problem, back)
+        return [_all(problem)]
+    second = needed(problem, back)
     first = ~back & _leads_to_all(problem, second)
-    return [_part(problem, ops) for ops in (_needed(problem, first), second) if ops.any()]
+    return [_part(problem, ops) for ops in (needed(problem, first), second) if ops.any()]
+
+
+def _all(problem: Problem) -> Subproblem:
+    ops = np.arange(problem.op_count, dtype=np.int32)
+    return Subproblem(problem, ops, np.arange(len(problem.consumers), dtype=np.int32))
 
 
 def _part(problem: Problem, chosen: Flags) -> Subproblem:
     if chosen.all():
-        edges = np.arange(len(problem.consumers), dtype=np.int32)
-        return Subproblem(problem, np.arange(problem.op_count, dtype=np.int32), edges)
+        return _all(problem)
     part = subproblem(problem, np.flatnonzero(chosen).astype(np.int32))
     forward = np.zeros(len(part.ops), dtype=np.bool_)
     time = part.problem.op_time + _between_passes(problem, chosen)[part.ops]
