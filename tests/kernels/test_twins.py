@@ -63,6 +63,15 @@ TWINS = {
     "invocation.ideal_blocks.fill_blocks": Twin(
         "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
     ),
+    "invocation.ideal_cpus.relax_on_cpus": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
+    ),
+    "invocation.ideal_cpus.fill_with_cpus": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
+    ),
+    "invocation.ideal_cpus.extend_with_cpus": Twin(
+        "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
+    ),
     "invocation.ideal_reach.extend_beside": Twin(
         "planners.invocation.test_ideal_dp", "tests.naive.invocation.least_latency", "solve"
     ),

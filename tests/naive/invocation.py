@@ -114,7 +114,7 @@ def least_latency(problem):
 
 
 def least_row(problem):
-    """Seconds of the best assignment to accelerators if each subgraph waits for the one before.
+    """Seconds of the best assignment if each subgraph, and op on a CPU, waits for the one before.
 
     Infinity if there is none.
     """
@@ -130,9 +130,11 @@ def least_row(problem):
     best = math.inf
     for device, slots in assignments(problem):
         if math.isfinite(latency(problem, device, slots)):
-            used = {*device}
-            own = [({op for op, d in enumerate(device) if d == where}, where) for where in used]
-            best = min(best, sum(took(*each) for each in own))
+            chosen = [slot[0] for slot in slots if slot is not None]
+            own = [({op for op, s in enumerate(slots) if s and s[0] == d}, d) for d in {*chosen}]
+            alone = [op for op, slot in enumerate(slots) if slot is None]
+            total = sum(took(*each) for each in own)
+            best = min(best, total + sum(float(problem.op_time[op, device[op]]) for op in alone))
     return best
 
 

@@ -32,19 +32,19 @@ from tests.strategies.invocation import BYTES, invocation_problems
 
 
 @st.composite
-def problems(draw):
-    """Without CPUs and backward ops, some of them with little memory."""
+def problems(draw, cpus=True):
+    """Without backward ops, some of them with little memory on accelerators."""
     kind = draw(st.integers(0, 2))
     drawn = (
-        fork_problems(cpus=False),
+        fork_problems(cpus=cpus),
         invocation_problems(5, 3, training=False, max_subgraphs=1),
         invocation_problems(6, 2, training=False, max_subgraphs=1),
     )[kind]
-    problem = draw(drawn.filter(lambda problem: not problem.is_cpu.any()))
+    problem = draw(drawn if cpus else drawn.filter(lambda problem: not problem.is_cpu.any()))
     if draw(st.booleans()):
         share = draw(st.sampled_from([0.35, 0.5, 0.7]))
         memory = max(problem.op_memory.sum() * share, 0.1)
-        problem = problem.with_device_memory(np.full(problem.device_count, memory))
+        problem = problem.with_device_memory(np.where(problem.is_cpu, np.inf, memory))
     return problem
 
 
@@ -52,6 +52,9 @@ def problems(draw):
 @given(problem=problems())
 def test_no_plan_is_below_its_bound_and_its_row_is_the_best(problem):
     best, row = least_latency(problem), least_row(problem)
+    if reason := IdealDP().supports(problem):
+        assert "colocated" in reason
+        return
     if math.isinf(row):
         with pytest.raises(InfeasibleError):
             IdealDP().plan(problem, Budget(), 0, no_progress)
@@ -63,7 +66,7 @@ def test_no_plan_is_below_its_bound_and_its_row_is_the_best(problem):
 
 
 @settings(max_examples=40, deadline=None)
-@given(problem=problems())
+@given(problem=problems(cpus=False))
 def test_the_table_of_rows_is_exact_and_floors_are_below_it(problem):
     kinds = Kinds(problem, equal_accelerators(problem))
     seconds = np.where(np.isfinite(problem.op_time), problem.op_time, np.inf).min(axis=1)
@@ -198,12 +201,33 @@ def test_all_branches_of_two_forks_at_once():
     assert (again.value, again.status) == (plan.value, "optimal")
 
 
+def test_what_accelerators_have_no_room_for_is_on_cpus():
+    """One op fits each accelerator: a takes 2 s with its output, another 3 s, the others 5 s."""
+    problem = invocation_chain(Options("invocation-latency"))
+    problem = problem.with_device_memory(np.array([1.0, 1.0, np.inf]))
+    plan = solve(problem, "ideal-dp")
+    assert (plan.value, plan.status) == (2.0 + 3.0 + 2 * 5.0, "optimal")
+
+
+def test_on_cpus_branches_run_at_the_same_time():
+    """All three on CPUs take 2 s, on the accelerator 3 s, one after another with all others."""
+    graph = forks([3])
+    times = np.ones((5, 2)) * np.array([1.0, 2.0])
+    plan = solve(problem_of(graph, times, np.full(2, np.inf), 0.0, cpus=1), "ideal-dp")
+    assert (plan.value, plan.status) == (5.0, "optimal")
+    several = times.copy()
+    several[0, 0] = several[4, 0] = 9.0
+    plan = solve(problem_of(graph, several, np.full(2, np.inf), 0.0, cpus=1), "ideal-dp")
+    assert (plan.value, plan.status) == (6.0, "optimal")
+
+
 def test_what_it_does_not_take():
-    chain = invocation_chain(Options("invocation-latency"))
-    with pytest.raises(OptionError, match="without CPUs"):
-        solve(chain, "ideal-dp")
     graph = forks([2])
     twice = problem_of(graph, np.ones((4, 2)), np.full(2, np.inf), 0.0)
+    with_cpu = problem_of(graph, np.ones((4, 2)), np.full(2, np.inf), 0.0, cpus=1)
+    colocated = replace(with_cpu, colocation=np.array([0, 0, -1, -1]))
+    with pytest.raises(OptionError, match="ops of a pass are not colocated"):
+        solve(colocated, "ideal-dp")
     several = replace(twice, options=Options("invocation-latency", subgraphs=2))
     assert "one subgraph" in str(IdealDP().supports(several))
     wide = forks([20])

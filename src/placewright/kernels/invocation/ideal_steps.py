@@ -18,7 +18,8 @@ class Lattice(NamedTuple):
 
     `bits` (64 nodes a word); the nets that each cuts, CSR `net_offsets` and `nets`; of each net its
     `producer`, its `readers` as bits, its `flow` and whether it is `written`. `leaders` CSR: nodes
-    that come right before a node, and ``seconds[node]`` what it takes at least.
+    that come right before a node, ``seconds[node]`` what it takes at least, and ``on_cpu[node]`` on
+    a CPU; empty if there is none.
     """
 
     bits: NDArray[np.uint64]
@@ -32,13 +33,15 @@ class Lattice(NamedTuple):
     leader_offsets: Wide
     leaders: Wide
     seconds: Floats
+    on_cpu: Floats
 
 
 class Steps(NamedTuple):
     """Steps from each ideal, CSR `offsets` and `targets`.
 
     `nodes[step]` are so many between the two, and `critical[step]` seconds the longest path through
-    them, of steps within a level; 0 of others. ``crossing[host, step]`` seconds for the tensors
+    them, of steps within a level; 0 of others. ``on_cpu[step]`` seconds of these on CPUs, infinite
+    of others; empty if there are none. ``crossing[host, step]`` seconds for the tensors
     that cross their ends and are read or written, by how fast an accelerator does so; without a
     row where transfers take no time.
     """
@@ -47,6 +50,7 @@ class Steps(NamedTuple):
     targets: NDArray[np.int32]
     nodes: NDArray[np.int16]
     critical: Floats
+    on_cpu: Floats
     crossing: Floats
 
 
@@ -82,7 +86,13 @@ def fill_steps(lattice, within, read, write, steps, longest):
             if len(read):
                 _count_crossing(lattice, low, high, read, write, steps.crossing, step)
             if level[high] == level[low]:
-                _measure(lattice, low, high, steps, step, longest)
+                steps.critical[step], steps.nodes[step] = _measure(
+                    lattice, low, high, lattice.seconds, longest
+                )
+            if len(steps.on_cpu):
+                steps.on_cpu[step] = np.inf
+                if level[high] == level[low]:
+                    steps.on_cpu[step] = _measure(lattice, low, high, lattice.on_cpu, longest)[0]
             step += 1
 
 
@@ -156,9 +166,10 @@ def _count_output(lattice, low, high, net, write, crossing, step):
 
 
 @inner
-def _measure(lattice, low, high, steps, step, longest):
+def _measure(lattice, low, high, seconds, longest):
     """The longest path through the nodes between two ideals, and how many these are."""
     bits = lattice.bits
+    critical, count = 0.0, 0
     for word in range(bits.shape[1]):
         left = bits[high, word] & ~bits[low, word]
         node = 64 * word
@@ -169,8 +180,9 @@ def _measure(lattice, low, high, steps, step, longest):
                     leader = lattice.leaders[k]
                     if not bits[low, leader >> 6] >> np.uint64(leader & 63) & np.uint64(1):
                         before = max(before, longest[leader])
-                longest[node] = before + lattice.seconds[node]
-                steps.critical[step] = max(steps.critical[step], longest[node])
-                steps.nodes[step] += 1
+                longest[node] = before + seconds[node]
+                critical = max(critical, longest[node])
+                count += 1
             left >>= np.uint64(1)
             node += 1
+    return critical, count

@@ -15,6 +15,7 @@ from placewright.planners.invocation.kinds import Kinds
 MOST_BYTES = 1 << 29
 MOST_STEPS = {4: 200_000, 3: 1_000_000, 2: 4_000_000}
 """By how many accelerators: so many steps at most."""
+NEVER = 1e3  # times what all nodes take where they are slowest
 FEW_STEPS = 50_000
 MOST_PARTS, PARTS_OF_FEW = 6, 8
 
@@ -81,8 +82,7 @@ def _fill(
     graph = ideals.graph
     first = [int(np.flatnonzero(kinds.paces == pace)[0]) for pace in range(kinds.paces.max() + 1)]
     time = ideals.node_time(kinds)[:, first]
-    finite = np.where(np.isfinite(time), time, 0.0)
-    time = np.where(np.isfinite(time), time, 1e3 * finite.max(axis=1).sum())
+    time = np.where(np.isfinite(time), time, NEVER * ideals.slowest(time))
     divisions = [_divisions(each, combinations) for each in combinations]
     one, other = np.array([pair for each in divisions for pair in each]).reshape(-1, 2).T
     work = Work(

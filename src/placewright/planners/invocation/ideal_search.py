@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from placewright.analysis.contracted import contracted_graph
 from placewright.analysis.slots import placement_of, slot_of
 from placewright.budget import Budget, Progress
 from placewright.graph import Whole
@@ -33,12 +34,20 @@ def refusal(problem: Problem, most: int) -> str | None:
             f"{MOST_CODES:,} it looks at"
         )
     found = _ideals(problem)
+    if problem.is_cpu.any() and _tied(problem):
+        return "with CPUs it is for graphs whose ops of a pass are not colocated, nor in circles"
     if found is None or found.count > most:
         return (
             f"the graph has more ideals than the {most:,} it looks at, or too many pairs of them; "
             "coarsen it or take planner 'annealing'"
         )
     return None
+
+
+def _tied(problem: Problem) -> bool:
+    """Whether a node has several ops of one pass: on CPUs they would not be together."""
+    node = contracted_graph(problem).op_node * 2 + problem.is_backward
+    return bool(np.bincount(node).max() > 1)
 
 
 @once_per_problem
@@ -110,13 +119,18 @@ class Search:
     def _devices(self, table: Table, code: int) -> Whole:
         """`[op]` the device of the piece that it is in."""
         graph, holds = self.ideals.graph, self.ideals.holds
+        cpus = np.flatnonzero(self.problem.is_cpu)
         free = [list(group) for group in self.kinds.devices]
         node_device = np.zeros(graph.node_count, dtype=np.int64)
         time = np.zeros((graph.node_count, self.problem.device_count))
-        np.add.at(time, graph.op_node, self.problem.op_time)
+        possible = np.isfinite(self.problem.unit_time[self.problem.op_unit])
+        np.add.at(time, graph.op_node, np.where(possible, self.problem.op_time, np.inf))
         for piece in table.pieces(code):
             nodes = np.flatnonzero(holds[piece.high] & ~holds[piece.low])
             devices = [free[kind].pop() for kind in table.kinds_of(piece)]
+            if not devices:
+                node_device[nodes] = cpus[time[nodes][:, cpus].argmin(axis=1)]
+                continue
             self.rank[self.rank > 0] += 1
             self.rank[devices] = 1
             for node, device in shared_out(graph, nodes, devices, time).items():

@@ -11,6 +11,10 @@ least Σ λ_k · (what a_k takes) for all λ_1 + … + λ_m = 1, of which every 
 crosses its ends has its least share. So the least latency with such blocks is a lower bound; with
 blocks of one subgraph alone it is that of the best plan in a row.
 
+An op on a CPU is a subgraph of its own, and beside it there may be others on CPUs at no cost. So a
+block may have nodes on CPUs too: alone, and they take their longest path; or beside accelerators,
+whose shares then are of the other nodes, and it takes at least as long as each node on a CPU.
+
 Prices. Accelerators that differ in memory alone may count as one kind, as large as the largest.
 With μ ≥ 0 seconds per byte for what subgraphs on a kind keep, and μ times what its accelerators
 hold given back, the least latency is a lower bound too.
@@ -25,6 +29,12 @@ import numpy as np
 
 from placewright.bounds.invocation.beside import Combinations, shares, weights
 from placewright.graph import Flags, Floats, Wide
+from placewright.kernels.invocation.ideal_cpus import (
+    Cpus,
+    extend_with_cpus,
+    fill_with_cpus,
+    relax_on_cpus,
+)
 from placewright.kernels.invocation.ideal_reach import (
     Rates,
     Side,
@@ -38,12 +48,13 @@ from placewright.planners.invocation.kinds import Kinds
 from placewright.problem import LONG_ROUNDING
 
 TINY = 1e-300
+CPU = -2
 NOWHERE = 10.0  # times what all ops take where they are slowest: of ops that a kind cannot run
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Between two ideals: on one accelerator of a kind, or on a combination of several."""
+    """Between two ideals: on an accelerator of a kind or `CPU`, or on a combination of several."""
 
     low: int
     high: int
@@ -70,6 +81,7 @@ class Table:
         self.value = np.full((kinds.codes, ideals.count), np.inf)
         self.value[0, 0] = 0.0
         self._tree = np.empty(ideals.count)
+        self._relax(0, np.ones(ideals.count, dtype=np.bool_))
 
     def fill(self, code: int, wanted: Flags) -> None:
         """From codes with fewer in use; `[ideal]` whether a value is wanted."""
@@ -82,6 +94,19 @@ class Table:
         for number, less in self._beside(used):
             before = self.value[code - less]
             extend_beside(before, number, self._side, self.ideals.steps, self._rates, wanted, value)
+        if self._cpus is not None:
+            for number, less in self._beside(used, fewest=1):
+                before = self.value[code - less]
+                extend_with_cpus(
+                    before, number, self._cpus, self._side, self.ideals.steps, wanted, value
+                )
+            self._relax(code, wanted)
+
+    def _relax(self, code: int, wanted: Flags) -> None:
+        """By nodes on CPUs alone."""
+        if self._cpus is not None:
+            ideals = self.ideals
+            relax_on_cpus(self.value[code], ideals.steps, ideals.level, self._cpus.cut, wanted)
 
     def fitting(self, code: int) -> Flags:
         """`[ideal]` whether those not in use hold what is not in it."""
@@ -102,18 +127,20 @@ class Table:
         return found
 
     def kinds_of(self, piece: Piece) -> list[int]:
-        """The kind of each accelerator that works on a piece."""
+        """The kind of each accelerator that works on a piece; none if that is on CPUs."""
+        if piece.kind == CPU:
+            return []
         if piece.kind >= 0:
             return [piece.kind]
         count = self.combinations.count[piece.number]
         return np.repeat(np.arange(len(count)), count).tolist()
 
-    def _beside(self, used: Wide) -> Iterator[tuple[int, int]]:
-        """Combinations of several that may be among those in use, and their codes."""
+    def _beside(self, used: Wide, fewest: int = 2) -> Iterator[tuple[int, int]]:
+        """Combinations of so many or more that may be among those in use, and their codes."""
         count = self.combinations.count
         if not count.shape[1]:
             return
-        fitting = (self.combinations.size > 1) & (count <= used).all(axis=1)
+        fitting = (self.combinations.size >= fewest) & (count <= used).all(axis=1)
         for number in np.flatnonzero(fitting).tolist():
             yield number, int(count[number] @ self.kinds.step)
 
@@ -153,6 +180,28 @@ class Table:
             if len(low):
                 best = int(seconds.argmin())
                 yield float(seconds[best]), Piece(int(low[best]), ideal, number=number), less
+        if self._cpus is not None:
+            yield from self._ways_with_cpus(self._cpus, code, ideal, into, low)
+
+    def _ways_with_cpus(
+        self, cpus: Cpus, code: int, ideal: int, into: Wide, low: Wide
+    ) -> Iterator[tuple[float, Piece, int]]:
+        ideals, value = self.ideals, self.value
+        origin = np.append(low, ideal - 1)
+        ended = int(ideals.level[ideal - 1])
+        cut = cpus.cut[ended] if ideals.level[ideal] > ended else np.inf
+        seconds = value[code, origin] + np.append(ideals.steps.on_cpu[into], cut)
+        best = int(seconds.argmin())
+        yield float(seconds[best]), Piece(int(origin[best]), ideal, CPU), 0
+        for number, less in self._beside(self.kinds.used(code), fewest=1):
+            took = np.empty(len(low))
+            fill_with_cpus(cpus, self._side, number, low, ideal, took)
+            took = np.maximum(took, ideals.steps.critical[into])
+            took[ideals.steps.nodes[into] < 2] = np.inf
+            if len(low):
+                seconds = value[code - less, low] + took
+                best = int(seconds.argmin())
+                yield float(seconds[best]), Piece(int(low[best]), ideal, number=number), less
 
     def _crossing(self, steps: Wide, kind: int) -> Floats | float:
         host = int(self._rates.host[kind])
@@ -171,23 +220,28 @@ class Table:
         host = ideals.host_row(kinds)
         time = ideals.node_time(kinds)
         extra = ideals.graph.memory[:, None] * price
-        never = NOWHERE * max(float(np.where(np.isfinite(time), time, 0.0).max(axis=1).sum()), TINY)
+        never = NOWHERE * max(ideals.slowest(time), TINY)
         finite = np.where(np.isfinite(time), time, never)
         done = ideals.summed((finite + extra).T)
         done += kinds.host @ ideals.done
+        self._cpus = None
         share = quickest = paid = np.zeros((1, ideals.count))
+        each = np.zeros((1, ideals.graph.node_count))
         part, row, least = np.zeros((1, len(ideals.hosts))), np.full(1, -1), np.zeros((0, 0))
         spared = np.zeros(0)
         if blocks is not None:
             weight = weights(self.combinations, time)
             each = shares(weight, time, np.zeros(extra.shape))
-            share = ideals.summed(np.where(np.isfinite(each), each, never))
+            each = np.where(np.isfinite(each), each, never)
+            share = ideals.summed(each)
             share += _least(weight, kinds.host) @ ideals.done
             quickest = ideals.summed(_least(self.combinations.count > 0, finite.T))
             paid = ideals.summed(_least(self.combinations.count > 0, extra.T))
             part = _parts(weight, host, len(ideals.hosts))
             row, least = blocks.rows(kinds, self.combinations.count), blocks.seconds
             spared = blocks.spared
+        if len(ideals.on_cpu):
+            self._cpus = _cpus_of(ideals, each)
         begin, end = kinds.host @ ideals.begin - done, kinds.host @ ideals.end + done
         room = kinds.room * (1 + LONG_ROUNDING)
         self._side = Side(
@@ -204,6 +258,18 @@ class Table:
         )
         for_more = self.combinations.stand_for_more(ideals.graph.node_count).astype(np.int64)
         self._rates = Rates(room, host, self.combinations.size, for_more, part, row, least, spared)
+
+
+def _cpus_of(ideals: Ideals, share: Floats) -> Cpus:
+    """For the kernels; ``share[number, node]``."""
+    seconds, stretch = ideals.on_cpu, ideals.stretch
+    quickest_first = np.lexsort((seconds, stretch))
+    nodes = quickest_first[stretch[quickest_first] >= 0]
+    offsets = np.searchsorted(stretch[nodes], np.arange(len(ideals.starts)))
+    cut = np.zeros(len(ideals.starts))
+    cut_nodes = np.flatnonzero(stretch < 0)
+    cut[-1 - stretch[cut_nodes]] = seconds[cut_nodes]
+    return Cpus(ideals.bits, seconds, offsets.astype(np.int64), nodes.astype(np.int64), cut, share)
 
 
 def _ranks(memory: Floats, room: Floats) -> tuple[Wide, Wide]:

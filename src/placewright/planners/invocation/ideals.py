@@ -29,7 +29,7 @@ from placewright.kernels.throughput.ideals import Ideals as Listed
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import Nets
 from placewright.planners.invocation.crossings import Crossings, all_local, crossings_of
-from placewright.planners.invocation.kinds import Kinds, host_rates
+from placewright.planners.invocation.kinds import Kinds, cpu_times, host_rates
 from placewright.problem import Problem
 
 MOST_STEP_BYTES = 1 << 29
@@ -46,7 +46,8 @@ class Ideals:
     again, up to an ideal; and of a step to another level ``begin[column, ideal]`` for what crosses
     where it begins, ``end[column, ideal]`` where it ends; `hosts[row, column]` seconds for these,
     a row as in `Steps.crossing`. ``comparable[node]`` as bits the nodes that a node leads to or
-    depends on, and itself.
+    depends on, and itself. ``on_cpu[node]`` seconds there, empty without CPUs; `stretch[node]`, the
+    level between whose cut nodes it is, or that a cut node ends; -1 - that of a cut node.
     """
 
     graph: ContractedGraph
@@ -61,6 +62,8 @@ class Ideals:
     end: Floats
     hosts: Floats
     comparable: NDArray[np.uint64]
+    on_cpu: Floats
+    stretch: Wide
 
     @property
     def count(self) -> int:
@@ -79,6 +82,11 @@ class Ideals:
         time = np.zeros((self.graph.node_count, len(kinds)))
         np.add.at(time, self.graph.op_node, kinds.op_time)
         return np.asarray(time + self.always @ kinds.host.T)
+
+    def slowest(self, time: Floats) -> float:
+        """Seconds of all nodes where they take longest, by ``time[node, kind]`` or on CPUs."""
+        every = np.column_stack([time, self.on_cpu]) if len(self.on_cpu) else time
+        return float(np.where(np.isfinite(every), every, 0.0).max(axis=1).sum())
 
     def host_row(self, kinds: Kinds) -> Wide:
         """`[kind]` its row of `hosts`, -1 where transfers take no time."""
@@ -106,6 +114,7 @@ class Ideals:
             targets,
             self.steps.nodes[order],
             self.steps.critical[order],
+            self.steps.on_cpu[order] if len(self.steps.on_cpu) else self.steps.on_cpu,
             np.ascontiguousarray(self.steps.crossing[:, order]),
         )
         turned = replace(
@@ -117,6 +126,7 @@ class Ideals:
             done=self.done[:, -1:] - self.done[:, ::-1],
             begin=np.ascontiguousarray(self.end[:, ::-1]),
             end=np.ascontiguousarray(self.begin[:, ::-1]),
+            stretch=_turned(self.stretch, int(self.level[-1])),
         )
         return turned, order
 
@@ -145,6 +155,7 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
         crossings.nets.producer, _packed(_readers(crossings), words), crossings.flow,
         crossings.written, *graph.leaders,
         np.bincount(graph.op_node, seconds, graph.node_count).astype(np.float64),
+        _on_cpu(problem, graph),
     )  # fmt: skip
     rates = host_rates(problem)[~problem.is_cpu]
     hosts = np.unique(rates, axis=0) if rates.any() else rates[:0]
@@ -156,8 +167,29 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
     return Ideals(
         graph, lattice.bits, holds, lattice.level, steps, local, crossings.always,
         _read_again(crossings, holds), *_crossing(crossings, lattice), hosts,
-        _packed(beside, words),
+        _packed(beside, words), lattice.on_cpu, _marked(stretch, cut_nodes),
     )  # fmt: skip
+
+
+def _on_cpu(problem: Problem, graph: ContractedGraph) -> Floats:
+    """`[node]` seconds on the best CPU; empty if there is none."""
+    if not problem.is_cpu.any():
+        return np.zeros(0)
+    total = np.zeros(graph.node_count)
+    np.add.at(total, graph.op_node, cpu_times(problem))
+    return total
+
+
+def _marked(stretch: Wide, cut_nodes: list[int]) -> Wide:
+    """`[node]` how many cut nodes lead to it; -1 - that of a cut node."""
+    marked = stretch.copy()
+    marked[cut_nodes] = -1 - stretch[cut_nodes]
+    return marked
+
+
+def _turned(marked: Wide, levels: int) -> Wide:
+    """The same from the other end: what was between cut nodes still is, in the other order."""
+    return np.where(marked >= 0, levels - marked, -1 - levels - marked)
 
 
 def _listed(graph: ContractedGraph, nets: Nets, most: int) -> Listed | None:
@@ -232,10 +264,14 @@ def _steps(lattice: Lattice, nets: Nets, hosts: Floats, *, within: bool) -> Step
     offsets = np.zeros(len(lattice.level) + 1, dtype=np.int64)
     count_steps(lattice, within, offsets)
     total = int(offsets[-1])
-    if total * (4 + 2 + 8 + 8 * len(hosts)) > MOST_STEP_BYTES:
+    cpus = bool(len(lattice.on_cpu))
+    if total * (4 + 2 + 8 + 8 * cpus + 8 * len(hosts)) > MOST_STEP_BYTES:
         return None
     targets, nodes = np.zeros(total, dtype=np.int32), np.zeros(total, dtype=np.int16)
-    steps = Steps(offsets, targets, nodes, np.zeros(total), np.zeros((len(hosts), total)))
+    steps = Steps(
+        offsets, targets, nodes, np.zeros(total), np.zeros(total * cpus),
+        np.zeros((len(hosts), total)),
+    )  # fmt: skip
     read, write = (
         hosts[:, [way]] * nets.tensors + hosts[:, [way + 1]] * nets.bytes for way in (0, 2)
     )

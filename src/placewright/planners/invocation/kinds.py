@@ -44,9 +44,11 @@ class Kinds:
         return int(np.prod(self.slots + 1))
 
     def memory_left(self, code: int) -> float:
-        """Bytes that those hold which are not in use, if the smallest of each kind are."""
+        """Bytes that CPUs hold, and those not in use, if the smallest of each kind are."""
         left = (self.slots - self.used(code)).tolist()
-        return sum(float(held[number]) for held, number in zip(self._held, left, strict=True))
+        held = sum(float(held[number]) for held, number in zip(self._held, left, strict=True))
+        memory = np.minimum(self.problem.device_memory, self.problem.unit_memory.sum())
+        return held + float(memory[self.problem.is_cpu].sum())
 
     @cached_property
     def _held(self) -> list[Floats]:
@@ -86,3 +88,9 @@ def host_rates(problem: Problem) -> Floats:
     """`[device, column]` seconds per tensor read, per byte of it, per tensor written and byte."""
     latency, pace = problem.host_latency, problem.host_seconds_per_byte
     return np.column_stack([latency[READS], pace[READS], latency[WRITES], pace[WRITES]])
+
+
+def cpu_times(problem: Problem) -> Floats:
+    """`[op]` seconds on the best CPU; infinite where none may run it."""
+    may_be = np.isfinite(problem.unit_time[problem.op_unit]) & problem.is_cpu
+    return np.asarray(np.where(may_be, problem.op_time, np.inf).min(axis=1))

@@ -87,7 +87,11 @@ def _host_times(problem: Problem) -> list[Floats]:
     """`[tensor, device]` seconds of reading and of writing."""
     size = problem.tensor_bytes[:, None]
     return [
-        problem.host_latency[way] + size * problem.host_seconds_per_byte[way]
+        np.where(
+            problem.is_cpu,
+            0.0,
+            problem.host_latency[way] + size * problem.host_seconds_per_byte[way],
+        )
         for way in (READS, WRITES)
     ]
 
