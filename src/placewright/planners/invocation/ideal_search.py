@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 
 import numpy as np
 
 from placewright.analysis.contracted import contracted_graph
 from placewright.analysis.slots import placement_of, slot_of
-from placewright.budget import Budget, Progress
+from placewright.budget import Budget, Progress, no_progress
+from placewright.errors import InfeasibleError
 from placewright.graph import Whole
 from placewright.kernels.invocation.timing import equal_accelerators, latency
 from placewright.planners.invocation.blocks import shared_out
-from placewright.planners.invocation.ideal_blocks import blocks_of
+from placewright.planners.invocation.ideal_blocks import Blocks, blocks_of
 from placewright.planners.invocation.ideal_floors import Floors
 from placewright.planners.invocation.ideal_table import Table
 from placewright.planners.invocation.ideals import Ideals, ideals_of
 from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.search import LinearDp
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem, once_per_problem
 from placewright.simulate import evaluate
 
@@ -24,6 +27,8 @@ SOURCE = "dynamic programming over ideals"
 MOST_IDEALS = 60_000
 MOST_MEMBERS = 40_000_000  # ideals × nodes
 MOST_CODES = 256
+FIRST_ORDERS = 10
+QUICK_WORK = 30_000_000  # codes × steps, of rows that are looked for beside a plan to start from
 
 
 def refusal(problem: Problem, most: int) -> str | None:
@@ -75,33 +80,45 @@ class Search:
         self.kinds = Kinds(problem, equal_accelerators(problem))
 
     def run(self) -> None:
-        several = blocks_of(self.ideals, self.kinds)
-        floors = Floors(self.ideals, self.kinds, several, self.budget)
+        begins = self.best is None
+        if begins:
+            self._begin()
+        work = self.kinds.codes * len(self.ideals.steps.targets)
+        if (begins or work <= QUICK_WORK) and not self._look(None, None):
+            return
+        blocks = blocks_of(self.ideals, self.kinds)
+        floors = Floors(self.ideals, self.kinds, blocks, self.budget)
         self._prove(floors.proved)
-        alone = [None] if self.best is None else []  # else a row is hardly better
-        for blocks in (*alone, several):
-            if self.proved >= self.value * (1 - LONG_ROUNDING):
-                return
-            table = Table(self.ideals, self.kinds, np.zeros(len(self.kinds)), blocks)
-            if not self._fill(table, floors, "rows" if blocks is None else "blocks"):
-                return
-            least = float(table.value[:, -1].min())
-            if blocks is not None:
-                self._prove(least * (1 - LONG_ROUNDING))
-            if least < self.value:
-                self._take(table)
+        if self.proved < self.value * (1 - LONG_ROUNDING):
+            self._look(blocks, floors)
 
-    def _fill(self, table: Table, floors: Floors, what: str) -> bool:
-        """All codes, but for what leads to nothing better; False if time is up."""
-        codes = self.kinds.codes
+    def _begin(self) -> None:
+        """With segments of a few orders, for a plan at once."""
+        with contextlib.suppress(InfeasibleError):
+            found = LinearDp(FIRST_ORDERS, 0).plan(self.problem, self.budget, 0, no_progress)
+            self.best = found.placement
+            self.value = evaluate(self.problem, self.best).value
+            places = np.argsort(self.problem.topological_rank)
+            order = list(dict.fromkeys(self.best.device[places].tolist()))
+            self.rank[order] = 1 + np.arange(len(order))
+
+    def _look(self, blocks: Blocks | None, floors: Floors | None) -> bool:
+        """For rows of subgraphs, or of blocks of them, to the end; False if time is up."""
+        table = Table(self.ideals, self.kinds, np.zeros(len(self.kinds)), blocks)
+        codes, what = self.kinds.codes, "rows" if blocks is None else "blocks"
         for code in range(1, codes):
             if self.budget.left <= 0:
                 return False
             self.on_progress(f"{what} of subgraphs", code / codes)
-            floor = floors.at(code)
+            floor = 0.0 if floors is None else floors.at(code)
             table.fill(code, table.fitting(code) & (floor <= self.value))
-            row = table.value[code]
+            row = table.value[code]  # without what leads to nothing better
             row[row + floor > self.value] = np.inf
+        least = float(table.value[:, -1].min())
+        if blocks is not None:
+            self._prove(least * (1 - LONG_ROUNDING))
+        if least < self.value:
+            self._take(table)
         return True
 
     def _take(self, table: Table) -> None:
