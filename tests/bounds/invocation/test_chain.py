@@ -66,11 +66,13 @@ def fork_problems(draw, cpus=True):
     cpus = draw(st.integers(0, int(cpus and most < 5)))
     n, d = graph.op_count, accelerators + cpus
     times = np.array(draw(st.lists(SECONDS, min_size=n * d, max_size=n * d))).reshape(n, d)
-    pace = draw(st.sampled_from(["each", "two", "one"]))
+    pace = draw(st.sampled_from(["each", "by turns", "one quick", "one"]))
     if pace != "each":
-        slower = 2.2 if pace == "two" else 1.0
         times[:, :accelerators] = times[:, :1]
-        times[:, 1:accelerators:2] *= slower
+    if pace == "by turns":
+        times[:, 1:accelerators:2] *= 2.2
+    if pace == "one quick":
+        times[:, 1:accelerators] *= 2.2
     memory = np.full(d, np.inf)
     rooms = st.lists(st.integers(1, n), min_size=accelerators, max_size=accelerators)
     if draw(st.booleans()):

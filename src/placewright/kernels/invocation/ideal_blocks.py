@@ -15,14 +15,15 @@ class Work(NamedTuple):
     """Seconds by node, `time[node, pace]`, and what is to be shared out among which accelerators.
 
     Combinations of accelerators by rising `size`, first one of each pace: ``least[node, number]``
-    seconds on the best of a combination. Its divisions among two parties are, from
-    `offsets[number]` on, numbers `one` and `other`. `leader_offsets` and `leaders`: CSR, the nodes
-    that come right before a node; ``comparable[node]`` as bits those that it leads to or depends
-    on, and itself.
+    seconds on the best of a combination, `quickest[node]` on the best of all. The divisions of a
+    combination among two parties are, from `offsets[number]` on, numbers `one` and `other`.
+    `leader_offsets` and `leaders`: CSR, the nodes that come right before a node;
+    ``comparable[node]`` as bits those that it leads to or depends on, and itself.
     """
 
     time: Floats
     least: Floats
+    quickest: Floats
     size: Wide
     offsets: Wide
     one: Wide
@@ -39,6 +40,7 @@ class Desk(NamedTuple):
     longest: Floats  # [node]
     bits: NDArray[np.uint64]  # [part] its nodes
     total: Floats  # [set, number] the sum of `least`
+    quickest: Floats  # [set] the sum of `quickest`
     spared: Floats  # [set, number] of that at most, of one part, where it has cut nodes of its own
     stretch: Floats  # [part, number] the sum of `least` since the last such node
     since: Floats  # [part] the longest path up to that
@@ -75,7 +77,7 @@ def fill_blocks(bits, level, steps, work, most_parts, desk, found, spared):
             every = (1 << parts) - 1
             for chosen in range(1, every):
                 _share_out(chosen, work, desk)
-                both = min(desk.total[chosen, -1], desk.total[every ^ chosen, -1])
+                both = min(desk.quickest[chosen], desk.quickest[every ^ chosen])
                 spared[level[low]] = max(spared[level[low]], both)
             for number in range(paces, len(work.size)):
                 seconds = _in_two_parties(every, number, work, desk)
@@ -126,7 +128,7 @@ def _total(low, high, work):
         left, node = high[word] & ~low[word], 64 * word
         while left:
             if left & np.uint64(1):
-                total += work.least[node, -1]
+                total += work.quickest[node]
             left >>= np.uint64(1)
             node += 1
     return total
@@ -159,7 +161,7 @@ def _label(low, high, work, desk):
                         one, other = _root(part, leader), _root(part, node)
                         parts -= one != other
                         part[max(one, other)] = min(one, other)
-                longest[node] = before + work.least[node, -1]
+                longest[node] = before + work.quickest[node]
             left >>= np.uint64(1)
             node += 1
     return parts
@@ -170,6 +172,7 @@ def _add_up(low, high, parts, work, desk):
     """Of every part the sums and what may be spared of them; of every set the longest path too."""
     sets = 1 << parts
     desk.total[:sets] = 0.0
+    desk.quickest[:sets] = 0.0
     desk.critical[:sets] = 0.0
     _number(low, high, desk)
     _measure(low, high, work, desk)
@@ -181,6 +184,7 @@ def _add_up(low, high, parts, work, desk):
         if others:
             for each in range(len(work.size)):
                 desk.total[chosen, each] = desk.total[first, each] + desk.total[others, each]
+            desk.quickest[chosen] = desk.quickest[first] + desk.quickest[others]
             desk.critical[chosen] = max(desk.critical[first], desk.critical[others])
 
 
@@ -218,13 +222,14 @@ def _measure(low, high, work, desk):
             if left & np.uint64(1):
                 part = -1 - desk.part[node]
                 if _cuts(desk.bits[part], work.comparable[node]):
-                    _end_stretch(part, desk.longest[node] - work.least[node, -1], work, desk)
+                    _end_stretch(part, desk.longest[node] - work.quickest[node], work, desk)
                     desk.since[part] = desk.longest[node]
                 else:
                     for each in range(len(work.size)):
                         desk.stretch[part, each] += work.least[node, each]
                 for each in range(len(work.size)):
                     desk.total[1 << part, each] += work.least[node, each]
+                desk.quickest[1 << part] += work.quickest[node]
                 desk.critical[1 << part] = max(desk.critical[1 << part], desk.longest[node])
             left >>= np.uint64(1)
             node += 1

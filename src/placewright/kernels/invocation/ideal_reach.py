@@ -17,9 +17,9 @@ class Side(NamedTuple):
     before it, and more for reading from there; ``after[kind, ideal]`` seconds up to its end and for
     writing: for steps to another level the two add up, and `first[kind, ideal]` is the least rank
     by `memory` of ideals that it may begin at; `rank[ideal]`. For the other steps ``time[kind,
-    ideal]`` seconds up to here; of a combination of accelerators ``share[number, ideal]``,
-    ``quickest[number, ideal]`` on whichever is quickest, and ``paid[number, ideal]`` what is paid
-    at least for what is kept. `level[ideal]`, and `starts[level]` its first ideal.
+    ideal]`` seconds up to here, ``quickest[ideal]`` on whichever is quickest; of a combination
+    of accelerators ``share[number, ideal]``, and ``paid[number, ideal]`` what is paid at least for
+    what is kept. `level[ideal]`, and `starts[level]` its first ideal.
     """
 
     memory: Floats
@@ -104,7 +104,7 @@ def extend_by_steps(before, kind, side, steps, rates, alive, after):
 def extend_beside(before, number, side, steps, rates, alive, after):
     """The same for several subgraphs at the same time, combination `number`, within a level."""
     share, paid, row = side.share[number], side.paid[number], rates.row[number]
-    part, size, quickest = rates.part[number], rates.size[number], side.quickest[number]
+    part, size, quickest = rates.part[number], rates.size[number], side.quickest
     for low in range(len(before)):
         if before[low] == np.inf:
             continue

@@ -88,6 +88,7 @@ def _fill(
     work = Work(
         time,
         np.column_stack([time[:, [*{*each}]].min(axis=1) for each in combinations]),
+        time.min(axis=1),
         np.array([len(each) for each in combinations]),
         np.append(0, np.cumsum([len(each) for each in divisions])),
         np.ascontiguousarray(one, dtype=np.int64),
@@ -107,6 +108,7 @@ def _desk(ideals: Ideals, parts: int, count: int) -> Desk:
         np.zeros(nodes),
         np.zeros((parts, ideals.bits.shape[1]), dtype=np.uint64),
         np.zeros((sets, count)),
+        np.zeros(sets),
         np.zeros((sets, count)),
         np.zeros((parts, count)),
         np.zeros(parts),

@@ -27,9 +27,15 @@ from placewright.graph import Wide
 from placewright.kernels.invocation.timing import latency
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
-from placewright.planners.invocation.ideal_search import MOST_IDEALS, SOURCE, Search, refusal
+from placewright.planners.invocation.ideal_search import (
+    MOST_IDEALS,
+    SOURCE,
+    Search,
+    may_be,
+    refusal,
+)
 from placewright.planners.invocation.passes import completed, parts_of, whole_parts_of
-from placewright.problem import ROUNDING, Problem
+from placewright.problem import Problem
 from placewright.simulate import evaluate
 
 MOST_OPS = 5_000
@@ -121,7 +127,4 @@ def _whole(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
     unit_device[problem.op_unit] = found
     if (unit_device[problem.op_unit] != found).any():
         return None
-    kept = np.bincount(found, problem.op_memory, problem.device_count)
-    if (kept > problem.device_memory * (1 + ROUNDING)).any():
-        return None
-    return slot_of(problem, found)
+    return slot_of(problem, found) if may_be(problem, found) else None

@@ -55,9 +55,17 @@ def _tied(problem: Problem) -> bool:
     return bool(np.bincount(node).max() > 1)
 
 
+def may_be(problem: Problem, device: Whole) -> bool:
+    """Whether ops are where they may be, and fit; ``device[op]``."""
+    if not problem.unit_allowed[problem.op_unit, device].all():
+        return False
+    kept = np.bincount(device, problem.op_memory, problem.device_count)
+    return bool((kept <= problem.device_memory * (1 + ROUNDING)).all())
+
+
 @once_per_problem
 def _ideals(problem: Problem) -> Ideals | None:
-    may_be = np.isfinite(problem.unit_time[problem.op_unit])
+    may_be = problem.unit_allowed[problem.op_unit]
     seconds = np.where(may_be, problem.op_time, np.inf).min(axis=1)
     return ideals_of(problem, seconds, min(MOST_IDEALS, MOST_MEMBERS // problem.op_count))
 
@@ -124,8 +132,7 @@ class Search:
     def _take(self, table: Table) -> None:
         """The plan of the least value in the table, if it fits and is the best."""
         device = self._devices(table, int(table.value[:, -1].argmin()))
-        kept = np.bincount(device, self.problem.op_memory, self.problem.device_count)
-        if (kept > self.problem.device_memory * (1 + ROUNDING)).any():
+        if not may_be(self.problem, device):
             return
         slots = slot_of(self.problem, device)
         value = latency(self.problem, slots)
@@ -140,7 +147,7 @@ class Search:
         free = [list(group) for group in self.kinds.devices]
         node_device = np.zeros(graph.node_count, dtype=np.int64)
         time = np.zeros((graph.node_count, self.problem.device_count))
-        possible = np.isfinite(self.problem.unit_time[self.problem.op_unit])
+        possible = self.problem.unit_allowed[self.problem.op_unit]
         np.add.at(time, graph.op_node, np.where(possible, self.problem.op_time, np.inf))
         for piece in table.pieces(code):
             nodes = np.flatnonzero(holds[piece.high] & ~holds[piece.low])

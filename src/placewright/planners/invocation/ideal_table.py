@@ -168,7 +168,7 @@ class Table:
             busy = side.share[number, ideal] - side.share[number, low]
             busy += self._least_crossing(into, number)
             paid = side.paid[number, ideal] - side.paid[number, low]
-            apart = side.quickest[number, ideal] - side.quickest[number, low]
+            apart = side.quickest[ideal] - side.quickest[low]
             spared = (rates.size[number] - 1) * rates.spared[ideals.level[low]]
             busy = np.maximum(busy, apart - spared)
             if rates.for_more[number]:
@@ -225,7 +225,8 @@ class Table:
         done = ideals.summed((finite + extra).T)
         done += kinds.host @ ideals.done
         self._cpus = None
-        share = quickest = paid = np.zeros((1, ideals.count))
+        share = paid = np.zeros((1, ideals.count))
+        quickest = ideals.summed(finite.min(axis=1)[None, :])[0]
         each = np.zeros((1, ideals.graph.node_count))
         part, row, least = np.zeros((1, len(ideals.hosts))), np.full(1, -1), np.zeros((0, 0))
         spared = np.zeros(0)
@@ -235,7 +236,6 @@ class Table:
             each = np.where(np.isfinite(each), each, never)
             share = ideals.summed(each)
             share += _least(weight, kinds.host) @ ideals.done
-            quickest = ideals.summed(_least(self.combinations.count > 0, finite.T))
             paid = ideals.summed(_least(self.combinations.count > 0, extra.T))
             part = _parts(weight, host, len(ideals.hosts))
             row, least = blocks.rows(kinds, self.combinations.count), blocks.seconds

@@ -65,7 +65,7 @@ class Kinds:
     def op_time(self) -> Floats:
         """`[op, kind]` seconds; infinite where none of the kind may run it."""
         problem = self.problem
-        may_be = np.isfinite(problem.unit_time[problem.op_unit])
+        may_be = problem.unit_allowed[problem.op_unit]
         time = np.where(may_be, problem.op_time, np.inf)
         return np.column_stack([time[:, list(group)].min(axis=1) for group in self.devices])
 
@@ -92,5 +92,5 @@ def host_rates(problem: Problem) -> Floats:
 
 def cpu_times(problem: Problem) -> Floats:
     """`[op]` seconds on the best CPU; infinite where none may run it."""
-    may_be = np.isfinite(problem.unit_time[problem.op_unit]) & problem.is_cpu
+    may_be = problem.unit_allowed[problem.op_unit] & problem.is_cpu
     return np.asarray(np.where(may_be, problem.op_time, np.inf).min(axis=1))

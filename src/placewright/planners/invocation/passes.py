@@ -189,11 +189,11 @@ def completed(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
 def _first_with_room(
     problem: Problem, unit: int, rank: Wide, there: list[int], free: Floats
 ) -> int | None:
-    """The first device by rank, from the last of those given on, that may have the unit."""
+    """The first device by rank, from the last of those given on, that may have the unit; or a CPU."""
     least = max((int(rank[each]) for each in there), default=-problem.device_count)
     room = free + ROUNDING * problem.device_memory
-    may_have = np.isfinite(problem.unit_time[unit]) & (problem.unit_memory[unit] <= room)
-    choices = np.flatnonzero(may_have & (rank >= least)).tolist()
+    may_have = problem.unit_allowed[unit] & (problem.unit_memory[unit] <= room)
+    choices = np.flatnonzero(may_have & ((rank >= least) | problem.is_cpu)).tolist()
     return min(choices, key=lambda each: (int(rank[each]), each not in there), default=None)
 
 
