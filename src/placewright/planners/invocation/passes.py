@@ -189,7 +189,7 @@ def completed(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
 def _first_with_room(
     problem: Problem, unit: int, rank: Wide, there: list[int], free: Floats
 ) -> int | None:
-    """The first device by rank, from the last of those given on, that may have the unit; or a CPU."""
+    """The first device by rank, from the last of those given on, or a CPU, that may have it."""
     least = max((int(rank[each]) for each in there), default=-problem.device_count)
     room = free + ROUNDING * problem.device_memory
     may_have = problem.unit_allowed[unit] & (problem.unit_memory[unit] <= room)
