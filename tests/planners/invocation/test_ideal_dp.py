@@ -16,12 +16,12 @@ from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import GraphBuilder
 from placewright.kernels.invocation.timing import equal_accelerators
 from placewright.options import Options
-from placewright.planners.invocation.ideal_blocks import blocks_of
 from placewright.planners.invocation.ideal_dp import IdealDP
-from placewright.planners.invocation.ideal_floors import Floors
-from placewright.planners.invocation.ideal_table import Table
-from placewright.planners.invocation.ideals import ideals_of
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.ideals.blocks import blocks_of
+from placewright.planners.invocation.ideals.floors import Floors
+from placewright.planners.invocation.ideals.kinds import Kinds
+from placewright.planners.invocation.ideals.listing import ideals_of
+from placewright.planners.invocation.ideals.table import Table
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from placewright.verify import verify

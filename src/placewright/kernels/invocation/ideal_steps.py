@@ -14,7 +14,7 @@ FORWARD, BACKWARD, AGAIN = range(3)
 
 
 class Lattice(NamedTuple):
-    """Ideals, a subset never after a superset, by rising `level`: see `planners.invocation`.
+    """Ideals, a subset never after a superset, by rising `level`: see `planners.invocation.ideals`.
 
     `bits` (64 nodes a word); the nets that each cuts, CSR `net_offsets` and `nets`; of each net its
     `producer`, its `readers` as bits, its `flow` and whether it is `written`. `leaders` CSR: nodes

@@ -1,15 +1,15 @@
 """Dynamic programming over ideals, for invocation latency: the best row of subgraphs, and a bound.
 
-After Tarnawski et al. 2020, §5.1.1, who do so for the largest load. `ideal_table` says what is
+After Tarnawski et al. 2020, §5.1.1, who do so for the largest load. `ideals.table` says what is
 filled in, and why it bounds plans whose subgraphs are not all in a row.
 
 Accelerators of one pace are first taken for one kind, which leaves few numbers of those in use;
-prices of memory tell them apart where they differ in that (`ideal_floors`). What this table says is
+prices of memory tell them apart where they differ in that (`ideals.floors`). What this table says is
 still to be done after an ideal leaves out, in the exact one, all that cannot lead to a better plan
 than the best known.
 
 A backward pass that is the forward pass turned round is done along with it, any other by itself
-(`passes`): the sum of both bounds holds.
+(`ideals.passes`): the sum of both bounds holds.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from placewright.graph import Wide
 from placewright.kernels.invocation.timing import latency
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.invocation.base import InvocationPlanner, nothing_fits
-from placewright.planners.invocation.ideal_search import (
+from placewright.planners.invocation.ideals.passes import completed, parts_of, whole_parts_of
+from placewright.planners.invocation.ideals.search import (
     MOST_IDEALS,
     SOURCE,
     Search,
     may_be,
     refusal,
 )
-from placewright.planners.invocation.passes import completed, parts_of, whole_parts_of
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 

@@ -28,8 +28,8 @@ from placewright.kernels.throughput.ideal_listing import surviving_ideals
 from placewright.kernels.throughput.ideals import Ideals as Listed
 from placewright.kernels.throughput.ideals import Windows
 from placewright.kernels.throughput.stage_loads import Nets
-from placewright.planners.invocation.crossings import Crossings, all_local, crossings_of
-from placewright.planners.invocation.kinds import Kinds, cpu_times, host_rates
+from placewright.planners.invocation.ideals.crossings import Crossings, all_local, crossings_of
+from placewright.planners.invocation.ideals.kinds import Kinds, cpu_times, host_rates
 from placewright.problem import Problem
 
 MOST_STEP_BYTES = 1 << 29

@@ -9,8 +9,8 @@ import numpy as np
 
 from placewright.graph import Floats, Wide
 from placewright.kernels.invocation.ideal_blocks import Desk, Work, fill_blocks
-from placewright.planners.invocation.ideals import Ideals
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.ideals.kinds import Kinds
+from placewright.planners.invocation.ideals.listing import Ideals
 
 MOST_BYTES = 1 << 29
 MOST_STEPS = {4: 200_000, 3: 1_000_000, 2: 4_000_000}

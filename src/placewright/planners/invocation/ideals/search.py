@@ -13,12 +13,12 @@ from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
 from placewright.graph import Whole
 from placewright.kernels.invocation.timing import equal_accelerators, latency
-from placewright.planners.invocation.blocks import shared_out
-from placewright.planners.invocation.ideal_blocks import Blocks, blocks_of
-from placewright.planners.invocation.ideal_floors import Floors
-from placewright.planners.invocation.ideal_table import Table
-from placewright.planners.invocation.ideals import Ideals, ideals_of
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.ideals.blocks import Blocks, blocks_of
+from placewright.planners.invocation.ideals.floors import Floors
+from placewright.planners.invocation.ideals.kinds import Kinds
+from placewright.planners.invocation.ideals.listing import Ideals, ideals_of
+from placewright.planners.invocation.ideals.sharing import shared_out
+from placewright.planners.invocation.ideals.table import Table
 from placewright.planners.invocation.search import LinearDp
 from placewright.problem import LONG_ROUNDING, ROUNDING, Problem, once_per_problem
 from placewright.simulate import evaluate

@@ -9,10 +9,10 @@ import numpy as np
 from placewright.bounds.prices import HopedFor
 from placewright.budget import Budget
 from placewright.graph import Floats, Wide
-from placewright.planners.invocation.ideal_blocks import Blocks
-from placewright.planners.invocation.ideal_table import Table
-from placewright.planners.invocation.ideals import Ideals
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.ideals.blocks import Blocks
+from placewright.planners.invocation.ideals.kinds import Kinds
+from placewright.planners.invocation.ideals.listing import Ideals
+from placewright.planners.invocation.ideals.table import Table
 from placewright.problem import LONG_ROUNDING
 
 MOST_PRICES = 20

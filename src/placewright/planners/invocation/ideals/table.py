@@ -42,9 +42,9 @@ from placewright.kernels.invocation.ideal_reach import (
     extend_by_level,
     extend_by_steps,
 )
-from placewright.planners.invocation.ideal_blocks import Blocks
-from placewright.planners.invocation.ideals import Ideals
-from placewright.planners.invocation.kinds import Kinds
+from placewright.planners.invocation.ideals.blocks import Blocks
+from placewright.planners.invocation.ideals.kinds import Kinds
+from placewright.planners.invocation.ideals.listing import Ideals
 from placewright.problem import LONG_ROUNDING
 
 TINY = 1e-300
