@@ -4,9 +4,9 @@ After Tarnawski et al. 2020, §5.1.1, who do so for the largest load. `ideals.ta
 filled in, and why it bounds plans whose subgraphs are not all in a row.
 
 Accelerators of one pace are first taken for one kind, which leaves few numbers of those in use;
-prices of memory tell them apart where they differ in that (`ideals.floors`). What this table says is
-still to be done after an ideal leaves out, in the exact one, all that cannot lead to a better plan
-than the best known.
+prices of memory tell them apart where they differ in that (`ideals.floors`). What this table says
+is still to be done after an ideal leaves out, in the exact one, all that cannot lead to a better
+plan than the best known.
 
 A backward pass that is the forward pass turned round is done along with it, any other by itself
 (`ideals.passes`): the sum of both bounds holds.
