@@ -33,6 +33,7 @@ from placewright.planners.invocation.ideals.search import (
     SOURCE,
     Search,
     may_be,
+    ranks,
     refusal,
 )
 from placewright.problem import Problem
@@ -98,7 +99,8 @@ class _Run:
             if search.best is None:
                 return
             device[part.ops] = search.best.device
-            rank[problem.is_backward[part.ops].astype(np.int64)] = search.rank
+            passes = problem.is_backward[part.ops].astype(np.int64)
+            rank[passes] = ranks(part.problem, search.best.device)
         slots = _whole(problem, device, rank)
         took = math.inf if slots is None else latency(problem, slots)
         if slots is not None and took < self.value:

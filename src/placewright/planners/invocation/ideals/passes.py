@@ -194,7 +194,12 @@ def _first_with_room(
     room = free + ROUNDING * problem.device_memory
     may_have = problem.unit_allowed[unit] & (problem.unit_memory[unit] <= room)
     choices = np.flatnonzero(may_have & ((rank >= least) | problem.is_cpu)).tolist()
-    return min(choices, key=lambda each: (int(rank[each]), each not in there), default=None)
+    several = len({*there}) > 1  # one of them would wait for the others
+
+    def order(device: int) -> tuple[bool, int, bool]:
+        return several and device in there, int(rank[device]), device not in there
+
+    return min(choices, key=order, default=None)
 
 
 def _neighbours(problem: Problem) -> tuple[list[list[int]], list[list[int]]]:

@@ -11,7 +11,7 @@ from placewright.analysis.contracted import contracted_graph
 from placewright.analysis.slots import placement_of, slot_of
 from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError
-from placewright.graph import Whole
+from placewright.graph import Ints, Whole, Wide
 from placewright.kernels.invocation.timing import equal_accelerators, latency
 from placewright.planners.invocation.ideals.blocks import Blocks, blocks_of
 from placewright.planners.invocation.ideals.floors import Floors
@@ -63,6 +63,24 @@ def may_be(problem: Problem, device: Whole) -> bool:
     return bool((kept <= problem.device_memory * (1 + ROUNDING)).all())
 
 
+def ranks(problem: Problem, device: Ints) -> Wide:
+    """`[device]` from 1, in an order in which accelerators may be done; 0 of all others."""
+    import rustworkx as rx
+
+    alone = problem.device_count + np.arange(problem.op_count)
+    node = np.where(problem.is_cpu[device], alone, device)
+    graph = rx.PyDiGraph()
+    graph.add_nodes_from(range(problem.device_count + problem.op_count))
+    pairs = np.column_stack([node[problem.edge_producer], node[problem.consumers]])
+    graph.add_edges_from_no_data([(a, b) for a, b in pairs.tolist() if a != b])
+    used = {*node.tolist()}
+    order = [each for each in rx.topological_sort(graph) if each in used]
+    rank = np.zeros(problem.device_count, dtype=np.int64)
+    accelerators = [each for each in order if each < problem.device_count]
+    rank[accelerators] = 1 + np.arange(len(accelerators))
+    return rank
+
+
 @once_per_problem
 def _ideals(problem: Problem) -> Ideals | None:
     may_be = problem.unit_allowed[problem.op_unit]
@@ -71,10 +89,7 @@ def _ideals(problem: Problem) -> Ideals | None:
 
 
 class Search:
-    """The best plan so far, `value` seconds, and what is proved.
-
-    ``rank[device]`` rises in the order in which the devices of a plan found here are done.
-    """
+    """The best plan so far, `value` seconds, and what is proved."""
 
     def __init__(self, problem: Problem, budget: Budget, on_progress: Progress) -> None:
         self.problem, self.budget, self.on_progress = problem, budget, on_progress
@@ -84,7 +99,6 @@ class Search:
         self.best = budget.start
         self.value = math.inf if self.best is None else evaluate(problem, self.best).value
         self.proved = 0.0
-        self.rank = np.zeros(problem.device_count, dtype=np.int64)
         self.kinds = Kinds(problem, equal_accelerators(problem))
 
     def run(self) -> None:
@@ -106,9 +120,6 @@ class Search:
             found = LinearDp(FIRST_ORDERS, 0).plan(self.problem, self.budget, 0, no_progress)
             self.best = found.placement
             self.value = evaluate(self.problem, self.best).value
-            places = np.argsort(self.problem.topological_rank)
-            order = list(dict.fromkeys(self.best.device[places].tolist()))
-            self.rank[order] = 1 + np.arange(len(order))
 
     def _look(self, blocks: Blocks | None, floors: Floors | None) -> bool:
         """For rows of subgraphs, or of blocks of them, to the end; False if time is up."""
@@ -155,8 +166,6 @@ class Search:
             if not devices:
                 node_device[nodes] = cpus[time[nodes][:, cpus].argmin(axis=1)]
                 continue
-            self.rank[self.rank > 0] += 1
-            self.rank[devices] = 1
             for node, device in shared_out(graph, nodes, devices, time).items():
                 node_device[node] = device
         return node_device[graph.op_node]
