@@ -64,14 +64,15 @@ def may_be(problem: Problem, device: Whole) -> bool:
 
 
 def ranks(problem: Problem, device: Ints) -> Wide:
-    """`[device]` from 1, in an order in which accelerators may be done; 0 of all others."""
+    """`[device]` from 1, in the order of accelerators in the forward pass; 0 of all others."""
     import rustworkx as rx
 
     alone = problem.device_count + np.arange(problem.op_count)
     node = np.where(problem.is_cpu[device], alone, device)
     graph = rx.PyDiGraph()
     graph.add_nodes_from(range(problem.device_count + problem.op_count))
-    pairs = np.column_stack([node[problem.edge_producer], node[problem.consumers]])
+    forward = ~problem.is_backward[problem.consumers]
+    pairs = np.column_stack([node[problem.edge_producer], node[problem.consumers]])[forward]
     graph.add_edges_from_no_data([(a, b) for a, b in pairs.tolist() if a != b])
     used = {*node.tolist()}
     order = [each for each in rx.topological_sort(graph) if each in used]
