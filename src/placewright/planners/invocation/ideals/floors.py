@@ -12,7 +12,7 @@ from placewright.graph import Floats, Wide
 from placewright.planners.invocation.ideals.blocks import Blocks
 from placewright.planners.invocation.ideals.kinds import Kinds
 from placewright.planners.invocation.ideals.listing import Ideals
-from placewright.planners.invocation.ideals.table import Table
+from placewright.planners.invocation.ideals.table import CPU, Table
 from placewright.problem import LONG_ROUNDING
 
 MOST_PRICES = 20
@@ -95,7 +95,7 @@ class Floors:
                 break
             best = max(best, (value, price), key=lambda each: each[0])
             kept = np.zeros(len(price))
-            for piece in table.pieces(code):
+            for piece in [each for each in table.pieces(code) if each.kind != CPU]:
                 kept[piece.kind] += table.memory[piece.high] - table.memory[piece.low]
             price = hope.next_prices(price, value, kept - room)
         return best[1]

@@ -84,8 +84,8 @@ def ranks(problem: Problem, device: Ints) -> Wide:
 
 @once_per_problem
 def _ideals(problem: Problem) -> Ideals | None:
-    may_be = problem.unit_allowed[problem.op_unit]
-    seconds = np.where(may_be, problem.op_time, np.inf).min(axis=1)
+    allowed = problem.unit_allowed[problem.op_unit]
+    seconds = np.where(allowed, problem.op_time, np.inf).min(axis=1)
     return ideals_of(problem, seconds, min(MOST_IDEALS, MOST_MEMBERS // problem.op_count))
 
 
@@ -173,6 +173,6 @@ class Search:
 
     def _prove(self, seconds: float) -> None:
         proved = min(seconds, self.value)
-        if proved > self.proved:
+        if self.proved < proved < math.inf:
             self.proved = proved
             self.budget.listener.proved(proved, SOURCE)
