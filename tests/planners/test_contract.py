@@ -59,6 +59,7 @@ FROM_A_FILE = {"expert"}  # the placement of a file, which random problems do no
 # So little that a planner would often end with worse than the start, did it not know it.
 EFFORT = {
     ("throughput", "exhaustive"): {},
+    ("invocation-latency", "ideal-dp"): {},
     ("latency", "auto"): {"processes": "1", "iterations": "1"},
     ("latency", "region-moves"): {"work": "1"},
     ("latency", "multilevel"): {"iterations": "30"},
