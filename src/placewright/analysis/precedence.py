@@ -9,12 +9,26 @@ from operator import and_
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.graph import Ints
+from placewright.graph import Ints, Wide
 from placewright.problem import Problem
 
 START = END = -1
 LARGEST_REGION = 500  # ops; rows for larger ones are long and add little
 Region = tuple[int, int, list[int]]
+
+
+def leading(count: int, source: Ints | Wide, target: Ints | Wide) -> NDArray[np.bool_]:
+    """`[node, other]` whether the other leads to it, of nodes numbered in a topological order.
+
+    `source` and `target` are the ends of the edges; those within a node count for nothing.
+    """
+    leads = np.zeros((count, count), dtype=np.bool_)
+    pairs = {*zip(source.tolist(), target.tolist(), strict=True)}
+    for low, high in sorted(pairs, key=lambda edge: edge[1]):
+        if low != high:
+            leads[high] |= leads[low]
+            leads[high, low] = True
+    return leads
 
 
 class Precedence:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from placewright.graph import Floats, Wide
 from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.invocation.ideal_steps import nodes_between
 
 
 class Work(NamedTuple):
@@ -36,6 +37,7 @@ class Work(NamedTuple):
 class Desk(NamedTuple):
     """Room to work in: by node, and by set of parts (as bits)."""
 
+    nodes: Wide  # those between, in the first so many places
     part: Wide  # [node] a node of its part that comes before it, then -1 - the part's number
     longest: Floats  # [node]
     bits: NDArray[np.uint64]  # [part] its nodes
@@ -67,20 +69,21 @@ def fill_blocks(bits, level, steps, work, most_parts, desk, found, spared):
             if steps.nodes[step] == 0:  # of another level
                 found[:, step] = 0.0
                 continue
-            parts = _label(bits[low], bits[high], work, desk)
+            between = desk.nodes[: nodes_between(bits[low], bits[high], desk.nodes)]
+            parts = _label(between, bits[low], bits[high], work, desk)
             if parts > most_parts:
                 found[:, step] = 0.0
-                half = _total(bits[low], bits[high], work) / 2
+                half = _total(between, work.quickest) / 2
                 spared[level[low]] = max(spared[level[low]], half)
                 continue
-            _add_up(bits[low], bits[high], parts, work, desk)
+            _add_up(between, parts, work, desk)
             every = (1 << parts) - 1
-            for chosen in range(1, every):
-                _share_out(chosen, work, desk)
-                both = min(desk.quickest[chosen], desk.quickest[every ^ chosen])
-                spared[level[low]] = max(spared[level[low]], both)
+            _share_out(every, work, desk)
+            spared[level[low]] = max(spared[level[low]], _most_spared(every, desk))
             for number in range(paces, len(work.size)):
-                seconds = _in_two_parties(every, number, work, desk)
+                seconds = _in_two_parties(
+                    every, work.offsets[number : number + 2], work.one, work.other, desk.seconds
+                )
                 if work.size[number] > 3 and (parts > 1 or desk.since[0] == 0.0):
                     tied = desk.total[every, number] / (work.size[number] - 2)
                     seconds = min(seconds, max(tied, desk.critical[every]))
@@ -88,49 +91,60 @@ def fill_blocks(bits, level, steps, work, most_parts, desk, found, spared):
 
 
 @inner
-def _share_out(chosen, work, desk):
-    """Fill ``seconds[chosen, number]``: of these parts, by any subgraphs of the combination.
+def _share_out(every, work, desk):
+    """Fill ``seconds[chosen, number]``: of some parts, by any subgraphs of the combination.
 
-    If these are not in two parties one waits for another, so not all are at the same time.
+    If these are not in two parties one waits for another, so not all are at the same time. But for
+    the largest combinations, of which no party has one.
     """
-    paces = work.time.shape[1]
-    for number in range(len(work.size)):
-        seconds = desk.total[chosen, number]
-        if number >= paces:
-            tied = max(seconds / (work.size[number] - 1), desk.critical[chosen])
+    paces, seconds = work.time.shape[1], desk.seconds
+    for chosen in range(1, every):
+        for number in range(len(work.size)):
+            if work.size[number] == work.size[-1]:
+                break
+            seconds[chosen, number] = desk.total[chosen, number]
+            if number < paces:
+                continue
+            tied = desk.total[chosen, number] / (work.size[number] - 1)
+            tied = max(tied, desk.critical[chosen])
             if chosen & (chosen - 1):
-                seconds = min(tied, _in_two_parties(chosen, number, work, desk))
+                divisions = work.offsets[number : number + 2]
+                parties = _in_two_parties(chosen, divisions, work.one, work.other, seconds)
+                seconds[chosen, number] = min(tied, parties)
             else:
-                seconds = max(tied, seconds - desk.spared[chosen, number])
-        desk.seconds[chosen, number] = seconds
+                seconds[chosen, number] = max(
+                    tied, seconds[chosen, number] - desk.spared[chosen, number]
+                )
 
 
 @inner
-def _in_two_parties(chosen, number, work, desk):
+def _most_spared(every, desk):
+    """What two sets of parts spare at most."""
+    most = 0.0
+    for chosen in range(1, every):
+        most = max(most, min(desk.quickest[chosen], desk.quickest[every ^ chosen]))
+    return most
+
+
+@inner
+def _in_two_parties(chosen, divisions, one, other, seconds):
     """The least seconds of two parties, the first of which has the first of the parts chosen."""
     first, best = chosen & -chosen, np.inf
     others = chosen ^ first
     rest = others
     while rest:  # of the second party: every set of parts but the first, and none
         mine = chosen ^ rest
-        for i in range(work.offsets[number], work.offsets[number + 1]):
-            seconds = max(desk.seconds[mine, work.one[i]], desk.seconds[rest, work.other[i]])
-            best = min(best, seconds)
+        for i in range(divisions[0], divisions[1]):
+            best = min(best, max(seconds[mine, one[i]], seconds[rest, other[i]]))
         rest = (rest - 1) & others
     return best
 
 
 @inner
-def _total(low, high, work):
-    """Seconds of all nodes between on whatever is quickest."""
+def _total(between, seconds):
     total = 0.0
-    for word in range(len(low)):
-        left, node = high[word] & ~low[word], 64 * word
-        while left:
-            if left & np.uint64(1):
-                total += work.quickest[node]
-            left >>= np.uint64(1)
-            node += 1
+    for node in between:
+        total += seconds[node]
     return total
 
 
@@ -142,40 +156,34 @@ def _root(part, node):
 
 
 @inner
-def _label(low, high, work, desk):
+def _label(between, low, high, work, desk):
     """Join the nodes that hang together, `desk.part`, to the first; how many parts there are."""
     part, longest = desk.part, desk.longest
-    parts = 0
-    for word in range(len(low)):
-        left, node = high[word] & ~low[word], 64 * word
-        while left:
-            if left & np.uint64(1):
-                part[node] = node
-                parts += 1
-                before = 0.0
-                for k in range(work.leader_offsets[node], work.leader_offsets[node + 1]):
-                    leader = work.leaders[k]
-                    between = high[leader >> 6] & ~low[leader >> 6]
-                    if between >> np.uint64(leader & 63) & np.uint64(1):
-                        before = max(before, longest[leader])
-                        one, other = _root(part, leader), _root(part, node)
-                        parts -= one != other
-                        part[max(one, other)] = min(one, other)
-                longest[node] = before + work.quickest[node]
-            left >>= np.uint64(1)
-            node += 1
+    parts = len(between)
+    for node in between:
+        part[node] = node
+        before = 0.0
+        for k in range(work.leader_offsets[node], work.leader_offsets[node + 1]):
+            leader = work.leaders[k]
+            inside = high[leader >> 6] & ~low[leader >> 6]
+            if inside >> np.uint64(leader & 63) & np.uint64(1):
+                before = max(before, longest[leader])
+                one, other = _root(part, leader), _root(part, node)
+                parts -= one != other
+                part[max(one, other)] = min(one, other)
+        longest[node] = before + work.quickest[node]
     return parts
 
 
 @inner
-def _add_up(low, high, parts, work, desk):
+def _add_up(between, parts, work, desk):
     """Of every part the sums and what may be spared of them; of every set the longest path too."""
     sets = 1 << parts
     desk.total[:sets] = 0.0
     desk.quickest[:sets] = 0.0
     desk.critical[:sets] = 0.0
-    _number(low, high, desk)
-    _measure(low, high, work, desk)
+    _number(between, desk)
+    _measure(between, work, desk)
     for part in range(parts):
         _end_stretch(part, desk.critical[1 << part], work, desk)
     for chosen in range(1, sets):
@@ -189,50 +197,40 @@ def _add_up(low, high, parts, work, desk):
 
 
 @inner
-def _number(low, high, desk):
+def _number(between, desk):
     """Number the parts, and collect their nodes."""
     number = 0
-    for word in range(len(low)):
-        left, node = high[word] & ~low[word], 64 * word
-        while left:
-            if left & np.uint64(1):
-                if desk.part[node] == node:  # the first of its part
-                    desk.part[node] = -1 - number
-                    desk.bits[number] = np.uint64(0)
-                    desk.spared[1 << number] = 0.0
-                    desk.stretch[number] = 0.0
-                    desk.since[number] = 0.0
-                    number += 1
-                else:
-                    root = node
-                    while desk.part[root] >= 0:
-                        root = desk.part[root]
-                    desk.part[node] = desk.part[root]
-                desk.bits[-1 - desk.part[node], word] |= np.uint64(1) << np.uint64(node & 63)
-            left >>= np.uint64(1)
-            node += 1
+    for node in between:
+        if desk.part[node] == node:  # the first of its part
+            desk.part[node] = -1 - number
+            desk.bits[number] = np.uint64(0)
+            desk.spared[1 << number] = 0.0
+            desk.stretch[number] = 0.0
+            desk.since[number] = 0.0
+            number += 1
+        else:
+            root = node
+            while desk.part[root] >= 0:
+                root = desk.part[root]
+            desk.part[node] = desk.part[root]
+        desk.bits[-1 - desk.part[node], node >> 6] |= np.uint64(1) << np.uint64(node & 63)
 
 
 @inner
-def _measure(low, high, work, desk):
+def _measure(between, work, desk):
     """Add up the nodes of each part, stretch by stretch between its cut nodes."""
-    for word in range(len(low)):
-        left, node = high[word] & ~low[word], 64 * word
-        while left:
-            if left & np.uint64(1):
-                part = -1 - desk.part[node]
-                if _cuts(desk.bits[part], work.comparable[node]):
-                    _end_stretch(part, desk.longest[node] - work.quickest[node], work, desk)
-                    desk.since[part] = desk.longest[node]
-                else:
-                    for each in range(len(work.size)):
-                        desk.stretch[part, each] += work.least[node, each]
-                for each in range(len(work.size)):
-                    desk.total[1 << part, each] += work.least[node, each]
-                desk.quickest[1 << part] += work.quickest[node]
-                desk.critical[1 << part] = max(desk.critical[1 << part], desk.longest[node])
-            left >>= np.uint64(1)
-            node += 1
+    for node in between:
+        part = -1 - desk.part[node]
+        if _cuts(desk.bits[part], work.comparable[node]):
+            _end_stretch(part, desk.longest[node] - work.quickest[node], work, desk)
+            desk.since[part] = desk.longest[node]
+        else:
+            for each in range(len(work.size)):
+                desk.stretch[part, each] += work.least[node, each]
+        for each in range(len(work.size)):
+            desk.total[1 << part, each] += work.least[node, each]
+        desk.quickest[1 << part] += work.quickest[node]
+        desk.critical[1 << part] = max(desk.critical[1 << part], desk.longest[node])
 
 
 @inner

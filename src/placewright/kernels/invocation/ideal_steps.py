@@ -69,8 +69,8 @@ def count_steps(lattice, within, offsets):
 
 
 @kernel
-def fill_steps(lattice, within, read, write, steps, longest):
-    """Fill `steps`, whose offsets are known; `longest` is a float per node to work with.
+def fill_steps(lattice, within, read, write, steps, nodes, longest):
+    """Fill `steps`, whose offsets are known; `nodes` and `longest` by node are to work with.
 
     ``read[host, net]`` and ``write[host, net]`` seconds.
     """
@@ -86,13 +86,14 @@ def fill_steps(lattice, within, read, write, steps, longest):
             if len(read):
                 _count_crossing(lattice, low, high, read, write, steps.crossing, step)
             if level[high] == level[low]:
-                steps.critical[step], steps.nodes[step] = _measure(
-                    lattice, low, high, lattice.seconds, longest
-                )
-            if len(steps.on_cpu):
+                count = nodes_between(bits[low], bits[high], nodes)
+                between = nodes[:count]
+                steps.nodes[step] = count
+                steps.critical[step] = _critical(lattice, low, between, lattice.seconds, longest)
+                if len(steps.on_cpu):
+                    steps.on_cpu[step] = _critical(lattice, low, between, lattice.on_cpu, longest)
+            elif len(steps.on_cpu):
                 steps.on_cpu[step] = np.inf
-                if level[high] == level[low]:
-                    steps.on_cpu[step] = _measure(lattice, low, high, lattice.on_cpu, longest)[0]
             step += 1
 
 
@@ -166,23 +167,30 @@ def _count_output(lattice, low, high, net, write, crossing, step):
 
 
 @inner
-def _measure(lattice, low, high, seconds, longest):
-    """The longest path through the nodes between two ideals, and how many these are."""
-    bits = lattice.bits
-    critical, count = 0.0, 0
-    for word in range(bits.shape[1]):
-        left = bits[high, word] & ~bits[low, word]
-        node = 64 * word
+def nodes_between(low, high, nodes):
+    """List the nodes of an ideal that another has not, rising; how many they are."""
+    count = 0
+    for word in range(len(low)):
+        left, node = high[word] & ~low[word], 64 * word
         while left:
             if left & np.uint64(1):
-                before = 0.0
-                for k in range(lattice.leader_offsets[node], lattice.leader_offsets[node + 1]):
-                    leader = lattice.leaders[k]
-                    if not bits[low, leader >> 6] >> np.uint64(leader & 63) & np.uint64(1):
-                        before = max(before, longest[leader])
-                longest[node] = before + seconds[node]
-                critical = max(critical, longest[node])
+                nodes[count] = node
                 count += 1
             left >>= np.uint64(1)
             node += 1
-    return critical, count
+    return count
+
+
+@inner
+def _critical(lattice, low, between, seconds, longest):
+    """The longest path through the nodes between ideal `low` and another."""
+    bits, critical = lattice.bits, 0.0
+    for node in between:
+        before = 0.0
+        for k in range(lattice.leader_offsets[node], lattice.leader_offsets[node + 1]):
+            leader = lattice.leaders[k]
+            if not bits[low, leader >> 6] >> np.uint64(leader & 63) & np.uint64(1):
+                before = max(before, longest[leader])
+        longest[node] = before + seconds[node]
+        critical = max(critical, longest[node])
+    return critical

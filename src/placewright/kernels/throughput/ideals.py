@@ -52,6 +52,21 @@ class Ideals(NamedTuple):
     parts: Wide
 
 
+def unpacked(bits: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """`[row, node]` of sets as bits, 64 nodes a word."""
+    octets = np.ascontiguousarray(bits.astype("<u8")).view(np.uint8)
+    return np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(np.bool_)
+
+
+def packed(holds: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """`[row, word]` the sets of ``holds[row, node]``, 64 nodes a word."""
+    words = (holds.shape[1] + 63) // 64
+    octets = np.zeros((len(holds), 8 * words), dtype=np.uint8)
+    found = np.packbits(holds, axis=1, bitorder="little")
+    octets[:, : found.shape[1]] = found
+    return octets.view("<u8").astype(np.uint64)
+
+
 @inlined
 def least_lead(windows, need, code):
     """How many devices of the leading class a set needs at least beside those of `code`."""

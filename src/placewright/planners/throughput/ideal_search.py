@@ -40,7 +40,7 @@ from placewright.kernels.throughput.ideal_dp import (
     survivors,
 )
 from placewright.kernels.throughput.ideal_listing import surviving_ideals
-from placewright.kernels.throughput.ideals import Ideals, passable
+from placewright.kernels.throughput.ideals import Ideals, passable, unpacked
 from placewright.kernels.throughput.least_chain import least_chain
 from placewright.kernels.throughput.stage_transfers import Beside, beside_ideals
 from placewright.plan import Placement
@@ -410,6 +410,4 @@ class Search:
 
 def _stages(ideals: Ideals, reached: Wide, count: int) -> Wide:
     """`[node]` the first of the rising ideals that holds it."""
-    words = np.ascontiguousarray(ideals.bits[reached]).view(np.uint8)
-    inside = np.unpackbits(words, axis=1, bitorder="little")[:, :count]
-    return np.asarray(inside.argmax(axis=0), dtype=np.int64)
+    return np.asarray(unpacked(ideals.bits[reached], count).argmax(axis=0), dtype=np.int64)

@@ -105,6 +105,7 @@ def _desk(ideals: Ideals, parts: int, count: int) -> Desk:
     nodes, sets = ideals.graph.node_count, 1 << parts
     return Desk(
         np.zeros(nodes, dtype=np.int64),
+        np.zeros(nodes, dtype=np.int64),
         np.zeros(nodes),
         np.zeros((parts, ideals.bits.shape[1]), dtype=np.uint64),
         np.zeros((sets, count)),

@@ -90,7 +90,7 @@ def _crossings(
     return Crossings(nets, flow, np.array([key[2] for key in keys], dtype=np.bool_), always)
 
 
-def all_local(crossings: Crossings, stretch: Wide, cut_nodes: list[int]) -> bool:
+def all_local(crossings: Crossings, stretch: Wide, cut_nodes: Wide) -> bool:
     """Whether no net leads past a cut node; ``stretch[node]``, how many cut nodes lead to it."""
     nets, flow = crossings.nets, crossings.flow
     is_cut = np.isin(np.arange(len(stretch)), cut_nodes)

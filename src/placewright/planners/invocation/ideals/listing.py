@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.analysis.contracted import ContractedGraph, contracted_graph
+from placewright.analysis.precedence import leading
 from placewright.graph import Floats, Wide
 from placewright.kernels.invocation.ideal_steps import (
     AGAIN,
@@ -26,7 +27,7 @@ from placewright.kernels.invocation.ideal_steps import (
 )
 from placewright.kernels.throughput.ideal_listing import surviving_ideals
 from placewright.kernels.throughput.ideals import Ideals as Listed
-from placewright.kernels.throughput.ideals import Windows
+from placewright.kernels.throughput.ideals import Windows, packed, unpacked
 from placewright.kernels.throughput.stage_loads import Nets
 from placewright.planners.invocation.ideals.crossings import Crossings, all_local, crossings_of
 from placewright.planners.invocation.ideals.kinds import Kinds, cpu_times, host_rates
@@ -141,18 +142,16 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
     found = _listed(graph, crossings.nets, most)
     if found is None:
         return None
-    before, after = comparable(graph)
-    beside = [a | b | 1 << node for node, (a, b) in enumerate(zip(before, after, strict=True))]
-    cut_nodes = [node for node, each in enumerate(beside) if each.bit_count() == graph.node_count]
-    marked = sum(1 << node for node in cut_nodes)
-    stretch = np.array([(each & marked).bit_count() for each in before])
-    holds = _unpacked(found.bits, graph.node_count)
+    leads = leading(graph.node_count, graph.edge_source, graph.edge_target)
+    comparable = leads | leads.T | np.eye(graph.node_count, dtype=np.bool_)
+    cut_nodes = np.flatnonzero(comparable.all(axis=1))
+    stretch: Wide = leads[:, cut_nodes].sum(axis=1).astype(np.int64)
+    holds = unpacked(found.bits, graph.node_count)
     level: Wide = holds[:, cut_nodes].sum(axis=1).astype(np.int64)
     order = np.argsort(level, kind="stable")
-    words = found.bits.shape[1]
     lattice = Lattice(
         found.bits[order], level[order], *_rows(found.net_offsets, found.nets, order),
-        crossings.nets.producer, _packed(_readers(crossings), words), crossings.flow,
+        crossings.nets.producer, packed(_readers(crossings, graph.node_count)), crossings.flow,
         crossings.written, *graph.leaders,
         np.bincount(graph.op_node, seconds, graph.node_count).astype(np.float64),
         _on_cpu(problem, graph),
@@ -167,7 +166,7 @@ def ideals_of(problem: Problem, seconds: Floats, most: int) -> Ideals | None:
     return Ideals(
         graph, lattice.bits, holds, lattice.level, steps, local, crossings.always,
         _read_again(crossings, holds), *_crossing(crossings, lattice), hosts,
-        _packed(beside, words), lattice.on_cpu, _marked(stretch, cut_nodes),
+        packed(comparable), lattice.on_cpu, _marked(stretch, cut_nodes),
     )  # fmt: skip
 
 
@@ -180,7 +179,7 @@ def _on_cpu(problem: Problem, graph: ContractedGraph) -> Floats:
     return total
 
 
-def _marked(stretch: Wide, cut_nodes: list[int]) -> Wide:
+def _marked(stretch: Wide, cut_nodes: Wide) -> Wide:
     """`[node]` how many cut nodes lead to it; -1 - that of a cut node."""
     marked = stretch.copy()
     marked[cut_nodes] = -1 - stretch[cut_nodes]
@@ -207,9 +206,9 @@ def _listed(graph: ContractedGraph, nets: Nets, most: int) -> Listed | None:
 def _read_again(crossings: Crossings, holds: NDArray[np.bool_]) -> Floats:
     """`[column, ideal]` of the nets that are read again, those with a reader in the ideal."""
     done, nets = np.zeros((4, len(holds))), crossings.nets
+    reads = _readers(crossings, holds.shape[1])
     for net in np.flatnonzero(crossings.flow == AGAIN).tolist():
-        readers = [nets.producer[net], *nets.readers[nets.offsets[net] : nets.offsets[net + 1]]]
-        touched = holds[:, readers].any(axis=1)
+        touched = holds[:, reads[net]].any(axis=1)
         done[0] += nets.tensors[net] * touched
         done[1] += nets.bytes[net] * touched
     return done
@@ -232,32 +231,13 @@ def _crossing(crossings: Crossings, lattice: Lattice) -> tuple[Floats, Floats]:
     return begin, end
 
 
-def comparable(graph: ContractedGraph) -> tuple[list[int], list[int]]:
-    """`[node]` the sets, as bits, of nodes that lead to it and of those that it leads to."""
-    before, after = ([0] * graph.node_count for _ in range(2))
-    edges = list(zip(graph.edge_source.tolist(), graph.edge_target.tolist(), strict=True))
-    for source, target in sorted(edges, key=lambda edge: edge[1]):
-        before[target] |= before[source] | 1 << source
-    for source, target in sorted(edges, key=lambda edge: -edge[0]):
-        after[source] |= after[target] | 1 << target
-    return before, after
-
-
-def _packed(sets: list[int], words: int) -> NDArray[np.uint64]:
-    """`[row]` sets as bits, 64 nodes a word."""
-    octets = b"".join(each.to_bytes(8 * words, "little") for each in sets)
-    return np.frombuffer(octets, dtype="<u8").astype(np.uint64).reshape(-1, words)
-
-
-def _readers(crossings: Crossings) -> list[int]:
-    """`[net]` the set, as bits, of its readers."""
-    nets = crossings.nets
-    sets = [1 << int(first) if again else 0 for first, again in
-            zip(nets.producer, crossings.flow == AGAIN, strict=True)]  # fmt: skip
-    for net in range(len(sets)):
-        for reader in nets.readers[nets.offsets[net] : nets.offsets[net + 1]].tolist():
-            sets[net] |= 1 << reader
-    return sets
+def _readers(crossings: Crossings, nodes: int) -> NDArray[np.bool_]:
+    """`[net, node]` whether it is one of its readers."""
+    nets, again = crossings.nets, np.flatnonzero(crossings.flow == AGAIN)
+    reads = np.zeros((len(crossings.flow), nodes), dtype=np.bool_)
+    reads[np.repeat(np.arange(len(reads)), np.diff(nets.offsets)), nets.readers] = True
+    reads[again, nets.producer[again]] = True
+    return reads
 
 
 def _steps(lattice: Lattice, nets: Nets, hosts: Floats, *, within: bool) -> Steps | None:
@@ -275,14 +255,10 @@ def _steps(lattice: Lattice, nets: Nets, hosts: Floats, *, within: bool) -> Step
     read, write = (
         hosts[:, [way]] * nets.tensors + hosts[:, [way + 1]] * nets.bytes for way in (0, 2)
     )
-    fill_steps(lattice, within, read, write, steps, np.zeros(len(lattice.seconds)))
+    count = len(lattice.seconds)
+    nodes_there, longest = np.zeros(count, dtype=np.int64), np.zeros(count)
+    fill_steps(lattice, within, read, write, steps, nodes_there, longest)
     return steps
-
-
-def _unpacked(bits: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
-    """`[ideal, node]`, of 64 nodes a word."""
-    octets = bits.astype("<u8").view(np.uint8)
-    return np.unpackbits(octets, axis=1, count=count, bitorder="little").astype(np.bool_)
 
 
 def _rows(offsets: Wide, entries: Wide, order: Wide) -> tuple[Wide, Wide]:

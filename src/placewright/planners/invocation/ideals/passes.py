@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
+from operator import and_
 
 import numpy as np
 
 from placewright.analysis.contracted import ContractedGraph, contracted_graph
+from placewright.analysis.precedence import Precedence, leading
 from placewright.analysis.subproblem import Subproblem, subproblem
 from placewright.graph import Flags, Floats, Wide
 from placewright.kernels.invocation.timing import READS, WRITES
@@ -124,41 +127,27 @@ def _turned_round(problem: Problem, graph: ContractedGraph) -> bool:
     source, target = graph.op_node[problem.edge_producer], graph.op_node[problem.consumers]
     forward = ~back[problem.edge_producer] & ~back[problem.consumers]
     backward = back[problem.edge_producer] & back[problem.consumers]
-    one = _led(source[forward], target[forward], graph.node_count)
-    other = _led(target[backward], source[backward], graph.node_count)
-    return one == other and bool(_leads_to_all(problem, back)[~back].all())
-
-
-def _led(source: Wide, target: Wide, count: int) -> list[int]:
-    """`[node]` the set, as bits, of those that lead to it; nodes are in topological order."""
-    before = [0] * count
-    pairs = {*zip(source.tolist(), target.tolist(), strict=True)}
-    for low, high in sorted(pairs, key=lambda edge: edge[1]):
-        if low != high:
-            before[high] |= before[low] | 1 << low
-    return before
+    one = leading(graph.node_count, source[forward], target[forward])
+    other = leading(graph.node_count, target[backward], source[backward])
+    return np.array_equal(one, other) and bool(_leads_to_all(problem, back)[~back].all())
 
 
 def _leads_to_all(problem: Problem, targets: Flags) -> Flags:
     """`[op]` whether it leads to each of the targets."""
-    before = [0] * problem.op_count  # sets of ops, as bits
-    offsets, edges = problem.op_inputs
-    for op in problem.topological_order.tolist():
-        for producer in problem.edge_producer[edges[offsets[op] : offsets[op + 1]]].tolist():
-            before[op] |= before[producer] | 1 << producer
-    common = (1 << problem.op_count) - 1
-    for op in np.flatnonzero(targets).tolist():
-        common &= before[op]
-    return np.array([bool(common >> op & 1) for op in range(problem.op_count)])
+    precedence = Precedence(problem)
+    common = reduce(and_, (precedence.before[op] for op in np.flatnonzero(targets).tolist()))
+    found = np.zeros(problem.op_count, dtype=np.bool_)
+    found[precedence.members(common)] = True
+    return found
 
 
 def completed(problem: Problem, device: Wide, rank: Wide) -> Wide | None:
     """`[op]` devices, with the ops left out (-1) beside others of their pass.
 
     ``rank[pass, device]`` rises in the order in which the devices are done, from 1; 0 where there
-    is nothing. An op is where the last
-    of what it reads is made, or later; if it reads nothing, where it is read first, or earlier. So
-    subgraphs stay contiguous. Ops of a unit stay together. None if there is no room for one.
+    is nothing. An op is where the last of what it reads is made, or later; if it reads nothing,
+    where it is read first, or earlier. So subgraphs stay contiguous. Ops of a unit stay together.
+    None if there is no room for one.
     """
     device = device.copy()
     unit_device = np.full(problem.unit_count, -1)

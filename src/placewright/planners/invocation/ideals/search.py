@@ -38,9 +38,9 @@ def refusal(problem: Problem, most: int) -> str | None:
             f"there are {codes:,} choices of accelerators that differ, more than the "
             f"{MOST_CODES:,} it looks at"
         )
-    found = _ideals(problem)
     if problem.is_cpu.any() and _tied(problem):
         return "with CPUs it is for graphs whose ops of a pass are not colocated, nor in circles"
+    found = _ideals(problem)
     if found is None or found.count > most:
         return (
             f"the graph has more ideals than the {most:,} it looks at, or too many pairs of them; "
@@ -49,6 +49,7 @@ def refusal(problem: Problem, most: int) -> str | None:
     return None
 
 
+@once_per_problem
 def _tied(problem: Problem) -> bool:
     """Whether a node has several ops of one pass: on CPUs they would not be together."""
     node = contracted_graph(problem).op_node * 2 + problem.is_backward
