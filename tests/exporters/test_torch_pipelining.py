@@ -123,13 +123,14 @@ class Net(torch.nn.Module):
         self.blocks = torch.nn.ModuleList(Block() for _ in range(4))
         self.head = torch.nn.Linear(16, 3)
 
-    def forward(self, x, *, scale):
+    def forward(self, x, shift, *, scale):
         for block in self.blocks:
-            x = block(x)
-        return {"y": self.head(x) * scale}
+            x = block(x + shift)
+        y = self.head(x) * scale
+        return {"y": y, "mean": y.mean()}
 
 def make():
-    return Net(), (torch.randn(2, 16),), {"scale": 2.0}
+    return Net(), (torch.randn(2, 16), torch.tensor(0.5)), {"scale": 2.0}
 """
 
 

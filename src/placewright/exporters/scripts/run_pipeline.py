@@ -31,7 +31,7 @@ class Whole(nn.Module):
     """The model as a function of its tensors, which gives a loss, or a tuple of tensors.
 
     Inputs are copied first and outputs last, so that the first stage has all of the former, the
-    last all of the latter.
+    last all of the latter. Scalars come and go as `vector`s.
     """
 
     def __init__(self, model: nn.Module, values: dict[str, Any], *, loss: bool) -> None:
@@ -42,13 +42,19 @@ class Whole(nn.Module):
         self.loss = loss
 
     def forward(self, *tensors: Tensor) -> Any:
-        given = zip(self.names, (each.clone() for each in tensors), strict=True)
-        values = {**self.values, **dict(given)}
+        given = zip(self.names, tensors, strict=True)
+        shaped = {name: each.clone().reshape(self.values[name].shape) for name, each in given}
+        values = {**self.values, **shaped}
         positional = [values.pop(name) for name in self.values if name.isdigit()]
         made = self.model(*positional, **values)
         if self.loss:
             return loss_of(made).reshape(1).clone()
-        return tuple(each.clone() for each in tensors_of(made))
+        return tuple(vector(each).clone() for each in tensors_of(made))
+
+
+def vector(value: Tensor) -> Tensor:
+    """A scalar with one dimension, along which those of micro-batches lie; others as they are."""
+    return value if value.dim() else value.reshape(1)
 
 
 def loss_of(made: Any) -> Tensor:
@@ -194,7 +200,7 @@ def built(plan: dict[str, Any], *, training: bool) -> tuple[Whole, list[Tensor]]
     else:
         model, values = from_transformers(plan["model"])
     whole = Whole(model.train(training), values, loss=plan["training"])
-    return whole, [values[name] for name in whole.names]
+    return whole, [vector(values[name]) for name in whole.names]
 
 
 def from_factory(spec: str) -> tuple[nn.Module, dict[str, Any]]:
