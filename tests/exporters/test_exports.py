@@ -7,6 +7,7 @@ import csv
 import json
 import re
 import runpy
+import shlex
 import sys
 import types
 from dataclasses import replace
@@ -145,6 +146,15 @@ def test_megatron_gets_a_layout_with_the_layers_of_each_stage():
 TRAINED = "zoo:llama-7b?layers=4&context=64&batch=3"
 
 
+def test_megatron_is_started_with_a_rank_for_each_gpu_it_sees(tmp_path):
+    found = planned("megatron")
+    (line,) = export(found.plan, "megatron", tmp_path / "megatron.json")
+    variables = dict(word.split("=") for word in shlex.split(line) if re.match("[A-Z_]+=", word))
+    gpus = variables["CUDA_VISIBLE_DEVICES"].split(",")
+    assert len(gpus) == len(found.stages) > 1
+    assert f"torchrun --nproc-per-node {len(gpus)} pretrain_gpt.py" in line
+
+
 def megatron_micro_batches(arguments):
     """`num_microbatches_calculator` of Megatron-Core: `global_batch_size //
     (micro_batch_size * data_parallel_size)`, the rest of the division refused."""
@@ -233,6 +243,15 @@ def test_a_graph_has_a_node_per_op_and_names_are_quoted(tmp_path):
     text = path.read_text()
     assert '0 [label="first \\"op\\"\\n"' in text and "0 -> 1;" in text
     assert text.startswith('digraph "a\\"b\\\\c on 2x3090" {')
+
+
+@pytest.mark.parametrize(
+    ("engine", "named"), [("dot", "a b"), ("model-explorer", "a b/graph.json")]
+)
+def test_paths_in_commands_are_quoted(engine, named, tmp_path):
+    plan = pw.plan("zoo:gpt2?layers=1", "2x3090", planner="single-device")
+    (line,) = export(plan, engine, tmp_path / "a b")
+    assert str(tmp_path / named) in shlex.split(line)
 
 
 def test_a_plan_that_splits_blocks_is_refused_by_every_engine():

@@ -7,6 +7,7 @@ their own, other names of tied weights) is looked up in the model, which is buil
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def write_load_script(path: str | Path, plan: Plan) -> list[str]:
     )
     files.write_text(path, text)
     order = f"{PCI_VARIABLE} " if _has_gpus(found) else ""
-    return [f"{order}python {path} DIRECTORY_OF_THE_MODEL"]
+    return [f"{order}python {shlex.quote(str(path))} DIRECTORY_OF_THE_MODEL"]
 
 
 def _has_gpus(mapped: Mapping[str, Device]) -> bool:

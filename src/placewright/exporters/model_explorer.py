@@ -6,6 +6,7 @@ Three files: ``graph.json``, a graph that Model Explorer opens; ``devices.json``
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -28,8 +29,8 @@ def write_model_explorer(path: str | Path, plan: Plan) -> list[str]:
         files.write_json(folder / "devices.json", devices_document(plan))
         files.write_json(folder / "seconds.json", seconds_document(plan))
     # The viewer shows the last one first.
-    graph, *data = (Path(path) / f"{name}.json" for name in ("graph", "seconds", "devices"))
-    return [f"model-explorer {graph} --node_data_paths={','.join(map(str, data))}"]
+    graph, *data = (str(Path(path) / f"{name}.json") for name in ("graph", "seconds", "devices"))
+    return [shlex.join(["model-explorer", graph, f"--node_data_paths={','.join(data)}"])]
 
 
 def graph_document(plan: Plan) -> dict[str, Any]:

@@ -11,6 +11,7 @@ A session has one CPU and one CUDA device, so layer annotations express plans fo
 
 from __future__ import annotations
 
+import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,8 @@ def write_sessions(path: str | Path, plan: Plan) -> list[str]:
         files.write_json(folder / SETTINGS, document)
         script = resources.files("placewright.exporters.scripts").joinpath("run_sessions.py")
         files.write_text(folder / "run.py", script.read_text("utf-8"))
-    return [f"python {Path(path) / 'run.py'}", *([why] if why else [])]
+    script = shlex.join(["python", str(Path(path) / "run.py")])
+    return [script, *([why] if why else [])]
 
 
 def _check_devices(stages: OnnxStages) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -58,7 +59,7 @@ def write_dot(path: str | Path, plan: Plan) -> list[str]:
     ends = zip(problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True)
     lines += [f"  {producer} -> {consumer};" for producer, consumer in ends]
     files.write_text(path, "\n".join([*lines, "}", ""]))
-    return [f"dot -Tsvg {path} -o plan.svg"]
+    return [shlex.join(["dot", "-Tsvg", str(path), "-o", "plan.svg"])]
 
 
 def first_devices(plan: Plan) -> np.ndarray[tuple[int], np.dtype[np.int32]]:

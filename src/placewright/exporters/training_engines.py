@@ -50,7 +50,8 @@ def write_megatron(path: str | Path, plan: Plan) -> list[str]:
     """Write `environment` and `arguments` of a training script; the command."""
     document = megatron_settings(plan)
     files.write_json(path, document)
-    return [command(document, "torchrun --nproc-per-node N pretrain_gpt.py")]
+    ranks = document["arguments"][1]  # a rank per stage: the GPUs that are visible are theirs
+    return [command(document, f"torchrun --nproc-per-node {ranks} pretrain_gpt.py")]
 
 
 def megatron_settings(plan: Plan) -> dict[str, Any]:
