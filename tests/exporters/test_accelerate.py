@@ -154,6 +154,19 @@ def test_a_cpu_that_computes_beside_gpus_is_refused():
         device_map(mixed)
 
 
+def test_an_apple_gpu_is_mps_and_fetches_nothing_from_a_cpu():
+    chip = pw.Device("gpu", "M2 Max", memory=1e9)
+    figures = {"peak_flops": {"fp32": 1e10}, "memory_bandwidth": 1e9}
+    cpu = pw.Device("cpu", "cpu", memory=1e9, **figures)
+    mac = pw.Cluster("mac", (chip, cpu), (pw.Link("gpu", "cpu", 1e11),))
+    plan = plan_for(source_of("llama"), mac, "accelerate", free_seconds=0).plan
+    assert set(device_map(plan).values()) == {"mps"}
+    device = plan.placement.device.copy()
+    device[plan.problem.op_unit == plan.problem.op_unit[-1]] = 1
+    with pytest.raises(OptionError, match="leaves nothing on the CPU where an Apple GPU computes"):
+        device_map(replace(plan, placement=Placement(device)))
+
+
 def test_what_a_cpu_keeps_is_in_the_map_and_judged_as_it_was_planned(tmp_path):
     source, cluster = source_of("llama"), pw.load_cluster("a100+2xt4+cpu")
     kept = plan_for(source, cluster, "accelerate", free_seconds=0).plan.problem.op_memory.sum()

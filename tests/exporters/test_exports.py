@@ -146,6 +146,14 @@ def test_megatron_gets_a_layout_with_the_layers_of_each_stage():
 TRAINED = "zoo:llama-7b?layers=4&context=64&batch=3"
 
 
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "megatron", "deepspeed"])
+def test_engines_of_cuda_devices_refuse_others(engine, tmp_path):
+    mac = Cluster("mac", (Device("gpu", "M2 Max", memory=1e12),), ())
+    plan = planned(engine, cluster=mac).plan
+    with pytest.raises(OptionError, match=f"{engine}: device 'gpu' is an Apple M2 Max"):
+        export(plan, engine, tmp_path / "out")
+
+
 def test_megatron_is_started_with_a_rank_for_each_gpu_it_sees(tmp_path):
     found = planned("megatron")
     (line,) = export(found.plan, "megatron", tmp_path / "megatron.json")

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl, urlencode
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import PCI_VARIABLE, check_one_host, gpu_index
+from placewright.exporters.devices import PCI_VARIABLE, check_one_host, gpu_index, is_apple
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
@@ -72,7 +72,7 @@ def _has_gpus(mapped: Mapping[str, Device]) -> bool:
 
 
 def device_map(plan: Plan, engine: str = "accelerate") -> dict[str, Device]:
-    """Module → GPU number or ``cpu``; OptionError for a plan that Accelerate would not run so."""
+    """Module → GPU number, ``mps`` or ``cpu``; OptionError for a plan not to be run so."""
     found = block_plan(plan, engine)
     if copied := plan.planner_options.get("copied"):
         raise OptionError(
@@ -99,6 +99,11 @@ def _check_devices(found: BlockPlan, engine: str) -> None:
     if cpus and gpus:
         first = problem.device_names[min(gpus, key=lambda each: gpu_index(problem, each))]
         where = found.plan.planner_options.get("offload", f"{problem.device_names[cpus[0]]} itself")
+        if any(is_apple(problem, each) for each in gpus):
+            raise OptionError(
+                f"{engine} leaves nothing on the CPU where an Apple GPU computes, and the plan has "
+                f"{first} and {problem.device_names[cpus[0]]}; plan for the GPU alone"
+            )
         if where != first:
             raise OptionError(
                 f"{engine} brings what is on a CPU to the first GPU, {first}, to compute it, and "
@@ -113,7 +118,9 @@ def _check_devices(found: BlockPlan, engine: str) -> None:
 
 def _device(found: BlockPlan, device: int) -> Device:
     problem = found.plan.problem
-    return "cpu" if problem.is_cpu[device] else gpu_index(problem, device)
+    if problem.is_cpu[device]:
+        return "cpu"
+    return "mps" if is_apple(problem, device) else gpu_index(problem, device)
 
 
 def _modules_beside(found: BlockPlan, mapped: Mapping[str, Device]) -> dict[str, Device]:

@@ -71,13 +71,18 @@ def main_cpu(problem: Problem, host: str) -> int | None:
     return next((each for each in cpus if problem.device_host(each) == host), None)
 
 
+def is_apple(problem: Problem, device: int) -> bool:
+    """Whether it is the GPU of an Apple chip, by its kind."""
+    return re.fullmatch(r"M\d( .*)?", problem.device_kinds[device]) is not None
+
+
 def check_cuda(problem: Problem, device: int, engine: str) -> None:
     """OptionError for an accelerator that is no NVIDIA GPU, where its kind says so."""
-    kind = problem.device_kinds[device]
-    if re.fullmatch(r"M\d( .*)?", kind):
+    if is_apple(problem, device):
         raise OptionError(
-            f"{engine}: device '{problem.device_names[device]}' is an Apple {kind}, and the export "
-            "knows CUDA devices and CPUs; plan for these"
+            f"{engine}: device '{problem.device_names[device]}' is an Apple "
+            f"{problem.device_kinds[device]}, and the export knows CUDA devices and CPUs; plan for "
+            "these"
         )
 
 
@@ -92,8 +97,10 @@ def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherw
 def visible_devices(problem: Problem, devices: Sequence[int], engine: str) -> dict[str, str]:
     """The environment in which an engine sees these GPUs in this order.
 
-    OptionError where they are of several hosts.
+    OptionError where they are of several hosts, or no CUDA devices.
     """
+    for device in devices:
+        check_cuda(problem, device, engine)
     otherwise = "their GPUs have no common numbers; plan for the GPUs of one host"
     check_one_host(problem, devices, engine, otherwise)
     order = ",".join(str(gpu_index(problem, each)) for each in devices)

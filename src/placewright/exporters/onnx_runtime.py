@@ -58,8 +58,8 @@ def write_sessions(path: str | Path, plan: Plan) -> list[str]:
         files.write_json(folder / SETTINGS, document)
         script = resources.files("placewright.exporters.scripts").joinpath("run_sessions.py")
         files.write_text(folder / "run.py", script.read_text("utf-8"))
-    script = shlex.join(["python", str(Path(path) / "run.py")])
-    return [script, *([why] if why else [])]
+    start = shlex.join(["python", str(Path(path) / "run.py")])
+    return [start, *([why] if why else [])]
 
 
 def _check_devices(stages: OnnxStages) -> None:

@@ -15,7 +15,7 @@ from placewright.analysis.offloading import fetched_bytes
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
-from placewright.exporters.devices import NOBODY, main_cpu, main_host
+from placewright.exporters.devices import NOBODY, is_apple, main_cpu, main_host
 from placewright.exporters.engines import Engine, limits_of
 from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning, with_copies
 from placewright.graph import Flags, Floats, Ints, frozen
@@ -105,10 +105,12 @@ def pieces_for(problem: Problem, engine: Engine, copied: Floats = NO_COPIES) -> 
 
 
 def _keeper(problem: Problem) -> int:
-    """The first CPU, if there are GPUs beside it that may be used; else `NOBODY`."""
+    """The first CPU, if there are GPUs beside it that fetch from it; else `NOBODY`."""
     usable = np.isfinite(problem.op_time).any(axis=0)
-    cpus = np.flatnonzero(usable & problem.is_cpu)
-    return int(cpus[0]) if cpus.size and (usable & ~problem.is_cpu).any() else NOBODY
+    cpus: list[int] = np.flatnonzero(usable & problem.is_cpu).tolist()
+    gpus: list[int] = np.flatnonzero(usable & ~problem.is_cpu).tolist()
+    fetch = gpus and not any(is_apple(problem, each) for each in gpus)
+    return cpus[0] if cpus and fetch else NOBODY
 
 
 def check_one_row(blocks: Blocks, engine: str) -> None:

@@ -122,6 +122,16 @@ def test_cpus_of_other_hosts_are_devices_like_any():
     assert after(found.arguments, "-ngl") == "17"
 
 
+def test_the_gpu_of_an_apple_chip_is_a_metal_device(tmp_path):
+    mac = Device("mac", "M2 Max", host="mac", memory=2e9)
+    found = command(planned(gpu("gpu", "desk"), mac, cpu("cpu", "desk")))
+    (server,) = found.servers
+    assert server.names == ("MTL0",) and "environment" not in found.document["servers"][0]
+    assert set(after(found.arguments, "-dev").split(",")) == {"CUDA0", "RPC0"}
+    alone = command(planned(replace(mac, memory=2e10), cpu("cpu", "mac")))
+    assert after(alone.arguments, "-dev") == "MTL0" and "environment" not in alone.document
+
+
 def test_a_plan_on_one_host_names_no_server(tmp_path):
     plan = planned(cpu("cpu", "desk"), *(gpu(name, "desk", 2.6e9) for name in "abc"))
     export(plan, "llama-cpp", tmp_path / "one.json")

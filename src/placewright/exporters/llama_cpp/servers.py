@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import gpu_index
+from placewright.exporters.devices import gpu_index, is_apple
 from placewright.problem import Problem
 
 DEFAULT_PORT = 50052
@@ -92,4 +92,6 @@ def _names(problem: Problem, devices: Sequence[int]) -> tuple[str, ...]:
 
 
 def _name(problem: Problem, device: int) -> str:
-    return "CPU" if problem.is_cpu[device] else f"CUDA{gpu_index(problem, device)}"
+    if problem.is_cpu[device]:
+        return "CPU"
+    return f"{'MTL' if is_apple(problem, device) else 'CUDA'}{gpu_index(problem, device)}"
