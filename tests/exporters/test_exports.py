@@ -300,6 +300,21 @@ def test_an_embedding_on_a_stage_of_its_own_is_refused_by_servers():
         vllm_settings(parted)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "megatron", "deepspeed"])
+def test_cpus_are_refused_with_what_helps(engine, tmp_path):
+    figures = {"peak_flops": {"fp32": 1e12}, "memory_bandwidth": 1e11}
+    cpu = Cluster("cpus", (Device("cpu", "cpu", memory=1e12, **figures),), ())
+    plan = planned(engine, "zoo:gpt2?layers=2", cluster=cpu).plan
+    with pytest.raises(OptionError, match=f"{engine} runs on GPUs, .* a cluster with GPUs"):
+        export(plan, engine, tmp_path / "out")
+    beside = pw.plan("zoo:gpt2?layers=2", "4090+cpu", granularity="block", planner="single-device")
+    placement = pw.Placement(np.ones_like(beside.placement.device))
+    outcome = evaluate(beside.problem, placement)
+    on_cpu = replace(beside, placement=placement, outcome=outcome, value=outcome.value)
+    with pytest.raises(OptionError, match=f"{engine} runs on GPUs, .* plan with --for {engine}"):
+        export(on_cpu, engine, tmp_path / "out")
+
+
 def test_the_command_writes_the_file_and_prints_how_to_use_it(tmp_path):
     plan, out = tmp_path / "plan.json", tmp_path / "vllm.json"
     planned("vllm").plan.save(plan)

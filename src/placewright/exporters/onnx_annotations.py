@@ -32,8 +32,9 @@ def write_device_configurations(path: str | Path, plan: Plan) -> list[str]:
     """Write the model with the device and the pipeline stage of each node; what was written."""
     stages = onnx_stages(plan, "onnx")
     beside = save_model(configured(stages), Path(path))
+    count = len(stages.parts)
     lines = [
-        f"{len(stages.parts)} pipeline stages on "
+        f"{count} pipeline stage{'s' if count != 1 else ''} on "
         + ", ".join(plan.problem.device_names[each] for each in stages.used)
     ]
     return [*lines, *([f"the weights are in {beside}, which goes with it"] if beside else [])]

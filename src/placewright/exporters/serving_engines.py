@@ -97,13 +97,8 @@ def layer_stages(plan: Plan, engine: str) -> BlockPlan:
     found = block_plan(plan, engine)
     check_one_row(found.blocks, engine)
     found.check_in_a_row(engine)
-    problem = plan.problem
+    found.check_on_gpus(engine)
     for stage, layers in zip(found.stages, found.layers, strict=True):
-        if problem.is_cpu[stage.device]:
-            raise OptionError(
-                f"{engine} runs on GPUs, and the plan has {found.names(stage)[0]} on "
-                f"{found.device_name(stage)}; plan with --for {engine}"
-            )
         if not layers:
             raise OptionError(
                 f"{engine} keeps what precedes the layers with the first and what follows with the "

@@ -59,6 +59,17 @@ class BlockPlan:
                 )
             seen.add(stage.device)
 
+    def check_on_gpus(self, engine: str) -> None:
+        """OptionError where a stage is on a CPU."""
+        is_cpu = self.plan.problem.is_cpu
+        for stage in self.stages:
+            if is_cpu[stage.device]:
+                instead = "for a cluster with GPUs" if is_cpu.all() else f"with --for {engine}"
+                raise OptionError(
+                    f"{engine} runs on GPUs, and the plan has {self.names(stage)[0]} on "
+                    f"{self.device_name(stage)}; plan {instead}"
+                )
+
 
 def block_plan(plan: Plan, engine: str) -> BlockPlan:
     """The plan by blocks; OptionError where it splits one, has replicas or is for batches."""

@@ -105,12 +105,7 @@ def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
     """Write a module with a class that has the stages of the plan; how to use it."""
     found = block_plan(plan, "deepspeed")
     found.check_in_a_row("deepspeed")
-    for stage in found.stages:
-        if plan.problem.is_cpu[stage.device]:
-            raise OptionError(
-                f"deepspeed runs on GPUs, and the plan has {found.names(stage)[0]} on "
-                f"{found.device_name(stage)}; plan with --for deepspeed"
-            )
+    found.check_on_gpus("deepspeed")
     parts = [stage.first for stage in found.stages] + [found.blocks.count]
     text = CLASS.format(
         layers=json.dumps(list(found.blocks.names), indent=4),
