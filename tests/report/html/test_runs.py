@@ -88,6 +88,11 @@ def test_the_run_of_another_plan_is_refused(run_file, tmp_path):
 def test_a_run_beside_a_pipeline_is_refused(run_file, tmp_path):
     with pytest.raises(InputError, match="only of plans for latency"):
         placewright.report(plan_for("throughput"), tmp_path / "page.html", run=run_file)
+    (tmp_path / "pipeline.json").write_text('{"measured": 1.0, "schedule": "gpipe"}', "utf-8")
+    with pytest.raises(InputError, match="only of plans for latency"):
+        placewright.report(
+            plan_for("throughput"), tmp_path / "page.html", run=tmp_path / "pipeline.json"
+        )
 
 
 def test_a_run_beside_several_plans_is_refused(plan, run_file, tmp_path):

@@ -57,12 +57,25 @@ def read_run(path: str | Path) -> Run:
 
 
 def read_run_of(plans: Sequence[Plan], path: str | Path | None) -> Run | None:
-    """The run of the one plan, if there is a file of one; InputError where plans are several."""
+    """The run of the one plan, if there is a file of one.
+
+    InputError where plans are several, or of a plan whose runs have no clock at every step.
+    """
     if path is None:
         return None
     if len(plans) > 1:
         raise InputError("a run is shown beside the one plan that was run; give that plan alone")
+    for plan in plans:
+        if not isinstance(plan.outcome, Schedule):
+            raise _no_clock(plan)
     return read_run(path)
+
+
+def _no_clock(plan: Plan) -> InputError:
+    return InputError(
+        f"the plan is for {plan.problem.options.objective}, and only of plans for latency is "
+        "known when each step of a run began; leave out the run"
+    )
 
 
 def _is_step(row: tuple[Any, ...], run: Run) -> bool:
@@ -84,10 +97,7 @@ def beside(plan: Plan, shown: Drawing, run: Run) -> Drawing:
     """
     timeline = shown.timeline
     if timeline is None or not isinstance(plan.outcome, Schedule):
-        raise InputError(
-            f"the plan is for {plan.problem.options.objective}, and only of plans for latency is "
-            "known when each step of a run began; leave out the run"
-        )
+        raise _no_clock(plan)
     measured = _slices(plan, run)
     names = plan.problem.device_names
     under = [Track(f"{name}, measured", "rank", d) for d, name in enumerate(names)]
