@@ -1,6 +1,9 @@
 """Accelerate dispatches exported maps: the same logits, and tied weights stay tied."""
 
 import json
+import shlex
+import subprocess
+import sys
 from dataclasses import replace
 from functools import cache
 
@@ -127,6 +130,22 @@ def test_the_load_script_has_the_map_and_the_class(tmp_path):
     exec(compile(path.read_text(), str(path), "exec"), scope)
     assert scope["DEVICE_MAP"] == device_map(plan)
     assert "AutoModelForCausalLM" in scope
+
+
+def test_the_load_script_loads_a_plan_on_one_device(tmp_path):
+    config = transformers.AutoConfig.for_model(
+        "gpt2", n_layer=2, n_embd=32, n_head=4, vocab_size=120
+    )
+    transformers.AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "model")
+    figures = {"peak_flops": {"fp32": 1e12}, "memory_bandwidth": 1e11}
+    cluster = pw.Cluster("box", (pw.Device("cpu", "cpu", memory=1e12, **figures),), ())
+    source = f"hf:{tmp_path / 'model'}?sequence=8"
+    plan = plan_for(source, cluster, "transformers", free_seconds=0).plan
+    path = tmp_path / 'an "odd" name\\N.py'
+    (line,) = write_load_script(path, plan)
+    words = [sys.executable, *shlex.split(line)[1:-1], str(tmp_path / "model")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "cpu\n"), done.stderr
 
 
 def test_ties_that_a_plan_parts_are_refused():

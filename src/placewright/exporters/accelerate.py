@@ -36,7 +36,7 @@ if __name__ == "__main__":
     model = {factory}.from_pretrained(
         sys.argv[1], device_map=DEVICE_MAP, dtype="auto", local_files_only=True
     )
-    print(model.hf_device_map)
+    print(getattr(model, "hf_device_map", model.device))  # no map where one device has all
 '''
 
 
@@ -57,14 +57,18 @@ def write_load_script(path: str | Path, plan: Plan) -> list[str]:
         )
     found = device_map(plan, "transformers")
     text = SCRIPT.format(
-        model=json.dumps(plan.source)[1:-1].replace('"', "'"),
-        name=Path(path).name,
+        model=_in_docstring(plan.source),
+        name=_in_docstring(Path(path).name),
         factory=f"AutoModelFor{_kind(plan.source)}",
         device_map=json.dumps(found, indent=4),
     )
     files.write_text(path, text)
     order = f"{PCI_VARIABLE} " if _has_gpus(found) else ""
     return [f"{order}python {shlex.quote(str(path))} DIRECTORY_OF_THE_MODEL"]
+
+
+def _in_docstring(text: str) -> str:
+    return json.dumps(text)[1:-1].replace('"', "'")
 
 
 def _has_gpus(mapped: Mapping[str, Device]) -> bool:
