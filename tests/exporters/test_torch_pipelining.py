@@ -134,21 +134,56 @@ def make():
 """
 
 
-@pytest.mark.slow
-def test_a_factory_s_module_gives_what_one_process_gives(tmp_path, monkeypatch, temporary):  # noqa: F811
-    folder = tmp_path / "pipeline"
-    (tmp_path / "pipelined_net.py").write_text(FACTORY)
-    monkeypatch.syspath_prepend(tmp_path)
-    plan = on_cpus("torch:pipelined_net:make", 2)
-    export(plan, "torch-pipelining", folder)
+TIED_AND_FROZEN = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = torch.nn.Embedding(50, 16)
+        self.tokens.weight.requires_grad_(False)
+        self.blocks = torch.nn.ModuleList(torch.nn.Linear(16, 16) for _ in range(4))
+        self.head = torch.nn.Linear(16, 50, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, x, y):
+        x = self.tokens(x)
+        for block in self.blocks:
+            x = block(x)
+        return torch.nn.functional.cross_entropy(self.head(x), y)
+
+def make():
+    return Net(), (torch.randint(50, (8,)), torch.randint(50, (8,)))
+"""
+
+
+def ran_in(folder: Path, plan) -> dict:
+    """The report of two ranks that start in a folder with the factory's module."""
+    export(plan, "torch-pipelining", folder / "pipeline")
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         str(folder / "run.py"), "--check"],
-        capture_output=True, text=True, check=False, cwd=tmp_path,
+         str(folder / "pipeline" / "run.py"), "--check"],
+        capture_output=True, text=True, check=False, cwd=folder,
         env={**os.environ, "PYTHONPATH": "", "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1])["max_abs_difference"] == 0.0
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_a_factory_s_module_gives_what_one_process_gives(tmp_path, monkeypatch, temporary):  # noqa: F811
+    (tmp_path / "pipelined_net.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    report = ran_in(tmp_path, on_cpus("torch:pipelined_net:make", 2))
+    assert report["max_abs_difference"] == 0.0
+
+
+@pytest.mark.slow
+def test_frozen_weights_that_stages_share_have_no_gradients(tmp_path, monkeypatch, temporary):  # noqa: F811
+    (tmp_path / "frozen_net.py").write_text(TIED_AND_FROZEN)
+    monkeypatch.syspath_prepend(tmp_path)
+    report = ran_in(tmp_path, on_cpus("torch:frozen_net:make", 2, training=True))
+    assert report["max_gradient_difference"] < 1e-6
 
 
 # -- what is written -------------------------------------------------------------------------------

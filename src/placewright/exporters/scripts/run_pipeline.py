@@ -291,12 +291,13 @@ def cut(whole: Whole, examples: list[Tensor], stages: list[dict[str, Any]]) -> p
 
 
 def tied(whole: Whole, pipe: pipelining.Pipe, stage: Any, rank: int) -> list[tuple[Tensor, Any]]:
-    """This rank's parameters that other stages hold too, each with the group of these ranks."""
+    """This rank's parameters that other stages train too, each with the group of these ranks."""
     names = aliases(whole)
     holders: dict[str, dict[int, str]] = {}
     for number in range(pipe.num_stages):
-        for name, _ in pipe.get_stage_module(number).named_parameters():
-            holders.setdefault(names.get(name, [name])[0], {}).setdefault(number, name)
+        for name, parameter in pipe.get_stage_module(number).named_parameters():
+            if parameter.requires_grad:
+                holders.setdefault(names.get(name, [name])[0], {}).setdefault(number, name)
     found = []
     for ranks in holders.values():
         if len(ranks) > 1:
