@@ -253,6 +253,26 @@ def test_a_fault_is_named_by_its_place_in_the_file(document, field):
     assert not any(word in message.partition(": field ")[2].partition(": ")[0] for word in "[]()")
 
 
+class Placed(BaseModel):
+    placement: list[int] | list[list[int]]
+
+
+@pytest.mark.parametrize(
+    ("placement", "field"),
+    [
+        ([0, 0.5, 1], "placement.1"),
+        ([[0, 1], [1, 0.5]], "placement.1.1"),
+        ([0.5], "placement.0"),
+        ([[0.5]], "placement.0.0"),
+        ([0, [1], 2], "placement.1"),
+        ("x", "placement"),
+    ],
+)
+def test_of_alternatives_the_one_that_fits_best_is_meant(placement, field):
+    with refused(rf"field {field}: [^()]*$"):  # and no other
+        files.validate(Placed, {"placement": placement}, "x.json")
+
+
 def test_faults_beyond_the_first_are_counted_once_a_field():
     document = {"inner": [{"either": "x"}, {"either": "x", "amount": "x"}]}
     with refused(r"field inner.0.either: .* \(and 2 more\)$"):
