@@ -22,7 +22,7 @@ from placewright.errors import InfeasibleError, InputError, OptionError, Verific
 from placewright.graph import Graph, GraphBuilder
 from placewright.kernels import compiling
 from placewright.options import Options
-from placewright.plan import Placement
+from placewright.plan import Placement, Plan
 from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal
 from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planning import make_problem, plan
@@ -489,3 +489,25 @@ def test_a_seed_below_zero_is_refused_whatever_the_planner(planner):
     ):
         with pytest.raises(OptionError, match="seed is -1; give a whole number from 0"):
             ask()
+
+
+@pytest.mark.parametrize("seed", [1.5, "7", None])
+def test_a_seed_that_is_no_whole_number_is_refused(seed):
+    problem = chain([1, 1], [9, 9])
+    for ask in (
+        lambda: solve(problem, "heft", seed=seed),
+        lambda: plan(problem, planner="auto", seed=seed),
+        lambda: compare(problem, ["heft"], seed=seed),
+    ):
+        with pytest.raises(OptionError, match=f"seed is {seed!r}; give a whole number from 0"):
+            ask()
+
+
+@pytest.mark.parametrize("planner", ["annealing", "auto"])
+def test_what_is_given_as_numbers_can_be_kept_in_a_file(planner, tmp_path):
+    given = {"seed": np.int64(3), "planner_options": {"iterations": np.int64(5)}, "time_limit": 1}
+    found = plan(chain([1, 1], [9, 9]), planner=planner, **given)
+    found.save(tmp_path / "plan.json")
+    kept = Plan.load(tmp_path / "plan.json")
+    assert (kept.seed, kept.planner_options) == (found.seed, found.planner_options)
+    assert planner == "auto" or kept.planner_options == {"iterations": "5"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from operator import index
 from typing import Any, Literal, get_args
 
 from placewright.errors import OptionError
@@ -163,10 +164,15 @@ def chosen_options(own: Mapping[str, Any], given: Mapping[str, Any]) -> Options:
     return Options(**{**fitting, **wanted, "objective": objective})
 
 
-def check_seed(seed: int) -> None:
-    """OptionError for a seed that no generator of random numbers takes."""
-    if seed < 0:
-        raise OptionError(f"seed is {seed}; give a whole number from 0")
+def check_seed(seed: int) -> int:
+    """`seed` as a number that a file can hold; OptionError for one that no generator takes."""
+    try:
+        number = index(seed)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise OptionError(f"seed is {seed!r}; give a whole number from 0")
+    return number
 
 
 def check_objective(name: str) -> None:

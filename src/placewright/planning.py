@@ -118,7 +118,7 @@ def plan_problem(
     from placewright.budget import no_progress
 
     problem.options.require_full_pipeline("this planner")
-    check_seed(seed)
+    seed = check_seed(seed)
     start = None if warm_start is None else _start(warm_start, problem)
     if not asks_portfolio(planner, coarsening):
         return solve(

@@ -76,7 +76,7 @@ def solve(
     from placewright.budget import Budget, no_progress, unheard
 
     problem.options.require_full_pipeline("this planner")
-    check_seed(seed)
+    seed = check_seed(seed)
     started = time.perf_counter()
     budget = Budget(time_limit, start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
@@ -115,7 +115,7 @@ def solve(
         bound_source=bound.source,
         planner=chosen.name,
         seed=seed,
-        planner_options=dict(planner_options or {}),
+        planner_options=planners.as_texts(planner_options),
         coarsening=coarsening,
         source=source,
         seconds=seconds,
@@ -155,7 +155,7 @@ def compare(
 
     report, budget = on_progress or no_progress, Budget(time_limit)
     problem.options.require_full_pipeline("a comparison of planners")
-    check_seed(seed)
+    seed = check_seed(seed)
     chosen = list(names) if names is not None else quick_planners(problem)
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)

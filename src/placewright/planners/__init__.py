@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from placewright.planners.base import Planner
 
 
-__all__ = ["TABLE", "PlannerEntry", "create", "entry", "planners_for"]
+__all__ = ["TABLE", "PlannerEntry", "as_texts", "create", "entry", "planners_for"]
 
 
 def planners_for(objective: str) -> list[PlannerEntry]:
@@ -53,17 +53,23 @@ def create(
 
     A name with a colon is of a class of the user's own, which is imported.
     """
+    given = as_texts(options)
     if _is_own(name):
         from placewright.planners.own import create_own
 
-        return create_own(name, options or {})
+        return create_own(name, given)
     row = entry(name, objective)
-    for option in options or {}:
+    for option in given:
         if option not in row.options:
             known = ", ".join(row.options) or "none"
             raise OptionError(f"planner '{name}' has no option '{option}'; it has: {known}")
-    planner: Planner = referred(row.home)(**row.fixed, **(options or {}))
+    planner: Planner = referred(row.home)(**row.fixed, **given)
     return planner
+
+
+def as_texts(options: Mapping[str, str] | None) -> dict[str, str]:
+    """Options as a command line gives them and a plan file keeps them, numbers too."""
+    return {name: str(value) for name, value in (options or {}).items()}
 
 
 def _is_own(name: str) -> bool:

@@ -112,7 +112,7 @@ def replan(
         raise OptionError(f"--keep is {keep}; give a weight of 0 or more, such as {KEEP}")
     if not max_move >= 0.0:
         raise OptionError(f"--max-move is {max_move}; give bytes, such as 2GiB")
-    check_seed(seed)
+    seed = check_seed(seed)
     verify(old).raise_if_failed()
     problem.check_feasible()
     search = _Search(old, problem, Budget(time_limit), keep, max_move, on_progress or no_progress)
