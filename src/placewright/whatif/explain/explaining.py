@@ -16,9 +16,10 @@ def explain(plan: Plan | str | Path, name: str) -> PlaceExplanation | DeviceExpl
     """Why the op, block, module or device called `name` is as it is in a plan, or plan file.
 
     Of ops: what every other device would cost, with all else where it is, and what forbids it; the
-    moves that nearly tie; and, for ``latency``, what they wait for. Of a device: its load, idle
-    time and memory, a quick plan without it, and what could best leave it. ``device:NAME``,
-    ``op:NAME``, ``block:NAME`` and ``module:NAME`` tell apart what is called the same.
+    allowed moves that change the value least; and, for ``latency``, what they wait for. Of a
+    device: its load, idle time and memory, a quick plan without it, and what could best leave it.
+    ``device:NAME``, ``op:NAME``, ``block:NAME`` and ``module:NAME`` tell apart what is called the
+    same.
 
     InputError for a name that there is not, VerificationError for a plan that does not hold.
 
