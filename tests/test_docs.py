@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import itertools
 import json
 import re
 import runpy
@@ -380,6 +381,33 @@ def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]*)(?:#[^)]*)?\)", text):
         if target and "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def anchors(page: Path, duplicate: str, *, run_together: bool) -> set[str]:
+    """The anchors of a page's headings: GitHub's, or those of the site, which joins hyphens."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text("utf-8")), re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w -]", "", text).strip().replace(" ", "-")
+        if run_together:
+            slug = re.sub("-+", "-", slug)
+        number = next(k for k in itertools.count() if _numbered(slug, duplicate, k) not in found)
+        found.add(_numbered(slug, duplicate, number))
+    return found
+
+
+def _numbered(slug: str, duplicate: str, number: int) -> str:
+    return f"{slug}{duplicate}{number}" if number else slug
+
+
+@pytest.mark.parametrize("page", PAGES, ids=IDS)
+def test_links_to_headings_lead_somewhere_on_github_and_on_the_site(page):
+    text = BLOCK.sub("", page.read_text("utf-8"))
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", text):
+        if "://" not in target and (not target or target.endswith(".md")):
+            there = page.parent / target if target else page
+            assert anchor in anchors(there, "-", run_together=False), (target, anchor)
+            assert anchor in anchors(there, "_", run_together=True), (target, anchor)
 
 
 def test_the_site_lists_every_page():
