@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 import warnings
+from contextlib import suppress
+from pathlib import Path
 from typing import TextIO
 
 from placewright.cli.bash import mend_words
@@ -13,6 +16,8 @@ from placewright.cli.output import remark
 from placewright.errors import PlacewrightError, PlacewrightWarning
 
 INTERRUPTED = 130
+CANNOT_BE_USED = 2
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
@@ -20,26 +25,80 @@ def main() -> None:
 
     0 done, 2 bad input, 3 infeasible, 4 verification failed, 5 running a plan failed.
     """
+    _open_streams()
     _listen_to_warnings()
     mend_words(os.environ)
-    if isinstance(sys.stdout, io.TextIOWrapper):  # an odd name must not end in a traceback
-        sys.stdout.reconfigure(errors="backslashreplace")
+    code = _run()
+    try:
+        sys.stdout.flush()  # what is left; as the process ends it would fail with a traceback
+    except OSError as error:
+        code = _failed(error, code or CANNOT_BE_USED)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _drop(sys.stderr)
+    sys.exit(code)
+
+
+def _run() -> str | int | None:
+    """Run the command, and say what it fails of; the exit code."""
     try:
         from placewright.cli.app import app
 
         app(prog_name="placewright")  # however it was started: completion goes by the name
     except KeyboardInterrupt:  # before a command began
         remark("placewright: interrupted")
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
     except PlacewrightError as error:
         remark(f"placewright: {error}")
-        sys.exit(error.exit_code)
+        return error.exit_code
+    except OSError as error:  # of a file it is a FormatError
+        return _failed(error, CANNOT_BE_USED)
     except SystemExit as stop:  # how Typer ends every run, also those the user cut short
         if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
-            sys.exit(0)
+            return 0
         if stop.code == INTERRUPTED:
             remark("placewright: interrupted")
-        raise
+        return stop.code
+    return 0
+
+
+def _open_streams() -> None:
+    """Have both streams where the shell closed one, and let no odd name end in a traceback."""
+    if sys.stdout is None:
+        sys.stdout = _nowhere()
+    if sys.stderr is None:
+        sys.stderr = _nowhere()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _failed(error: OSError, code: str | int) -> str | int:
+    """Say what the system refuses, and print no more; the exit code, 0 if the reader has gone."""
+    _drop(sys.stdout)
+    if isinstance(error, BrokenPipeError):
+        return 0
+    remark(f"placewright: {_told(error)}")
+    return code
+
+
+def _drop(stream: TextIO) -> None:
+    """What `stream` still holds goes nowhere; as the process ends it would be tried once more."""
+    with Path(os.devnull).open("wb") as nowhere, suppress(io.UnsupportedOperation):
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+def _told(error: OSError) -> str:
+    """What the system has against it, in one sentence."""
+    if error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    if error.errno in FULL:
+        return f"standard output: cannot be written ({error.strerror})"
+    return error.strerror or str(error)
 
 
 def _listen_to_warnings() -> None:

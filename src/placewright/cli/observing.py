@@ -43,14 +43,18 @@ def observed(
         return
     with files.writing(path):
         file = path.open("w", encoding="utf-8")
-    with file:
+    try:
 
         def write(event: Event) -> None:
-            file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
-            file.flush()
+            with files.writing(path):
+                file.write(json.dumps(event.to_document(), allow_nan=False) + "\n")
+                file.flush()
             tell(event)
 
         yield write
+    finally:
+        with files.writing(path):  # what could not be written is tried once more
+            file.close()
 
 
 def _tell(event: Event) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from placewright.units import printable
@@ -50,7 +50,8 @@ def in_one_line(quiet: bool, wide: bool) -> bool:
 
 
 def remark(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
+    with suppress(OSError):  # that nobody reads it must not end the command
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def print_remarks(plans: Iterable[Plan]) -> None:

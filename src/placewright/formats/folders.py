@@ -35,8 +35,8 @@ def new_folder(path: str | Path) -> Iterator[Path]:
         target = target.resolve()
         temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        yield temporary
         with writing(path):
+            yield temporary
             temporary.chmod(0o777 & ~umask())
             temporary.replace(target)
     finally:

@@ -1,0 +1,109 @@
+"""Streams that are full, closed or read no more, and full disks: nothing ends in a traceback."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from placewright.cli import main
+from placewright.cli.observing import observed
+from placewright.errors import FormatError
+from placewright.portfolio.events import Event
+
+FULL = Path("/dev/full")
+COMMANDS = {  # with more and with less than a buffer holds; by Typer, by rich and as JSON
+    "version": ("--version",),
+    "help": ("plan", "--help"),
+    "table": ("cluster", "list"),
+    "JSON": ("schema", "plan"),
+    "short JSON": ("imports", "--json"),
+}
+CANNOT = "placewright: standard output: cannot be written (No space left on device)\n"
+
+needs_full = pytest.mark.skipif(not FULL.exists(), reason="no /dev/full here")
+each_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS.keys())
+buffering = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
+
+
+def started(
+    *arguments: str,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+    stderr: int | IO[bytes] = subprocess.PIPE,
+    unbuffered: str = "",
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from {main.__module__} import main; main()", *arguments],
+        stdout=stdout,
+        stderr=stderr,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )
+
+
+@needs_full
+@buffering
+@each_command
+def test_a_full_disk_is_said_in_one_line(command, unbuffered):
+    with FULL.open("wb") as full:
+        process = started(*command, stdout=full, unbuffered=unbuffered)
+        _, err = process.communicate()
+    assert (process.returncode, err.decode()) == (2, CANNOT)
+
+
+@buffering
+@each_command
+def test_a_reader_that_has_seen_enough_is_no_error(command, unbuffered):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        process = started(*command, stdout=pipe, unbuffered=unbuffered)
+        _, err = process.communicate()
+    assert (process.returncode, err) == (0, b"")
+
+
+def test_an_error_keeps_its_code_when_nobody_reads(tmp_path):
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        process = started("verify", str(tmp_path / "no.json"), stdout=pipe, stderr=pipe)
+    assert process.wait() == 2
+
+
+@needs_full
+def test_remarks_that_cannot_be_written_are_no_error():
+    with FULL.open("wb") as full:
+        process = started("info", "zoo:gpt2", "--json", stderr=full)
+        out, _ = process.communicate()
+        wrong = started("info", "zoo:gtp2", stderr=full)
+        wrong.communicate()
+    assert (process.returncode, out[:1]) == (0, b"{")
+    assert wrong.returncode == 2
+
+
+@pytest.mark.skipif(os.name == "nt", reason="by a shell of POSIX")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_stream_that_the_shell_closed_is_none(closed):
+    code = f"from {main.__module__} import main; main()"
+    process = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", sys.executable, "-c", code, "cluster", "list"],
+        capture_output=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, b"")
+
+
+def test_events_that_cannot_be_written_are_a_fault_of_their_file(tmp_path):
+    resource = pytest.importorskip("resource")
+    path = tmp_path / "events.jsonl"
+    _, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    expected = r"events.jsonl: cannot be written \(File too large\)"
+    try:
+        with pytest.raises(FormatError, match=expected), observed(path, "auto") as tell:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, most))
+            tell(Event("end", 0.0, 1.0, 1.0, "time"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
