@@ -65,9 +65,17 @@ def test_show_has_the_slowest_first():
     assert "500.000 µs - 2.000 ms" in out
     assert "4 of 4" in out
     assert "1 of 3" in profiles("show --device h200 --limit 1").out
+    assert "3 of 3" in profiles(f"show --device h200 --limit {10**20}").out
     entries = profiles("show --op relu --json").json
     assert [(each["signature"], each["device"]) for each in entries] == [(RELU, XEON), (RELU, H200)]
     assert entries[0].keys() >= {"seconds", "low", "high", "samples", "method", "memory"}
+
+
+def test_nothing_is_called_what_is_no_text():
+    odd = "\udcff"  # a byte that is no UTF-8, as it comes from a shell
+    assert profiles("show --json --library", odd).json == []
+    assert "0 of 0" in profiles("show --op", odd).out
+    assert profiles("prune --yes --json --device", odd).json["deleted"] == 0
 
 
 def test_what_is_exported_is_what_is_imported_elsewhere():

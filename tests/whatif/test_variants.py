@@ -148,6 +148,14 @@ def test_one_memory_stays_one_memory():
         with_bandwidth(both, "g0-g1", "1")
 
 
+def test_a_single_device_needs_no_link():
+    duo = Cluster("duo", STAR.devices[:2], STAR.links[2:])
+    found = variants([duo], [parse_count("fast=1,2")], [parse_bandwidths("x1,x2")])
+    assert [linked(each.cluster) for each in found] == [
+        {}, {}, {("g0", "g1"): 40.0}, {("g0", "g1"): 80.0},
+    ]  # fmt: skip
+
+
 # -- all combinations ----------------------------------------------------------------------------
 
 

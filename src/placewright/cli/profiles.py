@@ -73,7 +73,7 @@ def show(
 
     with ProfileStore(profiles, writable=False) as store:
         total = sum(group.ops for group in store.groups(**asdict(chosen)))
-        entries = list(islice(store.entries(**asdict(chosen)), limit))
+        entries = list(islice(store.entries(**asdict(chosen)), min(limit, total)))
     if json:
         print_json([asdict(key) | asdict(measured) for key, measured in entries])
         return

@@ -232,9 +232,10 @@ def with_bandwidth(cluster: Cluster, pattern: str, amount: str) -> Cluster:
     """`cluster` with what links named `pattern` carry set to `amount`, or times a factor.
 
     `pattern` is matched, with wildcards, to a link's channel, either end, or ``a-b``. Where the
-    two directions differ, their ratio stays. Links that are unlimited (one memory) stay so.
+    two directions differ, their ratio stays. Links that are unlimited (one memory) stay so. A
+    single device, such as the first of a sweep, needs no link.
     """
-    links, found = [], False
+    links, found = [], cluster.device_count == 1
     for link in cluster.links:
         if _matches(link, pattern) and math.isfinite(link.bandwidth):
             link, found = _rescaled(link, amount), True

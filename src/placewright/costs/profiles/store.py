@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ __all__ = ["FORMAT", "ProfileStore", "default_path"]
 
 VARIABLE = "PLACEWRIGHT_PROFILES"
 _AT_ONCE = 500  # signatures in one query; SQLite may be built to take no more than 999
+_HALVES = re.compile("[\ud800-\udfff]")  # of characters: what SQLite takes for no text
 _COLUMNS = tuple(field.name for field in fields(Measured))
 _FIGURES = ", ".join(_COLUMNS)
 _ON_CONFLICT = (
@@ -313,4 +315,5 @@ def _where(
     }
     conditions = [condition for condition, value in given.items() if value is not None]
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-    return where, [value for value in given.values() if value is not None]
+    values = [value for value in given.values() if value is not None]
+    return where, [_HALVES.sub("\ufffd", value) for value in values]
