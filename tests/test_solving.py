@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -25,6 +26,7 @@ from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal
 from placewright.planners.latency.construct.list_scheduling import Heft
+from placewright.planners.latency.construct.simple import MTopo
 from placewright.planning import make_problem, plan
 from placewright.problem import Problem
 from placewright.solving import best_of, compare, no_plan, quick_planners, solve
@@ -311,8 +313,25 @@ def test_an_interruption_keeps_the_plans_there_are_and_starts_no_other(interrupt
     assert [(line.planner, line.plan is None, line.error) for line in lines] == [
         ("met", False, ""),
         ("m-topo", True, "interrupted"),
+        ("heft", True, "interrupted"),
     ]
     assert best_of(lines).planner == "met"
+
+
+def test_a_planner_that_stops_early_is_the_last_one(monkeypatch):
+    whole = MTopo.plan
+
+    def plan(*args: Any) -> Any:
+        with suppress(KeyboardInterrupt):  # what was found so far is the answer
+            signal.raise_signal(signal.SIGINT)
+        return whole(*args)
+
+    monkeypatch.setattr(MTopo, "plan", plan)
+    lines = compare(chain([1, 1], [9, 9]), ["m-topo", "met"])
+    assert [(line.planner, line.plan is None, line.error) for line in lines] == [
+        ("m-topo", False, ""),
+        ("met", True, "interrupted"),
+    ]
 
 
 def test_an_interruption_before_there_is_a_plan_interrupts(interrupted):

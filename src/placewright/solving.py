@@ -27,6 +27,7 @@ from placewright.options import check_seed
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
+from placewright.system.interrupts import noticed_interrupts
 from placewright.system.references import referred
 from placewright.units import listed
 from placewright.verify import verify
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from placewright.coarsen import Coarser
     from placewright.planners.base import Planner, Proposal
 
+INTERRUPTED = "interrupted"
 MAX_RETRIES = 64
 STARTS_WITHIN_PEAK = ("heft", "memory-fill", "m-topo", "single-device")
 """Constructive planners, in the order in which they are asked for a plan whose peak fits."""
@@ -146,7 +148,7 @@ def compare(
     The time limit is for all of them together: each may take an even share of what is left, those
     that need no limit first, which leave what they do not use to the others. What is compiled on
     the first run counts for the planner that needs it only. A planner that finds nothing, has no
-    time left or is interrupted (Ctrl-C, after which no other starts) has no plan in its line. The
+    time left, or is interrupted (Ctrl-C, after which no other starts), has no plan in its line. The
     best bound that any of them proved is that of every plan.
     """
     from placewright.bounds import lower_bound
@@ -162,23 +164,24 @@ def compare(
     check_feasible(problem)
     lines: dict[int, Comparison] = {}
     turns = sorted(range(len(chosen)), key=lambda number: not rows[number].quick)
-    with compiling() as compiled:
+    with compiling() as compiled, noticed_interrupts() as interrupts:
         bound = lower_bound(problem)
         for turn, number in enumerate(turns):
             name, has_plan = chosen[number], any(line.plan for line in lines.values())
             report(name, turn / len(turns))
             left = budget.left + compiled()
-            if left <= 0 and has_plan:
-                lines[number] = Comparison(name, None, "no time was left")
+            if interrupts.came or (left <= 0 and has_plan):
+                why = INTERRUPTED if interrupts.came else "no time was left"
+                lines[number] = Comparison(name, None, why)
                 continue
             share = left / (len(turns) - turn)
             try:
                 lines[number] = _line(problem, name, coarsening, share, seed, source, bound)
             except KeyboardInterrupt:
-                if not has_plan:
-                    raise
-                lines[number] = Comparison(name, None, "interrupted")
-                break
+                interrupts.came = True
+                lines[number] = Comparison(name, None, INTERRUPTED)
+        if interrupts.came and not any(line.plan for line in lines.values()):
+            raise KeyboardInterrupt
     report("done", 1.0)
     return _with_best_bound([lines[number] for number in sorted(lines)])
 

@@ -472,7 +472,7 @@ def test_compare_keeps_what_it_has_when_interrupted(here, monkeypatch):
     result = run("compare", "graph.json", "-c", "pair.yaml", "--planners", "met,m-topo,heft",
                  "-o", "best.json")  # fmt: skip
     assert result.code == 0
-    assert result.err == "m-topo: interrupted\n"
+    assert result.err == "m-topo: interrupted\nheft: interrupted\n"
     assert Plan.load("best.json").planner == "met"
 
 

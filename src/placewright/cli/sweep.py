@@ -222,7 +222,7 @@ def _print(lines: list[SweepLine], source: str, json: bool, wide: bool) -> None:
 def _print_remarks(lines: list[SweepLine], json: bool) -> None:
     """What limits the plans, unless they are read by a program; and that Ctrl-C came."""
     from placewright.cli.output import print_remarks, remark
-    from placewright.whatif.sweep import INTERRUPTED
+    from placewright.solving import INTERRUPTED
 
     if not json:
         print_remarks(line.plan for line in lines if line.plan is not None)

@@ -12,8 +12,9 @@ from placewright.exporters.planning import plan_for
 from placewright.exporters.requests import plan_requests_for
 from placewright.planning import imported
 from placewright.serving.mix import Mix, read_kinds
+from placewright.solving import INTERRUPTED
 from placewright.system.interrupts import noticed_interrupts
-from placewright.whatif.sweep import INTERRUPTED, check_prices, price_of
+from placewright.whatif.sweep import check_prices, price_of
 from placewright.whatif.sweep_lines import SweepLine, with_certainty, with_front
 from placewright.whatif.variants import Variant
 

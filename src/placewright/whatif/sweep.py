@@ -35,7 +35,7 @@ from placewright.serving.planning import (
     with_its_batch,
 )
 from placewright.serving.request import Request
-from placewright.solving import in_common
+from placewright.solving import INTERRUPTED, in_common
 from placewright.system.interrupts import noticed_interrupts
 from placewright.whatif.neighbours import carried_over, neighbours
 from placewright.whatif.sweep_lines import SweepLine, with_certainty, with_front
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
     from placewright.budget import Progress
 
-INTERRUPTED = "interrupted"
 AUTO_SECONDS = 2.0  # of planner auto for a variant: a sweep is to be looked at, then repeated
 
 
