@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -131,3 +133,19 @@ def test_seconds_are_shared_by_the_changes(monkeypatch):
     monkeypatch.setattr(module, "plan_problem", planned)
     told = sensitivities(solve(chain([6.0, 6.0], [12.0, 12.0]), "heft"), 12.0)
     assert asked == [12.0 / len(told)] * len(told)
+
+
+def test_ctrl_c_ends_it_also_where_planning_keeps_what_it_has(monkeypatch):
+    asked = []
+
+    def planned(problem, **given):
+        asked.append(given)
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        return solve(problem, "heft")
+
+    found = solve(chain([6.0, 6.0], [12.0, 12.0]), "heft")
+    monkeypatch.setattr(module, "plan_problem", planned)
+    with pytest.raises(KeyboardInterrupt):
+        sensitivities(found, 12.0)
+    assert len(asked) == 1

@@ -22,6 +22,7 @@ from placewright.planning import AUTO, plan_problem
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.simulate.peak import used_memory
+from placewright.system.interrupts import noticed_interrupts
 from placewright.verify import verify
 from placewright.whatif.changes import without_devices
 
@@ -61,17 +62,21 @@ def sensitivities(
     """Plan again under each change, for `seconds` in all; plans are of the changed problems.
 
     Where the old plan is still one, the answer is no worse than it. VerificationError where `plan`
-    does not hold, OptionError for no time.
+    does not hold, OptionError for no time; KeyboardInterrupt after Ctrl-C, for changes that were
+    planned for unlike times cannot be compared.
     """
     if not seconds > 0:
         raise OptionError(f"--what-if is {seconds}; give seconds above 0, such as 10")
     verify(plan).raise_if_failed()
     asked = list(changes(plan))
     found = []
-    for number, change in enumerate(asked):
-        if on_progress is not None:
-            on_progress(change.name, number / len(asked))
-        found.append(_planned(plan, change, planner, seconds / len(asked), seed))
+    with noticed_interrupts() as interrupts:
+        for number, change in enumerate(asked):
+            if on_progress is not None:
+                on_progress(change.name, number / len(asked))
+            found.append(_planned(plan, change, planner, seconds / len(asked), seed))
+            if interrupts.came:
+                raise KeyboardInterrupt
     return found
 
 
