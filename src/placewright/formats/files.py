@@ -159,6 +159,10 @@ def parse_yaml(text: str, path: str | Path) -> Any:
         raise FormatError(f"{path}: not valid YAML{where}: {problem}") from None
     except (RecursionError, ValueError) as error:
         raise FormatError(f"{path}: not valid YAML: {error}") from None
+    except (AttributeError, LookupError):  # what the library makes of '!!bool maybe'
+        raise FormatError(
+            f"{path}: not valid YAML: a tag such as !!bool does not fit its value; leave it out"
+        ) from None
 
 
 @cache
