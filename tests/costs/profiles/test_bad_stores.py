@@ -39,6 +39,12 @@ def overwritten(path: Path) -> None:
         file.write(b"\xff" * (path.stat().st_size - 4096))
 
 
+def undescribed(path: Path) -> None:
+    content = path.read_bytes()
+    assert b"WITHOUT ROWID" in content
+    path.write_bytes(content.replace(b"WITHOUT ROWID", b"WITHOUT \xff\xff\xff\xff\xff"))
+
+
 def unlike(path: Path) -> None:
     path.unlink()
     statements("CREATE TABLE other (x)")(path)
@@ -69,6 +75,7 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "with text that is none": (
         statements("UPDATE measurement SET method = CAST(x'ff' AS TEXT)"), "damaged"
     ),
+    "with a table described by no text": (undescribed, "damaged"),
     "of another program": (unlike, "no store of profiles"),
     "text": (lambda path: path.write_text("format: none\n" * 100), "no SQLite file"),
     "a few bytes": (lambda path: path.write_bytes(b"SQLite"), "no SQLite file"),

@@ -104,6 +104,8 @@ def explained(path: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         raise ProfileError(f"{path}: {_fault(error)}") from None
+    except UnicodeDecodeError as error:  # of a text in it, or of SQLite's words on one
+        raise ProfileError(f"{path}: {damaged(reason(error))}") from None
 
 
 def is_locked(error: sqlite3.Error) -> bool:
