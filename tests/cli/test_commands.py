@@ -140,6 +140,18 @@ def test_a_command_called_wrongly_exits_2_and_says_how(arguments):
     assert "Traceback" not in result.err
 
 
+def test_too_little_memory_is_said_in_one_line(monkeypatch):
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("placewright.importers.load", full)
+    result = run("info", "zoo:gpt2")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == (
+        "placewright: this machine's memory is used up; ask for fewer ops or devices\n"
+    )
+
+
 def test_interrupting_a_command_exits_130_and_says_so(monkeypatch):
     def interrupted(*args: Any, **kwargs: Any) -> None:
         raise KeyboardInterrupt

@@ -115,8 +115,9 @@ def test_a_device_without_which_nothing_fits_says_so():
 
 def test_what_cannot_be_is_refused():
     found = solve(chain([1.0], [8.0, 8.0]), "heft")
-    with pytest.raises(OptionError, match="seconds above 0"):
-        sensitivities(found, 0.0)
+    for seconds in (0.0, -1.0, float("inf"), float("nan")):
+        with pytest.raises(OptionError, match="seconds above 0"):
+            sensitivities(found, seconds)
     wrong = replace(found, value=found.value / 2)
     assert isinstance(wrong, Plan)
     with pytest.raises(VerificationError):

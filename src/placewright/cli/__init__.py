@@ -54,6 +54,9 @@ def _run() -> str | int | None:
         return error.exit_code
     except OSError as error:  # of a file it is a FormatError
         return _failed(error, CANNOT_BE_USED)
+    except MemoryError:
+        remark("placewright: this machine's memory is used up; ask for fewer ops or devices")
+        return CANNOT_BE_USED
     except SystemExit as stop:  # how Typer ends every run, also those the user cut short
         if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
             return 0

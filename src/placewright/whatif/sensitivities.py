@@ -7,6 +7,7 @@ a route that goes over several links is twice as fast as a whole, and no other c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -65,7 +66,7 @@ def sensitivities(
     does not hold, OptionError for no time; KeyboardInterrupt after Ctrl-C, for changes that were
     planned for unlike times cannot be compared.
     """
-    if not seconds > 0:
+    if not 0 < seconds < math.inf:
         raise OptionError(f"--what-if is {seconds}; give seconds above 0, such as 10")
     verify(plan).raise_if_failed()
     asked = list(changes(plan))
