@@ -32,7 +32,8 @@ def main() -> None:
     try:
         sys.stdout.flush()  # what is left; as the process ends it would fail with a traceback
     except OSError as error:
-        code = _failed(error, code or CANNOT_BE_USED)
+        failed = _failed(error)
+        code = code or failed
     try:
         sys.stderr.flush()
     except OSError:
@@ -53,7 +54,7 @@ def _run() -> str | int | None:
         remark(f"placewright: {error}")
         return error.exit_code
     except OSError as error:  # of a file it is a FormatError
-        return _failed(error, CANNOT_BE_USED)
+        return _failed(error)
     except MemoryError:
         remark("placewright: this machine's memory is used up; ask for fewer ops or devices")
         return CANNOT_BE_USED
@@ -80,13 +81,13 @@ def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
 
 
-def _failed(error: OSError, code: str | int) -> str | int:
+def _failed(error: OSError) -> int:
     """Say what the system refuses, and print no more; the exit code, 0 if the reader has gone."""
     _drop(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
     remark(f"placewright: {_told(error)}")
-    return code
+    return CANNOT_BE_USED
 
 
 def _drop(stream: TextIO) -> None:
