@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -94,6 +95,28 @@ def test_a_stream_that_the_shell_closed_is_none(closed):
         check=False,
     )
     assert (process.returncode, process.stderr) == (0, b"")
+
+
+@buffering
+def test_what_libraries_print_is_not_in_what_a_command_prints(unbuffered):
+    code = (
+        "import ctypes, os, placewright.cli as cli\n"
+        "opened = cli.open_streams\n"
+        "def open_streams():\n"
+        "    opened()\n"
+        "    os.write(1, b'at once\\n')\n"
+        "    ctypes.CDLL(None).puts(b'as the process ends')\n"
+        "cli.open_streams = open_streams\n"
+        "cli.main()\n"
+    )
+    process = subprocess.run(
+        [sys.executable, "-c", code, "imports", "--json"],
+        capture_output=True,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        check=True,
+    )
+    assert json.loads(process.stdout)
+    assert process.stderr == b"at once\nas the process ends\n"
 
 
 def test_events_that_cannot_be_written_are_a_fault_of_their_file(tmp_path):

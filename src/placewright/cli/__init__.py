@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import os
 import sys
 import warnings
-from contextlib import suppress
-from pathlib import Path
 from typing import TextIO
 
 from placewright.cli.bash import mend_words
 from placewright.cli.output import remark
+from placewright.cli.streams import close_streams, drop, fault, open_streams
 from placewright.errors import PlacewrightError, PlacewrightWarning
 
 INTERRUPTED = 130
 CANNOT_BE_USED = 2
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
@@ -25,19 +21,14 @@ def main() -> None:
 
     0 done, 2 bad input, 3 infeasible, 4 verification failed, 5 running a plan failed.
     """
-    _open_streams()
+    open_streams()
     _listen_to_warnings()
     mend_words(os.environ)
     code = _run()
-    try:
-        sys.stdout.flush()  # what is left; as the process ends it would fail with a traceback
-    except OSError as error:
+    error = close_streams()
+    if error is not None:
         failed = _failed(error)
         code = code or failed
-    try:
-        sys.stderr.flush()
-    except OSError:
-        _drop(sys.stderr)
     sys.exit(code)
 
 
@@ -67,42 +58,13 @@ def _run() -> str | int | None:
     return 0
 
 
-def _open_streams() -> None:
-    """Have both streams where the shell closed one, and let no odd name end in a traceback."""
-    if sys.stdout is None:
-        sys.stdout = _nowhere()
-    if sys.stderr is None:
-        sys.stderr = _nowhere()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _nowhere() -> TextIO:
-    return Path(os.devnull).open("w", encoding="utf-8")
-
-
 def _failed(error: OSError) -> int:
     """Say what the system refuses, and print no more; the exit code, 0 if the reader has gone."""
-    _drop(sys.stdout)
+    drop(sys.stdout)
     if isinstance(error, BrokenPipeError):
         return 0
-    remark(f"placewright: {_told(error)}")
+    remark(f"placewright: {fault(error)}")
     return CANNOT_BE_USED
-
-
-def _drop(stream: TextIO) -> None:
-    """What `stream` still holds goes nowhere; as the process ends it would be tried once more."""
-    with Path(os.devnull).open("wb") as nowhere, suppress(io.UnsupportedOperation):
-        os.dup2(nowhere.fileno(), stream.fileno())
-
-
-def _told(error: OSError) -> str:
-    """What the system has against it, in one sentence."""
-    if error.filename is not None:
-        return f"{error.filename}: {error.strerror}"
-    if error.errno in FULL:
-        return f"standard output: cannot be written ({error.strerror})"
-    return error.strerror or str(error)
 
 
 def _listen_to_warnings() -> None:
