@@ -19,7 +19,13 @@ from placewright import planners
 from placewright.bounds import Bound
 from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
-from placewright.errors import InfeasibleError, InputError, OptionError, VerificationError
+from placewright.errors import (
+    FormatError,
+    InfeasibleError,
+    InputError,
+    OptionError,
+    VerificationError,
+)
 from placewright.graph import Graph, GraphBuilder
 from placewright.kernels import compiling
 from placewright.options import Options
@@ -530,3 +536,18 @@ def test_what_is_given_as_numbers_can_be_kept_in_a_file(planner, tmp_path):
     kept = Plan.load(tmp_path / "plan.json")
     assert (kept.seed, kept.planner_options) == (found.seed, found.planner_options)
     assert planner == "auto" or kept.planner_options == {"iterations": "5"}
+
+
+def test_one_planner_may_be_compared_by_its_name():
+    (line,) = compare(chain([1, 1], [9, 9]), "heft")
+    assert line.planner == "heft"
+    assert line.plan is not None
+
+
+def test_the_judge_takes_plan_files(tmp_path):
+    plan(chain([1, 1], [9, 9]), planner="heft").save(tmp_path / "plan.json")
+    assert verify(tmp_path / "plan.json").ok
+    assert verify(str(tmp_path / "plan.json")).ok
+    (tmp_path / "no.json").write_text("{}")
+    with pytest.raises(FormatError, match=r"no.json"):
+        verify(tmp_path / "no.json")

@@ -135,7 +135,7 @@ def check_feasible(problem: Problem) -> None:
 
 def compare(
     problem: Problem,
-    names: Sequence[str] | None = None,
+    names: Sequence[str] | str | None = None,
     *,
     coarsening: str = "none",
     time_limit: float = float("inf"),
@@ -143,7 +143,7 @@ def compare(
     source: str = "",
     on_progress: Progress | None = None,
 ) -> list[Comparison]:
-    """Plan `problem` with each of the planners `names` (the quick ones if None).
+    """Plan `problem` with each of the planners `names`, or the one (the quick ones if None).
 
     The time limit is for all of them together: each may take an even share of what is left, those
     that need no limit first, which leave what they do not use to the others. What is compiled on
@@ -158,6 +158,7 @@ def compare(
     report, budget = on_progress or no_progress, Budget(time_limit)
     problem.options.require_full_pipeline("a comparison of planners")
     seed = check_seed(seed)
+    names = [names] if isinstance(names, str) else names
     chosen = list(names) if names is not None else quick_planners(problem)
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)

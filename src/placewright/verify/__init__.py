@@ -8,6 +8,7 @@ design and no code of the kernels, the simulator or a planner. Times may differ 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 from placewright.plan import Plan
 from placewright.system.references import referred
@@ -17,13 +18,17 @@ from placewright.verify.report import MAX_SHOWN, TOLERANCE, Report
 __all__ = ["CHECKS", "MAX_SHOWN", "TOLERANCE", "Report", "verify"]
 
 
-def verify(plan: Plan) -> Report:
-    """Judge `plan`; never raises for a wrong plan (see `Report.raise_if_failed`).
+def verify(plan: Plan | str | Path) -> Report:
+    """Judge `plan` or a plan file; never raises for a wrong plan (see `Report.raise_if_failed`).
+
+    FormatError for a file that is no plan.
 
     >>> report = verify(plan)          # doctest: +SKIP
     >>> report.ok, report.violations   # doctest: +SKIP
     (True, ())
     """
+    if not isinstance(plan, Plan):
+        plan = Plan.load(plan)
     row = plan.problem.options.row
     if not isinstance(plan.outcome, referred(row.outcome)):
         wrong = f"the outcome is {type(plan.outcome).__name__}, which no plan for {row.name} has"
