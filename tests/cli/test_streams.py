@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from placewright.cli import main
 from placewright.cli.observing import observed
 from placewright.errors import FormatError
 from placewright.portfolio.events import Event
+from placewright.version import __version__
 
 FULL = Path("/dev/full")
 COMMANDS = {  # with more and with less than a buffer holds; by Typer, by rich and as JSON
@@ -117,6 +119,16 @@ def test_what_libraries_print_is_not_in_what_a_command_prints(unbuffered):
     )
     assert json.loads(process.stdout)
     assert process.stderr == b"at once\nas the process ends\n"
+
+
+def test_a_stream_in_memory_stays_what_it_is(monkeypatch):
+    kept = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.setattr(sys, "stdout", kept)
+    monkeypatch.setattr(sys, "argv", ["placewright", "--version"])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert not stop.value.code
+    assert kept.buffer.getvalue().strip() == __version__.encode()
 
 
 def test_events_that_cannot_be_written_are_a_fault_of_their_file(tmp_path):

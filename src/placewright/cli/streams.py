@@ -29,7 +29,7 @@ def open_streams() -> None:
     if sys.stdout is None:
         sys.stdout = _nowhere()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        if sys.stdout.fileno() == STDOUT:
+        if _descriptor(sys.stdout) == STDOUT:
             sys.stdout = _apart(sys.stdout)
         sys.stdout.reconfigure(errors="backslashreplace")
 
@@ -65,6 +65,14 @@ def fault(error: OSError) -> str:
 
 def _nowhere() -> TextIO:
     return Path(os.devnull).open("w", encoding="utf-8")
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    """None of a stream that is kept in memory."""
+    try:
+        return stream.fileno()
+    except io.UnsupportedOperation:
+        return None
 
 
 def _apart(stdout: io.TextIOWrapper) -> io.TextIOWrapper:
