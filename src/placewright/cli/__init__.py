@@ -10,10 +10,9 @@ from typing import TextIO
 from placewright.cli.bash import mend_words
 from placewright.cli.output import remark
 from placewright.cli.streams import close_streams, drop, fault, open_streams
-from placewright.errors import PlacewrightError, PlacewrightWarning
+from placewright.errors import InputError, PlacewrightError, PlacewrightWarning
 
 INTERRUPTED = 130
-CANNOT_BE_USED = 2
 
 
 def main() -> None:
@@ -48,7 +47,7 @@ def _run() -> str | int | None:
         return _failed(error)
     except MemoryError:
         remark("placewright: this machine's memory is used up; ask for fewer ops or devices")
-        return CANNOT_BE_USED
+        return InputError.exit_code
     except SystemExit as stop:  # how Typer ends every run, also those the user cut short
         if isinstance(stop.__context__, BrokenPipeError):  # the reader has seen enough
             return 0
@@ -64,7 +63,7 @@ def _failed(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return 0
     remark(f"placewright: {fault(error)}")
-    return CANNOT_BE_USED
+    return InputError.exit_code
 
 
 def _listen_to_warnings() -> None:

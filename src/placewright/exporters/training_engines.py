@@ -50,7 +50,9 @@ def write_megatron(path: str | Path, plan: Plan) -> list[str]:
     """Write `environment` and `arguments` of a training script; the command."""
     document = megatron_settings(plan)
     files.write_json(path, document)
-    ranks = document["arguments"][1]  # a rank per stage: the GPUs that are visible are theirs
+    names, values = document["arguments"][::2], document["arguments"][1::2]
+    # A rank per stage: the GPUs that are visible are theirs.
+    ranks = dict(zip(names, values, strict=True))["--pipeline-model-parallel-size"]
     return [command(document, f"torchrun --nproc-per-node {ranks} pretrain_gpt.py")]
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from placewright.errors import FormatError
+from placewright.formats.faults import faults_of
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-    from pydantic_core import ErrorDetails
 
     Model = TypeVar("Model", bound=BaseModel)
 
@@ -253,61 +253,10 @@ def validate(model: type[Model], document: Any, path: str | Path) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        errors = _meant(error.errors(include_url=False, include_input=False), document)
-        at_fault = list(dict.fromkeys(_field(each, document) for each in errors))
-        message = errors[0]["msg"].removeprefix("Value error, ")
+        faults = faults_of(error, document)
+        at_fault = list(dict.fromkeys(each.field for each in faults))
         more = f" (and {len(at_fault) - 1} more)" if len(at_fault) > 1 else ""
-        raise FormatError(f"{path}: field {at_fault[0]}: {message}{more}") from None
-
-
-def _meant(errors: list[ErrorDetails], document: Any) -> list[ErrorDetails]:
-    """Without those of alternatives of a union that fit worse than another.
-
-    The one that is meant has the fewest faults; of as many, the one that has them deepest inside.
-    """
-    unions: dict[str, dict[str, list[ErrorDetails]]] = {}
-    for each in errors:
-        parts, other = _places(each, document)
-        if other is not None:
-            place, alternative = other
-            inside = ".".join(parts[:place])
-            unions.setdefault(inside, {}).setdefault(alternative, []).append(each)
-
-    def misfit(faults: list[ErrorDetails]) -> tuple[int, int]:
-        return len(faults), -max(len(_places(each, document)[0]) for each in faults)
-
-    worse: set[int] = set()
-    for alternatives in unions.values():
-        best = min(alternatives.values(), key=misfit)
-        others = (faults for faults in alternatives.values() if faults is not best)
-        worse.update(id(each) for faults in others for each in faults)
-    return [each for each in errors if id(each) not in worse]
-
-
-def _field(error: ErrorDetails, document: Any) -> str:
-    """Where in `document` a fault is, such as ``devices.0.memory``."""
-    return ".".join(_places(error, document)[0]) or "top level"
-
-
-def _places(error: ErrorDetails, document: Any) -> tuple[list[str], tuple[int, str] | None]:
-    """The parts of where in `document` a fault is; and in which alternative of a union.
-
-    That is a part of pydantic's location that the document does not have: after how many that it
-    has, and its name; None where there is no such part.
-    """
-    parts: list[str] = []
-    alternative = None
-    missing = len(error["loc"]) - 1 if error["type"] == "missing" else None  # the last part only
-    for place, part in enumerate(error["loc"]):
-        if isinstance(document, dict) and (part in document or place == missing):
-            document = document.get(part)
-        elif isinstance(document, list) and isinstance(part, int):
-            document = document[part]
-        else:
-            alternative = alternative or (len(parts), str(part))
-            continue
-        parts.append(str(part))
-    return parts, alternative
+        raise FormatError(f"{path}: field {at_fault[0]}: {faults[0].message}{more}") from None
 
 
 def write_text(path: str | Path, text: str) -> None:
