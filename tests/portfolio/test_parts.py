@@ -4,6 +4,7 @@ import math
 import os
 import signal
 import time
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -95,7 +96,7 @@ def test_constructive_members_go_on_until_there_is_a_plan(problem):
     for expected in "ab":  # slow, and in vain
         turn = scheduler.next(incumbent, 100.0, workers=1)
         assert turn.member.name == expected
-        scheduler.learn(turn, False, 20.0, useless=True)
+        scheduler.learn(turn, 0.0, 20.0, useless=True)
     incumbent.offer(everything_on(problem, 0), "b")
     assert scheduler.next(incumbent, 100.0, workers=1).member.name == "s"
 
@@ -107,19 +108,45 @@ def test_who_made_plans_better_is_asked_more_often(problem):
     for _ in range(20):
         turn = scheduler.next(incumbent, 100.0, workers=1)
         asked.append(turn.member.name)
-        scheduler.learn(turn, turn.member.name == "b", 1.0, useless=False)
+        scheduler.learn(turn, 0.01 if turn.member.name == "b" else 0.001, 1.0, useless=False)
     assert asked.count("b") > 2 * asked.count("a")
     assert asked.count("a") >= 1
+
+
+def test_what_starts_afresh_has_twice_as_long_each_time_while_there_is_time(problem):
+    members = [Member("a", "search"), Member("b", "search", afresh=True)]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    turns, left = [], 80.0
+    while left > 1.0:
+        turn = scheduler.next(incumbent, left, workers=1)
+        left -= turn.seconds
+        turns.append((turn.member.name, turn.seconds))
+        gain = 0.01 if turn.member.afresh else 0.0
+        scheduler.learn(turn, gain, turn.seconds, useless=False)
+    afresh = [seconds for name, seconds in turns if name == "b"]
+    assert len(afresh) >= 2
+    assert all(later >= 2 * sooner for sooner, later in pairwise(afresh))
+    assert sum(afresh) < 80.0
+
+
+def test_a_search_in_vain_has_longer_turns_until_it_gains_again(problem):
+    scheduler = Scheduler([Member("a", "search")], 0, False)
+    incumbent, seconds = Incumbent(problem, Origin()), []
+    for gain in (0.0, 0.0, 0.001, 0.0):
+        turn = scheduler.next(incumbent, 1000.0, workers=1)
+        seconds.append(turn.seconds)
+        scheduler.learn(turn, gain, turn.seconds, useless=False)
+    assert seconds == [10.0, 20.0, 40.0, 10.0]
 
 
 def test_a_search_that_had_no_time_to_get_going_is_asked_again_first(problem):
     members = [Member("a", "search", shortest=5.0), Member("b", "search")]
     scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
     incumbent.offer(everything_on(problem, 0), "one")
-    scheduler.learn(scheduler.meanwhile(incumbent, 100.0), False, 0.4, useless=False)
+    scheduler.learn(scheduler.meanwhile(incumbent, 100.0), 0.0, 0.4, useless=False)
     turn = scheduler.next(incumbent, 100.0, workers=1)
     assert turn.member.name == "a"
-    scheduler.learn(turn, False, turn.seconds, useless=False)
+    scheduler.learn(turn, 0.0, turn.seconds, useless=False)
     assert scheduler.next(incumbent, 100.0, workers=1).member.name == "b"
 
 
@@ -140,7 +167,7 @@ def test_who_is_useless_is_not_asked_again(problem):
         Scheduler([Member("a", "search")], 0, False),
         Incumbent(problem, Origin()),
     )
-    scheduler.learn(scheduler.next(incumbent, 100.0, 1), False, 1.0, useless=True)
+    scheduler.learn(scheduler.next(incumbent, 100.0, 1), 0.0, 1.0, useless=True)
     assert scheduler.next(incumbent, 100.0, 1) is None
 
 
@@ -204,7 +231,7 @@ def test_nobody_works_beside_a_member_that_uses_all_cores(problem):
     turn = scheduler.next(incumbent, 100.0, workers=2)
     assert turn.member.name == "b"
     assert scheduler.next(incumbent, 100.0, workers=2) is None
-    scheduler.learn(turn, False, 1.0, useless=False)
+    scheduler.learn(turn, 0.0, 1.0, useless=False)
     assert scheduler.next(incumbent, 100.0, workers=2).member.name == "a"
 
 
@@ -215,7 +242,7 @@ def test_a_member_for_several_cores_comes_first_and_has_them_to_itself(problem):
     turn = scheduler.next(incumbent, 100.0, workers=3)
     assert (turn.member.name, turn.options) == ("a", {"processes": "3"})
     assert scheduler.next(incumbent, 100.0, workers=3) is None
-    scheduler.learn(turn, False, 1.0, useless=False)
+    scheduler.learn(turn, 0.0, 1.0, useless=False)
     assert scheduler.next(incumbent, 100.0, workers=3).member.name == "c"
 
 
@@ -292,10 +319,10 @@ def test_a_member_that_uses_all_cores_waits_for_those_that_construct(problem):
     incumbent.offer(everything_on(problem, 0), "a start")
     first, beside = (scheduler.next(incumbent, 100.0, workers=2) for _ in range(2))
     assert [turn.member.name for turn in (first, beside)] == ["a", "s"]
-    scheduler.learn(first, False, 0.1, useless=False)
+    scheduler.learn(first, 0.0, 0.1, useless=False)
     second = scheduler.next(incumbent, 100.0, workers=2)
     assert second.member.name == "b"
-    scheduler.learn(second, False, 0.1, useless=False)
+    scheduler.learn(second, 0.0, 0.1, useless=False)
     assert scheduler.next(incumbent, 100.0, workers=2).member.name == "p"
 
 

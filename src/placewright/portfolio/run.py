@@ -254,7 +254,9 @@ class Run:
     def _hear(self, turn: _Turn, message: Message) -> None:
         member = turn.task.member
         if not isinstance(message, Ended):
-            turn.better |= self._take(message, member.title)
+            before = self.incumbent.value
+            self._take(message, member.title)
+            turn.gain += share_saved(before, self.incumbent.value)
             return
         if message.error:
             self._tell("failure", member.title, message.error)
@@ -263,7 +265,7 @@ class Run:
         if message.infeasible:
             self.why_infeasible = message.refusal
         useless = bool(message.refusal or (message.error and not message.lost))
-        self.scheduler.learn(turn.task, turn.better, time.monotonic() - turn.started, useless)
+        self.scheduler.learn(turn.task, turn.gain, time.monotonic() - turn.started, useless)
 
     def _hear_at_once(self, message: Message) -> None:
         """What a member that works in this process tells, perhaps from a thread of its own.
@@ -420,7 +422,14 @@ class _Turn:
     def __init__(self, task: Task) -> None:
         self.task = task
         self.started = time.monotonic()
-        self.better = False
+        self.gain = 0.0  # as a share of the value
+
+
+def share_saved(before: float, after: float) -> float:
+    """Of the value before; all of it by a first plan."""
+    if math.isinf(before):
+        return 0.0 if math.isinf(after) else 1.0
+    return (before - after) / before if before > 0 else 0.0
 
 
 def _left_out(cold: list[Member]) -> str:

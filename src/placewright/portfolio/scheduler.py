@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from placewright.portfolio.incumbent import Incumbent
 from placewright.portfolio.members import Member
+from placewright.portfolio.searchers import Searchers
 from placewright.portfolio.work import Task
 from placewright.problem import Problem
 
-MEMORY = 0.7  # of the success of a member, each time it had its turn
 SLICES = 8  # of the time that is left, for one turn of a search
 LONGEST_SLICE = 10.0
 OPS_PER_SECOND = 1_250  # of a turn on a large graph, no shorter
@@ -29,18 +28,6 @@ WORKERS_PER_PROVER = 4
 PROVING_ALONE, LEADING_ALONE = 0.3, 0.5
 
 
-@dataclass
-class _Searcher:
-    member: Member
-    success: float = 1.0
-    running: int = 0
-
-    @property
-    def merit(self) -> float:
-        """Whoever runs already is less worth a second time."""
-        return self.success / (1 + self.running)
-
-
 class Scheduler:
     """The first constructive members and who may decide, then provers beside the searches.
 
@@ -55,8 +42,8 @@ class Scheduler:
     Where those that construct have found no plan, a prover that can say that there is none comes
     first.
 
-    A search is asked the more often the more of its turns made the plan better. Nothing here
-    depends on the clock but the seconds of a task, so that a run counted in iterations repeats.
+    A search is asked the more often the more its turns gained. Nothing here depends on the clock
+    in a run counted in iterations, so that it repeats: each turn counts as a second.
     """
 
     def __init__(self, members: Iterable[Member], seed: int, in_iterations: bool) -> None:
@@ -64,7 +51,7 @@ class Scheduler:
         self.constructive = deque(each for each in members if each.role == "construct")
         self.deciders = deque(each for each in members if each.role == "decide")
         self.provers = deque(each for each in members if each.role == "prove")
-        self.searchers = [_Searcher(each) for each in members if each.role == "search"]
+        self.searchers = Searchers(each for each in members if each.role == "search")
         self.seed, self.in_iterations = seed, in_iterations
         self.proving: set[int] = set()  # tasks, but for one that works on several cores
         self.constructing = 0
@@ -124,37 +111,40 @@ class Scheduler:
 
     def _search(self, incumbent: Incumbent, left: float, slice_: float) -> Task | None:
         """The search with most merit, for `slice_` seconds or longer where it needs that."""
-        if not self.searchers:
+
+        def seconds(member: Member) -> float:
+            return max(slice_, _shortest_slice(member, incumbent.problem))
+
+        found = self.searchers.begin(left, seconds)
+        if found is None:
             return None
-        chosen = max(self.searchers, key=lambda each: each.merit)
-        chosen.running += 1
-        shortest = _shortest_slice(chosen.member, incumbent.problem)
-        task = self._task(chosen.member, incumbent, min(max(slice_, shortest), left))
-        if left < TOO_SHORT * shortest:
+        chosen, turn = found
+        task = self._task(chosen, incumbent, min(turn, left))
+        if left < TOO_SHORT * turn:
             self.cut_short.add(task.number)
         return task
 
-    def learn(self, task: Task, better: bool, seconds: float, useless: bool) -> None:
-        """What became of a task; who is `useless` is not asked again."""
-        role = task.member.role
-        self.spent[role] += seconds
+    def learn(self, task: Task, gain: float, seconds: float, useless: bool) -> None:
+        """What became of a task: its `gain`, as a share of the value; who is `useless` is left out.
+
+        A search that gained nothing for want of time has not had its turn.
+        """
+        member = task.member
+        self.spent[member.role] += seconds
         self.proving.discard(task.number)
-        if role == "construct":
+        if member.role == "construct":
             self.constructing -= 1
         self.cores.pop(task.number, None)
-        for searcher in self.searchers:
-            if searcher.member is task.member:
-                searcher.running -= 1
-                if better or task.number not in self.cut_short:
-                    searcher.success = MEMORY * searcher.success + (1 - MEMORY) * better
+        had_time = gain > 0 or task.number not in self.cut_short
+        counted = 1.0 if self.in_iterations else seconds
+        self.searchers.end(member, gain, counted if had_time else 0.0)
         if useless:
-            self.searchers = [each for each in self.searchers if each.member is not task.member]
+            self.searchers.drop(member)
 
     @property
     def members(self) -> list[Member]:
         """Those that have had no turn yet, and the searches."""
-        searching = [each.member for each in self.searchers]
-        return [*self.constructive, *self.deciders, *searching, *self.provers]
+        return [*self.constructive, *self.deciders, *self.searchers.members, *self.provers]
 
     def _construct(self, incumbent: Incumbent, left: float) -> Task:
         self.constructing += 1

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.analysis.orders import m_topo
-from placewright.budget import Budget
+from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch import timing
@@ -343,6 +343,24 @@ def test_sampling_the_temperature_leaves_everything_in_place(problem):
     assert walk.run(kernel.mean_worsening, 30) >= 0
     assert walk.state.rows.tolist() == before.tolist()
     assert_sound(walk, problem)
+
+
+def test_with_a_free_order_it_starts_hotter_and_colder_by_turns_from_a_given_start(monkeypatch):
+    begun = []
+    monkeypatch.setattr(
+        Walk,
+        "run",
+        lambda walk, what, *rest: 1.0 if what is kernel.mean_worsening else begun.append(rest[1]),
+    )
+    start = solve(by_hand(), Greedy()).placement
+    for order, given_start in (("breadth-first", None), ("free", None), *[("free", start)] * 20):
+        seed = len(begun)
+        Annealing(iterations=1, order=order).plan(
+            by_hand(), Budget(start=given_start), seed, no_progress
+        )
+    assert begun[:2] == [0.05, 0.1]
+    assert all(0.005 <= each <= 0.1 for each in begun[2:])
+    assert min(begun[2:]) < 0.02 and max(begun[2:]) > 0.05
 
 
 @given(problem=batch_problems(max_ops=4, max_batch=4), seed=st.integers(0, 3))

@@ -35,8 +35,8 @@ from placewright.problem import Problem
 from placewright.simulate.batch import run_batches
 
 DEFAULT_ROUNDS = 20
-# Evaluations of a level: per unit and device, and in all. Half of the rounds that are not fresh are
-# slow, at most so slow that they take all the time that is left: few of them find more than many.
+# Evaluations of a level: per unit and device, and in all. Half of the rounds are slow, at most so
+# slow that they take all the time that is left: few of them find more than many.
 PACES, SLOWEST, FEWEST_STEPS = (30.0, 100.0), 800.0, 3_000
 SLOW_SHARE = 0.5
 FIRST_GUESS = 1e-8  # seconds of an evaluation, per op or edge and chunk
@@ -129,7 +129,7 @@ class _Search(Pace):
         rows, order = self.rows, self.order
         hot = HOT if fresh else WARM * float(self.rng.choice(WARMTHS))
         pace = float(self.rng.choice(PACES))
-        if not fresh and self.rng.random() < SLOW_SHARE:
+        if self.rng.random() < SLOW_SHARE:
             pace = max(pace, self._slow_pace())
         for number, group in enumerate(reversed(groups)):
             if self.left <= 0:

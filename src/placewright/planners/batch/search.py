@@ -28,6 +28,9 @@ from placewright.planners.latency.search import strings as search
 from placewright.problem import Problem
 
 SHARE_OF_ORDER_MOVES = 0.4
+# With a free order: the first temperature in mean worsenings, and by how much colder it may be from
+# a given start, drawn on a log scale.
+FREE_SHARE, AGAIN_RANGE = 0.1, 20.0
 
 
 class OnePlusOneEA(search.OnePlusOneEA):
@@ -77,17 +80,24 @@ class Annealing(search.Annealing):
         return walk.answer()
 
     def _anneal(self, walk: Walk, on_progress: Progress) -> None:
-        temperature = self.temperature
-        if temperature is None:
-            worsening = walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES)
-            temperature = max(search.FIRST_SHARE * float(worsening), COLDEST)
-        hot, order_share = temperature, SHARE_OF_ORDER_MOVES if self.is_free else 0.0
+        temperature = hot = self.temperature or self._warmest(walk)
+        order_share = SHARE_OF_ORDER_MOVES if self.is_free else 0.0
         for count in walk.chunks("annealing", on_progress):
             cooling = walk.cooling(temperature, hot, hot * search.COLDEST_SHARE)
             if self.cooling is not None:
                 cooling = self.cooling ** (1.0 / walk.choices)
             temperature = walk.run(kernel.anneal, count, temperature, cooling, order_share)
             walk.tell()
+
+    def _warmest(self, walk: Walk) -> float:
+        """Seconds; from a given start in its own order often colder, to go near and far by turns."""
+        worsening = float(walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES))
+        if not self.is_free:
+            return max(search.FIRST_SHARE * worsening, COLDEST)
+        share = FREE_SHARE
+        if walk.budget.start is not None:
+            share *= AGAIN_RANGE ** -float(walk.rng.random())
+        return max(share * worsening, COLDEST)
 
 
 def _walk(

@@ -147,7 +147,7 @@ LATENCY: tuple[PlannerEntry, ...] = (
         {
             "iterations": "evaluations (at most 200,000; with a time limit, no limit)",
             "temperature": "seconds at the start (a twentieth of the mean worsening; order=free: "
-            "half a makespan per op)",
+            "up to four makespans per op, the more evaluations the hotter)",
             "cooling": "factor per as many evaluations as units (ends at 1/1000)",
             "order": "breadth-first, or free: from region moves, search the order of ops and "
             "transfers too",

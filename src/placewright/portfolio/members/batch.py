@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from placewright.portfolio.members.member import STEPS, Member
 
+FREE = {"order": "free"}
 TURN = 2.0  # seconds: what cools more quickly finds less
 
 BATCH = (
     Member("diviml-milp", "decide"),
     Member("diviml-milp", "decide", {"solver": "cp-sat"}),  # under contention too
     Member("multilevel", "search", {}, STEPS, shortest=TURN),
-    Member("annealing", "search", {}, STEPS, shortest=TURN),
+    Member("annealing", "search", FREE, STEPS, shortest=TURN),
     Member("transfers", "prove", share=0.5, prover="batch.together:prove"),
     Member("milp-split", "prove", share=0.15),
     # For all the rest, from a start of its own: many rounds lead elsewhere than a turn's few.

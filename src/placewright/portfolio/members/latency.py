@@ -37,10 +37,10 @@ LATENCY = (
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
     Member("annealing", "search", FREE, STEPS),
+    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
-    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
     # Where devices are full single ops move, and most comes of one long search; prices of memory

@@ -7,15 +7,18 @@ how far from that plan it goes.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from placewright.budget import Budget, Pace, Progress, Reporter
+from placewright.budget import LEAST_SECONDS, Budget, Pace, Progress, Reporter, no_progress
 from placewright.graph import Ints, Wide, lent
 from placewright.kernels.common.arrays import Arrays, arrays_with_memory
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import refining as kernel
 from placewright.kernels.latency.incremental import BEST, CURRENT, STRIDE, Timeline, begin
 from placewright.kernels.latency.order_moves import Structure
+from placewright.kernels.latency.refining import COLDEST
 from placewright.plan import Placement
 from placewright.planners.latency.search.walk import space_of
 from placewright.problem import Problem
@@ -26,9 +29,12 @@ from placewright.simulate.latency import (
     time_placement,
 )
 
-# The first temperature, in makespans per op (what one op more or less costs); the last, in first
-# ones.
-HOT, COLD = 0.5, 0.02
+# The first temperature, in makespans per op (what one op more or less costs), where there are so
+# many evaluations per op or more; with fewer it falls by a power of their number, for what is not
+# cooled slowly enough ends worse than it began. The last temperature, in first ones.
+HOTTEST, FOR_EVALUATIONS, POWER = 4.0, 10_000, 0.7
+COLD = 0.02
+PROBING, PROBING_SECONDS = 0.05, 0.1  # of the time, to see how many evaluations it is for
 ORDER_SHARE = 0.5  # of the changes: order rather than devices
 EDGE_SHARE = 0.5  # of the changes of order: transfers, where they contend
 ROUND = 20_000  # evaluations between two sortings of the sequence by time
@@ -43,24 +49,36 @@ def refined(
     on_progress: Progress,
     hot: float | None = None,
     cooling: float | None = None,
+    warmth: float = 1.0,
 ) -> tuple[Placement, bool]:
     """`start` annealed for `limit` evaluations or the budget's time, and whether Ctrl-C came.
 
-    Never worse than `start`. `hot`: the first temperature in seconds, by default `HOT`; `cooling`:
-    the factor on it per evaluation, by default such that it ends at `COLD`.
+    Never worse than `start`. `hot`: the first temperature in seconds, by default `warmth` times one
+    that is the hotter the more evaluations there are; `cooling`: the factor on it per evaluation,
+    by default such that it ends at `COLD`.
     """
     refinement = Refinement(problem, seed, start)
-    pace = Pace(budget, limit)
     reporter = Reporter(budget, refinement.best_value)
-    if hot is None:
-        hot = HOT * makespan_per_op(problem, start)
     if refinement.value == 0.0:
         return refinement.placement(), False
     try:
-        refinement.anneal(hot, pace, reporter, on_progress, cooling)
+        if hot is None:
+            evaluations = refinement.evaluations_in(budget, limit)
+            shares = warmth * hot_for(evaluations / problem.op_count)
+            hot = shares * makespan_per_op(problem, start)
+        refinement.anneal(hot, Pace(budget, limit), reporter, on_progress, cooling)
     except KeyboardInterrupt:
         return refinement.placement(), True
     return refinement.placement(), False
+
+
+def hot_for(evaluations_per_op: float) -> float:
+    """The first temperature of an annealing so long, in makespans per op.
+
+    >>> hot_for(10_000), round(hot_for(1_000), 2)
+    (4.0, 0.8)
+    """
+    return float(HOTTEST * min(1.0, evaluations_per_op / FOR_EVALUATIONS) ** POWER)
 
 
 def makespan_per_op(problem: Problem, placement: Placement) -> float:
@@ -129,6 +147,16 @@ class Refinement:
                 if not self._until_sorting:
                     self.sort()
             reporter.tell(self.best_value, self.placement)
+
+    def evaluations_in(self, budget: Budget, limit: float) -> float:
+        """About how many there is time for, after a moment of those that make nothing longer."""
+        if math.isinf(budget.seconds):
+            return limit
+        moment = budget.part(min(PROBING * budget.left, PROBING_SECONDS))
+        probe = Pace(moment, PROBING * limit)
+        self.anneal(COLDEST, probe, Reporter(budget), no_progress, 1.0)
+        in_time = max(budget.left, 0.0) / max(probe.seconds_per_evaluation, LEAST_SECONDS)
+        return min(limit, in_time)
 
     def sort(self) -> None:
         """Put the sequence in the order of starts, so that what is near in it is near in time.

@@ -41,10 +41,10 @@ MOST_WORK = 500_000_000  # evaluations × items of the sequence, each about 10 n
 FIRST_SHARE = 0.05
 COLDEST_SHARE = 1e-3
 TEMPERATURE_SAMPLES = 200
-# With a free order: the share of the time for region moves, and the first temperature from a
-# given start, in makespans per op: drawn on a log scale.
+# With a free order: the share of the time for region moves, and by how much colder it may be from a
+# given start, drawn on a log scale.
 SEEDS_SHARE = 0.25
-AGAIN_HOTTEST, AGAIN_RANGE = 4.0, 40.0
+AGAIN_RANGE = 40.0
 # Local search looks at every move before it makes one up to so many items of all evaluations.
 BEST_MOVE_WORK = 2_000_000
 
@@ -106,8 +106,9 @@ class Annealing(_Search):
     - `order`: ``breadth-first`` as in DiviML, or ``free``: the order of the ops and of their
       transfers is searched too, each transfer with a place of its own. This starts from the plan
       of `region-moves`, or goes on from the budget's start and its sequence; whole regions of the
-      graph may move, runs of ops, and stretches swap devices. It starts colder, by default at half
-      a makespan per op, and ends at a fiftieth.
+      graph may move, runs of ops, and stretches swap devices. By default it starts the hotter the
+      more evaluations there are, at most at four makespans per op, from a given start sometimes
+      colder, and ends at a fiftieth.
     """
 
     name: ClassVar[str] = "annealing"
@@ -136,18 +137,19 @@ class Annealing(_Search):
     def _plan_freely(
         self, problem: Problem, budget: Budget, seed: int, on_progress: Progress
     ) -> Proposal:
-        start, hot = budget.start, self.temperature
+        start, warmth = budget.start, 1.0
         if start is None:
             part = budget.part(SEEDS_SHARE * budget.left)
             start, interrupted = by_region_moves(problem, part, seed, on_progress)
             if interrupted:
                 return Proposal(start)
-        elif hot is None:  # who is asked again and again goes near and far by turns
-            share = AGAIN_HOTTEST * AGAIN_RANGE ** -np.random.default_rng(seed).random()
-            hot = share * refining.makespan_per_op(problem, start)
+        else:  # who is asked again and again goes near and far by turns
+            warmth = AGAIN_RANGE ** -float(np.random.default_rng(seed).random())
         cooling = None if self.cooling is None else self.cooling ** (1.0 / problem.unit_count)
         limit = self.limit(problem, budget)
-        found, _ = refining.refined(problem, start, budget, limit, seed, on_progress, hot, cooling)
+        found, _ = refining.refined(
+            problem, start, budget, limit, seed, on_progress, self.temperature, cooling, warmth
+        )
         return Proposal(found)
 
     def search(self, walk: Walk, on_progress: Progress) -> None:

@@ -1,0 +1,71 @@
+"""Annealing with a free order: how hot it starts."""
+
+import math
+
+import numpy as np
+import pytest
+
+from placewright.budget import Budget, no_progress
+from placewright.planners.latency.search import refining
+from placewright.planners.latency.search.strings import Annealing
+from placewright.planning import make_problem
+from placewright.simulate.latency import schedule_placement
+
+
+@pytest.fixture(scope="module")
+def problem():
+    return make_problem("zoo:gpt2?layers=2", "2x3090", {})[0]
+
+
+@pytest.fixture
+def begun(monkeypatch):
+    """First temperatures, in makespans per op of the start, of annealings that are not begun."""
+    noted = []
+
+    def note(refinement, hot, pace, *rest):
+        if hot > refining.COLDEST:  # not the moment that shows the pace
+            noted.append(hot * refinement.problem.op_count / refinement.value)
+        elif pace.budget.seconds < math.inf:
+            pace.seconds_per_evaluation = 1e-6
+
+    monkeypatch.setattr(refining.Refinement, "anneal", note)
+    return noted
+
+
+def on_one_device(problem):
+    return schedule_placement(problem, np.zeros(problem.op_count, dtype=np.int32))
+
+
+def refine(problem, budget, limit, **heat):
+    start = on_one_device(problem)
+    return refining.refined(problem, start, budget, limit, 0, no_progress, **heat)
+
+
+def test_the_longer_the_annealing_the_hotter_it_starts(problem, begun):
+    for per_op in (10, 1_000, 10_000, 100_000):
+        refine(problem, Budget(), per_op * problem.op_count)
+    assert begun == pytest.approx([4.0 * 0.001**0.7, 4.0 * 0.1**0.7, 4.0, 4.0])
+
+
+def test_with_a_time_limit_the_pace_tells_how_long_it_is(problem, begun):
+    refine(problem, Budget(problem.op_count * 1e-3), math.inf)  # a thousand µs for each op
+    refine(problem, Budget(60.0), 1_000 * problem.op_count)
+    assert begun == pytest.approx([4.0 * 0.1**0.7] * 2, rel=0.1)
+
+
+def test_warmth_is_a_share_of_that_and_a_temperature_given_counts(problem, begun):
+    refine(problem, Budget(), math.inf, warmth=0.25)
+    hot = 3.0 * refining.makespan_per_op(problem, on_one_device(problem))
+    refine(problem, Budget(), math.inf, hot=hot, warmth=0.25)
+    assert begun == pytest.approx([1.0, 3.0])
+
+
+def test_from_a_given_start_it_is_colder_by_turns(problem, begun):
+    start = on_one_device(problem)
+    for seed in range(20):
+        budget = Budget(start=start)
+        Annealing(iterations=10_000 * problem.op_count, order="free").plan(
+            problem, budget, seed, no_progress
+        )
+    assert all(0.1 <= each <= 4.0 for each in begun)
+    assert min(begun) < 0.4 and max(begun) > 1.0
