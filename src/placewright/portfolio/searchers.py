@@ -65,24 +65,21 @@ class Searchers:
         `seconds` says how long a turn of a search usually is. One that starts `afresh` is not asked
         where less than its next turn is left.
         """
-        turns = {
-            number: each.next_turn(seconds(each.member)) for number, each in enumerate(self._all)
-        }
-        in_time = [
-            number
-            for number, turn in turns.items()
-            if turn <= left or not self._all[number].member.afresh
-        ]
+        turns = [(each, each.next_turn(seconds(each.member))) for each in self._all]
+        in_time = [(each, turn) for each, turn in turns if turn <= left or not each.member.afresh]
         if not turns:
             return None
+        rate = self._hoped_rate()
+        chosen, turn = max(in_time or turns, key=lambda pair: pair[0].merit(rate))
+        chosen.running += 1
+        chosen.longest = max(chosen.longest, turn)
+        return chosen.member, turn
+
+    def _hoped_rate(self) -> float:
+        """Gain per second of who is not known yet."""
         spent = sum(each.spent for each in self._all)
         gained = sum(each.gained for each in self._all)
-        rate = max(OPTIMISM * gained / spent if spent else 0.0, LEAST_RATE)
-        number = max(in_time or turns, key=lambda each: self._all[each].merit(rate))
-        chosen = self._all[number]
-        chosen.running += 1
-        chosen.longest = max(chosen.longest, turns[number])
-        return chosen.member, turns[number]
+        return max(OPTIMISM * gained / spent if spent else 0.0, LEAST_RATE)
 
     def end(self, member: Member, gain: float, seconds: float) -> None:
         """What came of a turn."""

@@ -90,7 +90,7 @@ class Annealing(search.Annealing):
             walk.tell()
 
     def _warmest(self, walk: Walk) -> float:
-        """Seconds; from a given start in its own order often colder, to go near and far by turns."""
+        """Seconds; from a given start often colder, to go near and far by turns."""
         worsening = float(walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES))
         if not self.is_free:
             return max(search.FIRST_SHARE * worsening, COLDEST)

@@ -389,4 +389,5 @@ def _refined(
     per_op = refining.makespan_per_op(problem, start)
     hot = COLDEST * warmth ** np.random.default_rng(seed).random() * per_op
     limit = math.inf if turn.iterations is None else turn.iterations
-    return refining.refined(problem, start, turn.share(share), limit, seed, no_progress, hot)[0]
+    budget = turn.share(share)
+    return refining.refined(problem, start, budget, limit, seed, no_progress, hot=hot)[0]

@@ -47,6 +47,7 @@ def refined(
     limit: float,
     seed: int,
     on_progress: Progress,
+    *,
     hot: float | None = None,
     cooling: float | None = None,
     warmth: float = 1.0,

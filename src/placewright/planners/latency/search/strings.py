@@ -148,8 +148,9 @@ class Annealing(_Search):
         cooling = None if self.cooling is None else self.cooling ** (1.0 / problem.unit_count)
         limit = self.limit(problem, budget)
         found, _ = refining.refined(
-            problem, start, budget, limit, seed, on_progress, self.temperature, cooling, warmth
-        )
+            problem, start, budget, limit, seed, on_progress,
+            hot=self.temperature, cooling=cooling, warmth=warmth,
+        )  # fmt: skip
         return Proposal(found)
 
     def search(self, walk: Walk, on_progress: Progress) -> None:
