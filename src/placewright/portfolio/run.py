@@ -15,7 +15,7 @@ import numpy as np
 
 from placewright.errors import ProvedInfeasibleError, VerificationError
 from placewright.kernels import compiling
-from placewright.plan import History, Placement, Plan
+from placewright.plan import History, Placement, Plan, gap_of
 from placewright.portfolio.checkpoint import Checkpoint
 from placewright.portfolio.events import Event, Kind
 from placewright.portfolio.incumbent import Incumbent
@@ -256,7 +256,7 @@ class Run:
         if not isinstance(message, Ended):
             before = self.incumbent.value
             self._take(message, member.title)
-            turn.gain += share_saved(before, self.incumbent.value)
+            turn.gain += self._saved(before)
             return
         if message.error:
             self._tell("failure", member.title, message.error)
@@ -283,8 +283,14 @@ class Run:
         if here and self.interrupts.came:
             raise KeyboardInterrupt
 
-    def _take(self, message: Found | Proved, source: str, fatal: bool = False) -> bool:
-        """Whether what is found or proved is news; what is wrong is said and left."""
+    def _saved(self, before: float) -> float:
+        """The share of the value `before` that is saved now; all of it by a first plan."""
+        if math.isinf(before):
+            return float(self._has_plan)
+        return gap_of(before, self.incumbent.value)
+
+    def _take(self, message: Found | Proved, source: str, fatal: bool = False) -> None:
+        """Keep and tell what is found or proved, if it is news; what is wrong is said and left."""
         try:
             if isinstance(message, Found):
                 better = self.incumbent.offer(message.placement, source)
@@ -294,10 +300,9 @@ class Run:
             if fatal:
                 raise
             self._tell("failure", source, str(error))
-            return False
+            return
         if better:
             self._tell("plan" if isinstance(message, Found) else "bound", source)
-        return better
 
     # -- the end ---------------------------------------------------------------------------------
 
@@ -423,13 +428,6 @@ class _Turn:
         self.task = task
         self.started = time.monotonic()
         self.gain = 0.0  # as a share of the value
-
-
-def share_saved(before: float, after: float) -> float:
-    """Of the value before; all of it by a first plan."""
-    if math.isinf(before):
-        return 0.0 if math.isinf(after) else 1.0
-    return (before - after) / before if before > 0 else 0.0
 
 
 def _left_out(cold: list[Member]) -> str:

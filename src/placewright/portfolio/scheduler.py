@@ -22,7 +22,7 @@ INSTANT_SECONDS = 2.0  # that the first of them may take anyway
 DECIDING, DECIDING_SECONDS = 0.4, 2.0
 MEANWHILE_SECONDS = 0.4  # of a search while workers start
 LEAST_SECONDS = 0.2  # less is not worth a turn
-TOO_SHORT = 0.25  # of its shortest turn: too little to say what a search is worth
+TOO_SHORT = 0.25  # of its turn: too little to say what a search is worth
 WORKERS_PER_PROVER = 4
 # Of the time left, the most of a prover that holds up the search; and of one that comes first.
 PROVING_ALONE, LEADING_ALONE = 0.3, 0.5

@@ -82,18 +82,18 @@ class Searchers:
         return max(OPTIMISM * gained / spent if spent else 0.0, LEAST_RATE)
 
     def end(self, member: Member, gain: float, seconds: float) -> None:
-        """What came of a turn."""
-        for each in self._all:
-            if each.member is member:
-                each.running -= 1
-                if seconds > 0:
-                    each.in_vain = 0 if gain > 0 else each.in_vain + 1
-                    for other in self._all:
-                        other.gained *= FADING
-                        other.spent *= FADING
-                    each.gained += min(gain, MOST_GAINED)
-                    each.spent += seconds
-                return
+        """What came of a turn; of 0 seconds, nothing that counts."""
+        ended = next((each for each in self._all if each.member is member), None)
+        if ended is None:  # no search, or one that was dropped meanwhile
+            return
+        ended.running -= 1
+        if seconds > 0:
+            ended.in_vain = 0 if gain > 0 else ended.in_vain + 1
+            for each in self._all:
+                each.gained *= FADING
+                each.spent *= FADING
+            ended.gained += min(gain, MOST_GAINED)
+            ended.spent += seconds
 
     def drop(self, member: Member) -> None:
         """Not to be asked again."""

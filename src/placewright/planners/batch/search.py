@@ -92,10 +92,8 @@ class Annealing(search.Annealing):
     def _warmest(self, walk: Walk) -> float:
         """Seconds; from a given start often colder, to go near and far by turns."""
         worsening = float(walk.run(kernel.mean_worsening, search.TEMPERATURE_SAMPLES))
-        if not self.is_free:
-            return max(search.FIRST_SHARE * worsening, COLDEST)
-        share = FREE_SHARE
-        if walk.budget.start is not None:
+        share = FREE_SHARE if self.is_free else search.FIRST_SHARE
+        if self.is_free and walk.budget.start is not None:
             share *= AGAIN_RANGE ** -float(walk.rng.random())
         return max(share * worsening, COLDEST)
 

@@ -50,7 +50,8 @@ BATCH: tuple[PlannerEntry, ...] = (
         "planners.batch.search:Annealing",
         {
             "iterations": ITERATIONS,
-            "temperature": "seconds at the start (a twentieth of the mean worsening)",
+            "temperature": "seconds at the start (a twentieth of the mean worsening; "
+            "order=free: a tenth)",
             "cooling": "factor per as many evaluations as there are choices (ends at 1/1000)",
             "order": "breadth-first, or free: search the order of batches too",
         },

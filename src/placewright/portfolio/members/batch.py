@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placewright.portfolio.members.member import STEPS, Member
+from placewright.portfolio.members.member import FREE, STEPS, Member
 
-FREE = {"order": "free"}
 TURN = 2.0  # seconds: what cools more quickly finds less
 
 BATCH = (

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from placewright.portfolio.members.member import CHAIN, MANY, MODULES, STEPS, WHOLE, Member
+from placewright.portfolio.members.member import CHAIN, FREE, MANY, MODULES, STEPS, WHOLE, Member
 
-FREE = {"order": "free"}
 NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
 STRETCHES = "latency.stretches:prove"

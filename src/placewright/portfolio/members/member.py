@@ -115,5 +115,8 @@ def memories_of(problem: Problem) -> tuple[Memory, ...]:
     return ("any", "full", size) if large else ("any", size)
 
 
+FREE = {"order": "free"}
+"""Of `annealing`: the order of ops is searched too."""
+
 STEPS = {"iterations": "20000"}
 """The effort of a search in a run that is counted in iterations."""

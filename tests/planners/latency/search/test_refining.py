@@ -53,6 +53,13 @@ def test_with_a_time_limit_the_pace_tells_how_long_it_is(problem, begun):
     assert begun == pytest.approx([4.0 * 0.1**0.7] * 2, rel=0.1)
 
 
+def test_iterations_that_are_used_up_before_the_time_give_the_same_plan(problem):
+    seconds, iterations = (math.inf, 60.0, 90.0), 3_000
+    found = [refine(problem, Budget(each), iterations)[0] for each in seconds]
+    assert all((each.sequence == found[0].sequence).all() for each in found)
+    assert all((each.device == found[0].device).all() for each in found)
+
+
 def test_warmth_is_a_share_of_that_and_a_temperature_given_counts(problem, begun):
     refine(problem, Budget(), math.inf, warmth=0.25)
     hot = 3.0 * refining.makespan_per_op(problem, on_one_device(problem))

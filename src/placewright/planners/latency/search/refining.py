@@ -64,7 +64,7 @@ def refined(
         return refinement.placement(), False
     try:
         if hot is None:
-            evaluations = refinement.evaluations_in(budget, limit)
+            evaluations = limit if limit < math.inf else refinement.evaluations_in(budget)
             shares = warmth * hot_for(evaluations / problem.op_count)
             hot = shares * makespan_per_op(problem, start)
         refinement.anneal(hot, Pace(budget, limit), reporter, on_progress, cooling)
@@ -149,15 +149,12 @@ class Refinement:
                     self.sort()
             reporter.tell(self.best_value, self.placement)
 
-    def evaluations_in(self, budget: Budget, limit: float) -> float:
+    def evaluations_in(self, budget: Budget) -> float:
         """About how many there is time for, after a moment of those that make nothing longer."""
-        if math.isinf(budget.seconds):
-            return limit
         moment = budget.part(min(PROBING * budget.left, PROBING_SECONDS))
-        probe = Pace(moment, PROBING * limit)
+        probe = Pace(moment, math.inf)
         self.anneal(COLDEST, probe, Reporter(budget), no_progress, 1.0)
-        in_time = max(budget.left, 0.0) / max(probe.seconds_per_evaluation, LEAST_SECONDS)
-        return min(limit, in_time)
+        return max(budget.left, 0.0) / max(probe.seconds_per_evaluation, LEAST_SECONDS)
 
     def sort(self) -> None:
         """Put the sequence in the order of starts, so that what is near in it is near in time.
