@@ -97,7 +97,7 @@ class Row:
 
 def main() -> None:
     arguments = _arguments()
-    cluster = _gpu_and_cpu() if arguments.gpu else _two_cpus(arguments.launcher)
+    cluster = gpu_and_cpu() if arguments.gpu else _two_cpus(arguments.launcher)
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "profiles.sqlite"
@@ -131,7 +131,7 @@ def _two_cpus(launcher: str) -> Cluster:
     return measure_links(2, "thread" if launcher == "local" else None)
 
 
-def _gpu_and_cpu() -> Cluster:
+def gpu_and_cpu() -> Cluster:
     """The first GPU of this machine, then its CPU."""
     whole = measure_links(None, "thread")
     gpus = [device for device in whole.devices if isinstance(device.run, CudaRun)]

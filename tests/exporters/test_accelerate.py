@@ -201,3 +201,15 @@ def test_what_a_cpu_keeps_is_in_the_map_and_judged_as_it_was_planned(tmp_path):
     assert set(json.loads(path.read_text()).values()) == {0, "cpu"}
     again = judge(source, cluster, Given(placement=path)).plan
     assert again.value == pytest.approx(plan.value, rel=1e-9)
+
+
+@pytest.mark.parametrize("share", [0.65, 0.7, 0.75, 0.8, 0.85])
+def test_rows_beside_the_best_leave_room_for_weights_that_are_fetched(share):
+    source = pw.load("hf:gpt2?n_layer=4&n_embd=64&n_head=4&vocab_size=1000&batch=2")
+    cluster = pw.load_cluster("4090+cpu")
+    kept = plan_for(source, cluster, "accelerate", free_seconds=0).plan.problem.op_memory.sum()
+    gpu, cpu = cluster.devices
+    cluster = replace(cluster, devices=(replace(gpu, memory=share * kept), cpu))
+    plan = plan_for(source, cluster, "accelerate", free_seconds=0).plan
+    assert plan.planner_options["offload"] == gpu.name
+    assert plan.lower_bound <= plan.value

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from pathlib import Path
@@ -343,7 +344,14 @@ def _best_nearby(found: Found, timed: Timed, pieces: Pieces) -> Timed:
                 candidates.append((_timed(spread, row), spread))
     best, found = min(candidates, key=lambda pair: pair[0].value)
     nearby = _shifted(found.pieces, found.costs, found.row)[:MOST_SHIFTS]
-    return min([best, *(_timed(found, each) for each in nearby)], key=lambda timed: timed.value)
+    return min([best, *_timed_if_fit(found, nearby)], key=lambda timed: timed.value)
+
+
+def _timed_if_fit(found: Found, rows: Sequence[Row]) -> Iterator[Timed]:
+    """Those that fit: what a GPU keeps free for weights that it fetches depends on the row."""
+    for row in rows:
+        with suppress(InfeasibleError):
+            yield _timed(found, row)
 
 
 def _shifted(pieces: Pieces, costs: RowCosts, row: Row) -> list[Row]:
