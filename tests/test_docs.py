@@ -29,6 +29,7 @@ from placewright.errors import PlacewrightError
 from placewright.formats.schema import FORMATS, json_schema
 from placewright.graph import Graph
 from placewright.objectives import OBJECTIVES
+from placewright.problem import LONG_ROUNDING
 from placewright.system.references import referred
 from tests.costs.profiles.profiles import FOUR
 
@@ -196,6 +197,13 @@ def test_every_planner_but_expert_has_a_value_in_every_case_of_its_objective():
     for case in cases.values():
         names = {row.name for row in planners.planners_for(case["objective"])} - {"expert"}
         assert set(case["planners"]) == names
+
+
+def test_no_value_of_a_case_is_below_its_bound():
+    cases = json.loads((DOCS / "planners" / "values.json").read_text("utf-8"))
+    for name, case in cases.items():
+        values = [each["value"] for each in case["planners"].values() if each["value"] is not None]
+        assert case["lower_bound"] <= min(values) * (1 + LONG_ROUNDING), name
 
 
 def test_the_planners_page_has_every_coarsening():

@@ -27,6 +27,7 @@ from placewright.errors import (
     VerificationError,
 )
 from placewright.graph import Graph, GraphBuilder
+from placewright.importers import load
 from placewright.kernels import compiling
 from placewright.options import Options
 from placewright.plan import Placement, Plan
@@ -37,6 +38,7 @@ from placewright.planning import make_problem, plan
 from placewright.problem import Problem
 from placewright.solving import best_of, compare, no_plan, quick_planners, solve
 from placewright.verify import verify
+from placewright.whatif.replan import replan
 from tests.builders import chain
 from tests.strategies import problems
 
@@ -551,3 +553,26 @@ def test_the_judge_takes_plan_files(tmp_path):
     (tmp_path / "no.json").write_text("{}")
     with pytest.raises(FormatError, match=r"no.json"):
         verify(tmp_path / "no.json")
+
+
+@pytest.mark.parametrize("planner", ["heft", "annealing", "auto"])
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_a_time_limit_that_is_none_is_refused_whatever_the_planner(planner, limit):
+    problem = chain([1, 1], [9, 9])
+    for ask in (
+        lambda: solve(problem, planner, time_limit=limit),
+        lambda: plan(problem, planner=planner, time_limit=limit),
+        lambda: compare(problem, [planner], time_limit=limit),
+        lambda: replan(solve(problem, "heft"), problem, planner=planner, time_limit=limit),
+    ):
+        with pytest.raises(OptionError, match=f"the time limit is {limit}; give seconds of 0"):
+            ask()
+
+
+def test_a_plan_and_what_it_is_of_print_in_a_line():
+    found = plan("zoo:gpt2", "2x3090", planner="heft")
+    said = repr(found)
+    assert len(said) < 200 and "\n" not in said
+    assert repr(found.problem) in said and "by heft" in said
+    assert f"{found.problem.op_count} ops, 2 devices, latency" in said
+    assert repr(load("zoo:gpt2").graph).startswith("<Graph gpt2: ")

@@ -175,6 +175,9 @@ class Graph(Stored):
         except (ValueError, TypeError, OverflowError) as error:
             raise GraphError(f"graph '{self.name}': {name}: {error}") from None
 
+    def __repr__(self) -> str:
+        return f"<Graph {self.name}: {self.op_count} ops, {self.tensor_count} tensors>"
+
     @property
     def op_count(self) -> int:
         return len(self.op_names)

@@ -175,6 +175,13 @@ def check_seed(seed: int) -> int:
     return number
 
 
+def check_seconds(limit: float) -> float:
+    """A time limit; OptionError for one that is none."""
+    if not limit >= 0:
+        raise OptionError(f"the time limit is {limit}; give seconds of 0 or more")
+    return limit
+
+
 def check_objective(name: str) -> None:
     """OptionError unless `name` is an objective."""
     if name not in OBJECTIVES:

@@ -13,6 +13,7 @@ from placewright.graph import Floats, Ints, ReadOnly, frozen
 from placewright.outcome import Loads, Outcome, Schedule
 from placewright.problem import Problem
 from placewright.stored import Stored
+from placewright.units import format_seconds
 
 OPTIMAL_GAP = 1e-4
 MOST_EVENTS = 200  # of a history
@@ -175,6 +176,10 @@ class Plan(Stored):
     plan does not depend on the clock, so that equal plans are equal files."""
     stated_status: Status | None = field(default=None, init=False)
     """What its file says, for the judge to compare; a plan that is made or changed states none."""
+
+    def __repr__(self) -> str:
+        value = f"{format_seconds(self.value)}, gap {100 * self.gap:.2g} %"
+        return f"<Plan of {self.problem!r} by {self.planner}: {value}>"
 
     @property
     def gap(self) -> float:

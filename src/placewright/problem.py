@@ -175,6 +175,10 @@ class Problem(ReadOnly):
         """What functions made of the problem, by function (see `once_per_problem`)."""
         return {}
 
+    def __repr__(self) -> str:
+        size = f"{self.op_count} ops, {self.device_count} devices"
+        return f"<Problem {self.name}: {size}, {self.options.objective}>"
+
     @property
     def op_count(self) -> int:
         return len(self.op_names)

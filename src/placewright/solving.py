@@ -23,7 +23,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
-from placewright.options import check_seed
+from placewright.options import check_seconds, check_seed
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
@@ -80,7 +80,7 @@ def solve(
     problem.options.require_full_pipeline("this planner")
     seed = check_seed(seed)
     started = time.perf_counter()
-    budget = Budget(time_limit, start, on_lesson=on_lesson or unheard)
+    budget = Budget(check_seconds(time_limit), start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
     objective = problem.options.objective
     if isinstance(planner, str):
@@ -155,7 +155,7 @@ def compare(
     from placewright.budget import Budget, no_progress
     from placewright.kernels import compiling
 
-    report, budget = on_progress or no_progress, Budget(time_limit)
+    report, budget = on_progress or no_progress, Budget(check_seconds(time_limit))
     problem.options.require_full_pipeline("a comparison of planners")
     seed = check_seed(seed)
     names = [names] if isinstance(names, str) else names
@@ -175,7 +175,7 @@ def compare(
                 why = INTERRUPTED if interrupts.came else "no time was left"
                 lines[number] = Comparison(name, None, why)
                 continue
-            share = left / (len(turns) - turn)
+            share = max(left, 0.0) / (len(turns) - turn)
             try:
                 lines[number] = _line(problem, name, coarsening, share, seed, source, bound)
             except KeyboardInterrupt:

@@ -154,6 +154,11 @@ def test_what_an_engine_is_not_planned_for_is_refused(engine, options, why):
         planned(GPT, "4090+3060", engine, **options)
 
 
+def test_training_for_which_copies_of_shared_weights_have_no_room_says_how_much_is_missing():
+    with pytest.raises(InfeasibleError, match=r"the model needs .*, the devices have 33\.5 GiB"):
+        planned("zoo:gpt3-1.3b?batch=4", "4090+3060", "megatron", training=True)
+
+
 def test_training_with_ties_of_which_nobody_says_what_copies_come_to_is_refused():
     imported = load(GPT, training=True)
     graph = replace(

@@ -70,7 +70,8 @@ def fetched_from_the_cpu(problem, inner, placed):
         return inner
     cpu, gpu = cpus[0], min(gpus)
     time, memory = inner.op_time.copy(), inner.device_memory.copy()
-    latency, rate = problem.link_latency[cpu, gpu], problem.link_seconds_per_byte[cpu, gpu]
+    latency = problem.link_latency[cpu, gpu]
+    rate = max(problem.link_seconds_per_byte[cpu, gpu], 1 / 6e9)  # its memory is not pinned
     largest = 0.0
     for op in range(inner.op_count):
         size = float(problem.op_memory[op])

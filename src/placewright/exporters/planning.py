@@ -108,11 +108,22 @@ def plan_for(
         apart = copying or make_problem(source, cluster, **asked)[0]
     if training and apart.op_copied.size:
         problem = exchanging(problem, apart)
+    elif training:
+        _check_room_for_copies(source, cluster, asked)
     problem, facts = counted(problem, source, row)
     parts = hosts_of(problem) if limits_of(row).one_host else [problem]
     found = _best_of(parts, row, name, seed, facts, apart.op_copied)
     free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
+
+
+def _check_room_for_copies(
+    source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
+) -> None:
+    """ProvedInfeasibleError where stages would have copies of weights, and these do not fit."""
+    if isinstance(source, Imported) and source.graph.may_copy:
+        copying = replace(source, graph=source.graph.with_copies())
+        make_problem(copying, cluster, **asked)[0].check_feasible()
 
 
 def _with_copies(

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from placewright.errors import OptionError
+from placewright.options import check_seconds
 from placewright.plan import OPTIMAL_GAP
 
 DEFAULT_SECONDS = 10.0
@@ -24,8 +25,7 @@ class Limits:
     gap: float = OPTIMAL_GAP
 
     def __post_init__(self) -> None:
-        if not self.seconds >= 0:
-            raise OptionError(f"the time limit is {self.seconds}; give seconds of 0 or more")
+        check_seconds(self.seconds)
         if self.iterations is not None and self.iterations < 1:
             raise OptionError(f"iterations is {self.iterations}; give a whole number above 0")
         if not 0 <= self.gap < 1:

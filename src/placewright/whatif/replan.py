@@ -29,7 +29,7 @@ from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.kernels import compiling
 from placewright.objectives import LATENCY, THROUGHPUT
-from placewright.options import check_seed
+from placewright.options import check_seconds, check_seed
 from placewright.plan import Placement, Plan
 from placewright.planners.base import Planner
 from placewright.planning import AUTO
@@ -115,7 +115,8 @@ def replan(
     seed = check_seed(seed)
     verify(old).raise_if_failed()
     problem.check_feasible()
-    search = _Search(old, problem, Budget(time_limit), keep, max_move, on_progress or no_progress)
+    budget = Budget(check_seconds(time_limit))
+    search = _Search(old, problem, budget, keep, max_move, on_progress or no_progress)
     points = search.points(planner, seed)
     return Replan(tuple(points), search.choose(points), search.ways.forced, search.total)
 
