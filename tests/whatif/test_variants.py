@@ -148,6 +148,14 @@ def test_one_memory_stays_one_memory():
         with_bandwidth(both, "g0-g1", "1")
 
 
+def test_a_link_of_devices_that_a_count_leaves_out_may_be_named():
+    found = variants([STAR], [parse_count("fast=1,2")], [parse_bandwidths("g1-cpu=x1,x2")])
+    bandwidths = [linked(each.cluster).get(("g1", "cpu")) for each in found]
+    assert bandwidths == [None, None, 20.0, 40.0]
+    with pytest.raises(OptionError, match="no link 'g7-cpu'"):
+        variants([STAR], [parse_count("fast=1,2")], [parse_bandwidths("g7-cpu=x1,x2")])
+
+
 def test_a_single_device_needs_no_link():
     duo = Cluster("duo", STAR.devices[:2], STAR.links[2:])
     found = variants([duo], [parse_count("fast=1,2")], [parse_bandwidths("x1,x2")])

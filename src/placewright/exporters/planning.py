@@ -25,7 +25,7 @@ from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row, devices_of
-from placewright.exporters.sharing import exchanging, without_spare
+from placewright.exporters.sharing import UnknownCopiesError, exchanging, without_spare
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.steps import best_step, check_steps
 from placewright.exporters.timing import Timed, timed_placement
@@ -108,11 +108,13 @@ def plan_for(
         apart = copying or make_problem(source, cluster, **asked)[0]
     if training and apart.op_copied.size:
         problem = exchanging(problem, apart)
-    elif training:
-        _check_room_for_copies(source, cluster, asked)
     problem, facts = counted(problem, source, row)
     parts = hosts_of(problem) if limits_of(row).one_host else [problem]
-    found = _best_of(parts, row, name, seed, facts, apart.op_copied)
+    try:
+        found = _best_of(parts, row, name, seed, facts, apart.op_copied)
+    except UnknownCopiesError:
+        _check_room_for_copies(source, cluster, asked)
+        raise
     free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
 
@@ -120,7 +122,7 @@ def plan_for(
 def _check_room_for_copies(
     source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
 ) -> None:
-    """ProvedInfeasibleError where stages would have copies of weights, and these do not fit."""
+    """ProvedInfeasibleError where copies are not known because they do not fit."""
     if isinstance(source, Imported) and source.graph.may_copy:
         copying = replace(source, graph=source.graph.with_copies())
         make_problem(copying, cluster, **asked)[0].check_feasible()

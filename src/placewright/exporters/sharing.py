@@ -33,6 +33,10 @@ class Shared:
     bytes: float
 
 
+class UnknownCopiesError(OptionError):
+    """Stages share weights, and it is not known what copies of these exchange in training."""
+
+
 def exchanging(problem: Problem, apart: Problem) -> Problem:
     """A problem of training with the tensors that copies of weights exchange, as `apart` has them.
 
@@ -84,7 +88,7 @@ def _check_may_part(
     problem: Problem, unit: Ints, blocks: Blocks, engine: str, copied: Floats
 ) -> None:
     if problem.is_backward.any() and not (copied.size and copied[unit].any()):
-        raise OptionError(
+        raise UnknownCopiesError(
             f"{engine}: ops '{problem.op_names[unit[0]]}' and '{problem.op_names[unit[-1]]}' "
             "share weights across stages, and the source does not say what copies of these would "
             "exchange in training; plan without --training, or untie them"

@@ -107,14 +107,14 @@ def _ranks(values: Sequence[int | str]) -> list[int]:
 def _variant(
     cluster: Cluster, chosen: Sequence[tuple[Any, Any]], named: bool, at: tuple[int, ...]
 ) -> Variant:
-    words = [cluster.name] if named else []
+    words, whole = [cluster.name] if named else [], cluster
     options = {}
     for axis, value in chosen:
         if isinstance(axis, CountAxis):
             cluster = with_count(cluster, axis.kind, value)
             words.append(f"{value} × {axis.kind}")
         elif isinstance(axis, BandwidthAxis):
-            cluster = with_bandwidth(cluster, axis.pattern, value)
+            cluster = with_bandwidth(cluster, axis.pattern, value, whole)
             words.append(value if axis.pattern == EVERY_LINK else f"{axis.pattern} {value}")
         else:
             options["batch"] = value
@@ -228,19 +228,23 @@ def same_kind(one: str, other: str) -> bool:
 # -- links -----------------------------------------------------------------------------------
 
 
-def with_bandwidth(cluster: Cluster, pattern: str, amount: str) -> Cluster:
+def with_bandwidth(
+    cluster: Cluster, pattern: str, amount: str, whole: Cluster | None = None
+) -> Cluster:
     """`cluster` with what links named `pattern` carry set to `amount`, or times a factor.
 
     `pattern` is matched, with wildcards, to a link's channel, either end, or ``a-b``. Where the
-    two directions differ, their ratio stays. Links that are unlimited (one memory) stay so. A
-    single device, such as the first of a sweep, needs no link.
+    two directions differ, their ratio stays. Links that are unlimited (one memory) stay so.
+    OptionError without such a link, but for a single device, such as the first of a sweep, and
+    where the `whole` cluster has it, of which other devices were left out.
     """
-    links, found = [], cluster.device_count == 1
-    for link in cluster.links:
-        if _matches(link, pattern) and math.isfinite(link.bandwidth):
-            link, found = _rescaled(link, amount), True
-        links.append(link)
-    if not found:
+
+    def is_meant(link: Link) -> bool:
+        return _matches(link, pattern) and math.isfinite(link.bandwidth)
+
+    links = [_rescaled(link, amount) if is_meant(link) else link for link in cluster.links]
+    known = (*cluster.links, *(whole.links if whole else ()))
+    if cluster.device_count > 1 and not any(map(is_meant, known)):
         raise OptionError(
             f"cluster '{cluster.name}' has no link '{pattern}' with a bandwidth; name a channel, "
             "a device or switch, or two as A-B"
