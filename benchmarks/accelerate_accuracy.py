@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cost_accuracy import GPU_LLAMA, GPU_MODELS
 from rich.console import Console
 from rich.table import Table
 from running import gpu_and_cpu
@@ -36,16 +37,14 @@ from placewright.exporters.accelerate import device_map
 from placewright.exporters.planning import plan_for
 from placewright.importers import Imported
 from placewright.importers.torch.once import Source
-from placewright.importers.torch.sources import load_hf
+from placewright.importers.torch.sources import hf_kind, load_hf
 from placewright.whatif.judging.judge import Given, judge
 
-LLAMA = "hf:llama?num_hidden_layers=8&hidden_size=2048&intermediate_size=5504"
-LLAMA += "&num_attention_heads=16&num_key_value_heads=16&vocab_size=32000&dtype=bfloat16"
 MODELS = {
-    "Llama, 4 x 512": f"{LLAMA}&batch=4&sequence=512",
-    "Llama, 1 x 16": f"{LLAMA}&batch=1&sequence=16",
-    "GPT-2, 8 x 256": "hf:gpt2?n_layer=12&batch=8&sequence=256",
-    "BERT, 16 x 128": "hf:bert?batch=16",
+    "Llama, 4 x 512": GPU_MODELS["Llama, prefill"],
+    "Llama, 1 x 16": f"{GPU_LLAMA}&batch=1&sequence=16",
+    "GPT-2, 8 x 256": GPU_MODELS["GPT-2"],
+    "BERT, 16 x 128": GPU_MODELS["BERT"],
 }
 SHARES = (1.0, 0.75, 0.5, 0.3)
 ROOM = 1.15  # times the share of the weights: what is computed needs memory too
@@ -95,20 +94,18 @@ def _arguments() -> argparse.Namespace:
 
 
 def _rows(name: str, cluster: Cluster, folder: Path, repeats: int) -> Iterator[Row]:
-    text, costs = MODELS[name], CostOptions(profiles=folder / "profiles.sqlite")
+    text, profiles = MODELS[name], folder / "profiles.sqlite"
     source = Source(text)
-    graph = Imported(source.graph, source=text)
-    with ProfileStore(folder / "profiles.sqlite") as store:
+    with ProfileStore(profiles) as store:
         profile(text, cluster, store, exported=source)
+    graph, costs = Imported(source.graph, source=text), CostOptions(profiles=profiles)
     model, inputs = _model(text)
-    whole = _Dispatched(model, {"": 0}, inputs)
-    expected = whole.outputs()
-    held = sum(each.nbytes for each in _held(model))
+    expected = _Dispatched(model, {"": 0}, inputs).outputs()
     for share in SHARES:
-        room = share * held * ROOM
+        room = ROOM * share * model.get_memory_footprint()
         limited = _with_gpu_memory(cluster, room)
-        found = plan_for(graph, limited, "accelerate", costs=costs, free_seconds=0.0).plan
-        maps, predicted = {"plan": device_map(found)}, {"plan": found.value}
+        plan = plan_for(graph, limited, "accelerate", costs=costs, free_seconds=0.0).plan
+        maps, predicted = {"plan": device_map(plan)}, {"plan": plan.value}
         own = _own_map(model, room)
         if 0 in own.values():
             path = folder / "map.json"
@@ -116,10 +113,10 @@ def _rows(name: str, cluster: Cluster, folder: Path, repeats: int) -> Iterator[R
             judged = judge(graph, cluster, Given(placement=str(path)), costs=costs)
             maps["Accelerate's own"], predicted["Accelerate's own"] = own, judged.plan.value
         runs = {each: _Dispatched(model, maps[each], inputs) for each in maps}
-        medians = [{each: run.median(repeats) for each, run in runs.items()} for _ in range(2)]
+        rounds = [{each: run.median(repeats) for each, run in runs.items()} for _ in range(2)]
         for each, run in runs.items():
-            times = [found[each] for found in medians]
-            measured = statistics.mean(times)
+            first, second = (seconds[each] for seconds in rounds)
+            measured = (first + second) / 2
             yield Row(
                 name,
                 share,
@@ -128,7 +125,7 @@ def _rows(name: str, cluster: Cluster, folder: Path, repeats: int) -> Iterator[R
                 predicted[each],
                 measured,
                 predicted[each] / measured - 1,
-                abs(times[0] - times[1]) / measured,
+                abs(first - second) / measured,
                 float((run.outputs() - expected).abs().max()),
             )
 
@@ -141,42 +138,16 @@ def _with_gpu_memory(cluster: Cluster, size: float) -> Cluster:
 def _model(text: str) -> tuple[Any, Mapping[str, Any]]:
     """The model with random weights on the CPU, and its inputs on the GPU."""
     import torch
+    import transformers
 
-    model, _, examples = load_hf(text.partition(":")[2])
-    model = model.to_empty(device="cpu").eval()
-    model.tie_weights()
+    config = text.partition(":")[2]
+    shapes, _, examples = load_hf(config)
     torch.manual_seed(0)
-    with torch.no_grad():
-        for tensor in _held(model):
-            if tensor.is_floating_point():
-                tensor.normal_(0.0, 0.02)
-            else:
-                tensor.zero_()
-    _restore_buffers(model)
-    vocabulary = model.config.vocab_size
-    inputs = {
-        key: torch.randint(0, vocabulary, value.shape, device="cuda")
-        if "input_ids" in key
-        else torch.ones(value.shape, dtype=value.dtype, device="cuda")
-        for key, value in examples.items()
-        if hasattr(value, "shape")
-    }
-    return model, inputs
-
-
-def _restore_buffers(model: Any) -> None:
-    """Numbers of positions and rotary frequencies are no weights: make them as the model does."""
-    import torch
-
-    fresh = type(model)(copy.deepcopy(model.config))
-    made = dict(fresh.named_buffers())
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            buffer.copy_(made[name])
-
-
-def _held(model: Any) -> list[Any]:
-    return [*model.parameters(), *model.buffers()]
+    factory = getattr(transformers, f"AutoModelFor{hf_kind(config)}")
+    model = factory.from_config(shapes.config).eval()
+    size = examples["input_ids"].shape
+    tokens = torch.randint(0, model.config.vocab_size, size, device="cuda")
+    return model, {"input_ids": tokens}
 
 
 def _own_map(model: Any, size: float) -> dict[str, Any]:

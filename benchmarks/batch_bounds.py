@@ -23,6 +23,8 @@ from rich.table import Table
 from placewright.bounds.batch.arrivals import Arrivals
 from placewright.graph import Floats, Ints
 from placewright.kernels.batch.arrays import batches_of
+from placewright.kernels.common.arrays import arrays_of
+from placewright.kernels.common.ranks import upward_ranks
 from placewright.plan import Plan
 from placewright.planning import plan_problem
 from placewright.problem import Problem
@@ -61,7 +63,9 @@ def program_at(plan: Plan) -> float:
     time = np.where(chunks > 0, b.time[ops, devices, chunks], 0.0)
     work = np.bincount(b.kind, time.sum(axis=0)) / np.bincount(b.kind)
     mean = (time * inputs).sum(axis=1) / problem.options.batch
-    return max(float(work.max()), _longest_path(problem, mean, _waiting(problem, chunks)))
+    order, arrays = problem.topological_order, arrays_of(problem)
+    paths = upward_ranks(mean, _waiting(problem, chunks), order, arrays)
+    return float(max(work.max(), paths.max()))
 
 
 def _inputs(plan: Plan) -> Ints:
@@ -80,18 +84,6 @@ def _waiting(problem: Problem, chunks: Ints) -> Floats:
         after = chunks[problem.consumers[edge]]
         found[edge] = arrivals.cost[number, kind, before, after].sum()
     return found
-
-
-def _longest_path(problem: Problem, op: Floats, edge: Floats) -> float:
-    begins = np.zeros(problem.op_count)
-    leaving: list[list[int]] = [[] for _ in range(problem.op_count)]
-    for number, producer in enumerate(problem.edge_producer.tolist()):
-        leaving[producer].append(number)
-    for each in problem.topological_order.tolist():
-        for out in leaving[each]:
-            consumer = problem.consumers[out]
-            begins[consumer] = max(begins[consumer], begins[each] + op[each] + edge[out])
-    return float((begins + op).max())
 
 
 if __name__ == "__main__":

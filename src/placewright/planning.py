@@ -15,7 +15,7 @@ from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import Graph
 from placewright.importers import Imported, load
-from placewright.options import check_seconds, check_seed, chosen_options
+from placewright.options import check_seed, chosen_options
 from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
@@ -118,7 +118,7 @@ def plan_problem(
     from placewright.budget import no_progress
 
     problem.options.require_full_pipeline("this planner")
-    seed, time_limit = check_seed(seed), check_seconds(time_limit)
+    seed = check_seed(seed)
     start = None if warm_start is None else _start(warm_start, problem)
     if not asks_portfolio(planner, coarsening):
         return solve(

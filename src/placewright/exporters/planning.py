@@ -112,38 +112,35 @@ def plan_for(
     parts = hosts_of(problem) if limits_of(row).one_host else [problem]
     try:
         found = _best_of(parts, row, name, seed, facts, apart.op_copied)
-    except UnknownCopiesError:
-        _check_room_for_copies(source, cluster, asked)
+    except UnknownCopiesError:  # perhaps because they have no room
+        if copying := _copying(source, cluster, asked):
+            copying.check_feasible()
         raise
     free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
 
 
-def _check_room_for_copies(
-    source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
-) -> None:
-    """ProvedInfeasibleError where copies are not known because they do not fit."""
-    if isinstance(source, Imported) and source.graph.may_copy:
-        copying = replace(source, graph=source.graph.with_copies())
-        make_problem(copying, cluster, **asked)[0].check_feasible()
-
-
 def _with_copies(
     source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
 ) -> Problem | None:
-    """The problem where ops have a copy each of weights that they share; None if that cannot fit.
+    """`_copying`, as pipelines have it by themselves; None if that cannot fit."""
+    copying = _copying(source, cluster, asked)
+    try:
+        if copying:
+            copying.check_feasible()
+    except ProvedInfeasibleError:
+        return None
+    return copying
 
-    So pipelines have them by themselves.
-    """
+
+def _copying(
+    source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
+) -> Problem | None:
+    """The problem where ops have a copy each of weights that they share; None if they cannot."""
     if isinstance(source, Problem) or not source.graph.may_copy:
         return None
     copying = replace(source, graph=source.graph.with_copies())
-    problem = make_problem(copying, cluster, **asked)[0]
-    try:
-        problem.check_feasible()
-    except ProvedInfeasibleError:
-        return None
-    return problem
+    return make_problem(copying, cluster, **asked)[0]
 
 
 def hosts_of(problem: Problem) -> list[Problem]:

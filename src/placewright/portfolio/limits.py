@@ -38,4 +38,4 @@ class Limits:
         """What was asked for; `DEFAULT_SECONDS` where nothing says when to end."""
         if math.isinf(seconds) and iterations is None:
             seconds = DEFAULT_SECONDS
-        return cls(max(seconds, 0.0), iterations, OPTIMAL_GAP if gap is None else gap)
+        return cls(seconds, iterations, OPTIMAL_GAP if gap is None else gap)

@@ -42,7 +42,7 @@ class Auto:
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         from placewright.portfolio import Limits, best_proposal
 
-        limits = Limits.of(budget.left, self.iterations, self.gap)
+        limits = Limits.of(max(budget.left, 0.0), self.iterations, self.gap)
         return best_proposal(
             problem,
             limits,
