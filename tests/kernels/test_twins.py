@@ -39,6 +39,9 @@ SEARCH = "planners.latency.search.test_search"
 IDEALS = "planners.throughput.test_ideal_dp"
 
 TWINS = {
+    "batch.ejection.make_room": Twin(
+        "kernels.batch.test_ejection", "tests.naive.batch_ejection.Ejection"
+    ),
     "batch.lists.list_batches": Twin(BATCH, "tests.naive.batch.list_schedule", "list_in_order"),
     "batch.tails.find_tails": Twin(BATCH, "tests.naive.batch.tails_in_order"),
     "batch.timing.retime": Twin(BATCH, "tests.naive.batch.run_in_order"),
@@ -310,13 +313,13 @@ TWINS = {
 
 # Kernels without a twin that other kernels call: what they do is compared with what those do.
 PARTS = {
-    "batch.search.allowed": "batch.search.anneal",
-    "batch.search.assign": "batch.search.anneal",
-    "batch.search.change": "batch.search.anneal",
-    "batch.search.has_room": "batch.search.anneal",
+    "batch.changes.allowed": "batch.search.anneal",
+    "batch.changes.assign": "batch.search.anneal",
+    "batch.changes.change": "batch.search.anneal",
+    "batch.changes.has_room": "batch.search.anneal",
+    "batch.changes.take_back": "batch.search.anneal",
     "batch.search.keep": "batch.search.anneal",
     "batch.search.move": "batch.search.anneal",
-    "batch.search.take_back": "batch.search.anneal",
     "batch.timing.commit": "batch.search.anneal",
     "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
+from placewright.kernels.batch import changes, timing
 from placewright.kernels.batch import search as kernel
-from placewright.kernels.batch import timing
 from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.batch.tails import find_tails
 from placewright.kernels.batch.timing import commit, retime, scratch_of, settle
@@ -239,7 +239,7 @@ def test_a_walk_knows_the_value_of_what_it_is_at(data, problem):
     walk = Walk(
         problem, Budget(), data.draw(st.integers(0, 99)), math.inf, data.draw(rows_of(problem))
     )
-    if not kernel.has_room(walk.state) or not walk.choices:
+    if not changes.has_room(walk.state) or not walk.choices:
         return
     heat = 10.0 ** data.draw(st.integers(-3, 0)) * float(walk.state.value[0])
     for _ in range(4):

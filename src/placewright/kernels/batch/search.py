@@ -1,18 +1,18 @@
 """Search on strings of devices, one per unit and chunk of inputs (DiviML §V-A, batched).
 
 As `kernels.latency.search`: kernels work on a `State` in place, stop after so many evaluations and
-go on where they stopped; random numbers are drawn one by one from the caller's generator. Only rows
-whose counts are allowed batch sizes ever arise.
+go on where they stopped; random numbers are drawn one by one from the caller's generator. What
+annealing's changes overfill makes room (`ejection`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from placewright.graph import Floats, Ints, Wide
+from placewright.kernels.batch.changes import allowed, change, has_room, load, take_back
+from placewright.kernels.batch.ejection import make_room
 from placewright.kernels.batch.tails import find_tails
 from placewright.kernels.batch.timing import commit, retime, settle
 from placewright.kernels.common.rows import copy_into, copy_table
@@ -34,41 +34,6 @@ TO_THE_END = 0.3  # of those: as many as may be
 MANY = 200  # units: longer stretches are drawn as rarely as they take long to time
 
 
-class Space(NamedTuple):
-    """What a search may do. Only `movable` units, those with a choice, are touched."""
-
-    unit_offsets: Wide  # CSR [unit] → its ops in unit_ops
-    unit_ops: Ints
-    movable: Ints  # units, by the breadth-first rank of their first op
-    unit_kind: Ints  # see planners.batch.splits
-    split_offsets: Wide
-    splits: Wide
-
-
-class State(NamedTuple):
-    """Where a search is: written by the kernels."""
-
-    rows: Ints  # [unit, chunk] device
-    count: Any  # [unit, device] chunks; tuples have a method of this name
-    free: Floats  # [device] bytes
-    op_at: Ints  # [rank]
-    op_rank: Ints  # [op]
-    value: Floats  # [CURRENT], [BEST] seconds
-    best_rows: Ints
-    best_op_at: Ints
-
-
-class Borrowed(NamedTuple):
-    """What is needed to take a mutation back, and a row."""
-
-    row: Ints  # [chunk] the row to come
-    count: Any  # [device] its chunks
-    undo_unit: Ints
-    undo_row: Ints  # [change, chunk]
-    more: Floats  # [device] seconds that it computes beyond what it did before the changes
-    moved: Wide  # the ranks from and to which an op was moved
-
-
 @kernel
 def keep(state, value):
     """Take the current string, whose value is `value`, for the current and perhaps the best."""
@@ -80,81 +45,6 @@ def keep(state, value):
 
 
 # -- changes ---------------------------------------------------------------------------------
-
-
-@kernel
-def assign(b, state, unit, row):
-    """Split `unit` as in `row`, whether that is allowed and there is room or not."""
-    chunks = state.rows.shape[1]
-    for c in range(chunks):
-        state.count[unit, state.rows[unit, c]] -= 1
-        if state.count[unit, state.rows[unit, c]] == 0:
-            state.free[state.rows[unit, c]] += b.unit_memory[unit]
-    for c in range(chunks):
-        if state.count[unit, row[c]] == 0:
-            state.free[row[c]] -= b.unit_memory[unit]
-        state.count[unit, row[c]] += 1
-        state.rows[unit, c] = row[c]
-
-
-@kernel
-def allowed(b, lent, unit):
-    """Whether the row to come has allowed batch sizes on all devices; counts its chunks."""
-    lent.count[:] = 0
-    for c in range(len(lent.row)):
-        lent.count[lent.row[c]] += 1
-    fine = True
-    for c in range(len(lent.row)):
-        d = lent.row[c]
-        fine &= b.allowed[unit, b.kind[d], lent.count[d]]
-    return fine
-
-
-@kernel
-def change(b, state, lent, made, unit):
-    """Give `unit` the row to come, as change number `made`, if that is another and allowed.
-
-    Returns the number of changes.
-    """
-    same = True
-    for c in range(len(lent.row)):
-        same &= lent.row[c] == state.rows[unit, c]
-    if same or not allowed(b, lent, unit):
-        return made
-    lent.undo_unit[made] = unit
-    for c in range(len(lent.row)):
-        lent.undo_row[made, c] = state.rows[unit, c]
-    _add_work(b, state, lent, unit, -1.0)
-    assign(b, state, unit, lent.row)
-    _add_work(b, state, lent, unit, 1.0)
-    return made + 1
-
-
-@inlined
-def _add_work(b, state, lent, unit, sign):
-    """Add what each device has to compute for the unit to what it has more, or take it away."""
-    for d in range(len(lent.more)):
-        lent.more[d] += sign * b.unit_time[unit, b.kind[d], state.count[unit, d]]
-
-
-@kernel
-def take_back(b, state, lent, made):
-    for k in range(made - 1, -1, -1):
-        assign(b, state, lent.undo_unit[k], lent.undo_row[k])
-
-
-@kernel
-def has_room(state):
-    fits = True
-    for d in range(len(state.free)):
-        fits &= state.free[d] >= 0.0
-    return fits
-
-
-@inlined
-def _load(state, lent, unit):
-    for c in range(len(lent.row)):
-        lent.row[c] = state.rows[unit, c]
 
 
 @inner
@@ -189,7 +79,7 @@ def reassign(p, b, space, state, lent, rng):
     chunks = len(lent.row)
     made = np.int64(0)  # for a literal 0 `change` would be compiled once more
     if kind < CHUNK:
-        _load(state, lent, unit)
+        load(state, lent, unit)
         lent.row[below(rng, chunks)] = below(rng, len(state.free))
         if not allowed(b, lent, unit):
             draw_split(space, state, lent, rng, unit)
@@ -198,7 +88,7 @@ def reassign(p, b, space, state, lent, rng):
         draw_split(space, state, lent, rng, unit)
         return change(b, state, lent, made, unit)
     if kind < BESIDE:
-        _load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
+        load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
         return change(b, state, lent, made, unit)
     if kind < EXCHANGE:
         return _exchange(b, space, state, lent, rng, place)
@@ -219,10 +109,10 @@ def reassign(p, b, space, state, lent, rng):
     model = unit
     for k in range(length):
         if kind < COLUMN:
-            _load(state, lent, unit)
+            load(state, lent, unit)
             lent.row[one] = device
         elif kind < ROW:
-            _load(state, lent, model)
+            load(state, lent, model)
         elif kind < CHUNKS:
             _swap(state, lent, unit, one, other)
         else:
@@ -248,7 +138,7 @@ def _exchange(b, space, state, lent, rng, place):
     else:
         other = below(rng, count)
     one, two = space.movable[place], space.movable[other]
-    _load(state, lent, two)
+    load(state, lent, two)
     made = change(b, state, lent, np.int64(0), one)
     if made > 0:
         for c in range(len(lent.row)):
@@ -259,7 +149,7 @@ def _exchange(b, space, state, lent, rng, place):
 
 @inlined
 def _swap(state, lent, unit, one, other):
-    _load(state, lent, unit)
+    load(state, lent, unit)
     lent.row[one], lent.row[other] = state.rows[unit, other], state.rows[unit, one]
 
 
@@ -387,7 +277,7 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
         if order_share > 0.0 and rng.random() < order_share:
             reorder(p, b, state, lent, rng)
         else:
-            made = reassign(p, b, space, state, lent, rng)
+            made = make_room(b, space, state, lent, rng, reassign(p, b, space, state, lent, rng))
         if made == 0 and lent.moved[0] == lent.moved[1]:
             continue
         if has_room(state):
@@ -406,7 +296,7 @@ def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
     total, found = 0.0, 0
     for _ in range(evaluations):
         lent.more[:] = 0.0
-        made = reassign(p, b, space, state, lent, rng)
+        made = make_room(b, space, state, lent, rng, reassign(p, b, space, state, lent, rng))
         if made > 0 and has_room(state):
             first, _, last = _extent(p, b, space, state, lent, made)
             value = retime(
@@ -448,7 +338,7 @@ def evolve(p, b, space, state, lent, s, rng, evaluations):
                 break
             if unit < 0:
                 unit = space.movable[gene // chunks]
-                _load(state, lent, unit)
+                load(state, lent, unit)
             other = below(rng, len(state.free) - 1)
             here = lent.row[gene % chunks]
             lent.row[gene % chunks] = other if other < here else other + 1

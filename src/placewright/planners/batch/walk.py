@@ -11,6 +11,7 @@ import numpy as np
 from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Pace, Reporter
 from placewright.graph import Ints
+from placewright.kernels.batch import changes
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.batch.timing import scratch_of, settle
@@ -96,17 +97,17 @@ class Walk(Pace):
         before = self.state.rows.copy()
         self._assign(rows)
         value = self.evaluate()
-        if kernel.has_room(self.state) and value < self.state.value[CURRENT]:
+        if changes.has_room(self.state) and value < self.state.value[CURRENT]:
             kernel.keep(self.state, value)
         else:
             self._assign(before)
 
     def _assign(self, rows: Ints) -> None:
         for unit, row in enumerate(rows):
-            kernel.assign(self.batches, self.state, unit, row)
+            changes.assign(self.batches, self.state, unit, row)
 
 
-def _space(problem: Problem, splits: Splits, order: Ints) -> kernel.Space:
+def _space(problem: Problem, splits: Splits, order: Ints) -> changes.Space:
     unit_ops = np.argsort(problem.op_unit, kind="stable").astype(np.int32)
     by_rank, first = np.unique(problem.op_unit[order], return_index=True)
     units = by_rank[np.argsort(first)].astype(np.int32)
@@ -118,7 +119,7 @@ def _space(problem: Problem, splits: Splits, order: Ints) -> kernel.Space:
         ]
     )
     choice = (sizes > 1) | (widest > 1)
-    return kernel.Space(
+    return changes.Space(
         unit_offsets=np.searchsorted(problem.op_unit[unit_ops], np.arange(problem.unit_count + 1)),
         unit_ops=unit_ops,
         movable=units[choice[splits.unit_kind[units]]],
@@ -128,13 +129,13 @@ def _space(problem: Problem, splits: Splits, order: Ints) -> kernel.Space:
     )
 
 
-def _state(problem: Problem, order: Ints, start: Ints) -> kernel.State:
+def _state(problem: Problem, order: Ints, start: Ints) -> changes.State:
     rank = np.empty(problem.op_count, dtype=np.int32)
     rank[order] = np.arange(problem.op_count)
     devices = np.arange(problem.device_count)
     count = (start[:, :, None] == devices).sum(axis=1)
     used = ((count > 0) * problem.unit_memory[:, None]).sum(axis=0)
-    return kernel.State(
+    return changes.State(
         rows=start.copy(),
         count=count,
         free=problem.device_memory - used,
@@ -146,12 +147,13 @@ def _state(problem: Problem, order: Ints, start: Ints) -> kernel.State:
     )
 
 
-def _borrowed(problem: Problem, chunks: int) -> kernel.Borrowed:
-    return kernel.Borrowed(
+def _borrowed(problem: Problem, chunks: int) -> changes.Borrowed:
+    return changes.Borrowed(
         row=np.empty(chunks, dtype=np.int32),
         count=np.empty(problem.device_count, dtype=np.int64),
         undo_unit=np.empty(problem.unit_count, dtype=np.int32),
         undo_row=np.empty((problem.unit_count, chunks), dtype=np.int32),
+        changed=np.zeros(problem.unit_count, dtype=np.bool_),
         more=np.zeros(problem.device_count),
         moved=np.zeros(2, dtype=np.int64),
     )
