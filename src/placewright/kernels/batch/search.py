@@ -27,10 +27,11 @@ BESIDE = 0.44  # a unit split like one it exchanges a tensor with
 EXCHANGE = 0.53  # two units split like each other: what is full stays as full
 SWAP = 0.57  # two chunks of a unit change places
 COLUMN = 0.71  # one chunk of several units to one device
-ROW = 0.86  # several units split like one of them
+ROW = 0.86  # several units split like one of them, or all that are split alike like another
 CHUNKS = 0.9  # two chunks of several units change places
 # beyond: two devices of several units do: a change where the several begin and end, and not within
 TO_THE_END = 0.3  # of those: as many as may be
+ALIKE = 0.5  # of changes of several units, but for those along a path: only of units of equal rows
 MANY = 200  # units: longer stretches are drawn as rarely as they take long to time
 
 
@@ -92,12 +93,18 @@ def reassign(p, b, space, state, lent, rng):
         return change(b, state, lent, made, unit)
     if kind < EXCHANGE:
         return _exchange(b, space, state, lent, rng, place)
-    one, other = below(rng, chunks), below(rng, chunks)
     if kind < SWAP:
-        _swap(state, lent, unit, one, other)
+        _swap(state, lent, unit, below(rng, chunks), below(rng, chunks))
         return change(b, state, lent, made, unit)
-    device = below(rng, len(state.free))
-    other_device = below(rng, len(state.free))
+    return _reassign_several(p, b, space, state, lent, rng, kind, place)
+
+
+@inner
+def _reassign_several(p, b, space, state, lent, rng, kind, place):
+    """Change the unit at a place of `movable` and units that follow it, all in the same way."""
+    unit, made = space.movable[place], np.int64(0)
+    one, other = below(rng, len(lent.row)), below(rng, len(lent.row))
+    device, other_device = below(rng, len(state.free)), below(rng, len(state.free))
     most = len(space.movable)
     if kind >= CHUNKS and most * rng.random() > MANY:
         most = MANY
@@ -105,27 +112,38 @@ def reassign(p, b, space, state, lent, rng):
     if kind >= CHUNKS and rng.random() < TO_THE_END:
         length = most
     along_path = kind < ROW and rng.random() < 0.5  # a path may come by a unit again, and back
+    alike = not along_path and rng.random() < ALIKE
     op = _random_op(space, rng, unit)
-    model = unit
+    model = space.movable[below(rng, len(space.movable))] if alike else unit
     for k in range(length):
-        if kind < COLUMN:
-            load(state, lent, unit)
-            lent.row[one] = device
-        elif kind < ROW:
-            load(state, lent, model)
-        elif kind < CHUNKS:
-            _swap(state, lent, unit, one, other)
-        else:
-            _swap_devices(state, lent, unit, device, other_device)
-        made = change(b, state, lent, made, unit)
+        if k == 0 or not alike or _was_first(state, lent, unit):
+            if kind < COLUMN:
+                load(state, lent, unit)
+                lent.row[one] = device
+            elif kind < ROW:
+                load(state, lent, model)
+            elif kind < CHUNKS:
+                _swap(state, lent, unit, one, other)
+            else:
+                _swap_devices(state, lent, unit, device, other_device)
+            made = change(b, state, lent, made, unit)
         if along_path:
             op = _random_reader(p, rng, op)
             unit = b.op_unit[op]
-        elif place + k + 1 < len(space.movable):
+        elif place + k + 1 < len(space.movable) and (made > 0 or not alike):
             unit = space.movable[place + k + 1]
         else:
             break
     return made
+
+
+@inlined
+def _was_first(state, lent, unit):
+    """Whether the unit is split as the first that was changed had been."""
+    same = True
+    for c in range(len(lent.row)):
+        same &= state.rows[unit, c] == lent.undo_row[0, c]
+    return same
 
 
 @inner
