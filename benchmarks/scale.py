@@ -123,7 +123,7 @@ def line(problem: Problem, planner: str, seconds: float, bound: Bound) -> tuple[
     except OptionError:
         value, used = "refused", "-"
     else:
-        value, used = f"{plan.value:.4f}", str(len(set(plan.placement.device.tolist())))
+        value, used = f"{plan.value:.4f}", str(len(plan.used_devices))
     took = time.perf_counter() - wall, time.process_time() - processor
     return value, used, f"{took[0]:.1f}", f"{took[1]:.1f}", f"{resident():.2f}"
 
