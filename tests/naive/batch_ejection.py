@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from placewright.kernels.batch import ejection
 from placewright.kernels.batch.arrays import batches_of
+from tests.naive.ejection import Chain
 
 
-class Ejection:
+class Ejection(Chain):
     """Rows of units, `rows[unit]`, ops in `order`, and `changes`, (unit, row before)."""
+
+    most_links = ejection.MOST_LINKS
 
     def __init__(self, problem, rows, order, rng):
         self.problem, self.rng = problem, rng
@@ -32,16 +35,6 @@ class Ejection:
 
     def overfull(self):
         return [d for d in range(self.problem.device_count) if self.free(d) < 0]
-
-    def make_room(self):
-        for _ in range(ejection.MOST_LINKS if self.changes else 0):
-            overfull = self.overfull()
-            if not overfull:
-                return
-            before = len(self.changes)
-            self.send_away(overfull[0])
-            if self.free(overfull[0]) < 0 or len(self.changes) == before:
-                return
 
     def send_away(self, device):
         problem, memory = self.problem, self.problem.unit_memory.tolist()
@@ -77,6 +70,3 @@ class Ejection:
         first = self.below(len(row))
         others = [d for d in row[first:] + row[:first] if d != device]
         return others[0] if others else self.below(self.problem.device_count)
-
-    def below(self, count):
-        return int(self.rng.random() * count)

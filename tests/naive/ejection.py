@@ -7,8 +7,32 @@ import math
 from placewright.kernels.latency import ejection
 
 
-class Ejection:
+class Chain:
+    """What all ejection chains do: `overfull` devices `send_away`, one after another.
+
+    `changes` lists what has been changed, `free` is what a device has left.
+    """
+
+    most_links: int
+
+    def make_room(self):
+        for _ in range(self.most_links if self.changes else 0):
+            overfull = self.overfull()
+            if not overfull:
+                return
+            before = len(self.changes)
+            self.send_away(overfull[0])
+            if self.free(overfull[0]) < 0 or len(self.changes) == before:
+                return
+
+    def below(self, count):
+        return int(self.rng.random() * count)
+
+
+class Ejection(Chain):
     """Where units are, `at[unit]`, and what has been changed: `changes`, (unit, device before)."""
+
+    most_links = ejection.MOST_LINKS
 
     def __init__(self, problem, at, sequence, rng):
         self.problem, self.rng = problem, rng
@@ -32,16 +56,6 @@ class Ejection:
     def overfull(self):
         reached = [self.at[unit] for unit, _ in self.changes]
         return [device for device in reached if self.free(device) < 0]
-
-    def make_room(self):
-        for _ in range(ejection.MOST_LINKS):
-            overfull = self.overfull()
-            if not overfull:
-                return
-            before = len(self.changes)
-            self.send_away(overfull[0])
-            if self.free(overfull[0]) < 0 or len(self.changes) == before:
-                return
 
     def send_away(self, device):
         problem, length = self.problem, len(self.sequence)
@@ -74,6 +88,3 @@ class Ejection:
                 changed.add(unit)
                 if self.free(device) >= 0:
                     return
-
-    def below(self, count):
-        return int(self.rng.random() * count)

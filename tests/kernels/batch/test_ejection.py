@@ -35,13 +35,10 @@ def changed(walk, rng):
     """Split one to three units at random; how many are split in another way now."""
     made, lent, splits = 0, walk.borrowed, splits_of(walk.problem)
     for unit in rng.permutation(walk.problem.unit_count)[: rng.integers(1, 4)].tolist():
-        lent.row[:] = rng.permutation(np.repeat(*_devices(rng.choice(splits.of(unit)))))
+        split = rng.choice(splits.of(unit))
+        lent.row[:] = rng.permutation(np.repeat(np.arange(len(split)), split))
         made = changes.change(walk.batches, walk.state, lent, made, unit)
     return made
-
-
-def _devices(split):
-    return np.arange(len(split)), split
 
 
 @given(walk=walks(), seed=st.integers(0, 99))

@@ -77,7 +77,7 @@ def _send_away(b, space, state, lent, rng, made, device):
             continue
         if enough and state.free[device] + memory < 0.0:
             continue
-        if made == len(lent.undo_unit):
+        if made == len(lent.undo_unit):  # the change came by some units more than once
             break
         target = goal if goal >= 0 else _within(state, lent, rng, unit, device)
         load(state, lent, unit)

@@ -73,7 +73,12 @@ def draw_split(space, state, lent, rng, unit):
 
 @inner
 def reassign(p, b, space, state, lent, rng):
-    """Split a few units in other ways; returns the number of changes."""
+    """Split a few units in other ways and make room for them; returns the number of changes."""
+    return make_room(b, space, state, lent, rng, _reassign(p, b, space, state, lent, rng))
+
+
+@inner
+def _reassign(p, b, space, state, lent, rng):
     kind = rng.random()
     place = below(rng, len(space.movable))
     unit = space.movable[place]
@@ -295,7 +300,7 @@ def anneal(p, b, space, state, lent, s, rng, evaluations, temperature, cooling, 
         if order_share > 0.0 and rng.random() < order_share:
             reorder(p, b, state, lent, rng)
         else:
-            made = make_room(b, space, state, lent, rng, reassign(p, b, space, state, lent, rng))
+            made = reassign(p, b, space, state, lent, rng)
         if made == 0 and lent.moved[0] == lent.moved[1]:
             continue
         if has_room(state):
@@ -314,7 +319,7 @@ def mean_worsening(p, b, space, state, lent, s, rng, evaluations):
     total, found = 0.0, 0
     for _ in range(evaluations):
         lent.more[:] = 0.0
-        made = make_room(b, space, state, lent, rng, reassign(p, b, space, state, lent, rng))
+        made = reassign(p, b, space, state, lent, rng)
         if made > 0 and has_room(state):
             first, _, last = _extent(p, b, space, state, lent, made)
             value = retime(
