@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
+import signal
 from pathlib import Path
 
 import pytest
 
 from placewright.plan import Plan
+from placewright.planners.latency.construct.simple import MTopo
 from placewright.report import sweep_figure as figures
 from placewright.report.fitted_table import NOTE
 from placewright.verify import verify
@@ -428,6 +431,24 @@ def test_a_robust_plan_is_reported_beside_what_it_started_from(here):
     assert found["cost_noise"] == 0.3
     assert verify(Plan.load("robust.json")).ok
     assert "robust: " in succeeded(run(*words)).out
+
+
+def test_an_interrupt_while_planning_ends_a_robust_plan_too(here, monkeypatch):
+    def interrupted(self, problem, *args):
+        with contextlib.suppress(KeyboardInterrupt):  # as planners do that have something
+            signal.raise_signal(signal.SIGINT)
+        return real(self, problem, *args)
+
+    real = MTopo.plan
+    monkeypatch.setattr(MTopo, "plan", interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    words = ("plan", "graph.json", "-c", "trio.yaml", "-p", "m-topo")
+    found = run(*words, "--cost-noise", "0.2", "--robust", "-o", "plan.json")
+    assert found.code == 0
+    assert "interrupted before a more robust plan was looked for" in found.err
+    assert "robust: " not in found.out
+    assert verify(Plan.load("plan.json")).ok
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_robust_without_a_noise_is_refused(here):

@@ -46,7 +46,7 @@ def command(
     The default planner keeps its best plan so far in the output file; Ctrl-C ends it with that.
     """
     from placewright.cli.gaps import Gaps
-    from placewright.cli.output import progress
+    from placewright.cli.output import progress, remark
 
     _keep_inputs(search, [source, cluster, problem.profiles], warm_start, events, output)
     _check_noise(problem.objective, cost_noise, robust)
@@ -60,6 +60,7 @@ def command(
         return
     from placewright.cli.observing import observed  # not for engines, which are to take no time
     from placewright.planning import plan as make_plan
+    from placewright.system.interrupts import noticed_interrupts
     from placewright.whatif.robust import robust_plan
 
     best = None
@@ -79,6 +80,7 @@ def command(
     with (
         progress(quiet=json or quiet, gaps=gaps) as advance,
         observed(events, planner, coarsen, gaps) as on_event,
+        noticed_interrupts() as interrupts,
     ):
         plan = make_plan(
             source,
@@ -92,10 +94,12 @@ def command(
             **asked,
             **problem.options,
         )
-        if robust and cost_noise is not None:
+        if robust and cost_noise is not None and not interrupts.came:
             left = _robust_seconds(time_limit, search.iterations)
             best = robust_plan(plan, cost_noise, seed=seed, time_limit=left, on_progress=advance)
             plan = best.plan
+    if robust and best is None:
+        remark("placewright: interrupted before a more robust plan was looked for")
     if output is not None:
         plan.save(output)
     _print(plan, best, output, cost_noise, seed, json, quiet=quiet, wide=wide)

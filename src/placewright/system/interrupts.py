@@ -31,11 +31,13 @@ class Interrupts:
 def noticed_interrupts(raising: bool = True) -> Iterator[Interrupts]:
     """Interrupts are noted, where that is this thread's to decide.
 
-    A handler that the caller has set stays in force.
+    A handler that the caller has set stays in force, but for one of these: then the inner notes
+    what comes, and the outer knows of it in the end.
     """
     interrupts = Interrupts(raising)
     before = {number: signal.getsignal(number) for number in USUAL}
-    ours = [number for number, usual in USUAL.items() if before[number] is usual]
+    outer = {number: _noticing(handler) for number, handler in before.items()}
+    ours = [number for number in USUAL if outer[number] or before[number] is USUAL[number]]
     if current_thread() is not main_thread():
         ours = []
     for number in ours:
@@ -45,3 +47,11 @@ def noticed_interrupts(raising: bool = True) -> Iterator[Interrupts]:
     finally:
         for number in ours:
             signal.signal(number, before[number])
+            if (noticing := outer[number]) is not None:
+                noticing.came |= interrupts.came
+
+
+def _noticing(handler: object) -> Interrupts | None:
+    """What handles a signal, if it is an `Interrupts`."""
+    found = getattr(handler, "__self__", None)
+    return found if isinstance(found, Interrupts) else None
