@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -15,6 +16,7 @@ import pytest
 from placewright.cli import main
 from placewright.cli.observing import observed
 from placewright.errors import FormatError
+from placewright.planning import plan
 from placewright.portfolio.events import Event
 from placewright.version import __version__
 
@@ -74,6 +76,20 @@ def test_an_error_keeps_its_code_when_nobody_reads(tmp_path):
     with os.fdopen(writing, "wb") as pipe:
         process = started("verify", str(tmp_path / "no.json"), stdout=pipe, stderr=pipe)
     assert process.wait() == 2
+
+
+@needs_full
+@buffering
+@pytest.mark.parametrize("words", [(), ("--json",)], ids=["text", "JSON"])
+def test_a_wrong_plan_is_wrong_though_nobody_can_read_why(tmp_path, words, unbuffered):
+    found = plan("zoo:gpt2?layers=1", "2x3090", planner="m-topo")
+    path = tmp_path / "plan.json"
+    replace(found, value=found.value * 2).save(path)
+    with FULL.open("wb") as full:
+        process = started("verify", str(path), *words, stdout=full, unbuffered=unbuffered)
+        _, err = process.communicate()
+    assert process.returncode == 4
+    assert b"Traceback" not in err
 
 
 @needs_full
