@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -19,16 +19,18 @@ PCI_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 PCI_VARIABLE = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 
 
-def gpu_index(problem: Problem, device: int) -> int:
+def gpu_index(
+    problem: Problem, device: int, counted: Callable[[int], bool] = lambda each: True
+) -> int:
     """The number of a GPU: what its ``run`` says, else its place among its host's accelerators.
 
-    OptionError where only some GPUs of the host say theirs.
+    Of these only the `counted` ones. OptionError where only some GPUs of the host say theirs.
     """
     host = problem.device_host(device)
     accelerators = [
         each
         for each in range(problem.device_count)
-        if not problem.is_cpu[each] and problem.device_host(each) == host
+        if not problem.is_cpu[each] and problem.device_host(each) == host and counted(each)
     ]
     said = [isinstance(problem.device_run(each), CudaRun) for each in accelerators]
     if any(said) and not all(said):

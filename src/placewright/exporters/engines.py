@@ -110,7 +110,7 @@ ENGINES: dict[str, Engine] = {
             "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp",
             Limits(("latency",), "slots", "copied", cpu_computes=True, serves=True),
             write="exporters.llama_cpp.arguments:write_arguments",
-            options=("rpc-port", "main-host"),
+            options=("rpc-port", "main-host", "backend"),
             count="exporters.llama_cpp.memory:counted",
         ),
         Engine(

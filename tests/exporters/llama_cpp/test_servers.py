@@ -132,6 +132,40 @@ def test_the_gpu_of_an_apple_chip_is_a_metal_device(tmp_path):
     assert after(alone.arguments, "-dev") == "MTL0" and "environment" not in alone.document
 
 
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("AMD Radeon RX 7900 XTX", "ROCm0"),
+        ("RX 7900 XTX", "ROCm0"),
+        ("MI300X", "ROCm0"),
+        ("Instinct MI250", "ROCm0"),
+        ("Intel Arc A770", "SYCL0"),
+        ("Arc B580", "SYCL0"),
+        ("RTX 3060", "CUDA0"),
+        ("M2 Max", "MTL0"),
+    ],
+)
+def test_a_gpu_is_called_by_the_backend_that_its_kind_tells(kind, name):
+    figures = {"peak_flops": {"fp16": 6e13, "fp32": 3e13}, "memory_bandwidth": 8e11}
+    card = Device("card", kind, host="desk", memory=2e10, **figures)
+    found = command(planned(card, cpu("cpu", "desk")))
+    assert after(found.arguments, "-dev") == name
+    assert ("environment" in found.document) == (name == "CUDA0")
+
+
+def test_gpus_of_several_makers_in_a_host_are_numbered_by_maker():
+    figures = {"peak_flops": {"fp16": 6e13, "fp32": 3e13}, "memory_bandwidth": 4e11}
+    cards = [
+        Device(name, kind, host="desk", memory=2.6e9, **figures)
+        for name, kind in (("a", "AMD MI210"), ("b", "RTX 3060"), ("c", "AMD MI210"))
+    ]
+    plan = planned(*cards, cpu("cpu", "desk"))
+    assert set(after(command(plan).arguments, "-dev").split(",")) == {"ROCm0", "CUDA0", "ROCm1"}
+    told = command(plan, backend="vulkan")
+    assert set(after(told.arguments, "-dev").split(",")) == {"Vulkan0", "Vulkan1", "Vulkan2"}
+    assert "environment" not in told.document
+
+
 def test_a_plan_on_one_host_names_no_server(tmp_path):
     plan = planned(cpu("cpu", "desk"), *(gpu(name, "desk", 2.6e9) for name in "abc"))
     export(plan, "llama-cpp", tmp_path / "one.json")
@@ -168,7 +202,8 @@ def test_hosts_that_are_no_addresses_are_named(spread, host, why, tmp_path):
     [
         ({"rpc-port": "0"}, "rpc-port=0: a port is a whole number from 1 to 65535"),
         ({"rpc-port": "x"}, "rpc-port=x: a port"),
-        ({"port": "1"}, "-O port: llama-cpp has no such option; it takes rpc-port, main-host"),
+        ({"port": "1"}, "-O port: llama-cpp has no such option; it takes rpc-port, main-host, backend"),
+        ({"backend": "hip"}, "backend=hip: unknown; llama.cpp is built for cuda, rocm, musa, vulkan"),
     ],
 )
 def test_options_that_do_not_hold_are_refused_and_nothing_is_written(

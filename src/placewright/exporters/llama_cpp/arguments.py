@@ -19,6 +19,7 @@ import numpy as np
 
 from placewright.errors import OptionError
 from placewright.exporters.devices import PCI_ORDER, main_cpu, main_host
+from placewright.exporters.llama_cpp.backends import check_backend
 from placewright.exporters.llama_cpp.overrides import without_parts
 from placewright.exporters.llama_cpp.servers import (
     DEFAULT_PORT,
@@ -79,10 +80,15 @@ def _line(words: list[str]) -> str:
 
 
 def write_arguments(
-    path: str | Path, plan: Plan, *, rpc_port: str | None = None, main_host: str | None = None
+    path: str | Path,
+    plan: Plan,
+    *,
+    rpc_port: str | None = None,
+    main_host: str | None = None,
+    backend: str | None = None,
 ) -> list[str]:
     """Write `arguments`, and those of RPC servers, as a JSON object; the commands."""
-    found = command(plan, rpc_port=_port(rpc_port), main=main_host)
+    found = command(plan, _port(rpc_port), main_host, check_backend(backend))
     files.write_json(path, found.document)
     return found.lines
 
@@ -95,10 +101,16 @@ def _port(given: str | None) -> int:
     return int(given)
 
 
-def command(plan: Plan, *, rpc_port: int = DEFAULT_PORT, main: str | None = None) -> Command:
+def command(
+    plan: Plan,
+    rpc_port: int = DEFAULT_PORT,
+    main: str | None = None,
+    backend: str | None = None,
+) -> Command:
     """How llama.cpp runs a plan; OptionError for what it cannot express.
 
-    `main` is the host that ``llama-server`` runs on (see `devices.main_host`).
+    `main` is the host that ``llama-server`` runs on (see `devices.main_host`), `backend` what all
+    GPUs are driven by (see `backends.device_name`).
     """
     problem = plan.problem
     host = main_host(problem, main)
@@ -109,8 +121,8 @@ def command(plan: Plan, *, rpc_port: int = DEFAULT_PORT, main: str | None = None
     slots = _slots(found)
     _check(found, slots, cpu)
     used = [(device, count) for device, count in slots if device != cpu]
-    servers = servers_of(problem, [device for device, _ in used], host, rpc_port)
-    names = device_names(problem, [device for device, _ in used], servers)
+    servers = servers_of(problem, [device for device, _ in used], host, rpc_port, backend)
+    names = device_names(problem, [device for device, _ in used], servers, backend)
     counts = [count for _, count in used]
     return Command(
         [

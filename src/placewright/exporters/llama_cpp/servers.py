@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import gpu_index, is_apple
+from placewright.exporters.llama_cpp.backends import device_name
 from placewright.problem import Problem
 
 DEFAULT_PORT = 50052
@@ -42,7 +42,11 @@ class Server:
 
 
 def servers_of(
-    problem: Problem, devices: Sequence[int], main: str, port: int = DEFAULT_PORT
+    problem: Problem,
+    devices: Sequence[int],
+    main: str,
+    port: int = DEFAULT_PORT,
+    backend: str | None = None,
 ) -> list[Server]:
     """The servers for those `devices` that are not of the main host, in the order of these.
 
@@ -54,16 +58,21 @@ def servers_of(
         if host != main:
             found.setdefault(_address(host, port), []).append(device)
     return [
-        Server(host, number, tuple(there), _names(problem, there))
+        Server(host, number, tuple(there), _names(problem, there, backend))
         for (host, number), there in found.items()
     ]
 
 
-def device_names(problem: Problem, devices: Sequence[int], servers: Sequence[Server]) -> list[str]:
+def device_names(
+    problem: Problem,
+    devices: Sequence[int],
+    servers: Sequence[Server],
+    backend: str | None = None,
+) -> list[str]:
     """What the main host calls each of these devices."""
     remote = [device for server in servers for device in server.devices]
     return [
-        f"RPC{remote.index(device)}" if device in remote else _name(problem, device)
+        f"RPC{remote.index(device)}" if device in remote else device_name(problem, device, backend)
         for device in devices
     ]
 
@@ -80,8 +89,8 @@ def _address(host: str, port: int) -> tuple[str, int]:
     return match[1], number
 
 
-def _names(problem: Problem, devices: Sequence[int]) -> tuple[str, ...]:
-    names = tuple(_name(problem, device) for device in devices)
+def _names(problem: Problem, devices: Sequence[int], backend: str | None) -> tuple[str, ...]:
+    names = tuple(device_name(problem, device, backend) for device in devices)
     if len(set(names)) < len(names):
         raise OptionError(
             "an RPC server of llama.cpp offers one CPU, and the plan is on "
@@ -89,9 +98,3 @@ def _names(problem: Problem, devices: Sequence[int]) -> tuple[str, ...]:
             f"{problem.device_host(devices[0])}; make them one device, or give each server its port"
         )
     return names
-
-
-def _name(problem: Problem, device: int) -> str:
-    if problem.is_cpu[device]:
-        return "CPU"
-    return f"{'MTL' if is_apple(problem, device) else 'CUDA'}{gpu_index(problem, device)}"
