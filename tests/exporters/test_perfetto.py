@@ -12,19 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from placewright.errors import FormatError, InputError, OptionError
-from placewright.exporters.perfetto import MEASURED, PLANNED, trace, write_trace
+from placewright.errors import FormatError, InfeasibleError, InputError
+from placewright.exporters.perfetto import MEASURED, PER_MICRO_BATCH, PLANNED, trace, write_trace
 from placewright.options import Options
-from placewright.outcome import Loads
+from placewright.outcome import BatchSchedule, Invocations, Loads
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.solving import solve
 from tests.builders import small, throughput_chain
-from tests.report.html.plans import plan_for
+from tests.naive.steps import every_step
+from tests.report.html.plans import plan_for_steps
 from tests.runtime.simulated import simulated_run
 from tests.runtime.test_comparison import two_devices
 from tests.strategies import placements, problems
+from tests.strategies.batch import batch_problems
+from tests.strategies.invocation import invocation_problems
+from tests.strategies.steps import step_problems
 from tests.strategies.throughput import pipelines
 
 Event = dict[str, Any]
@@ -212,12 +216,6 @@ def test_a_file_that_cannot_be_written_leaves_nothing(plan: Plan, tmp_path: Path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_plan_without_a_schedule_of_ops_is_refused() -> None:
-    plan = plan_for("batch-throughput")
-    with pytest.raises(OptionError, match="the plan is for batch-throughput, and traces are"):
-        trace(plan)
-
-
 def test_one_that_begins_after_a_slice_of_no_length_is_not_around_it() -> None:
     problem = small(op_pinned=[0, 0, 0, 0], op_time=[[0, 9], [2, 9], [0, 9], [1, 9]])
     plan = solve(problem, "heft")
@@ -307,3 +305,117 @@ def test_replicas_with_unequal_shares_have_their_part_of_what_ops_take_there() -
     assert_valid(document)
     found = [(each["tid"], each["dur"], each["args"]["share"]) for each in events(document, "X")]
     assert sorted(found) == [(1, 1.5e6, 0.75)] * 4 + [(2, 1.5e6, 0.25)] * 4
+
+
+# -- steps of micro-batches --------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(step_problems(), st.data())
+def test_a_step_has_the_passes_of_its_stages_and_an_arrow_along_them(
+    made: Any, data: st.DataObject
+) -> None:
+    rows = list(every_step(*made))
+    if not rows:
+        return
+    problem, placement = made[0], data.draw(st.sampled_from(rows))[1]
+    loads = evaluate(problem, placement)
+    assert isinstance(loads, Loads)
+    assert loads.step is not None
+    document = trace(Plan(problem, placement, loads, loads.value, 0.0, "none", "by hand"))
+    assert_valid(document)
+    passes = [each for each in document["traceEvents"]
+              if each["pid"] == PLANNED and each["ph"] in "XB"]  # fmt: skip
+    stages, count = len(placement.row), problem.options.micro_batches
+    ways = 2 if problem.is_backward.any() else 1
+    assert len(passes) == stages * count * ways
+    assert tracks(document, PLANNED) == {
+        stage + 1: problem.device_names[device] for stage, device in enumerate(placement.row)
+    }
+    ends = [each["ts"] + each.get("dur", 0) for each in document["traceEvents"]
+            if each["pid"] == PLANNED]  # fmt: skip
+    assert max(ends) == pytest.approx(loads.step.seconds * 1e6, abs=NANOSECOND)
+    arrows = len(events(document, "s"))
+    assert arrows == count * (ways * (stages - 1) + ways - 1)
+    of_each = trace_of_passes(document)
+    for name, load in zip(problem.device_names, loads.load.tolist(), strict=True):
+        assert of_each[name] == pytest.approx(load * 1e6, abs=20 * NANOSECOND)
+
+
+def trace_of_passes(document: dict[str, Any]) -> dict[str, float]:
+    """Microseconds of what each device does in the passes of a micro-batch."""
+    found: dict[str, float] = defaultdict(float)
+    named = tracks(document, PER_MICRO_BATCH)
+    for each in events(document, "X", PER_MICRO_BATCH):
+        found[named[each["tid"]]] += each["dur"]
+    begun: dict[int, float] = {}
+    for each in document["traceEvents"]:
+        if each["pid"] == PER_MICRO_BATCH and each["ph"] == "B":
+            begun[each["tid"]] = each["ts"]
+        if each["pid"] == PER_MICRO_BATCH and each["ph"] == "E":
+            found[named[each["tid"]]] += each["ts"] - begun[each["tid"]]
+    return found
+
+
+def test_a_pass_says_its_micro_batch_stage_and_what_it_does() -> None:
+    plan = plan_for_steps()
+    document = trace(plan)
+    first = next(each for each in events(document, "X", PLANNED) if each["name"] == "backward 2")
+    args = first["args"]
+    stage, device = args["stage"], plan.placement.row[args["stage"] - 1]
+    assert (args["micro-batch"], stage) == (2, first["tid"])
+    parts = ("receives", "computes", "sends")
+    does = [args[f"{each}, seconds"] for each in parts]
+    assert does == [float(each[1, device]) for each in (
+        plan.outcome.incoming, plan.outcome.compute, plan.outcome.outgoing)]  # fmt: skip
+    assert sum(does) == pytest.approx(args["planned seconds"])
+
+
+# -- batches and invocations -------------------------------------------------------------------
+
+
+@settings(max_examples=40)
+@given(batch_problems(), st.integers(0, 2**32 - 1))
+def test_batches_and_their_transfers_are_those_of_the_plan(problem: Problem, seed: int) -> None:
+    plan = solve(problem, "greedy", seed=seed)
+    outcome = plan.outcome
+    assert isinstance(outcome, BatchSchedule)
+    document = trace(plan)
+    assert_valid(document)
+    found = [each for each in document["traceEvents"] if each["ph"] in "XB"]
+    ran = [each for each in found if each["cat"] == "op"]
+    sizes = dict(zip(zip(outcome.batches.op.tolist(), outcome.batches.device.tolist(), strict=True),
+                     outcome.batches.size.tolist(), strict=True))  # fmt: skip
+    named = {name: op for op, name in enumerate(problem.op_names)}
+    assert len(ran) == len(outcome.batches)
+    for each in ran:
+        device = each["tid"] - 1
+        assert each["args"]["inputs"] == sizes[named[each["args"]["op"]], device]
+    moved = sum(each["args"]["bytes"] for each in found if each["cat"] == "transfer")
+    sent = problem.tensor_bytes[outcome.transfers.tensor] * outcome.transfers.inputs
+    assert moved == pytest.approx(sent.sum())
+    arrows = [each for each in document["traceEvents"] if each["ph"] in "sf"]
+    assert len(arrows) >= 2 * len(outcome.transfers)
+
+
+@settings(max_examples=40)
+@given(invocation_problems())
+def test_invocations_have_their_parts_and_cpus_their_ops(problem: Problem) -> None:
+    try:
+        plan = solve(problem, "greedy")
+    except InfeasibleError:
+        return
+    outcome = plan.outcome
+    assert isinstance(outcome, Invocations)
+    document = trace(plan)
+    assert_valid(document)
+    slices = [each for each in document["traceEvents"] if each["ph"] in "XB"]
+    seconds: dict[str, float] = defaultdict(float)
+    for each in slices:
+        seconds[each["cat"]] += each["args"]["planned seconds"]
+    table = outcome.invocations
+    wanted = (("reads", table.incoming), ("computes", table.compute), ("writes", table.outgoing))
+    for kind, column in wanted:
+        assert seconds[kind] == pytest.approx(column.sum())
+    on_cpus = problem.is_cpu[plan.placement.device]
+    assert sum(each["cat"] == "op" for each in slices) == on_cpus.sum()

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import placewright
-from placewright.exporters.perfetto import write_trace
+from placewright.exporters.perfetto import trace, write_trace
 from placewright.plan import Plan
 from placewright.solving import solve
 from tests.exporters import trace_processor
-from tests.report.html.plans import plan_for, with_names
+from tests.report.html.plans import plan_for, plan_for_steps, with_names
 from tests.runtime.simulated import simulated_run
 from tests.runtime.test_comparison import two_devices
 
@@ -177,6 +177,25 @@ def test_a_pipeline_has_each_op_once_and_its_devices_are_busy_for_their_loads(
     assert max(row["ts"] + row["dur"] for row in slices.values()) == pytest.approx(
         plan.value * 1e9, abs=1.01
     )
+
+
+@pytest.mark.parametrize(
+    "make",
+    [plan_for_steps, lambda: plan_for("batch-throughput"), lambda: plan_for("invocation-latency")],
+    ids=["steps", "batches", "invocations"],
+)
+def test_passes_batches_and_invocations_are_read_as_they_were_written(
+    loaded: Any, make: Any
+) -> None:
+    plan = make()
+    slices, flows = loaded(plan)
+    written = trace(plan)["traceEvents"]
+    begun = [each for each in written if each["ph"] in "XB"]
+    assert Counter(each["name"] for each in begun) == Counter(r["name"] for r in slices.values())
+    assert max(row["ts"] + row["dur"] for row in slices.values()) == pytest.approx(
+        max(each["ts"] + each.get("dur", 0) for each in written) * 1e3, abs=1.01
+    )
+    assert len(flows) == sum(each["ph"] in "tf" for each in written)
 
 
 def assert_busy(slices: dict[int, Row], process: str, plan: Plan) -> None:

@@ -13,6 +13,7 @@ from placewright.errors import OptionError
 
 if TYPE_CHECKING:
     from placewright.plan import Plan
+    from placewright.system.interrupts import Interrupts
     from placewright.whatif.robust import RobustPlan
 
 ROBUST_SECONDS = 10.0  # of the search for a robust plan, where nothing says when to end
@@ -46,7 +47,7 @@ def command(
     The default planner keeps its best plan so far in the output file; Ctrl-C ends it with that.
     """
     from placewright.cli.gaps import Gaps
-    from placewright.cli.output import progress, remark
+    from placewright.cli.output import progress
 
     _keep_inputs(search, [source, cluster, problem.profiles], warm_start, events, output)
     _check_noise(problem.objective, cost_noise, robust)
@@ -61,9 +62,7 @@ def command(
     from placewright.cli.observing import observed  # not for engines, which are to take no time
     from placewright.planning import plan as make_plan
     from placewright.system.interrupts import noticed_interrupts
-    from placewright.whatif.robust import robust_plan
 
-    best = None
     asked: dict[str, Any] = {
         "planner": planner,
         "planner_options": search.planner_options,
@@ -94,12 +93,10 @@ def command(
             **asked,
             **problem.options,
         )
-        if robust and cost_noise is not None and not interrupts.came:
-            left = _robust_seconds(time_limit, search.iterations)
-            best = robust_plan(plan, cost_noise, seed=seed, time_limit=left, on_progress=advance)
-            plan = best.plan
-    if robust and best is None:
-        remark("placewright: interrupted before a more robust plan was looked for")
+    best = None
+    if robust and cost_noise is not None and _goes_on(interrupts):
+        best = _more_robust(plan, cost_noise, time_limit, search, seed, quiet=json or quiet)
+        plan = best.plan
     if output is not None:
         plan.save(output)
     _print(plan, best, output, cost_noise, seed, json, quiet=quiet, wide=wide)
@@ -170,10 +167,25 @@ def _check_noise(objective: str | None, cost_noise: float | None, robust: bool) 
         raise OptionError("--robust needs --cost-noise, the share by which costs vary, such as 0.1")
 
 
-def _robust_seconds(time_limit: float, iterations: int | None) -> float:
-    """How long to look for a robust plan."""
-    endless = math.isinf(time_limit) and not iterations
-    return ROBUST_SECONDS if endless else time_limit / 2
+def _goes_on(interrupts: Interrupts) -> bool:
+    """Whether a robust plan is looked for; says so where Ctrl-C ended planning."""
+    from placewright.cli.output import remark
+
+    if interrupts.came:
+        remark("placewright: interrupted before a more robust plan was looked for")
+    return not interrupts.came
+
+
+def _more_robust(
+    plan: Plan, noise: float, time_limit: float, search: o.Search, seed: int, *, quiet: bool
+) -> RobustPlan:
+    from placewright.cli.output import progress
+    from placewright.whatif.robust import robust_plan
+
+    endless = math.isinf(time_limit) and not search.iterations
+    seconds = ROBUST_SECONDS if endless else time_limit / 2
+    with progress(quiet=quiet) as advance:
+        return robust_plan(plan, noise, seed=seed, time_limit=seconds, on_progress=advance)
 
 
 def _refuse_beside_engine(

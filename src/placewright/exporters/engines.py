@@ -181,7 +181,7 @@ ENGINES: dict[str, Engine] = {
         ),
         Engine(
             "perfetto",
-            "a trace for ui.perfetto.dev (plans for latency and throughput)",
+            "a trace for ui.perfetto.dev",
             "Perfetto 52: its trace processor, on the trace-event format of Chrome",
             write="exporters.perfetto:write_trace",
         ),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import cache
 
 import placewright
+from placewright.exporters.planning import plan_for as engine_plan
 from placewright.objectives import OBJECTIVES
 from placewright.plan import Plan
 from placewright.planning import make_problem
@@ -27,6 +28,21 @@ def plan_for(objective: str) -> Plan:
     return placewright.plan(
         "zoo:gpt2?layers=2", cluster, planner=planner, objective=objective, **options
     )
+
+
+@cache
+def plan_for_steps() -> Plan:
+    """Steps of four micro-batches, trained by 1F1B on three stages at most."""
+    found = engine_plan(
+        "zoo:gpt2?layers=4&batch=4",
+        "moirai-intra-server",
+        "megatron",
+        training=True,
+        micro_batches=4,
+        free_seconds=0,
+    ).plan
+    assert isinstance(found, Plan)
+    return found
 
 
 def with_names(*texts: str) -> Plan:

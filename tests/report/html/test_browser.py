@@ -22,7 +22,7 @@ from placewright.objectives import OBJECTIVES
 from placewright.plan import History
 from placewright.solving import solve
 from tests.builders import chain
-from tests.report.html.plans import plan_for, with_names
+from tests.report.html.plans import plan_for, plan_for_steps, with_names
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -114,6 +114,24 @@ def test_a_page_of_any_objective_draws_all_its_parts(shown, objective):
         "batch-throughput": ["timeline", "devices"],
     }[objective]
     assert parts == ["answer", *own, "model"]
+
+
+def test_a_step_has_a_timeline_whose_passes_say_what_they_are(shown):
+    plan = plan_for_steps()
+    page = shown(plan)
+    parts = [each.get_attribute("id") for each in page.locator("main > section").all()]
+    assert parts == ["answer", "timeline", "loads", "devices", "model"]
+    assert "their numbers are micro-batches" in page.locator("#timeline").inner_text()
+    page.locator(".stage").focus()
+    page.keyboard.press("n")
+    told = page.locator("#timeline [role=status]").inner_text()
+    device = plan.problem.device_names[plan.placement.row[0]]
+    assert told.startswith(f"forward pass of micro-batch 1, device {device}, start 0")
+    op = plan.problem.op_names[plan.device_ops[plan.placement.row[-1]][0]]
+    page.locator("input[type=search]").fill(op)
+    page.keyboard.press("Enter")
+    told = page.locator("#timeline [role=status]").inner_text()
+    assert plan.problem.device_names[plan.placement.row[-1]] in told
 
 
 @pytest.mark.parametrize("size", [WIDE, NARROW], ids=["wide", "narrow"])

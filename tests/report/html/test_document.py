@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,10 @@ from placewright.objectives import OBJECTIVES
 from placewright.solving import solve
 from tests.builders import chain
 from tests.report.html.pages import column, names, written
-from tests.report.html.plans import plan_for
+from tests.report.html.plans import plan_for, plan_for_steps
 
 OP, TRANSFER, READING, COMPUTING, WRITING = range(5)
+FORWARD, BACKWARD = 7, 8
 
 
 def slices(timeline):
@@ -93,6 +95,21 @@ def test_a_page_has_the_loads_of_the_plan(tmp_path):
     parts = np.array([part["seconds"] for part in loads["parts"]])
     assert parts.sum(axis=0) == pytest.approx(loads["load"])
     assert sorted(loads["devices"]) == plan.used_devices
+
+
+def test_a_page_of_a_step_has_the_passes_of_its_stages(tmp_path):
+    plan = plan_for_steps()
+    [page] = written(tmp_path, plan).data["plans"]
+    count, row = plan.problem.options.micro_batches, plan.placement.row
+    assert [track["device"] for track in page["timeline"]["tracks"]] == list(row)
+    found = Counter((track, kind) for track, kind, *_ in slices(page["timeline"]))
+    names = [plan.problem.device_names[device] for device in row]
+    assert found == {(name, kind): count for name in names for kind in (FORWARD, BACKWARD)}
+    end = max(finish for _, _, _, finish, *_ in slices(page["timeline"]))
+    assert end == pytest.approx(plan.outcome.step.seconds, rel=1e-6)
+    assert page["loads"]["step"]
+    idle = f"Devices are idle for {plan.outcome.step.idle.mean():.0%} of a step of 4 micro-batches"
+    assert idle in page["answer"]["limits"][1]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

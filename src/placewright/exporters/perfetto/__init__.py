@@ -5,6 +5,12 @@ In the trace-event format of Chrome (JSON): complete slices (`X`), names (`M`) a
 that reads it. Times are microseconds, to the nanosecond.
 """
 
-from placewright.exporters.perfetto.trace import MEASURED, PLANNED, trace, write_trace
+from placewright.exporters.perfetto.trace import (
+    MEASURED,
+    PER_MICRO_BATCH,
+    PLANNED,
+    trace,
+    write_trace,
+)
 
-__all__ = ["MEASURED", "PLANNED", "trace", "write_trace"]
+__all__ = ["MEASURED", "PER_MICRO_BATCH", "PLANNED", "trace", "write_trace"]

@@ -46,9 +46,11 @@ class _Task:
     args: dict[str, Any]
 
 
-def planned_period(number: int, plan: Plan, loads: Loads) -> Process:
+def planned_period(
+    number: int, plan: Plan, loads: Loads, name: str = "planned: one period of the pipeline"
+) -> Process:
     """The tracks of each device, and on them all that it does per input."""
-    process = Process(number, "planned: one period of the pipeline")
+    process = Process(number, name)
     options = plan.problem.options
     begins = _backward_begins(options, loads)
     tasks = defaultdict(list)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from placewright.exporters.perfetto.events import Process, Slice
+from placewright.exporters.perfetto.lanes import transfer_lanes
 from placewright.plan import Plan
 from placewright.problem import Problem
 
@@ -56,7 +56,7 @@ def _add_transfers(
     ways = list(zip(producers, moves.source.tolist(), moves.target.tolist(), strict=True))
     measured = {(each.producer, each.source, each.target): each.measured
                 for each in (found.transfers if found else ())}  # fmt: skip
-    lanes = _lanes(process, plan)
+    lanes = transfer_lanes(process, problem.device_names, moves)
     for row, (producer, source, target) in enumerate(ways):
         start, finish = float(moves.start[row]), float(moves.finish[row])
         args = {
@@ -72,26 +72,6 @@ def _add_transfers(
         moved = process.add(Slice(lanes[row], name, "transfer", start, finish, args, rank))
         for reader in _readers(plan, row):
             process.flow(*((each, each.middle) for each in (ops[producer], moved, ops[reader])))
-
-
-def _lanes(process: Process, plan: Plan) -> list[int]:
-    """`[transfer]` its track: of those of its two devices the first that is free."""
-    moves, names = plan.schedule.transfers, plan.problem.device_names
-    pairs: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row in range(len(moves)):
-        pairs[int(moves.source[row]), int(moves.target[row])].append(row)
-    lane = [0] * len(moves)
-    for (source, target), rows in sorted(pairs.items()):
-        free: list[float] = []  # of each track, when its last transfer ends
-        tracks: list[int] = []
-        for row in sorted(rows, key=lambda each: (moves.start[each], moves.finish[each])):
-            at = next((k for k, end in enumerate(free) if end <= moves.start[row]), len(free))
-            if at == len(free):
-                free.append(0.0)
-                suffix = f" ({at + 1})" if at else ""
-                tracks.append(process.track(f"{names[source]} → {names[target]}{suffix}"))
-            free[at], lane[row] = float(moves.finish[row]), tracks[at]
-    return lane
 
 
 def _readers(plan: Plan, row: int) -> list[int]:

@@ -6,18 +6,20 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import OptionError
+from placewright.exporters.perfetto.batches import planned_batches
 from placewright.exporters.perfetto.events import Process
+from placewright.exporters.perfetto.invocations import planned_invocations
 from placewright.exporters.perfetto.pipeline import planned_period
 from placewright.exporters.perfetto.schedule import planned_schedule
+from placewright.exporters.perfetto.step import planned_step
 from placewright.formats import files
-from placewright.outcome import Loads, Schedule
+from placewright.outcome import BatchSchedule, Invocations, Loads, Schedule
 from placewright.plan import Plan
 
 if TYPE_CHECKING:
     from placewright.runtime.results import RunReport
 
-PLANNED, MEASURED = 1, 2
+PLANNED, MEASURED, PER_MICRO_BATCH = 1, 2, 3
 """The processes of a trace."""
 
 
@@ -35,10 +37,11 @@ def _without_two_backslashes(escape: re.Match[str]) -> str:
 def trace(plan: Plan, report: RunReport | None = None) -> dict[str, Any]:
     """The schedule or pipeline of `plan` and, with the `report` of a run, the steps of its ranks.
 
-    OptionError for a plan of another objective; InputError for a report without steps, or of
-    another plan.
+    Of a plan with option `micro_batches` the passes of a step, and what devices do in each.
+
+    InputError for a report without steps, or of another plan.
     """
-    processes = [_planned(plan)] if report is None else _beside(plan, report)
+    processes = _planned(plan) if report is None else _beside(plan, report)
     return {
         "traceEvents": [event for process in processes for event in process.events()],
         "displayTimeUnit": "ms",
@@ -46,15 +49,26 @@ def trace(plan: Plan, report: RunReport | None = None) -> dict[str, Any]:
     }
 
 
-def _planned(plan: Plan) -> Process:
-    if isinstance(plan.outcome, Schedule):
-        return planned_schedule(PLANNED, plan, None)
-    if isinstance(plan.outcome, Loads):
-        return planned_period(PLANNED, plan, plan.outcome)
-    raise OptionError(
-        f"the plan is for {plan.problem.options.objective}, and traces are made of plans for "
-        "latency and throughput; plan with --objective latency"
-    )
+def _planned(plan: Plan) -> list[Process]:
+    match plan.outcome:
+        case Schedule():
+            return [planned_schedule(PLANNED, plan, None)]
+        case BatchSchedule() as batches:
+            return [planned_batches(PLANNED, plan, batches)]
+        case Invocations() as invocations:
+            return [planned_invocations(PLANNED, plan, invocations)]
+        case Loads() as loads:
+            return _planned_pipeline(plan, loads)
+
+
+def _planned_pipeline(plan: Plan, loads: Loads) -> list[Process]:
+    if loads.step is None:
+        return [planned_period(PLANNED, plan, loads)]
+    each = "planned: what devices do in the passes of a micro-batch"
+    return [
+        planned_step(PLANNED, plan, loads),
+        planned_period(PER_MICRO_BATCH, plan, loads, each),
+    ]
 
 
 def _beside(plan: Plan, report: RunReport) -> list[Process]:

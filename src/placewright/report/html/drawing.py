@@ -13,7 +13,7 @@ from placewright.plan import Plan
 from placewright.report.html.columns import column
 from placewright.system.references import referred
 
-OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED, WAITING = range(7)
+OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED, WAITING, FORWARD, BACKWARD = range(9)
 """The kinds of slice; `page/slices.js` has words for each."""
 
 TrackKind = Literal["device", "link", "rank"]
@@ -35,8 +35,8 @@ class Track:
 class Slices:
     """Columns, one entry per slice: its track, from `start` to `finish` seconds, and what it is.
 
-    `item` is an op (of a transfer the one whose output moves; of an invocation its subgraph);
-    `amount` the bytes of a transfer, the inputs of a batch, else 0.
+    `item` is an op (of a transfer the one whose output moves; of an invocation its subgraph, of a
+    pass its micro-batch); `amount` the bytes of a transfer, the inputs of a batch, else 0.
     """
 
     track: Whole

@@ -1,4 +1,6 @@
-"""What plans for ``throughput`` show: what a stage computes, takes in and gives out."""
+"""What plans for ``throughput`` show: what a stage computes, takes in and gives out per input; of
+steps of micro-batches also when its passes are.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ import numpy as np
 
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Plan
-from placewright.report.html.drawing import DeviceColumn, Drawing
+from placewright.report.html import drawing as draw
+from placewright.report.html.drawing import DeviceColumn, Drawing, Slices, Timeline, device_tracks
+from placewright.simulate.step_passes import step_passes
 
 PARTS = {
     "forward": "computes forward",
@@ -30,6 +34,7 @@ def drawing(plan: Plan) -> Drawing:
             DeviceColumn("in", "seconds", loads.incoming.sum(axis=0)),
             DeviceColumn("out", "seconds", loads.outgoing.sum(axis=0)),
         ],
+        timeline=None if loads.step is None else _timeline(plan),
         parts={"loads": _record(plan)},
     )
 
@@ -39,10 +44,30 @@ def _loads(plan: Plan) -> Loads:
     return plan.outcome
 
 
+def _timeline(plan: Plan) -> Timeline:
+    """The passes of a step, a track per stage along the data."""
+    passes, row = step_passes(plan), plan.placement.row
+    tracks = device_tracks(plan)
+    count = len(passes)
+    return Timeline(
+        [tracks[device] for device in row],
+        Slices(
+            track=passes.stage,
+            kind=np.where(passes.way == FORWARD, draw.FORWARD, draw.BACKWARD),
+            start=passes.start,
+            finish=passes.finish,
+            item=passes.micro_batch,
+            amount=np.zeros(count),
+            critical=np.zeros(count, dtype=np.bool_),
+        ),
+    )
+
+
 def _record(plan: Plan) -> dict[str, Any]:
     """`parts[part][stage]` seconds per input of those that are not nothing; stages along the data.
 
-    `sums` says whether a load is the sum of its parts.
+    `sums` says whether a load is the sum of its parts, `step` whether inputs are the micro-batches
+    of a step.
     """
     stages = _stages(plan)
     seconds = _seconds(plan)
@@ -51,6 +76,7 @@ def _record(plan: Plan) -> dict[str, Any]:
         "load": _loads(plan).load[stages].tolist(),
         "sums": plan.problem.options.load == "sum",
         "way": plan.problem.options.load,
+        "step": _loads(plan).step is not None,
         "parts": [
             {"name": name, "seconds": column[stages].tolist()}
             for name, column in seconds.items()
@@ -86,8 +112,8 @@ def _stages(plan: Plan) -> list[int]:
 
 
 def _limits(plan: Plan) -> list[str]:
-    """The device with the largest load, and what takes most of it."""
-    load = _loads(plan).load
+    """The device with the largest load, and what takes most of it; how long a step has none."""
+    load, step = _loads(plan).load, _loads(plan).step
     if not load.any():
         return []
     device = int(np.argmax(load))
@@ -96,4 +122,11 @@ def _limits(plan: Plan) -> list[str]:
     total = sum(parts.values())
     share = parts[most] / total if total else 0.0
     name = plan.problem.device_names[device]
-    return [f"The slowest stage is on {name}: it {PARTS[most]} for {share:.0%} of what it does."]
+    slowest = f"The slowest stage is on {name}: it {PARTS[most]} for {share:.0%} of what it does."
+    if step is None:
+        return [slowest]
+    idle = (
+        f"Devices are idle for {step.idle.mean():.0%} of a step of "
+        f"{plan.problem.options.micro_batches} micro-batches, while the pipeline fills and drains."
+    )
+    return [slowest, idle]

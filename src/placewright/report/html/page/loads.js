@@ -1,11 +1,12 @@
-// The stages of a pipeline: what each device does per input, along the data.
+// The stages of a pipeline: what each device does per input, or micro-batch, along the data.
 
 const MOST_STAGES = 64;
 
 function loadsSection(plan) {
   const { loads } = plan, most = loads.load.reduce((high, each) => Math.max(high, each), 0) || 1;
   const shown = loads.devices.slice(0, MOST_STAGES);
-  const way = { sum: "A device does one part after the other; the longest bar is the pipeline's time per input.",
+  const way = loads.step ? "A device does one part after the other, for each micro-batch; the timeline shows when."
+    : { sum: "A device does one part after the other; the longest bar is the pipeline's time per input.",
     overlap: "Computing and transfers go on at once: the longer of the two counts.",
     duplex: "Computing, transfers in and transfers out go on at once: the longest counts." }[loads.way];
   const rows = shown.map((device, k) => el("tr", {},
@@ -13,7 +14,7 @@ function loadsSection(plan) {
     el("td", { class: "load" }, loadBars(loads, k, device, most)),
     ...loads.parts.map((part) => el("td", { class: "number" }, formatSeconds(part.seconds[k]))),
     el("td", { class: "number" }, el("strong", {}, formatSeconds(loads.load[k])))));
-  const titles = [{ text: "stage" }, { text: "per input" },
+  const titles = [{ text: "stage" }, { text: loads.step ? "per micro-batch" : "per input" },
     ...loads.parts.map((part) => ({ text: part.name, number: true })), { text: "load", number: true }];
   const left = loads.devices.length - shown.length;
   return section("loads", "Stages of the pipeline", way,

@@ -1,7 +1,7 @@
 // The slices of a timeline, by track and start, and what each is in words.
 
-const KINDS = ["op", "transfer", "reading", "computing", "writing", "measured", "waiting"];
-const OP = 0, TRANSFER = 1, READING = 2, COMPUTING = 3, WRITING = 4, MEASURED = 5, WAITING = 6;
+const KINDS = ["op", "transfer", "reading", "computing", "writing", "measured", "waiting", "forward", "backward"];
+const OP = 0, TRANSFER = 1, READING = 2, COMPUTING = 3, WRITING = 4, MEASURED = 5, WAITING = 6, FORWARD = 7, BACKWARD = 8;
 
 class Slices {
   constructor(plan) {
@@ -13,6 +13,7 @@ class Slices {
       this[name] = column(record[name]);
     }
     this.sized = record.sized;
+    this.held = new Map(); // ops of subgraphs and passes, as far as somebody asked for them
     this.count = this.start.length;
     this.end = this.finish.reduce((most, each) => Math.max(most, each), 0);
     this.largest = this.sized
@@ -48,18 +49,23 @@ class Slices {
 
   isOp(k) { return this.kind[k] === OP || this.kind[k] === MEASURED; }
 
-  // The op that it is, or whose output it moves; -1 of a whole subgraph.
+  // Whether it is a pass of a micro-batch through a stage.
+  isPass(k) { return this.kind[k] === FORWARD || this.kind[k] === BACKWARD; }
+
+  // The op that it is, or whose output it moves; -1 of a whole subgraph or stage.
   op(k) {
-    return [READING, COMPUTING, WRITING].includes(this.kind[k]) ? -1 : this.item[k];
+    return this.isPass(k) || [READING, COMPUTING, WRITING].includes(this.kind[k]) ? -1 : this.item[k];
   }
 
   name(k) {
     const op = this.op(k);
+    if (this.isPass(k)) return `${KINDS[this.kind[k]]} pass of micro-batch ${this.item[k] + 1}`;
     return op >= 0 ? this.plan.model.ops[op] : `subgraph ${this.item[k] + 1}, ${KINDS[this.kind[k]]}`;
   }
 
   // What is written on it where there is room.
   shortName(k) {
+    if (this.isPass(k)) return `${this.item[k] + 1}`;
     const text = this.name(k);
     const short = this.op(k) >= 0 ? text.split(".").slice(-2).join(".") : text;
     return this.sized && this.kind[k] === OP ? `×${this.amount[k]} ${short}` : short;
@@ -98,19 +104,24 @@ class Slices {
       this.firstOf = new Int32Array(this.plan.model.ops.length).fill(-1);
       for (let k = this.count - 1; k >= 0; k--) {
         if (this.kind[k] === OP) this.firstOf[this.item[k]] = k;
-        else if (this.kind[k] === COMPUTING) for (const each of this.opsOf(k)) this.firstOf[each] = k;
+        else if (this.isPass(k) || this.kind[k] === COMPUTING) for (const each of this.opsOf(k)) this.firstOf[each] = k;
       }
     }
     return this.firstOf[op];
   }
 
-  // The ops of the subgraph that a slice belongs to.
+  // The ops of the subgraph, or of the stage's pass, that a slice is of.
   opsOf(k) {
-    const { device, subgraph } = this.plan, here = this.tracks[this.track[k]].device, found = [];
-    subgraph.forEach((each, op) => {
-      if (each === this.item[k] && device[op] === here) found.push(op);
-    });
-    return found;
+    const pass = this.isPass(k), key = `${this.track[k]} ${pass ? this.kind[k] : this.item[k]}`;
+    if (!this.held.has(key)) {
+      const { device, subgraph, model } = this.plan, here = this.tracks[this.track[k]].device, found = [];
+      const way = this.kind[k] === BACKWARD ? 1 : 0;
+      device.forEach((each, op) => {
+        if (each === here && (pass ? model.backward[op] === way : subgraph[op] === this.item[k])) found.push(op);
+      });
+      this.held.set(key, found);
+    }
+    return this.held.get(key);
   }
 
   // Whether one of the ops that a slice is of is among `matches`.

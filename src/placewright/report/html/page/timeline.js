@@ -42,7 +42,8 @@ class Timeline {
     this.frame = el("div", { class: "timeline" }, this.toolbar(), this.overview,
       el("div", { class: "axis-row" }, this.axis), this.scroller, this.told);
     this.tip = new Tip(this.frame);
-    const kinds = slices.sized ? " The height of a bar says how many inputs its batch has." : "";
+    const kinds = slices.sized ? " The height of a bar says how many inputs its batch has."
+      : slices.count && slices.isPass(0) ? " Full bars are forward passes, light ones backward; their numbers are micro-batches." : "";
     this.section = section("timeline", "Timeline",
       `Wheel, + and - zoom; drag or arrow keys move; hover for figures.${kinds}`,
       this.frame, this.longest());
