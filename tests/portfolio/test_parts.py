@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from placewright.errors import VerificationError
+from placewright.graph import GraphBuilder
 from placewright.plan import Placement, Plan
 from placewright.planning import make_problem
 from placewright.portfolio.checkpoint import Checkpoint
@@ -22,7 +23,7 @@ from placewright.portfolio.members import (
     members_for,
     shape_of,
 )
-from placewright.portfolio.members.member import MANY, memories_of
+from placewright.portfolio.members.member import MANY, memory_of
 from placewright.portfolio.scheduler import Scheduler
 from placewright.portfolio.work import Ended, Found, Task, perform
 from placewright.portfolio.workers import Alone, Processes
@@ -185,8 +186,8 @@ def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
     tight = large.with_device_memory(
         np.where(np.arange(large.device_count) == gpu, 0.9 * kept, np.inf)
     )
-    assert memories_of(large) == ("any", "enough")
-    assert memories_of(tight) == ("any", "full", "short")
+    assert memory_of(large) == "enough"
+    assert memory_of(tight) == "short"
     short, enough = (Member("a", "prove", memory=each) for each in ("short", "enough"))
     assert short.takes(tight, "whole") and not short.takes(large, "whole")
     assert enough.takes(large, "whole") and not enough.takes(tight, "whole")
@@ -209,10 +210,24 @@ def test_full_devices_are_searched_for_long_where_ops_are_fewer_too():
         return [each.name for each in provers if each.memory == "full"]
 
     few, many = of(2, "3090+2x3060"), of(6, "8xA100")
-    assert memories_of(few) == ("any", "enough")
-    assert memories_of(many) == ("any", "full", "enough")
+    assert memory_of(few) == "enough"
+    assert memory_of(many) == "full"
     assert long_searches(few) == []
     assert long_searches(many) == ["annealing", "multilevel"]
+
+
+def test_fewer_ops_are_decided_where_their_inputs_can_be_split():
+    def deciders(ops, **options):
+        graph = GraphBuilder("row")
+        for number in range(ops):
+            graph.add_op(f"op{number}", "op", flops=1e9)
+        problem = make_problem(graph.build(), "2x3090", options)[0]
+        return [each.name for each in members_for(problem, False) if each.role == "decide"]
+
+    assert deciders(40, objective="latency") == ["cp-sat"]
+    batches = {"objective": "batch-throughput", "batch": 8}  # in quarters
+    assert deciders(12, **batches) == ["diviml-milp", "diviml-milp"]
+    assert deciders(40, **batches) == []
 
 
 def test_without_a_plan_who_can_prove_that_there_is_none_comes_first(problem):

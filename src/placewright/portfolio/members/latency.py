@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from placewright.portfolio.members.member import CHAIN, FREE, MANY, MODULES, STEPS, WHOLE, Member
+from placewright.portfolio.members.member import CHAIN, FREE, MODULES, STEPS, WHOLE, Member
 
 NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
@@ -72,7 +72,6 @@ LATENCY = (
             share=0.3,
             afresh=True,
             shapes=[MODULES, WHOLE],
-            most_ops=MANY - 1,
             memory="full",
         )
         for name, options in (("annealing", FREE), ("multilevel", {}))
@@ -99,7 +98,8 @@ LATENCY = (
         shapes=[WHOLE],
         most_ops=3_000,
     ),
-    # Modules too large for that are still much smaller than the whole.
+    # Modules too large for that are still much smaller than the whole. Where few ops fill the
+    # devices those above find more, so there they come last.
     Member(
         "module-annealing",
         "prove",

@@ -23,8 +23,9 @@ SMALL = 300
 """Ops × devices of a problem on which every constructive planner takes a moment: all of them
 together less than a worker takes to start. So does a round of what is counted in iterations."""
 
-DECIDED = 100
-"""Ops × devices of a problem that an exact planner mostly decides before a worker has started."""
+DECIDED, DECIDED_BATCHES = 100, 250
+"""Ops × devices of a problem that an exact planner mostly decides before a worker has started; of
+batches times the parts that their inputs can be split into."""
 
 MANY = 200
 """Ops of a problem in which memory may be what limits the search."""
@@ -47,8 +48,8 @@ class Member:
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
       of its ops; `shapes`: shapes (`shape_of`);
     - `memory`: whether it is only for problems whose ops do not all fit the device that is quickest
-      for them, of `UNDECIDED` size or more (``full``) or of `MANY` ops or more (``short``), or for
-      all but the latter (``enough``);
+      for them, of `MANY` ops or more (``short``) or of fewer and of `UNDECIDED` size or more
+      (``full``), or for all others (``enough``);
     - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
@@ -79,13 +80,13 @@ class Member:
     shortest: float = 1.0
 
     def takes(self, problem: Problem, shape: Shape) -> bool:
-        if self.role == "decide" and problem.op_count * problem.device_count > DECIDED:
+        if self.role == "decide" and not is_decided(problem):
             return False
         if any(getattr(problem.options, name) != value for name, value in self.where.items()):
             return False
         if problem.unit_count > self.most_units * problem.op_count:
             return False
-        if self.memory not in memories_of(problem):
+        if self.memory not in ("any", memory_of(problem)):
             return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
@@ -101,18 +102,29 @@ class Member:
 
 
 @once_per_problem
-def memories_of(problem: Problem) -> tuple[Memory, ...]:
-    """Those that a problem has.
+def is_decided(problem: Problem) -> bool:
+    """Whether it is so small that an exact planner mostly decides it at once."""
+    size = problem.op_count * problem.device_count
+    if size > DECIDED or problem.options.objective != "batch-throughput":
+        return size <= DECIDED
+    from placewright.kernels.batch.arrays import batches_of
 
-    Of fewer than `MANY` ops there are modules that can be solved although memory ties them
-    together.
+    parts = batches_of(problem).time.shape[2] - 1
+    return bool(size * parts <= DECIDED_BATCHES)
+
+
+@once_per_problem
+def memory_of(problem: Problem) -> Memory:
+    """What a problem has of it.
+
+    Small problems have modules that can be solved although memory ties them together.
     """
     quickest = int(problem.op_time.sum(axis=0).argmin())
     if problem.op_memory.sum() <= problem.device_memory[quickest]:
-        return "any", "enough"
-    size: Memory = "enough" if problem.op_count < MANY else "short"
-    large = problem.op_count * problem.device_count >= UNDECIDED
-    return ("any", "full", size) if large else ("any", size)
+        return "enough"
+    if problem.op_count >= MANY:
+        return "short"
+    return "full" if problem.op_count * problem.device_count >= UNDECIDED else "enough"
 
 
 FREE = {"order": "free"}
