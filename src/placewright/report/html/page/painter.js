@@ -1,6 +1,7 @@
 // Draws the tracks of a timeline. What is narrower than a pixel is drawn together, as dense as it is.
 
-const ROW = 26, BAR = 20, LABELLED = 46, NUMBERED = 16; // widths from which there is room for words, for a number
+const ROW = 26, BAR = 20;
+const LABELLED = 46, NUMBERED = 8; // pixels from which there is room for words, for a number
 const FILLED = [1, 0.6, 0.45, 1, 0.45, 0.8, 0.2, 1, 0.45]; // how solid each kind of slice is
 
 class Painter {
@@ -93,16 +94,25 @@ class Painter {
       context.fillStyle = style.mark;
       context.fillRect(left, top + BAR, width, 3);
     }
-    if (width > (slices.isPass(k) ? NUMBERED : LABELLED) && weight === 1) {
-      this.label(context, k, left, width, top, filled >= 0.8 && tall > 12 ? inkOn(row.device) : style.ink);
-    }
+    const ink = filled >= 0.8 && tall > 12 ? inkOn(row.device) : style.ink;
+    if (weight < 1) return;
+    if (slices.isPass(k)) this.number(context, k, left, width, top, ink);
+    else if (width > LABELLED) this.label(context, k, left, width, top, ink);
+  }
+
+  // In the middle.
+  number(context, k, left, width, top, ink) {
+    const text = this.slices.shortName(k), needed = context.measureText(text).width;
+    if (width < NUMBERED || width < needed + 2) return;
+    context.fillStyle = ink;
+    context.fillText(text, left + (width - needed) / 2, top + 3 + BAR / 2);
   }
 
   label(context, k, left, width, top, ink) {
     const from = Math.max(left, 0), room = left + width - from - 8;
     let text = this.slices.shortName(k).slice(0, 80);
+    if (room < 30) return;
     const needed = context.measureText(text).width;
-    if (room < Math.min(needed, 30)) return;
     if (needed > room) {
       text = `${text.slice(0, Math.max(2, Math.floor(text.length * (room / needed)) - 1))}…`;
     }
