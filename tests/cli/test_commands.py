@@ -17,6 +17,7 @@ import pytest
 import placewright
 from placewright import planners
 from placewright.cluster import Cluster
+from placewright.costs.catalog import kinds
 from placewright.errors import ExecutionError
 from placewright.graph import Graph
 from placewright.plan import Plan
@@ -98,7 +99,10 @@ def test_help_lists_every_command_and_the_machinery_of_completion():
         assert word in out
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "cluster list", "cluster show", "cluster detect"])
+@pytest.mark.parametrize(
+    "command",
+    [*COMMANDS, *(f"cluster {each}" for each in ("list", "kinds", "show", "detect"))],
+)
 def test_every_command_has_help(command):
     assert "Usage: placewright " + command in succeeded(run(*command.split(), "--help")).out
 
@@ -542,6 +546,15 @@ def test_schema_accepts_the_files_that_placewright_writes(plan_file, name):
 
 
 # -- cluster -------------------------------------------------------------------------------------
+
+
+def test_cluster_kinds_has_the_catalog():
+    records = succeeded(run("cluster", "kinds", "--json")).json
+    assert [each["name"] for each in records] == list(kinds())
+    assert records[0]["peak_flops"]["fp32"] > 1e12 and records[0]["source"]
+    out = succeeded(run("cluster", "kinds")).out
+    for text in ("RTX 4090", "24 GB", "of its machine", "MI300X"):
+        assert text in out
 
 
 def test_cluster_list_has_the_presets():

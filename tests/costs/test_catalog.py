@@ -77,6 +77,17 @@ READY_MADE = (
         ("AMD EPYC 9654 96-Core Processor", "EPYC 9654"),
         ("Apple M1 Max", "M1 Max"),
         ("Apple M3 Ultra", "M3 Ultra"),
+        ("NVIDIA GeForce RTX 4070 Ti SUPER", "RTX 4070 Ti SUPER"),
+        ("NVIDIA GeForce RTX 5090", "RTX 5090"),
+        ("NVIDIA RTX A6000", "RTX A6000"),
+        ("NVIDIA RTX 6000 Ada Generation", "RTX 6000 Ada"),
+        ("NVIDIA A40", "A40"),
+        ("NVIDIA B200", "B200"),
+        ("AMD Instinct MI300X", "MI300X"),
+        ("AMD Instinct MI250X", "MI250X GCD"),
+        ("AMD Radeon RX 7900 XTX", "RX 7900 XTX"),
+        ("AMD Radeon PRO W7900", "Radeon PRO W7900"),
+        ("Apple M4 Max", "M4 Max"),
     ],
 )
 def test_a_kind_is_found_by_the_names_that_drivers_and_people_use(name: str, kind: str) -> None:
@@ -113,6 +124,14 @@ def test_every_kind_is_found_by_its_name_and_its_aliases() -> None:
         ("H100 PCIe", "fp8", 1513),
         ("H200", "fp8", 1979),
         ("L4", "fp16", 121),
+        ("RTX 3080", "fp16", 59.5),
+        ("RTX 5090", "fp16", 209.8),
+        ("RTX A6000", "fp16", 154.8),  # a professional card: full rate
+        ("L40", "fp16", 181),  # half the rate of an L40S
+        ("B200", "bf16", 2250),
+        ("MI300X", "fp8", 2614.9),
+        ("MI210", "fp16", 181),
+        ("RX 9070 XT", "fp16", 195),
     ],
 )
 def test_peaks_are_the_dense_ones_with_wide_accumulation(
@@ -140,6 +159,14 @@ def test_peaks_are_the_dense_ones_with_wide_accumulation(
         ("H100 SXM", 16896, 1.98),
         ("M1 Max", 4096, 1.278),
         ("M3 Max", 5120, 1.398),
+        ("RTX 3070 Ti", 6144, 1.77),
+        ("RTX 4080 SUPER", 10240, 2.55),
+        ("RTX 5090", 21760, 2.407),
+        ("A40", 10752, 1.74),
+        ("RTX 6000 Ada", 18176, 2.505),
+        ("RX 7900 XTX", 2 * 6144, 2.5),  # each lane issues two at once
+        ("MI300X", 2 * 19456, 2.1),
+        ("M4 Max", 5120, 1.578),
     ],
 )
 def test_fp32_peaks_are_what_cores_and_boost_clock_give(
@@ -161,8 +188,8 @@ def test_every_kind_says_where_its_figures_are_from_and_has_sane_ones() -> None:
         assert len(kind.source) > 10
         assert set(kind.peak_flops) <= set(DTYPES) and "fp32" in kind.peak_flops
         assert 50e9 < kind.memory_bandwidth < 1e13
-        assert 1e11 < kind.peak_flops["fp32"] < 1e14
-        assert kind.memory is None or 8e9 <= kind.memory <= 141e9
+        assert 1e11 < kind.peak_flops["fp32"] < 2e14
+        assert kind.memory is None or 8e9 <= kind.memory <= 256e9
         assert kind.launch_overhead == defaults(kind.family).launch_overhead
 
 

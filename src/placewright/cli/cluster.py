@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,6 +42,33 @@ def list_presets(json: o.Json = False) -> None:
         table.add_column(column)
     for preset in presets():
         table.add_row(preset.name, preset.devices, preset.description)
+    console().print(table)
+
+
+@app.command()
+def kinds(json: o.Json = False) -> None:
+    """List the kinds of device of the catalog, which clusters may name."""
+    from placewright.cli.output import console, print_json
+    from placewright.costs.catalog import kinds as known
+
+    if json:
+        found = ({**vars(each), "peak_flops": dict(each.peak_flops)} for each in known().values())
+        print_json(list(found))
+        return
+    from rich.table import Table
+
+    from placewright.units import format_count
+
+    table = Table()
+    for column in ("kind", "memory", "bandwidth", "peak FLOP/s"):
+        table.add_column(column)
+    for each in known().values():
+        table.add_row(
+            each.name,
+            "of its machine" if each.memory is None else f"{each.memory / 1e9:g} GB",
+            f"{format_count(each.memory_bandwidth)}B/s",
+            _peaks(each.peak_flops),
+        )
     console().print(table)
 
 
@@ -110,14 +138,13 @@ def _print(cluster: Cluster, json: bool) -> None:
     for column in (*columns, *(("runs on",) if runs else ())):
         table.add_column(column)
     for device in cluster.devices:
-        peaks = device.peak_flops or {}
         table.add_row(
             escape(device.name),
             escape(device.kind),
             escape(device.host),
             "-" if device.memory is None else format_bytes(device.memory),
             f"{format_count(device.memory_bandwidth)}B/s" if device.memory_bandwidth else "-",
-            ", ".join(f"{dtype} {format_count(peak)}" for dtype, peak in peaks.items()),
+            _peaks(device.peak_flops or {}),
             format_seconds(device.launch_overhead or 0.0),
             *((str(device.run or "-"),) if runs else ()),
         )
@@ -139,6 +166,12 @@ def _print(cluster: Cluster, json: bool) -> None:
     _print_measured(cluster)
     if cluster.description:
         out.print(cluster.description, markup=False)
+
+
+def _peaks(peak_flops: Mapping[str, float]) -> str:
+    from placewright.units import format_count
+
+    return ", ".join(f"{dtype} {format_count(peak)}" for dtype, peak in peak_flops.items())
 
 
 def _print_measured(cluster: Cluster) -> None:

@@ -220,5 +220,7 @@ def _by_any_name() -> Mapping[str, DeviceKind]:
 def _plain(name: str) -> str:
     """`name` without what different tools write differently."""
     words = re.sub(r"\((r|tm)\)", " ", name.casefold())
-    words = re.sub(r"\b(nvidia|geforce|tesla|intel|amd|apple)\b", " ", words)
+    words = re.sub(
+        r"\b(nvidia|geforce|tesla|quadro|intel|arc|amd|radeon|instinct|apple)\b", " ", words
+    )
     return re.sub(r"[^a-z0-9.]", "", words)
