@@ -139,6 +139,7 @@ def test_the_gpu_of_an_apple_chip_is_a_metal_device(tmp_path):
         ("RX 7900 XTX", "ROCm0"),
         ("MI300X", "ROCm0"),
         ("Instinct MI250", "ROCm0"),
+        ("W7900", "ROCm0"),
         ("Intel Arc A770", "SYCL0"),
         ("Arc B580", "SYCL0"),
         ("RTX 3060", "CUDA0"),

@@ -22,7 +22,7 @@ BACKENDS = {
     "metal": "MTL",
 }
 _KINDS = {  # of which nobody said the backend
-    "rocm": re.compile(r"AMD\b|Radeon|Instinct|RX \d{4}|MI\d{2,3}[A-Z]?\b", re.IGNORECASE),
+    "rocm": re.compile(r"AMD\b|Radeon|Instinct|RX \d{4}|W\d{4}\b|MI\d{2,3}[A-Z]?\b", re.IGNORECASE),
     "sycl": re.compile(r"Intel\b|Arc\b", re.IGNORECASE),
 }
 
