@@ -38,7 +38,7 @@ HOST_MEMORY = "host memory"  # the channel of copies between CPU devices; the sw
 
 
 def detect(split_cpu: int | None = None, *, link_cpus: bool = True) -> Cluster:
-    """The CPU, NVIDIA GPUs and Apple GPU of this machine, with every figure filled in.
+    """The CPU and GPUs of this machine (NVIDIA, AMD, Apple), with every figure filled in.
 
     With `split_cpu` the CPU is that many devices, each with cores of its own and its share of
     memory, peaks and bandwidth; the links between them are left out without `link_cpus`, for who
@@ -61,7 +61,7 @@ def cluster_of(
     """`machine` as a cluster: CPU and GPUs joined through host memory and by NVLink."""
     _check_split(machine, split_cpu)
     notes: list[str] = []
-    machine = _beside_gpus(machine, notes)
+    machine = _beside_gpus(_with_known_gpus(machine, notes), notes)
     cpu = _cpu_device(machine, notes)
     cpus = _split(cpu, split_cpu, notes)
     copies = _copies(machine, cpus, notes) if link_cpus else ()
@@ -123,8 +123,23 @@ def _computing_cores(machine: Machine) -> int:
     A thread gives a GPU its ops, one after the other. On a core that computes too it would make
     all others wait for that one: an op of a CPU is done when its slowest core is.
     """
-    cores, gpus = machine.processor.cores, len(machine.gpus)
+    cores, gpus = machine.processor.cores, len(_known_gpus(machine))
     return cores - gpus if gpus < cores else cores
+
+
+def _known_gpus(machine: Machine) -> tuple[Gpu, ...]:
+    """Those that the catalog knows or that can be measured here, as CUDA's can.
+
+    Most others are the graphics of a processor.
+    """
+    return tuple(gpu for gpu in machine.gpus if gpu.cuda or find_kind(gpu.name))
+
+
+def _with_known_gpus(machine: Machine, notes: list[str]) -> Machine:
+    known = _known_gpus(machine)
+    others = (gpu.name for gpu in machine.gpus if gpu not in known)
+    notes.extend(f"{name} left out, for the catalog does not know it" for name in others)
+    return replace(machine, gpus=known)
 
 
 def _beside_gpus(machine: Machine, notes: list[str]) -> Machine:
@@ -258,7 +273,8 @@ def fp32_per_cycle(processor: Processor) -> int:
 def _gpu_device(gpu: Gpu, host: str) -> Device:
     memory = None if gpu.memory is None else max(gpu.memory - CONTEXT_BYTES, 0.0)
     kind = gpu_kind(gpu.name)
-    return Device(f"gpu{gpu.index}", kind, host, memory=memory, run=CudaRun(gpu.index))
+    run = CudaRun(gpu.index) if gpu.cuda else None
+    return Device(f"gpu{gpu.index}", kind, host, memory=memory, run=run)
 
 
 def gpu_kind(name: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.costs.amdgpu import amd_gpus
 from placewright.errors import ClusterError
 
 GPU_QUERY = "index,name,memory.total,pcie.link.gen.max,pcie.link.width.max"
@@ -43,12 +44,16 @@ class Processor:
 
 @dataclass(frozen=True)
 class Gpu:
-    """What nvidia-smi tells of a GPU; `memory` bytes, None for what it does not tell."""
+    """What nvidia-smi or the driver tells of a GPU; None for what is not told.
+
+    `memory` bytes; `pcie` generation and lanes. Those that are not `cuda` count on after the rest.
+    """
 
     index: int
     name: str
     memory: float | None = None
     pcie: tuple[int, int] | None = None
+    cuda: bool = True
 
 
 @dataclass(frozen=True)
@@ -221,6 +226,8 @@ def _linux() -> Machine:
         _run("nvidia-smi", f"--query-gpu={GPU_QUERY}", "--format=csv,noheader,nounits")
     )
     nvlinks = parse_topology(_run("nvidia-smi", "topo", "-m")) if len(gpus) > 1 else {}
+    first = max((gpu.index + 1 for gpu in gpus), default=0)
+    gpus += tuple(Gpu(k, *told, cuda=False) for k, told in enumerate(amd_gpus(), first))
     return Machine(_host(), processor, memory, gpus=gpus, nvlinks=nvlinks)
 
 
