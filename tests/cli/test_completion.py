@@ -93,7 +93,10 @@ def test_clusters_are_the_presets_and_files(words: tuple[str, ...]):
 
 
 def test_clusters_in_a_row_are_offered_once():
-    assert offered("sweep", "m", "--clusters", "2x3090,8xA100,8x") == ["2x3090,8xA100,8xH100"]
+    assert offered("sweep", "m", "--clusters", "2x3090,8xA100,8xH") == [
+        "2x3090,8xA100,8xH100",
+        "2x3090,8xA100,8xH200",
+    ]
     assert offered("sweep", "m", "--clusters", "mine.yaml,this") == ["mine.yaml,this-machine"]
 
 
