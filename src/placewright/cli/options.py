@@ -138,6 +138,9 @@ MicroBatches = Annotated[
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
+TrainingRun = Annotated[  # of what has a program, which the zoo's models have not
+    bool, typer.Option("--training", help="Forward and backward (torch:, hf:).")
+]
 Optimizer = Annotated[
     str,
     chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),

@@ -97,7 +97,7 @@ def command(
         typer.Option(help="A device to measure; all that are at hand, if none. May be repeated."),
     ] = None,
     profiles: o.Profiles = None,
-    training: o.Training = False,
+    training: o.TrainingRun = False,
     ways: Ways,
     large: LargeBatch,
     json: o.Json = False,

@@ -42,7 +42,7 @@ def command(
     rounds: Annotated[int, typer.Option(help="Plan and run at most so many times.", min=1)] = 3,
     planner: o.LatencyPlanner = "auto",
     time_limit: o.TimeLimit = float("inf"),
-    training: o.Training = False,
+    training: o.TrainingRun = False,
     repeats: Annotated[int, typer.Option(help="Timed calls in each run.", min=1)] = 5,
     timeout: Annotated[float, typer.Option(help="Seconds before a rank counts as stuck.")] = 60.0,
     profiles: o.Profiles = None,
