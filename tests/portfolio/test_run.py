@@ -274,6 +274,23 @@ def test_a_signal_ends_the_run_and_keeps_the_best_plan(number, tmp_path):
     assert found.value == last["value"]
 
 
+def test_a_program_that_is_told_to_terminate_plans_no_more(tmp_path):
+    path = tmp_path / "plan.json"
+    program = (
+        "import placewright\n"
+        "for layers in (12, 11, 10):\n"
+        f"    placewright.plan(f'zoo:gpt2?layers={{layers}}', '8xA100', time_limit=100.0,\n"
+        f"                     planner_options={{'gap': '0'}}, checkpoint={str(path)!r})\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE) as process:
+        wait_for(path)
+        process.send_signal(signal.SIGTERM)
+        _, error = process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert b"Traceback" not in error
+    assert verify(Plan.load(path)).ok
+
+
 def test_an_interrupt_that_a_compiler_loses_ends_the_warm_up(monkeypatch):
     compiled = []
 

@@ -11,6 +11,7 @@ from placewright.cli.bash import mend_words
 from placewright.cli.output import remark
 from placewright.cli.streams import close_streams, drop, fault, open_streams
 from placewright.errors import InputError, PlacewrightError, PlacewrightWarning
+from placewright.system.interrupts import prints_when_interrupted
 
 INTERRUPTED = 130
 
@@ -36,7 +37,8 @@ def _run() -> str | int | None:
     try:
         from placewright.cli.app import app
 
-        app(prog_name="placewright")  # however it was started: completion goes by the name
+        with prints_when_interrupted():
+            app(prog_name="placewright")  # however it was started: completion goes by the name
     except KeyboardInterrupt:  # before a command began
         remark("placewright: interrupted")
         return INTERRUPTED

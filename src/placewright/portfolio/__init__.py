@@ -46,7 +46,8 @@ def best_plan(
     member that overruns its time overruns the limit. With `ray`, the address of a Ray cluster
     (see `ray_connection`), they work there, as many as it has CPUs; connecting is not counted as
     planning. `start` is a plan to better. `checkpoint` is a plan file that the best so far is
-    written to every few seconds. Ctrl-C and SIGTERM end the run and keep the best plan.
+    written to every few seconds. Ctrl-C ends the run and keeps the best plan; SIGTERM too, and then
+    the process, by SystemExit, where this is not a command's work.
 
     Raises InfeasibleError if no member found a plan, OptionError if there is no such cluster.
     """
