@@ -16,6 +16,8 @@ from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.plan import Placement
+from placewright.planners.throughput import max_load_ip as module
+from placewright.planners.throughput import reporting
 from placewright.planners.throughput.local_search import LocalSearch
 from placewright.planners.throughput.max_load_ip import MaxLoadIp
 from placewright.planners.throughput.multilevel import MultilevelAnnealing
@@ -278,6 +280,26 @@ def test_bounds_are_told_while_the_search_goes_on(workloads):
     assert bounds_told == sorted(bounds_told)
     assert 0.0 < bounds_told[0] <= proposal.lower_bound
     assert len(ear.plans) >= 2
+
+
+def test_what_the_program_proves_at_first_is_not_told_where_more_is_known(monkeypatch):
+    asked = []
+
+    def solve_whole(*args, on_bound, **options):
+        asked.append(1)
+        on_bound(1e-6)
+        return real(*args, on_bound=on_bound, **options)
+
+    real = module.solve_whole
+    monkeypatch.setattr(module, "solve_whole", solve_whole)
+    monkeypatch.setattr(reporting, "SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(module._Attempt, "_is_proved", lambda self: False)
+    ear = Ear()
+    planner = MaxLoadIp(solver="cp-sat")
+    planner.plan(chain(op_time=[[1.0, 2.0, 2.0]] * 4), Budget(20.0, None, ear), 0, no_progress)
+    bounds_told = [bound for bound, _ in ear.bounds]
+    assert asked and bounds_told and min(bounds_told) > 1.0
+    assert bounds_told == sorted(bounds_told)
 
 
 def test_planning_ends_when_time_is_up(workloads):

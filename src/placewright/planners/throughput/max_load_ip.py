@@ -275,7 +275,9 @@ class _Attempt(ExactRun[_Plan]):
         self.pipeline_reporter.found(best.unit_device, best.value)
 
     def tell_bound(self, bound: float) -> None:
-        self.pipeline_reporter.proved(bound, self.source)
+        """What the program proves on the way; at first less than is known."""
+        if bound > self.bound.value:
+            self.pipeline_reporter.proved(bound, self.source)
 
     def _prove(self, bound: float, source: str) -> None:
         before = self.bound.value
