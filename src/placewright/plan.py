@@ -74,6 +74,13 @@ class Placement(ReadOnly):
         equal = (tuple(1 / len(stage) for _ in stage) for stage in self.replicas)
         return self.replica_shares or tuple(equal)
 
+    def subgraph_ops(self, device: int, number: int) -> Ints:
+        """The ops of a subgraph of an accelerator; all there are where subgraphs are not told."""
+        mine = self.device == device
+        if self.subgraph is not None:
+            mine &= self.subgraph == number
+        return np.flatnonzero(mine).astype(np.int32)
+
 
 def _check_shares(
     replicas: tuple[tuple[int, ...], ...], shares: tuple[tuple[float, ...], ...]

@@ -463,7 +463,7 @@ def test_a_machine_with_two_gpus_is_asked_through_nvidia_smi(
         "/sys/fs/cgroup/memory.max": "8589934592\n",
         "/sys/fs/cgroup/cpu.max": "100000 100000\n",
     }
-    monkeypatch.setattr(facts, "_text", lambda path: files.get(path, ""))
+    monkeypatch.setattr(facts, "text_of", lambda path: files.get(path, ""))
     monkeypatch.setattr(facts.os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     machine = facts._linux()
     assert machine.processor.cores == 1 and machine.memory == 2**33
@@ -474,7 +474,7 @@ def test_a_machine_with_two_gpus_is_asked_through_nvidia_smi(
 def test_a_missing_or_failing_command_prints_nothing() -> None:
     assert facts._run("no-such-command-anywhere") == ""
     assert facts._run("false") == ""
-    assert facts._text("/no/such/file") == ""
+    assert facts.text_of("/no/such/file") == ""
 
 
 def test_a_machine_that_hides_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

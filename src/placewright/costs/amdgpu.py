@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from placewright.system.kernel_files import text_of
+
 CARDS = Path("/sys/class/drm")
 NAMES = Path("/usr/share/libdrm/amdgpu.ids")
 AMD = "0x1002"
@@ -25,20 +27,20 @@ def amd_gpus(
     """
     found = [each / "device" for each in cards.glob("card*") if re.fullmatch(r"card\d+", each.name)]
     for device in sorted(found, key=lambda each: str(each.resolve())):
-        memory = _text(device / "mem_info_vram_total")
-        if _text(device / "vendor") == AMD and memory.isdigit():
+        memory = _said(device / "mem_info_vram_total")
+        if _said(device / "vendor") == AMD and memory.isdigit():
             yield _name(device, names), float(memory), _pcie(device)
 
 
 def _name(device: Path, names: Path) -> str:
     """What the card says, else what libdrm calls its chip and revision, else these."""
-    said = _text(device / "product_name")
+    said = _said(device / "product_name")
     if said:
         return said
     chip, revision = (
-        _text(device / each).removeprefix("0x").lower() for each in ("device", "revision")
+        _said(device / each).removeprefix("0x").lower() for each in ("device", "revision")
     )
-    for line in _text(names).splitlines():
+    for line in text_of(names).splitlines():
         fields = [field.strip() for field in line.split(",", 2)]
         if len(fields) == 3 and [each.lower() for each in fields[:2]] == [chip, revision]:
             return fields[2]
@@ -46,14 +48,11 @@ def _name(device: Path, names: Path) -> str:
 
 
 def _pcie(device: Path) -> tuple[int, int] | None:
-    speed, lanes = (_text(device / f"max_link_{each}") for each in ("speed", "width"))
+    speed, lanes = (_said(device / f"max_link_{each}") for each in ("speed", "width"))
     generation = GENERATION.get(speed.split(" ")[0])
     return (generation, int(lanes)) if generation and lanes.isdigit() and int(lanes) else None
 
 
-def _text(path: Path) -> str:
-    """What a file says; nothing where it cannot be read."""
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
+def _said(path: Path) -> str:
+    """What a file of one line says; nothing where it cannot be read."""
+    return text_of(path).strip()

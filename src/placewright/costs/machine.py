@@ -22,6 +22,7 @@ import numpy as np
 
 from placewright.costs.amdgpu import amd_gpus
 from placewright.errors import ClusterError
+from placewright.system.kernel_files import text_of
 
 GPU_QUERY = "index,name,memory.total,pcie.link.gen.max,pcie.link.width.max"
 
@@ -205,8 +206,8 @@ def examine() -> Machine:
 
 def _linux() -> Machine:
     usable = frozenset(os.sched_getaffinity(0))
-    processor = parse_cpuinfo(_text("/proc/cpuinfo"), usable)
-    quota = parse_quota(_text("/sys/fs/cgroup/cpu.max"))
+    processor = parse_cpuinfo(text_of("/proc/cpuinfo"), usable)
+    quota = parse_quota(text_of("/sys/fs/cgroup/cpu.max"))
     if quota is not None:
         processor = replace(processor, cores=max(min(processor.cores, round(quota)), 1))
     cpus = processor.cpus or tuple(sorted(usable))
@@ -214,11 +215,11 @@ def _linux() -> Machine:
     if _named_clock(processor.model) is None:
         processor = replace(processor, clock=_linux_clock() or processor.clock)
     limits = [
-        parse_meminfo(_text("/proc/meminfo")),
+        parse_meminfo(text_of("/proc/meminfo")),
         *(
             float(text)
             for name in ("memory.max", "memory/memory.limit_in_bytes")
-            if (text := _text(f"/sys/fs/cgroup/{name}").strip()).isdigit()
+            if (text := text_of(f"/sys/fs/cgroup/{name}").strip()).isdigit()
         ),
     ]
     memory = _required_memory([limit for limit in limits if limit is not None])
@@ -234,7 +235,7 @@ def _linux() -> Machine:
 def _linux_clock() -> float | None:
     """The clock the kernel reports: the base clock where it knows it, else the highest."""
     for name in ("base_frequency", "cpuinfo_max_freq"):
-        kilohertz = _text(f"/sys/devices/system/cpu/cpu0/cpufreq/{name}").strip()
+        kilohertz = text_of(f"/sys/devices/system/cpu/cpu0/cpufreq/{name}").strip()
         if kilohertz.isdigit():
             return float(kilohertz) * 1e3
     return None
@@ -265,7 +266,7 @@ def _required_memory(known: Sequence[float]) -> float:
 
 def available_memory() -> float:
     """Bytes that can be had without swapping; all memory where the system does not tell."""
-    match = re.search(r"^MemAvailable:\s*(\d+)\s*kB", _text("/proc/meminfo"), re.MULTILINE)
+    match = re.search(r"^MemAvailable:\s*(\d+)\s*kB", text_of("/proc/meminfo"), re.MULTILINE)
     return float(match[1]) * 1024 if match else examine().memory
 
 
@@ -274,9 +275,9 @@ def busy_share(cores: Sequence[int], seconds: float = 0.2) -> float | None:
 
     None where the system does not tell.
     """
-    before = parse_stat(_text("/proc/stat"))
+    before = parse_stat(text_of("/proc/stat"))
     time.sleep(seconds)
-    after = parse_stat(_text("/proc/stat"))
+    after = parse_stat(text_of("/proc/stat"))
     both = [core for core in cores if core in before and core in after]
     busy = sum(after[core][0] - before[core][0] for core in both)
     total = sum(after[core][1] - before[core][1] for core in both)
@@ -285,14 +286,6 @@ def busy_share(cores: Sequence[int], seconds: float = 0.2) -> float | None:
 
 def _host() -> str:
     return platform.node() or "host"
-
-
-def _text(path: str) -> str:
-    """The content of a file of the system, empty where there is none."""
-    try:
-        return Path(path).read_text("utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 def _run(*command: str) -> str:

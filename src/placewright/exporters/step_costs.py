@@ -20,7 +20,7 @@ from placewright.exporters.stretches import within
 from placewright.graph import Flags, Floats
 from placewright.outcome import BACKWARD, FORWARD
 from placewright.problem import ROUNDING
-from placewright.simulate.pipeline_steps import in_flight
+from placewright.simulate.pipeline_steps import forward_first, in_flight
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ def step_costs(pieces: Pieces, limits: Limits) -> StepCosts:
     classes = device_classes(problem)
     devices = [members[0] for members in classes[1]]
     is_training = bool(problem.is_backward.any())
-    is_gpipe = options.schedule == "gpipe" or not is_training
+    is_gpipe = forward_first(problem)
     most = min(sum(map(len, classes[1])), pieces.count)
     if limits.fills_first and not is_gpipe:
         most = min(most, count)

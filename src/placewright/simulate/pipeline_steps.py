@@ -69,14 +69,24 @@ def in_steps(problem: Problem, placement: Placement, between: Hops, loads: Loads
     """`loads` of one micro-batch with the step that so many of them make, and its value."""
     count, row = problem.options.micro_batches, list(placement.row)
     assert count is not None
-    passes = (loads.compute + loads.incoming + loads.outgoing)[:, row]
+    passes = pass_seconds(placement, loads)
     is_training = bool(problem.is_backward.any())
-    is_gpipe = problem.options.schedule == "gpipe" or not is_training
-    seconds = step_seconds(passes, between, count, is_gpipe=is_gpipe)
+    seconds = step_seconds(passes, between, count, is_gpipe=forward_first(problem))
     busy = count * passes.sum(axis=0)
     idle = np.clip(1.0 - busy / seconds, 0.0, 1.0) if seconds > 0 else np.zeros(len(row))
     step = Step(seconds, in_flight(problem.options, len(row), is_training=is_training), idle)
     return replace(loads, value=seconds / count, step=step)
+
+
+def pass_seconds(placement: Placement, loads: Loads) -> Floats:
+    """``[way, stage]`` of a micro-batch: what a stage receives, computes and sends, in turn."""
+    found: Floats = (loads.compute + loads.incoming + loads.outgoing)[:, list(placement.row)]
+    return found
+
+
+def forward_first(problem: Problem) -> bool:
+    """Whether all forward passes come before the first backward pass, or there is none."""
+    return problem.options.schedule == "gpipe" or not problem.is_backward.any()
 
 
 def step_seconds(passes: Floats, between: Hops, micro_batches: int, *, is_gpipe: bool) -> float:

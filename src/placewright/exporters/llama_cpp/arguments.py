@@ -88,7 +88,7 @@ def write_arguments(
     backend: str | None = None,
 ) -> list[str]:
     """Write `arguments`, and those of RPC servers, as a JSON object; the commands."""
-    found = command(plan, _port(rpc_port), main_host, check_backend(backend))
+    found = command(plan, rpc_port=_port(rpc_port), main=main_host, backend=check_backend(backend))
     files.write_json(path, found.document)
     return found.lines
 
@@ -103,6 +103,7 @@ def _port(given: str | None) -> int:
 
 def command(
     plan: Plan,
+    *,
     rpc_port: int = DEFAULT_PORT,
     main: str | None = None,
     backend: str | None = None,

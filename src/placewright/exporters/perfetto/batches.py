@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from placewright.exporters.perfetto.events import Process, Slice
 from placewright.exporters.perfetto.lanes import transfer_lanes
-from placewright.exporters.perfetto.schedule import op_args
+from placewright.exporters.perfetto.schedule import op_args, readers
 from placewright.outcome import BatchSchedule
 from placewright.plan import Plan
 
@@ -58,8 +58,6 @@ def _add_transfers(
 def _readers(plan: Plan, schedule: BatchSchedule, row: int) -> list[int]:
     """The ops that read, on the target, of an input that was computed on the source."""
     problem, moves, device = plan.problem, schedule.transfers, plan.placement.device
-    tensor, target = int(moves.tensor[row]), int(moves.target[row])
-    first, end = problem.consumer_offsets[tensor : tensor + 2]
-    ops = [int(moves.consumer[row])] if moves.consumer[row] >= 0 else problem.consumers[first:end]
-    sent = device[problem.tensor_producer[tensor]] == moves.source[row]
-    return [int(op) for op in ops if (sent & (device[op] == target)).any()]
+    sent = device[problem.tensor_producer[moves.tensor[row]]] == moves.source[row]
+    ops = readers(problem, moves, row)
+    return [op for op in ops if (sent & (device[op] == moves.target[row])).any()]

@@ -42,12 +42,10 @@ def _add_ops(process: Process, plan: Plan, found: Invocations, device: int) -> N
 def _add_invocations(
     process: Process, plan: Plan, found: Invocations, device: int, track: int
 ) -> None:
-    table, subgraph = found.invocations, plan.placement.subgraph
+    table = found.invocations
     for row in np.flatnonzero(table.device == device).tolist():
         number = int(table.subgraph[row])
-        ops = plan.device_ops[device]
-        if subgraph is not None:
-            ops = ops[subgraph[ops] == number]
+        ops = plan.placement.subgraph_ops(device, number)
         names = [plan.problem.op_names[op] for op in ops]
         said = {"ops": len(names), "first": names[0], "last": names[-1]} if names else {}
         start = float(table.start[row])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.exporters.perfetto.events import Process, Slice
 from placewright.exporters.perfetto.lanes import transfer_lanes
+from placewright.outcome import BatchTransfers, Transfers
 from placewright.plan import Plan
 from placewright.problem import Problem
 
@@ -76,10 +77,15 @@ def _add_transfers(
 
 def _readers(plan: Plan, row: int) -> list[int]:
     """The ops on its target that a transfer is for."""
-    problem, moves = plan.problem, plan.schedule.transfers
+    moves, device = plan.schedule.transfers, plan.placement.device
+    return [op for op in readers(plan.problem, moves, row) if device[op] == moves.target[row]]
+
+
+def readers(problem: Problem, moves: Transfers | BatchTransfers, row: int) -> list[int]:
+    """The op that a transfer is for, or all that read its tensor, on whatever devices."""
     if moves.consumer[row] >= 0:
         return [int(moves.consumer[row])]
     tensor = moves.tensor[row]
     first, end = problem.consumer_offsets[tensor : tensor + 2]
-    readers = problem.consumers[first:end].tolist()
-    return [op for op in readers if plan.placement.device[op] == moves.target[row]]
+    found: list[int] = problem.consumers[first:end].tolist()
+    return found

@@ -43,5 +43,5 @@ def planned_step(number: int, plan: Plan, loads: Loads) -> Process:
         if before is None and way == BACKWARD:
             before = made[stage, FORWARD, batch]
         if before is not None:
-            process.flow((before, before.finish), (added, max(before.finish, added.start)))
+            process.flow((before, before.finish), (added, added.start))
     return process

@@ -109,8 +109,8 @@ def is_decided(problem: Problem) -> bool:
         return size <= DECIDED
     from placewright.kernels.batch.arrays import batches_of
 
-    parts = batches_of(problem).time.shape[2] - 1
-    return bool(size * parts <= DECIDED_BATCHES)
+    parts = problem.options.batch // batches_of(problem).chunk
+    return size * parts <= DECIDED_BATCHES
 
 
 @once_per_problem

@@ -13,7 +13,7 @@ from placewright.plan import Plan
 from placewright.report.html.columns import column
 from placewright.system.references import referred
 
-OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED, WAITING, FORWARD, BACKWARD = range(9)
+OP, TRANSFER, READING, COMPUTING, WRITING, MEASURED, WAITING, PASS, PASS_BACK = range(9)
 """The kinds of slice; `page/slices.js` has words for each."""
 
 TrackKind = Literal["device", "link", "rank"]

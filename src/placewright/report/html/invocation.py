@@ -87,14 +87,10 @@ def _on_cpus(plan: Plan) -> Slices:
 
 def _record(plan: Plan) -> list[dict[str, Any]]:
     """A row per invocation, as they start: its subgraph, its parts in seconds, its ops."""
-    table, subgraph = _outcome(plan).invocations, plan.placement.subgraph
-    device = plan.placement.device
+    table = _outcome(plan).invocations
     rows = []
     for row in np.lexsort((table.device, table.start)).tolist():
-        mine = (device == table.device[row]) & (
-            subgraph == table.subgraph[row] if subgraph is not None else True
-        )
-        ops = np.flatnonzero(mine)
+        ops = plan.placement.subgraph_ops(int(table.device[row]), int(table.subgraph[row]))
         names = plan.problem.op_names
         rows.append(
             {

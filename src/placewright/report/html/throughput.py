@@ -10,8 +10,15 @@ import numpy as np
 
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Plan
-from placewright.report.html import drawing as draw
-from placewright.report.html.drawing import DeviceColumn, Drawing, Slices, Timeline, device_tracks
+from placewright.report.html.drawing import (
+    PASS,
+    PASS_BACK,
+    DeviceColumn,
+    Drawing,
+    Slices,
+    Timeline,
+    device_tracks,
+)
 from placewright.simulate.step_passes import step_passes
 
 PARTS = {
@@ -53,7 +60,7 @@ def _timeline(plan: Plan) -> Timeline:
         [tracks[device] for device in row],
         Slices(
             track=passes.stage,
-            kind=np.where(passes.way == FORWARD, draw.FORWARD, draw.BACKWARD),
+            kind=np.where(passes.way == FORWARD, PASS, PASS_BACK),
             start=passes.start,
             finish=passes.finish,
             item=passes.micro_batch,

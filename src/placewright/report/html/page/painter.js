@@ -1,7 +1,6 @@
 // Draws the tracks of a timeline. What is narrower than a pixel is drawn together, as dense as it is.
 
-const ROW = 26, BAR = 20;
-const LABELLED = 46, NUMBERED = 8; // pixels from which there is room for words, for a number
+const ROW = 26, BAR = 20, LABELLED = 46;
 const FILLED = [1, 0.6, 0.45, 1, 0.45, 0.8, 0.2, 1, 0.45]; // how solid each kind of slice is
 
 class Painter {
@@ -103,7 +102,7 @@ class Painter {
   // In the middle.
   number(context, k, left, width, top, ink) {
     const text = this.slices.shortName(k), needed = context.measureText(text).width;
-    if (width < NUMBERED || width < needed + 2) return;
+    if (width < needed + 2) return;
     context.fillStyle = ink;
     context.fillText(text, left + (width - needed) / 2, top + 3 + BAR / 2);
   }
