@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 from placewright import planners
 from placewright.cluster import Cluster
 from placewright.coarsen.granularity import check_granularity, with_granularity
+from placewright.coarsen.recompute import advised, recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
-from placewright.graph import Graph
+from placewright.graph import WHOLE_MEMORY, Graph
 from placewright.importers import Imported, load
 from placewright.options import check_seed, chosen_options
 from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
+from placewright.stash import views
 from placewright.verify import verify
 
 if TYPE_CHECKING:
@@ -75,29 +77,34 @@ def plan(
     ('heft', True)
     """
     given = {**options, "objective": objective}
-    problem, source_name = make_problem(
-        source,
-        cluster,
-        given,
-        training=training,
-        costs=costs,
-        pinned=pinned,
-        coarsening=coarsening,
-        granularity=granularity,
-    )
-    return plan_problem(
-        problem,
-        planner=planner,
-        planner_options=planner_options,
-        coarsening=coarsening,
-        time_limit=time_limit,
-        seed=seed,
-        warm_start=warm_start,
-        checkpoint=checkpoint,
-        source=source_name,
-        on_event=on_event,
-        on_progress=on_progress,
-    )
+
+    def made(costs: CostOptions) -> tuple[Problem, str]:
+        return make_problem(
+            source,
+            cluster,
+            given,
+            training=training,
+            costs=costs,
+            pinned=pinned,
+            coarsening=coarsening,
+            granularity=granularity,
+        )
+
+    problem, source_name = made(costs)
+    with advised(problem, lambda: made(replace(costs, recompute="block"))[0]):
+        return plan_problem(
+            problem,
+            planner=planner,
+            planner_options=planner_options,
+            coarsening=coarsening,
+            time_limit=time_limit,
+            seed=seed,
+            warm_start=warm_start,
+            checkpoint=checkpoint,
+            source=source_name,
+            on_event=on_event,
+            on_progress=on_progress,
+        )
 
 
 def plan_problem(
@@ -217,6 +224,8 @@ def make_problem(
         )
     chosen = chosen_options(source.options, options or {})
     problem = build_problem(source.graph, cluster, chosen, costs, pinned, together=together)
+    if costs.recompute != "none":
+        problem = _recomputing(problem, source.graph)
     problem = with_granularity(problem, granularity)
     if "fusion" in coarsening.split("+"):
         problem = _fused(problem, source.graph, cluster, costs)
@@ -228,6 +237,21 @@ def imported(source: str | Path | Graph | Imported, *, training: bool = False) -
     if isinstance(source, Graph):
         return Imported(source, source=source.name)
     return source if isinstance(source, Imported) else load(source, training=training)
+
+
+def _recomputing(problem: Problem, graph: Graph) -> Problem:
+    """With blocks recomputed; OptionError where nobody says what training keeps of each."""
+    if not graph.is_training:
+        raise OptionError(
+            f"recompute is about training, and {graph.name} has no backward ops; give --training, "
+            "or leave it out"
+        )
+    if graph.attributes.get(WHOLE_MEMORY):
+        raise OptionError(
+            f"{graph.name} does not say what activations it keeps, its memory is given whole; "
+            "leave out recompute"
+        )
+    return recomputing(problem, views(graph))
 
 
 def _fused(problem: Problem, graph: Graph, cluster: Cluster, costs: CostOptions) -> Problem:

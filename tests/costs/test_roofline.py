@@ -131,7 +131,7 @@ def test_a_graph_of_times_alone_is_not_estimated_on_other_kinds():
 def training() -> Graph:
     """f (weights 100, state 7) → g; backward of g reads f's tensor of 30 and gives one of 40."""
     builder = GraphBuilder("training")
-    f = builder.add_op("f", "op", parameter_bytes=100.0, state_bytes=7.0)
+    f = builder.add_op("f", "op", flops=1.0, parameter_bytes=100.0, state_bytes=7.0)
     kept = builder.add_tensor(f, 30.0)
     g = builder.add_op("g", "op", [kept])
     gone = builder.add_tensor(g, 20.0)

@@ -209,6 +209,65 @@ def test_a_micro_batch_of_no_known_size_is_refused(engine, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def recomputing(engine, **options):
+    return planned(
+        engine, TRAINED, training=True, costs=pw.CostOptions(recompute="block"), **options
+    )
+
+
+def test_megatron_is_told_to_recompute_each_layer():
+    """`TransformerBlock._checkpointed_forward`: ``uniform`` runs every `recompute_num_layers`
+    layers again as one (megatron/core/transformer/transformer_block.py)."""
+    arguments = megatron_settings(recomputing("megatron", micro_batches=5).plan)["arguments"]
+    named = dict(zip(arguments[::2], arguments[1::2], strict=True))
+    assert named["--recompute-granularity"] == "full"
+    assert (named["--recompute-method"], named["--recompute-num-layers"]) == ("uniform", "1")
+    keeping = megatron_settings(planned("megatron", TRAINED, training=True).plan)["arguments"]
+    assert not any("recompute" in each for each in keeping)
+
+
+def test_deepspeed_recomputes_the_layers_of_the_plan(tmp_path, monkeypatch):
+    """`PipelineModule.forward` recomputes each `activation_checkpoint_interval` layers in a row
+    of which `_is_checkpointable` says so (runtime/pipe/module.py)."""
+
+    class Module:
+        def __init__(self, layers, num_stages, **given):
+            self.given = given
+
+    package = types.ModuleType("deepspeed.pipe")
+    package.PipelineModule = Module
+    monkeypatch.setitem(sys.modules, "deepspeed", types.ModuleType("deepspeed"))
+    monkeypatch.setitem(sys.modules, "deepspeed.pipe", package)
+    found = recomputing("deepspeed")
+    export(found.plan, "deepspeed", tmp_path / "stages.py")
+    made = runpy.run_path(str(tmp_path / "stages.py"))
+    again = set()
+    for stage in found.stages:
+        module = made["PlannedPipelineModule"](made["LAYERS"], num_stages=len(found.stages))
+        assert module.given == {"activation_checkpoint_interval": 1}
+        module._local_start = stage.first
+        module.forward_funcs = [object() for _ in found.names(stage)]
+        again |= {
+            stage.first + number
+            for number, layer in enumerate(module.forward_funcs)
+            if module._is_checkpointable([layer])
+        }
+    assert again == set(np.flatnonzero(found.blocks.repeated).tolist())
+    export(planned("deepspeed", TRAINED, training=True).plan, "deepspeed", tmp_path / "keeps.py")
+    assert "RECOMPUTED" not in runpy.run_path(str(tmp_path / "keeps.py"))
+
+
+def test_engines_that_do_not_recompute_refuse_it(tmp_path):
+    with pytest.raises(OptionError, match="leave out --recompute, or plan --for megatron or deeps"):
+        recomputing("torch-pipelining")
+    source = "hf:gpt2?n_layer=2&n_embd=32&n_head=2&vocab_size=100"
+    plan = plan_for(source, "2x3090", "deepspeed", training=True, free_seconds=0,
+                    costs=pw.CostOptions(recompute="block")).plan  # fmt: skip
+    with pytest.raises(OptionError, match="does not recompute activations"):
+        export(plan, "torch-pipelining", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_deepspeed_builds_the_layers_of_its_stage(tmp_path, monkeypatch):
     found = planned("deepspeed")
     path = tmp_path / "stages.py"

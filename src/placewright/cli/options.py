@@ -15,6 +15,7 @@ from placewright.coarsen.granularity import GRANULARITIES
 from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
 from placewright.costs.roofline import Optimizer as Optimizers
+from placewright.costs.roofline import Recompute as Recomputes
 from placewright.errors import OptionError
 from placewright.exporters.engines import ENGINES
 from placewright.formats import files
@@ -144,6 +145,14 @@ TrainingRun = Annotated[  # of what has a program, which the zoo's models have n
 Optimizer = Annotated[
     str,
     chosen("For training memory: sgd, momentum or adam.", get_args(Optimizers)),
+]
+Recompute = Annotated[
+    str,
+    chosen(
+        "Training: keep all activations (none), or of each block what goes into it, and run it "
+        "again in the backward pass (block).",
+        get_args(Recomputes),
+    ),
 ]
 Profiles = Annotated[
     Path | None,
@@ -298,6 +307,7 @@ class Problem:
     batch: Batch = None
     training: Training = False
     optimizer: Optimizer = "adam"
+    recompute: Recompute = "none"
     pin: Pins = None
     profiles: Profiles = None
 
@@ -309,7 +319,8 @@ class Problem:
     @property
     def costs(self) -> CostOptions:
         store = USERS if self.profiles is None else self.profiles
-        return CostOptions(_optimizer(self.optimizer), store)
+        recompute = _word(self.recompute, Recomputes, "--recompute")
+        return CostOptions(_word(self.optimizer, Optimizers, "--optimizer"), store, recompute)
 
     @property
     def pinned(self) -> dict[str, str]:
@@ -323,6 +334,8 @@ class Problem:
             raise OptionError("--granularity is for one run of a model; leave it out, or --mix")
         if self.training:
             raise OptionError("--mix is for inference; leave out --training")
+        if self.recompute != "none":
+            raise OptionError("--mix is for inference; leave out --recompute")
         return {"costs": self.costs, "pinned": self.pinned, "options": self.options}
 
 
@@ -352,12 +365,11 @@ class Search:
         return named | pairs(self.planner_option, "-O")
 
 
-def _optimizer(name: str) -> Optimizers:
-    """`name` if it is an optimizer whose memory is known; OptionError otherwise."""
-    for known in get_args(Optimizers):
-        if name == known:
-            return known  # type: ignore[no-any-return]
-    raise OptionError(f"--optimizer is '{name}'; choose {', '.join(get_args(Optimizers))}")
+def _word(given: str, words: Any, option: str) -> Any:
+    """`given` if it is one of the `words`; OptionError otherwise."""
+    if given not in get_args(words):
+        raise OptionError(f"{option} is '{given}'; choose {', '.join(get_args(words))}")
+    return given
 
 
 def pairs(values: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +27,13 @@ from placewright.problem import (
     REGRESSED,
     Problem,
 )
+from placewright.stash import stashed_bytes, views
 
 if TYPE_CHECKING:
     from placewright.costs.prediction.predict import Predicted
 
 Optimizer = Literal["sgd", "momentum", "adam"]
+Recompute = Literal["none", "block"]
 
 _STATE_COPIES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 """What an optimizer keeps per parameter, in fp32 or wider."""
@@ -47,14 +49,23 @@ class CostOptions:
 
     `profiles`: the store of measured times to look in (see `costs.profiles`): a file, None for
     no store, or `USERS` for the user's own, where there is one.
+
+    `recompute`: whether training keeps all that the backward pass reads (``none``), or of each
+    repeated unit what goes into it, and runs its forward ops again (``block``; see
+    `coarsen.recompute`).
     """
 
     optimizer: Optimizer = "adam"
     profiles: str | Path | None = USERS
+    recompute: Recompute = "none"
 
     def __post_init__(self) -> None:
         if self.optimizer not in _STATE_COPIES:
             raise OptionError(f"optimizer is '{self.optimizer}'; choose {', '.join(_STATE_COPIES)}")
+        if self.recompute not in get_args(Recompute):
+            raise OptionError(
+                f"recompute is '{self.recompute}'; choose {', '.join(get_args(Recompute))}"
+            )
 
 
 def build_problem(
@@ -167,7 +178,7 @@ def _stashes(graph: Graph, options: Options) -> Floats:
     pipelines = graph.is_training and options.objective == "throughput"
     if not pipelines or graph.attributes.get(WHOLE_MEMORY):
         return np.empty(0)
-    return stashed_bytes(graph)
+    return stashed_bytes(graph, views(graph))
 
 
 def _staging(cluster: Cluster) -> dict[str, Any]:
@@ -259,16 +270,9 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
     if not graph.is_training or graph.attributes.get(WHOLE_MEMORY):
         return memory
     memory = memory + graph.op_parameter_bytes + _optimizer_state(graph, costs.optimizer)
-    return memory + stashed_bytes(graph) if options.memory == "resident" else memory
-
-
-def stashed_bytes(graph: Graph) -> Floats:
-    """`[op]` bytes of what it makes forward and a backward op reads, for one input."""
-    kept = np.zeros(graph.tensor_count, dtype=bool)
-    kept[graph.edge_tensor[graph.is_backward[graph.consumers]]] = True
-    kept &= ~graph.is_backward[graph.tensor_producer]
-    made, size = graph.tensor_producer[kept], graph.tensor_bytes[kept]
-    return np.bincount(made, size, graph.op_count).astype(np.float64)
+    if options.memory != "resident":
+        return memory
+    return memory + stashed_bytes(graph, views(graph))
 
 
 def _optimizer_state(graph: Graph, optimizer: str) -> Floats:

@@ -33,6 +33,7 @@ class Limits:
     - `serves`: it makes tokens for requests of language models;
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
       ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
+    - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`);
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -47,6 +48,7 @@ class Limits:
     serves: bool = False
     schedules: tuple[str, ...] = ()
     fills_first: bool = False
+    recomputes: bool = False
     memory_share: float = 1.0
 
 
@@ -118,16 +120,17 @@ ENGINES: dict[str, Engine] = {
             "Megatron-LM: --pipeline-model-parallel-layout",
             "Megatron-Core 0.20.0, megatron/core/transformer/pipeline_parallel_layer_layout.py "
             "(parse_str_to_list, validate_layer_layout), schedules.py (1F1B), "
-            "megatron/training/arguments.py (--micro-batch-size, --global-batch-size)",
-            Limits(("throughput",), "layers", "copied", schedules=("pipedream",)),
+            "megatron/training/arguments.py (--micro-batch-size, --global-batch-size, "
+            "--recompute-granularity)",
+            Limits(("throughput",), "layers", "copied", schedules=("pipedream",), recomputes=True),
             write="exporters.training_engines:write_megatron",
         ),
         Engine(
             "deepspeed",
             "DeepSpeed: the parts of a PipelineModule",
-            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts), "
-            "schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
-            Limits(("throughput",), "blocks", "copied", schedules=("pipedream",)),
+            "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts, "
+            "_is_checkpointable), schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
+            Limits(("throughput",), "blocks", "copied", schedules=("pipedream",), recomputes=True),
             write="exporters.training_engines:write_deepspeed",
         ),
         Engine(

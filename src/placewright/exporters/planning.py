@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from placewright.cluster import Cluster
+from placewright.coarsen.recompute import advised
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.exporters.devices import NOBODY
-from placewright.exporters.engines import Engine, find_engine, limits_of
+from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
 from placewright.exporters.row_costs import RowCosts, row_costs
@@ -93,6 +94,7 @@ def plan_for(
     """
     row = find_engine(engine)
     objective = objective_for(row, objective, training)
+    check_recompute(costs, row)
     if not isinstance(source, Problem):
         source = imported(source, training=training)
     if isinstance(cluster, str | Path):
@@ -111,7 +113,8 @@ def plan_for(
     problem, facts = counted(problem, source, row)
     parts = hosts_of(problem) if limits_of(row).one_host else [problem]
     try:
-        found = _best_of(parts, row, name, seed, facts, apart.op_copied)
+        with advised(problem, lambda: _recomputing(source, cluster, asked)):
+            found = _best_of(parts, row, name, seed, facts, apart.op_copied)
     except UnknownCopiesError:  # perhaps because they have no room
         if copying := _copying(source, cluster, asked):
             copying.check_feasible()
@@ -141,6 +144,25 @@ def _copying(
         return None
     copying = replace(source, graph=source.graph.with_copies())
     return make_problem(copying, cluster, **asked)[0]
+
+
+def _recomputing(
+    source: Imported | Problem, cluster: Cluster | None, asked: Mapping[str, Any]
+) -> Problem:
+    """The problem with blocks recomputed."""
+    costs = replace(asked["costs"], recompute="block")
+    return make_problem(source, cluster, together=True, **{**asked, "costs": costs})[0]
+
+
+def check_recompute(costs: CostOptions, engine: Engine) -> None:
+    """OptionError for recomputation with an engine that does not recompute."""
+    if costs.recompute == "none" or limits_of(engine).recomputes:
+        return
+    able = [name for name, row in ENGINES.items() if row.limits and row.limits.recomputes]
+    raise OptionError(
+        f"plans for {engine.name} do not recompute activations; leave out --recompute, or plan "
+        f"--for {' or '.join(able)}"
+    )
 
 
 def hosts_of(problem: Problem) -> list[Problem]:

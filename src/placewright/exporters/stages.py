@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from placewright.coarsen.blocks import Blocks, find_blocks
+from placewright.coarsen.recompute import recomputed_ops
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
 from placewright.outcome import Loads, Step
@@ -40,6 +41,13 @@ class BlockPlan:
         """How many repeated blocks each stage has."""
         repeated = self.blocks.repeated
         return [int(repeated[each.first : each.last + 1].sum()) for each in self.stages]
+
+    @property
+    def recomputed(self) -> list[int]:
+        """The blocks of which some op runs again in the backward pass."""
+        again = recomputed_ops(self.plan.problem)
+        blocks: list[int] = np.unique(self.blocks.op_block[again]).tolist()
+        return blocks
 
     def names(self, stage: Stage) -> Sequence[str]:
         return self.blocks.names[stage.first : stage.last + 1]

@@ -44,6 +44,10 @@ def pipeline_document(plan: Plan) -> dict[str, Any]:
     """What the script reads; OptionError for what it could not run."""
     _check_source(plan.source)
     found = block_plan(plan, ENGINE)
+    if found.recomputed:
+        raise OptionError(
+            f"the script of {ENGINE} does not recompute activations; plan without --recompute"
+        )
     found.check_in_a_row(ENGINE)
     _check_devices(found)
     training = bool(plan.problem.is_backward.any())

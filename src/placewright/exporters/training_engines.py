@@ -4,7 +4,8 @@ Megatron-LM takes a layout: a letter per layer (``E`` embedding, ``t`` transform
 loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` keeps the first
 layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
 sets them. Where a plan has steps of micro-batches, both get their number: Megatron-LM as the ratio
-of global batch to micro-batch, DeepSpeed as steps of gradient accumulation.
+of global batch to micro-batch, DeepSpeed as steps of gradient accumulation. Where it recomputes
+blocks, Megatron-LM is told to recompute each layer, and DeepSpeed's class which ones.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from placewright.errors import OptionError
 from placewright.exporters.devices import visible_devices
 from placewright.exporters.serving_engines import command, layer_stages
-from placewright.exporters.stages import block_plan
+from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.problem import Problem
@@ -28,12 +31,12 @@ from deepspeed.pipe import PipelineModule
 LAYERS = {layers}
 DEVICES = {devices}
 PARTS = {parts}
-{config}
+{recomputed}{config}
 
 class PlannedPipelineModule(PipelineModule):
     """Stage k has layers PARTS[k] up to PARTS[k + 1], on DEVICES[k]."""
 
-    def _partition_layers(self, method="uniform"):
+{recomputing}    def _partition_layers(self, method="uniform"):
         if len(self._layer_specs) != len(LAYERS):
             given = len(self._layer_specs)
             raise ValueError(f"the plan has {{len(LAYERS)}} layers, not {{given}}")
@@ -44,6 +47,15 @@ class PlannedPipelineModule(PipelineModule):
         self.parts = PARTS
         self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
 '''
+
+RECOMPUTING = """    def __init__(self, layers, **given):
+        super().__init__(layers, **{"activation_checkpoint_interval": 1, **given})
+
+    def _is_checkpointable(self, funcs):
+        first = next(k for k, each in enumerate(self.forward_funcs) if each is funcs[0])
+        return self._local_start + first in RECOMPUTED
+
+"""
 
 
 def write_megatron(path: str | Path, plan: Plan) -> list[str]:
@@ -69,8 +81,27 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
             *_batches(plan.problem),
+            *_recomputing(found),
         ],
     }
+
+
+def _recomputing(found: BlockPlan) -> list[str]:
+    """The arguments that recompute all layers; OptionError where the plan does so with some."""
+    recomputed = found.recomputed
+    if not recomputed:
+        return []
+    layers = np.flatnonzero(found.blocks.repeated).tolist()
+    if recomputed != layers:
+        raise OptionError(
+            f"megatron recomputes all layers or none, and the plan recomputes {len(recomputed)} of "
+            f"{len(layers)}; plan without --recompute"
+        )
+    return [
+        *("--recompute-granularity", "full"),
+        *("--recompute-method", "uniform"),
+        *("--recompute-num-layers", "1"),
+    ]
 
 
 def _batches(problem: Problem) -> list[str]:
@@ -109,10 +140,13 @@ def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
     found.check_in_a_row("deepspeed")
     found.check_on_gpus("deepspeed")
     parts = [stage.first for stage in found.stages] + [found.blocks.count]
+    recomputed = found.recomputed
     text = CLASS.format(
         layers=json.dumps(list(found.blocks.names), indent=4),
         devices=json.dumps([found.device_name(stage) for stage in found.stages]),
         parts=json.dumps(parts),
+        recomputed=f"RECOMPUTED = {recomputed}  # layers that run again\n" if recomputed else "",
+        recomputing=RECOMPUTING if recomputed else "",
         config=_config(plan.problem),
     )
     used = [stage.device for stage in found.stages]

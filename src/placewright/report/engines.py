@@ -12,6 +12,7 @@ from placewright.exporters.requests import EngineRequests
 from placewright.exporters.stages import BlockPlan, Stage, stage_records, step_of
 from placewright.plan import Plan
 from placewright.report.records import plan_record
+from placewright.report.remarks import recompute_words
 from placewright.report.serving import serving_record
 from placewright.report.words import value_words
 from placewright.serving.served import ServingPlan
@@ -61,11 +62,12 @@ def requests_record(found: EngineRequests, path: str | Path | None = None) -> di
 
 
 def engine_words(found: EnginePlan) -> list[str]:
-    """The stages in a line each, what is held twice or fetched, and the price of the limits."""
+    """The stages in a line each, what is held twice, fetched or recomputed, the limits' price."""
     what = value_words(found.plan.problem)
     full = " and in a pipeline kept full" if step_of(found.plan) else ""
     price = _price(found.engine, found.plan.value, found.free_value, found.free, what, full)
-    return [*_stage_words(found.engine, found.by_blocks), price]
+    again = recompute_words(found.plan)
+    return [*_stage_words(found.engine, found.by_blocks), *([again] if again else []), price]
 
 
 def requests_words(found: EngineRequests) -> list[str]:

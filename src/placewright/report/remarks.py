@@ -19,7 +19,7 @@ def remarks(plan: Plan) -> list[str]:
     A pipeline of contiguous stages may be limited by ops that must be on one device, such as those
     with tied weights: all between them is there too, whatever other devices there are.
     """
-    found = [_tie(plan.problem, plan.value), _copies(plan)]
+    found = [_tie(plan.problem, plan.value), _copies(plan), recompute_words(plan)]
     return [each for each in found if each]
 
 
@@ -36,6 +36,34 @@ def _copies(plan: Plan) -> str:
     return (
         f"{listed(names)} {have} of weights that other ops hold too "
         f"({format_bytes(float(copied.sum()))}), so that these need not be on one device: {cost}"
+    )
+
+
+def recompute_words(plan: Plan) -> str:
+    """Of blocks that run again in the backward pass: what it takes, and what is not kept for it."""
+    from placewright.coarsen.blocks import find_blocks
+    from placewright.coarsen.recompute import largest_made_again, made_again, recomputed_ops
+
+    problem = plan.problem
+    again = recomputed_ops(problem)
+    if not again.any():
+        return ""
+    first = plan.placement.device.reshape(problem.op_count, -1)[:, 0]
+    seconds = problem.op_time[np.arange(problem.op_count), first]
+    share = float(seconds[again].sum() / max(seconds.sum(), 1e-300))
+    blocks = find_blocks(problem).op_block
+    saved = made_again(problem)
+    size = float(problem.tensor_bytes[saved].sum())
+    room = largest_made_again(problem, blocks)
+    per = "" if problem.options.micro_batches is None else " per micro-batch"
+    left = (
+        ""
+        if problem.options.memory == "peak"
+        else (f"; each device leaves {format_bytes(room)} free for the activations of the largest")
+    )
+    return (
+        f"{len(set(blocks[again].tolist()))} blocks run again in the backward pass, {share:.1%} of "
+        f"computing, instead of keeping {format_bytes(size)} of activations{per}{left}"
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placewright.budget import Progress, no_progress
+from placewright.coarsen.recompute import check_runs_once
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
@@ -53,6 +54,7 @@ def run_pipeline(
     """
     options = options or RunOptions(repeats=3)
     _check_plan(plan)
+    check_runs_once(plan.problem)
     training = bool(plan.problem.is_backward.any())
     planned = plan.problem.options.micro_batches
     schedule = schedule or planned_schedule(plan, training=training)
