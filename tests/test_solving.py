@@ -176,6 +176,13 @@ def test_pinned_ops_keep_their_room():
 # -- peak: room for tensors besides ---------------------------------------------------------------
 
 
+def test_what_does_not_fit_less_memory_is_not_said_of_all_of_it():
+    """Ops keep 9 of 10 bytes, tensors take 3 more: `single-device` is asked with less than 10."""
+    problem = chain([4, 4, 1], [10, 10], tensor_bytes=3.0, memory="peak")
+    with pytest.raises(InfeasibleError, match="-device' found no placement whose peak memory fits"):
+        solve(problem, "single-device")
+
+
 def test_memory_is_held_back_until_the_peak_fits():
     """All on x keeps 9 of 10 bytes, and its tensors of 3 bytes take it to 15."""
     resident = chain([4, 4, 1], [10, 20], tensor_bytes=3.0)

@@ -363,7 +363,12 @@ class _Asking:
         held_back = np.zeros(self.problem.device_count)
         for _ in range(MAX_RETRIES):
             within = resident.with_device_memory(np.maximum(capacity - held_back, 0.0))
-            proposal, outcome = self.once(within, budget, is_all=not held_back.any())
+            try:
+                proposal, outcome = self.once(within, budget, is_all=not held_back.any())
+            except InfeasibleError:
+                if not held_back.any():
+                    raise
+                raise self._too_full() from None  # what it says is of less memory than there is
             over = self.excess(proposal.placement, outcome)
             if not (over > 0).any():
                 return Proposal(proposal.placement) if held_back.any() else proposal, outcome

@@ -99,6 +99,25 @@ def test_blocks_in_a_circle_are_one_block():
     assert blocks.op_block.tolist() == [0, 0, 0, 1]
 
 
+def test_the_gradient_of_a_loss_is_with_what_reads_it():
+    """As torch exports it: made of nothing, with neither a path nor a forward op of its own."""
+    builder = GraphBuilder("training")
+    state: list[int] = []
+    ops = []
+    for module in ("stem", "layers.0", "layers.1", "head"):
+        op = builder.add_op(module, "op", state, module=module, flops=1e9, parameter_bytes=1e6)
+        ops.append(op)
+        state = [builder.add_tensor(op, 8.0)]
+    expand = builder.add_op("expand", "expand", backward=True, flops=1.0)
+    gradient = [builder.add_tensor(expand, 8.0)]
+    for op in reversed(ops):
+        back = builder.add_op(f"grad{op}", "op", gradient, backward=True, twin=op, flops=1e9)
+        gradient = [builder.add_tensor(back, 8.0)]
+    blocks = find_blocks(make_problem(builder.build(), "2x3090")[0])
+    assert blocks.names == ("stem", "layers.0", "layers.1", "head")
+    assert blocks.names[blocks.op_block[expand]] == "head"
+
+
 def test_blocks_without_paths_are_found_by_repetition():
     problem = make_problem("zoo:gpt2", "2x3090")[0]
     object.__setattr__(problem, "op_modules", ("",) * problem.op_count)

@@ -290,6 +290,14 @@ def test_what_was_told_of_a_factory_is_told_again(factory: Path) -> None:
         assert "the FLOPs of kept_remarks.twice are not known" in done.stderr
 
 
+def test_a_factory_has_a_key_where_python_looks_in_the_folder_it_is_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a shell of Python, or a notebook, where a program put another folder before."""
+    monkeypatch.setattr(sys, "path", ["/nowhere", "", *sys.path])
+    assert keys.factory_key("tests.importers.tiny_models:make", False) is not None
+
+
 def test_the_key_of_a_factory_has_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     before = keys.factory_key("models:make", False)

@@ -57,7 +57,7 @@ def recomputed(model, block):
     chosen = {b for b in set(block.values()) if b is not None and _saves(model, block, b)}
     block = {name: b if b in chosen else None for name, b in block.items()}
     again = {
-        name: f"{name}.recompute" for name, b in block.items() if b and not model.backward[name]
+        name: f"{name}_recompute" for name, b in block.items() if b and not model.backward[name]
     }
     made = Model(
         model.backward | dict.fromkeys(again.values(), True),

@@ -239,6 +239,46 @@ def chain() -> Made:
     return Chain(torch.neg), (torch.ones(2, 8),), {}
 
 
+# -- a model that keeps much for its backward pass ------------------------------------------------
+
+
+class ResidualBlock(torch.nn.Module):
+    def __init__(self, width: int, dropout: float) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(width)
+        self.up, self.down = torch.nn.Linear(width, 4 * width), torch.nn.Linear(4 * width, width)
+        self.dropout = torch.nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.dropout(self.down(torch.nn.functional.gelu(self.up(self.norm(x)))))
+
+
+class Residual(torch.nn.Module):
+    """Blocks in a row, which give a loss."""
+
+    def __init__(self, dropout: float = 0.0, blocks: int = 4, width: int = 64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.stem = torch.nn.Linear(16, width)
+        self.layers = torch.nn.ModuleList(ResidualBlock(width, dropout) for _ in range(blocks))
+        self.head = torch.nn.Linear(width, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.stem(x)
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x).square().mean()
+
+
+def residual(dropout: float = 0.0) -> Made:
+    rows = torch.rand(4096, 16, generator=torch.Generator().manual_seed(1))
+    return Residual(dropout), (rows,), {}
+
+
+def dropping() -> Made:
+    return residual(0.1)
+
+
 # -- a model that sends much -------------------------------------------------------------------
 
 

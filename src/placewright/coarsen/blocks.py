@@ -129,7 +129,8 @@ def _blocks(problem: Problem, by_op: list[str], numbered: frozenset[str]) -> Blo
 def _followed(problem: Problem, unit: Ints) -> Ints:
     """Ops of no unit join the first unit that reads them, else the last that they read.
 
-    So views, masks and positions are where they are needed first. A backward op joins its twin.
+    So views, masks and positions are where they are needed first. A backward op joins its twin; one
+    that has none and reads nothing, the last unit that reads it.
     """
     found = unit.copy()
     twins = np.flatnonzero((found == NO_UNIT) & (problem.forward_twin >= 0))
@@ -144,6 +145,10 @@ def _followed(problem: Problem, unit: Ints) -> Ints:
         if found[op] == NO_UNIT:
             sources = problem.edge_producer[edges[offsets[op] : offsets[op + 1]]]
             found[op] = max(found[sources].tolist(), default=NO_UNIT)
+    for op in reversed(order):  # the gradient of a loss, which no op of a unit made
+        if found[op] == NO_UNIT:
+            readers = [found[each] for each in _readers(problem, op)]
+            found[op] = max(readers, default=NO_UNIT)
     found[found == NO_UNIT] = 0
     return found
 

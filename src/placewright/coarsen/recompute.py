@@ -4,7 +4,7 @@ Training keeps what its forward ops make until the backward ops have read it. Wi
 blocks (activation checkpointing) only what goes into a block is kept. Once the gradient of what it
 made has come, its forward ops run again, and its backward ops read what these make.
 
-The problem has ops for that: ``NAME.recompute`` for each forward op ``NAME`` of a block, as long
+The problem has ops for that: ``NAME_recompute`` for each forward op ``NAME`` of a block, as long
 as that (a view takes no time), marked backward, with that as its twin and no memory of its own. A
 block is on one device.
 Bounds, planners and the judge take them as any other.
@@ -32,7 +32,7 @@ from placewright.problem import Problem
 from placewright.stash import NOTHING, memory_behind, stashed_bytes, stashed_tensors
 from placewright.units import format_bytes
 
-SUFFIX = ".recompute"
+SUFFIX = "_recompute"
 ADVICE = "only blocks are recomputed; leave out --recompute"
 NONE = -1
 
@@ -50,7 +50,7 @@ def check_runs_once(problem: Problem) -> None:
     """OptionError where forward ops run again, for what runs each op of a program once."""
     if recomputed_ops(problem).any():
         raise OptionError(
-            "the plan recomputes activations, and placewright runs each op of a program once; plan "
+            "the plan recomputes activations, which only runs of plans for latency do; plan "
             "without --recompute, or export it to an engine"
         )
 
@@ -154,7 +154,9 @@ def _advice(problem: Problem, again: Callable[[], Problem]) -> str:
         kept = float(again().op_memory.sum())
     except OptionError:
         return ""
-    if kept >= before:  # as under memory `peak`
+    if problem.options.memory == "peak":
+        return "; --recompute block keeps fewer activations"
+    if kept >= before:
         return ""
     return f"; --recompute block keeps {format_bytes(kept)} instead of {format_bytes(before)}"
 

@@ -17,6 +17,7 @@ from placewright.runtime.run_options import RunOptions
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable
+    from placewright.problem import Problem
     from placewright.runtime.reference import Reference
     from placewright.runtime.stages.cutting import Stage
     from placewright.runtime.values import Values
@@ -24,10 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assignment:
-    """Op → rank, and the order of the ops (None: the program's own)."""
+    """Op → rank, and the order of the ops (None: the program's own).
+
+    `program` is what ranks run, where that is not the program that one process runs beside them.
+    """
 
     device_of: Mapping[str, int]
     order: Sequence[str] | None = None
+    program: Executable | None = None
 
 
 def execute(
@@ -37,6 +42,7 @@ def execute(
     order: Sequence[str] | None = None,
     *,
     training: bool = False,
+    problem: Problem | None = None,
     options: RunOptions | None = None,
     on_progress: Progress | None = None,
 ) -> RunReport | None:
@@ -45,9 +51,11 @@ def execute(
     None where another process that torchrun started reports.
 
     `device_of` gives every op of the exported program its rank, `order` the order of the ops
-    (see `stages.cut`). Raises InputError for a source, placement or order that does not fit, and
-    ExecutionError, all ranks being ended, if a rank fails, or if no rank reports anything for
-    ``options.timeout`` seconds.
+    (see `stages.cut`). Where a plan's `problem` has ops that run again, so do the program's.
+
+    Raises InputError for a source, placement or order that does not fit, and ExecutionError, all
+    ranks being ended, if a rank fails, or if no rank reports anything for ``options.timeout``
+    seconds.
     """
     options = options or RunOptions()
     options.check(ranks)
@@ -58,7 +66,7 @@ def execute(
     reports = run_assignments(
         program,
         values,
-        [Assignment(device_of, order)],
+        [Assignment(device_of, order, _recomputed(program, problem))],
         ranks,
         options=options,
         on_progress=progress,
@@ -93,6 +101,14 @@ def load(source: str, options: RunOptions, *, training: bool) -> tuple[Executabl
     return program, values
 
 
+def _recomputed(program: Executable, problem: Problem | None) -> Executable | None:
+    if problem is None:
+        return None
+    from placewright.runtime.stages.recomputed import with_recomputed
+
+    return with_recomputed(program, problem)
+
+
 def run_assignments(
     program: Executable,
     values: Values,
@@ -113,7 +129,7 @@ def run_assignments(
     options = options or RunOptions()
     options.check(ranks)
     progress = on_progress or no_progress
-    cuts = [cut(program, each.device_of, each.order, ranks) for each in assignments]
+    cuts = [cut(each.program or program, each.device_of, each.order, ranks) for each in assignments]
     job = _job(program, values, cuts, options, modules)
     measured = Measured(len(cuts), ranks, job.calls)
     progress(f"starting {ranks} ranks", 0.1)

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from placewright.cluster import CpuRun, CudaRun
-from placewright.coarsen.recompute import check_runs_once
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.problem import Problem
@@ -67,7 +66,6 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
             f"the plan is for {plan.problem.options.objective}, whose ops have no schedule to run; "
             "plan for latency"
         )
-    check_runs_once(plan.problem)
     used = sorted(set(plan.placement.device.tolist()))
     rank_gpus = [gpu_of(plan.problem, device) for device in used]
     rank_cores = [
@@ -87,6 +85,7 @@ def _run(plan: Plan, options: RunOptions, on_progress: Progress | None) -> RunRe
         len(used),
         schedule_order(plan),
         training=bool(plan.problem.is_backward.any()),
+        problem=plan.problem,
         options=replace(options, rank_cores=rank_cores, rank_gpus=rank_gpus),
         on_progress=on_progress,
     )

@@ -130,8 +130,8 @@ def _environment(counts: Callable[[str], bool]) -> str:
 def _installed_packages(places: Iterable[str]) -> list[str]:
     """Names and versions of everything installed, as their folders bear them."""
     found = []
-    for place in places:
-        if Path(place).is_dir():
+    for place in map(Path, places):  # "", where a shell of Python looks first, is the folder here
+        if place.is_dir():
             names = os.listdir(place)  # noqa: PTH208  (names are all that is needed)
             found += [name for name in names if name.endswith((".dist-info", ".egg-info"))]
     return sorted(found)

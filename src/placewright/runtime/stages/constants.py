@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,7 @@ def without_constants(executable: Executable) -> Executable:
     """
     if not _constants(executable.module):
         return executable
-    module = GraphModule(executable.module, copy.deepcopy(executable.module.graph))
+    module = copied(executable.module)
     values, weights = dict(executable.values), dict(executable.weights)
     first = next(iter(module.graph.nodes))
     for node, value in _constants(module):
@@ -31,6 +32,13 @@ def without_constants(executable: Executable) -> Executable:
         values[placeholder.name], weights[placeholder.name] = value, str(node.target)
     module.recompile()
     return replace(executable, module=module, values=values, weights=weights)
+
+
+def copied(module: GraphModule) -> GraphModule:
+    """The same attributes with a graph of its own."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of torch to itself, about copying pytrees
+        return GraphModule(module, copy.deepcopy(module.graph))
 
 
 def _constants(module: GraphModule) -> list[tuple[Node, Tensor]]:

@@ -1,0 +1,97 @@
+"""Plans that recompute activations, run: the same results, in less memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import placewright as pw  # noqa: E402
+from placewright.cluster import Cluster, Device, Link  # noqa: E402
+from placewright.coarsen.recompute import recomputed_ops  # noqa: E402
+from placewright.errors import InfeasibleError, InputError, OptionError  # noqa: E402
+from placewright.importers.torch.graph import fold  # noqa: E402
+from placewright.importers.torch.programs import load_executable  # noqa: E402
+from placewright.runtime import RunOptions, run_plan  # noqa: E402
+from placewright.runtime.pipelined.running import run_pipeline  # noqa: E402
+from placewright.runtime.stages.recomputed import with_recomputed  # noqa: E402
+from placewright.verify import verify  # noqa: E402
+
+SOURCE = "torch:tests.runtime.models:residual"
+AGAIN = pw.CostOptions(recompute="block", profiles=None)
+
+
+def cluster(memory: float = 1e9) -> Cluster:
+    devices = tuple(Device(name, "EPYC 7763", memory=memory) for name in ("left", "right"))
+    return Cluster("pair", devices, (Link("left", "right", 1e9),))
+
+
+def planned(source: str = SOURCE, costs: pw.CostOptions = AGAIN, **options: object) -> pw.Plan:
+    return pw.plan(source, cluster(), training=True, costs=costs, **options)
+
+
+def test_a_program_runs_calls_again_as_its_problem_says() -> None:
+    plan = planned(planner="single-device")
+    problem = plan.problem
+    program = with_recomputed(load_executable(SOURCE, training=True), problem)
+    owner = fold(program.module.graph)
+    assert set(owner.values()) - {None} == set(problem.op_names)
+    read = {
+        (owner[source.name], owner[node.name])
+        for node in program.module.graph.nodes
+        if node.op == "call_function"
+        for source in node.all_input_nodes
+    }
+    reads = {(a, b) for a, b in read if None not in (a, b) and a != b}
+    names = problem.op_names
+    edges = zip(problem.edge_producer.tolist(), problem.consumers.tolist(), strict=True)
+    said = {(names[maker], names[reader]) for maker, reader in edges}
+    assert reads <= said
+    again = {names[op] for op in np.flatnonzero(recomputed_ops(problem))}
+    waits = said - reads  # for the gradient of what a block made, which no call reads
+    assert waits
+    assert all(maker not in again and reader in again for maker, reader in waits)
+    backward = dict(zip(names, problem.is_backward.tolist(), strict=True))
+    assert all(backward[maker] for maker, _ in waits)
+
+
+def test_a_run_gives_what_one_process_gives() -> None:
+    plan = planned(planner="heft")
+    assert verify(plan).ok
+    report = run_plan(plan, RunOptions(threads=1, repeats=2))
+    assert report.max_abs_difference == 0.0
+
+
+def test_what_does_not_fit_otherwise_runs() -> None:
+    """Under memory ``peak`` the judge counts every tensor as long as the schedule has it live."""
+    asked = {"training": True, "memory": "peak", "time_limit": 5}
+    keeping = replace(AGAIN, recompute="none")
+    with pytest.raises(InfeasibleError, match="--recompute block keeps fewer activations"):
+        pw.plan(SOURCE, cluster(25e6), costs=keeping, **asked)
+    plan = pw.plan(SOURCE, cluster(25e6), costs=AGAIN, **asked)
+    assert verify(plan).ok
+    report = run_plan(plan, RunOptions(threads=1, repeats=1))
+    assert report.max_abs_difference == 0.0
+
+
+def test_what_draws_at_random_is_refused() -> None:
+    plan = planned("torch:tests.runtime.models:dropping", planner="single-device")
+    with pytest.raises(OptionError, match="draws at random, and would draw anew when it runs agai"):
+        run_plan(plan)
+
+
+def test_a_program_without_the_ops_is_refused() -> None:
+    plan = planned(planner="single-device")
+    other = load_executable("torch:tests.runtime.models:chain")
+    with pytest.raises(InputError, match=r"has no op '\w+' to run again; plan it again"):
+        with_recomputed(other, plan.problem)
+
+
+def test_pipelines_are_refused() -> None:
+    plan = planned(objective="throughput", planner="single-device")
+    assert recomputed_ops(plan.problem).any()
+    with pytest.raises(OptionError, match="which only runs of plans for latency do"):
+        run_pipeline(plan)
