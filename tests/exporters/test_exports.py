@@ -257,15 +257,9 @@ def test_deepspeed_recomputes_the_layers_of_the_plan(tmp_path, monkeypatch):
     assert "RECOMPUTED" not in runpy.run_path(str(tmp_path / "keeps.py"))
 
 
-def test_engines_that_do_not_recompute_refuse_it(tmp_path):
-    with pytest.raises(OptionError, match="leave out --recompute, or plan --for megatron or deeps"):
-        recomputing("torch-pipelining")
-    source = "hf:gpt2?n_layer=2&n_embd=32&n_head=2&vocab_size=100"
-    plan = plan_for(source, "2x3090", "deepspeed", training=True, free_seconds=0,
-                    costs=pw.CostOptions(recompute="block")).plan  # fmt: skip
-    with pytest.raises(OptionError, match="does not recompute activations"):
-        export(plan, "torch-pipelining", tmp_path / "out")
-    assert not (tmp_path / "out").exists()
+def test_engines_that_do_not_train_refuse_to_recompute():
+    with pytest.raises(OptionError, match="plan --for megatron or deepspeed or torch-pipelining"):
+        planned("vllm", costs=pw.CostOptions(recompute="block"))
 
 
 def test_deepspeed_builds_the_layers_of_its_stage(tmp_path, monkeypatch):

@@ -16,14 +16,18 @@ pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
+from placewright.costs.roofline import CostOptions
 from placewright.errors import OptionError
 from placewright.exporters.exporting import export
 from placewright.exporters.planning import plan_for
+from placewright.exporters.scripts import run_pipeline
 from placewright.exporters.torch_pipelining import pipeline_document
 from placewright.plan import Placement
 from placewright.simulate import evaluate
 from tests.exporters.test_accelerate import source_of
+from tests.runtime import models
 from tests.runtime.conftest import temporary  # noqa: F401
+from tests.test_stash import saved_bytes
 
 pytestmark = pytest.mark.timeout(300)
 UNTIED = "&tie_word_embeddings=false"
@@ -104,6 +108,28 @@ def test_the_script_runs_the_steps_that_are_planned(schedule, tmp_path, temporar
     report = ran(plan, tmp_path / "pipeline")
     assert report["micro_batches"] == 3
     assert report["schedule"] == {"pipedream": "1f1b", "gpipe": "gpipe"}[schedule]
+
+
+def test_training_that_recomputes_gives_the_gradients_of_one_process(tmp_path, temporary):  # noqa: F811
+    plan = on_cpus(source_of("gpt2"), 2, training=True, costs=CostOptions(recompute="block"))
+    report = ran(plan, tmp_path / "pipeline", "--check")
+    assert report["max_abs_difference"] < 1e-6
+    assert report["max_gradient_difference"] < 1e-6
+    stages = json.loads((tmp_path / "pipeline" / "stages.json").read_text())["stages"]
+    blocks = [name for stage in stages for name in stage["recompute"]]
+    assert blocks == [f"transformer.h.{n}" for n in range(3)]
+
+
+def test_the_script_keeps_what_goes_into_a_block_that_it_recomputes():
+    import torch
+
+    stage = torch.nn.Module()
+    stage.model, (rows,), _ = models.residual()
+    keeping = saved_bytes(stage.model, {"x": rows})
+    run_pipeline.recompute(stage, [f"layers.{n}" for n in range(4)])
+    again = saved_bytes(stage.model, {"x": rows})
+    assert again < keeping / 5
+    assert stage.model(rows).requires_grad
 
 
 FACTORY = """

@@ -137,13 +137,14 @@ ENGINES: dict[str, Engine] = {
             "torch-pipelining",
             "torch.distributed.pipelining: the modules of each stage, and a script that runs them",
             "torch 2.13, torch/distributed/pipelining (_IR.py: pipeline, SplitPoint; stage.py; "
-            "schedules.py)",
+            "schedules.py), torch/utils/checkpoint.py",
             Limits(
                 ("throughput",),
                 "blocks",
                 "copied",
                 schedules=("pipedream", "gpipe"),
                 fills_first=True,
+                recomputes=True,
             ),
             write="exporters.torch_pipelining:write_pipeline",
             folder=True,

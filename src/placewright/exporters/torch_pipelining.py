@@ -44,10 +44,6 @@ def pipeline_document(plan: Plan) -> dict[str, Any]:
     """What the script reads; OptionError for what it could not run."""
     _check_source(plan.source)
     found = block_plan(plan, ENGINE)
-    if found.recomputed:
-        raise OptionError(
-            f"the script of {ENGINE} does not recompute activations; plan without --recompute"
-        )
     found.check_in_a_row(ENGINE)
     _check_devices(found)
     training = bool(plan.problem.is_backward.any())
@@ -112,9 +108,21 @@ def _stage_records(found: BlockPlan, model: Any) -> list[dict[str, Any]]:
                 "cores": _cores(found, stage),
                 "begins_at": first,
                 "modules": [name for name, home in homes.items() if home == number],
+                **_recomputed(found, stage, known),
             }
         )
     return records
+
+
+def _recomputed(found: BlockPlan, stage: Stage, known: dict[str, Any]) -> dict[str, list[str]]:
+    """The modules that the stage runs again; OptionError where a block is no module."""
+    blocks = [each for each in found.recomputed if stage.first <= each <= stage.last]
+    names = [found.blocks.names[each] for each in blocks]
+    if unknown := next((name for name in names if name not in known), None):
+        raise OptionError(
+            f"{ENGINE} recomputes modules, and '{unknown}' is none; plan without --recompute"
+        )
+    return {"recompute": names} if names else {}
 
 
 def _homes(found: BlockPlan, known: dict[str, Any]) -> dict[str, int]:

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed import pipelining
+from torch.utils.checkpoint import checkpoint
 
 HERE = Path(__file__).resolve().parent
 SCHEDULES = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B}
@@ -132,8 +134,11 @@ def run(
     """Run the batches; the report of this rank."""
     training, count = plan["training"], options.micro_batches
     whole, examples = built(plan, training=training and not options.check)
-    pipe = cut(whole, examples, plan["stages"])
+    stages = plan["stages"]
+    pipe = cut(whole, examples, stages)
     stage = pipe.build_stage(rank, device)
+    if training:
+        recompute(stage.submod, stages[rank].get("recompute", []))
     stage.submod.register_forward_pre_hook(packed_gradients)
     stage.submod.register_forward_hook(packed)
     ties = tied(whole, pipe, stage, rank) if training else []
@@ -151,7 +156,7 @@ def run(
         dist.barrier()
         started = time.perf_counter()
         with torch.set_grad_enabled(training):
-            outputs = stepped(schedule, batch, rank, len(plan["stages"]), training=training)
+            outputs = stepped(schedule, batch, rank, len(stages), training=training)
         add_up(ties)
         dist.barrier()
         seconds.append(time.perf_counter() - started)
@@ -311,6 +316,13 @@ def add_up(ties: list[tuple[Tensor, Any]]) -> None:
     """Make the gradients of parameters that several stages hold those of all of them."""
     for parameter, group in ties:
         dist.all_reduce(parameter.grad, group=group)
+
+
+def recompute(stage: nn.Module, blocks: list[str]) -> None:
+    """Have blocks keep what goes into them, and run again in the backward pass."""
+    for name in blocks:
+        block: Any = stage.get_submodule(f"model.{name}")
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def as_packed(graph: Any) -> None:
