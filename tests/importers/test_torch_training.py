@@ -41,6 +41,22 @@ def graph_of(name: str) -> Graph:
     return torch_training.graph_from_training(program_of(name), name)
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_a_view_of_a_weight_takes_no_bytes_and_is_where_the_weight_is(name: str) -> None:
+    graph = graph_of(name)
+    nodes = {node.name: node for node in program_of(name).graph_module.graph.nodes}
+    views = [
+        op
+        for op, own in enumerate(graph.op_names)
+        if nodes[own].target is torch.ops.aten.t.default and op not in graph.consumers
+    ]
+    assert views
+    for tensor in np.flatnonzero(np.isin(graph.tensor_producer, views)):
+        assert graph.tensor_bytes[tensor] == 0.0
+        together = {int(graph.colocation[op]) for op in graph.consumers_of(tensor)}
+        assert together == {int(graph.colocation[graph.tensor_producer[tensor]])} != {-1}
+
+
 def named(graph: Graph, names: set[str]) -> list[int]:
     return [graph.op_index[name] for name in names]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -142,6 +142,7 @@ def _add_ops(
     """The ops by name, and the types of those whose FLOPs nobody can count."""
     counter = torch_costs.Counter()
     scales = _scales(program)
+    weights = set(program.weights)
     ops: dict[str, int] = {}
     outputs: dict[str, list[int]] = {}
     unknown: set[str] = set()
@@ -170,8 +171,26 @@ def _add_ops(
             backward=node.name in program.twins,
             signature="" if _reads_scaled(node, scales) else signature(node),
         )
-        _add_tensors(builder, node, ops[node.name], outputs)
+        size = torch_costs.size_of
+        if _is_part_of_weight(node, weights):
+            weights.add(node.name)
+            size = _no_bytes
+        _add_tensors(builder, node, ops[node.name], outputs, size)
     return ops, unknown
+
+
+def _is_part_of_weight(node: Node, weights: Collection[str]) -> bool:
+    """Whether it is a view of a weight, or of a view of one.
+
+    Its readers are where the weight is (`Sharing`), so it is never sent, and has no memory besides.
+    """
+    if not torch_costs.is_view(node) or not node.all_input_nodes:
+        return False
+    return all(source.name in weights for source in node.all_input_nodes)
+
+
+def _no_bytes(value: Any) -> float:
+    return 0.0
 
 
 def _scales(program: Program) -> dict[str, float]:
@@ -205,11 +224,17 @@ def _as_kept(cost: Cost, node: Node, caches: Caches, scales: Mapping[str, float]
     return replace(cost, bytes_read=max(cost.bytes_read - spared, 0.0))
 
 
-def _add_tensors(builder: GraphBuilder, node: Node, op: int, outputs: dict[str, list[int]]) -> None:
+def _add_tensors(
+    builder: GraphBuilder,
+    node: Node,
+    op: int,
+    outputs: dict[str, list[int]],
+    size: Callable[[Any], float],
+) -> None:
     """One tensor for a single output; one per picked output where there are several."""
     value = node.meta["val"]
     if not isinstance(value, (list, tuple)):
-        outputs[node.name] = [builder.add_tensor(op, torch_costs.size_of(value), node.name)]
+        outputs[node.name] = [builder.add_tensor(op, size(value), node.name)]
         return
     by_position: dict[int, int] = {}
     for user in node.users:
@@ -218,14 +243,14 @@ def _add_tensors(builder: GraphBuilder, node: Node, op: int, outputs: dict[str, 
             assert isinstance(position, int)
             position %= len(value)
             if position not in by_position:
-                amount = torch_costs.size_of(value[position])
+                amount = size(value[position])
                 by_position[position] = builder.add_tensor(op, amount, user.name)
             outputs[user.name] = [by_position[position]]
     if any(user.target is not operator.getitem for user in node.users):
         for position, each in enumerate(value):
             if position not in by_position and torch_costs.tensors_in(each):
                 name = f"{node.name}.{position}"
-                amount = torch_costs.size_of(each)
+                amount = size(each)
                 by_position[position] = builder.add_tensor(op, amount, name)
     outputs[node.name] = list(by_position.values())
 
