@@ -13,10 +13,14 @@ import placewright as pw  # noqa: E402
 from placewright.cluster import Cluster, Device, Link  # noqa: E402
 from placewright.coarsen.recompute import recomputed_ops  # noqa: E402
 from placewright.errors import InfeasibleError, InputError, OptionError  # noqa: E402
+from placewright.exporters.planning import plan_for  # noqa: E402
 from placewright.importers.torch.graph import fold  # noqa: E402
 from placewright.importers.torch.programs import load_executable  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
+from placewright.runtime.pipelined.checkpoints import recomputed_blocks  # noqa: E402
+from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
 from placewright.runtime.pipelined.running import run_pipeline  # noqa: E402
+from placewright.runtime.stages.code import Call, Code, calls  # noqa: E402
 from placewright.runtime.stages.recomputed import with_recomputed  # noqa: E402
 from placewright.verify import verify  # noqa: E402
 
@@ -31,6 +35,16 @@ def cluster(memory: float = 1e9) -> Cluster:
 
 def planned(source: str = SOURCE, costs: pw.CostOptions = AGAIN, **options: object) -> pw.Plan:
     return pw.plan(source, cluster(), training=True, costs=costs, **options)
+
+
+def in_two_stages(source: str) -> pw.Plan:
+    """Two of the four blocks on each device."""
+    plan = plan_for(
+        source, cluster(), "torch-pipelining", training=True, costs=AGAIN, free_seconds=0,
+        pinned={"addmm_4": "left", "addmm_5": "right"},
+    ).plan  # fmt: skip
+    assert len(plan.used_devices) == 2
+    return plan
 
 
 def test_a_program_runs_calls_again_as_its_problem_says() -> None:
@@ -90,8 +104,34 @@ def test_a_program_without_the_ops_is_refused() -> None:
         with_recomputed(other, plan.problem)
 
 
-def test_pipelines_are_refused() -> None:
-    plan = planned(objective="throughput", planner="single-device")
-    assert recomputed_ops(plan.problem).any()
-    with pytest.raises(OptionError, match="which only runs of plans for latency do"):
+def test_a_pipeline_gives_the_gradients_of_one_process() -> None:
+    plan = in_two_stages(SOURCE)
+    options = RunOptions(threads=1, repeats=1)
+    report = run_pipeline(plan, options, schedule="1f1b", micro_batches=3, steps=1)
+    assert report.max_gradient_difference == 0.0
+    assert report.max_abs_difference == 0.0
+
+
+def test_a_stage_of_a_pipeline_keeps_what_goes_into_its_blocks() -> None:
+    plan = in_two_stages(SOURCE)
+    names, devices = plan.problem.op_names, plan.placement.device.tolist()
+    once = ~recomputed_ops(plan.problem)
+    device_of = {names[op]: devices[op] for op in np.flatnonzero(once)}
+    program = load_executable(SOURCE, training=True)
+    again = recomputed_blocks(plan.problem)
+    stages = cut_chain(program, device_of, block_of=again).stages
+    bodies = [
+        [body for call in stage.code.steps if isinstance(call, Call)
+         for body in call.args if isinstance(body, Code)]
+        for stage in stages
+    ]  # fmt: skip
+    assert [len(each) for each in bodies] == [2, 2]
+    within = [call.name for each in bodies for body in each for call in calls(body)]
+    assert {name for name in within if not name.startswith("getitem")} == set(again)
+    assert all(len(body.result) == 1 for each in bodies for body in each)
+
+
+def test_a_pipeline_that_draws_at_random_is_refused() -> None:
+    plan = in_two_stages("torch:tests.runtime.models:dropping")
+    with pytest.raises(OptionError, match="draws at random, and would draw anew when it runs agai"):
         run_pipeline(plan)

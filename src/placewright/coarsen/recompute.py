@@ -5,9 +5,8 @@ blocks (activation checkpointing) only what goes into a block is kept. Once the 
 made has come, its forward ops run again, and its backward ops read what these make.
 
 The problem has ops for that: ``NAME_recompute`` for each forward op ``NAME`` of a block, as long
-as that (a view takes no time), marked backward, with that as its twin and no memory of its own. A
-block is on one device.
-Bounds, planners and the judge take them as any other.
+as that (a view takes no time), marked backward, with that as its twin and no memory of its own.
+Bounds, planners and the judge take them as any other. A block is on one device.
 
 Under memory ``resident``, which counts what is kept, each device leaves room for what one block
 makes again: as much as the largest, for blocks run one after another. Under ``peak`` these are
@@ -46,13 +45,11 @@ def recomputed_ops(problem: Problem) -> Flags:
     return np.array(found) & problem.is_backward
 
 
-def check_runs_once(problem: Problem) -> None:
-    """OptionError where forward ops run again, for what runs each op of a program once."""
-    if recomputed_ops(problem).any():
-        raise OptionError(
-            "the plan recomputes activations, which only runs of plans for latency do; plan "
-            "without --recompute, or export it to an engine"
-        )
+def called_ops(problem: Problem) -> list[str]:
+    """`[op]` the name of the op whose call it is: its own, or that of the op that it runs again."""
+    names, twins = problem.op_names, problem.forward_twin.tolist()
+    again = recomputed_ops(problem).tolist()
+    return [names[twins[op]] if again[op] else name for op, name in enumerate(names)]
 
 
 def made_again(problem: Problem) -> Wide:

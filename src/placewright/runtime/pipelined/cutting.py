@@ -8,8 +8,9 @@ those that it reads. Of a training program the forward part is cut; autograd doe
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.chain import Run, chain_of
 from placewright.runtime.pipelined.changing import matters
+from placewright.runtime.pipelined.checkpoints import checkpointed
 from placewright.runtime.pipelined.differentiable import differentiable
 from placewright.runtime.pipelined.groups import Groups
 from placewright.runtime.stages.code import Call, Code, Ref, used
@@ -70,19 +72,25 @@ class Chain:
 
 
 def cut_chain(
-    executable: Executable, device_of: Mapping[str, int], replicas: Sequence[Sequence[int]] = ()
+    executable: Executable,
+    device_of: Mapping[str, int],
+    replicas: Sequence[Sequence[int]] = (),
+    block_of: Mapping[str, int] = MappingProxyType({}),
 ) -> Chain:
     """The virtual stages of a program under a placement.
 
     `device_of` gives every op a device; ops on the first device of one of the `replicas` run on
     each of them. Groups of replicas, most of one device, are numbered in the order in which the
-    chain comes to them. The last stage of a training program sends the loss, which is what the
-    backward starts from. InputError where the placement is of another program, where an op needs
+    chain comes to them. Forward ops of the same block in `block_of` run again in the backward pass.
+    The last stage of a training program sends the loss, which is what the backward starts from.
+
+    InputError where the placement is of another program, where an op needs
     no single tensor of another stage, or where a weight that changes is read by several stages or
     by replicas.
     """
     _check_placement(executable, device_of)
-    return _Cutter(executable, device_of, {each[0]: tuple(each) for each in replicas}).chain()
+    groups = {each[0]: tuple(each) for each in replicas}
+    return _Cutter(executable, device_of, groups, block_of).chain()
 
 
 def _check_placement(executable: Executable, device_of: Mapping[str, int]) -> None:
@@ -138,6 +146,7 @@ class _Cutter:
     executable: Executable
     device_of: Mapping[str, int]
     replicas: Mapping[int, tuple[int, ...]]  # first device → all of them
+    block_of: Mapping[str, int]
     live: dict[str, Node] = field(init=False)
     owner: Mapping[str, str | None] = field(init=False)
     made_in: dict[str, int] = field(init=False)  # a call → its stage; recomputed ones have none
@@ -219,7 +228,7 @@ class _Cutter:
         node = self.executable.module.graph.output_node()
         kept = [argument(outputs[position], node) for position in (*results, *updates)]
         result = [*map(Ref, sent), *kept]
-        steps = self._steps(nodes)
+        steps = checkpointed(self._steps(nodes), used([], result))
         weights, inputs = split_inputs(self.executable, used(steps, result))
         return VirtualStage(
             index,
@@ -233,10 +242,14 @@ class _Cutter:
             tuple(updated[position] for position in updates),
         )
 
-    def _steps(self, nodes: Sequence[Node]) -> tuple[Call, ...]:
-        if not self.executable.gradients:
-            return tuple(map(call_of, nodes))
-        return tuple(call for node in nodes for call in differentiable(node))
+    def _steps(self, nodes: Sequence[Node]) -> list[tuple[Call, int | None]]:
+        """The calls, each with the block of its op where that runs again."""
+        written = differentiable if self.executable.gradients else _as_it_is
+        return [
+            (call, self.block_of.get(self.owner[node.name] or ""))
+            for node in nodes
+            for call in written(node)
+        ]
 
     def _crossing(self, cut: int) -> list[str]:
         """The values that stage `cut` - 1 gives to stage `cut`."""
@@ -287,3 +300,7 @@ class _Cutter:
                         f"{len(members[stage.group])} devices, each of which runs a part of the "
                         "micro-batches; plan without --replicate"
                     )
+
+
+def _as_it_is(node: Node) -> Iterator[Call]:
+    yield call_of(node)

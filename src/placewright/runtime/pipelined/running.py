@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import TYPE_CHECKING
 
 from placewright.budget import Progress, no_progress
-from placewright.coarsen.recompute import check_runs_once
+from placewright.coarsen.recompute import recomputed_ops
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
@@ -54,7 +55,6 @@ def run_pipeline(
     """
     options = options or RunOptions(repeats=3)
     _check_plan(plan)
-    check_runs_once(plan.problem)
     training = bool(plan.problem.is_backward.any())
     planned = plan.problem.options.micro_batches
     schedule = schedule or planned_schedule(plan, training=training)
@@ -64,14 +64,17 @@ def run_pipeline(
     progress = on_progress or no_progress
     progress("exporting", 0.0)
     program, values = load(plan.source, options, training=training)
+    from placewright.runtime.pipelined.checkpoints import recomputed_blocks
     from placewright.runtime.pipelined.cutting import cut_chain
     from placewright.runtime.pipelined.executing import Request, execute_chain
     from placewright.runtime.ranks.state import STEEPEST
 
     executable = _with_values(program, values)
     devices = plan.placement.device.tolist()
-    device_of = dict(zip(plan.problem.op_names, devices, strict=True))
-    chain = cut_chain(executable, device_of, plan.placement.replicas)
+    once = ~recomputed_ops(plan.problem)
+    device_of = dict(compress(zip(plan.problem.op_names, devices, strict=True), once.tolist()))
+    again = recomputed_blocks(plan.problem)
+    chain = cut_chain(executable, device_of, plan.placement.replicas, again)
     optimizer = options.optimizer or STEEPEST
     report = execute_chain(
         executable,

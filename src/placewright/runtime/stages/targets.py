@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.utils.checkpoint
 from torch.fx import GraphModule, Node
 
 from placewright.errors import InputError
 from placewright.runtime.stages.code import Call, Code, Named, Ref, calls
 
 _OPS = "torch.ops."
-_MODULES = {"operator": operator, "math": math}
+_MODULES = {"operator": operator, "math": math, "checkpoint": torch.utils.checkpoint}
+CHECKPOINT = "checkpoint.checkpoint"
 _BUILT_IN = ("aten", "prim", "prims", "higher_order", "quantized_decomposed")
 
 

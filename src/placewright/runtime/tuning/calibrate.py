@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from placewright.cluster import CpuRun, Device
+from placewright.coarsen.recompute import called_ops
 from placewright.costs.profiles.entry import NORMAL_95, Measured, ProfileKey
 from placewright.costs.profiles.lookup import identity, library_of
 from placewright.costs.profiles.profiling import NOISY, measured_ones, summary
@@ -146,7 +147,7 @@ def _graph_of(plan: Plan, graph: Graph | None) -> Graph:
     problem = plan.problem
     if graph is None:
         graph = load(plan.source, training=bool(problem.is_backward.any())).graph
-    missing = next((name for name in problem.op_names if name not in graph.op_index), None)
+    missing = next((name for name in called_ops(problem) if name not in graph.op_index), None)
     if missing is not None:
         raise InputError(
             f"{plan.source or graph.name} has no op '{missing}' any more; plan it again"
@@ -166,7 +167,7 @@ class _Calls:
         self, plan: Plan, graph: Graph, found: RunComparison, identities: Mapping[int, str]
     ) -> None:
         self.graph = graph
-        self.number = [graph.op_index[name] for name in plan.problem.op_names]
+        self.number = [graph.op_index[name] for name in called_ops(plan.problem)]
         self.before = _moved_before(plan, graph, self.number)
         self.ops: dict[ProfileKey, list[OpTimes]] = defaultdict(list)
         for op in found.ops:
