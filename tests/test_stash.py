@@ -127,6 +127,15 @@ def test_models_stash_about_what_autograd_saves(name: str) -> None:
     assert stashed == pytest.approx(saved_bytes(module, kwargs), rel=0.15)
 
 
+def test_a_weight_that_is_sent_to_its_copies_is_not_stashed() -> None:
+    """The head of GPT-2 reads a view of its copy of the embedding's weight."""
+    graph = graph_of(*make("gpt2", training=True, **NO_DROPOUT))
+    copying = graph.with_copies()
+    assert copying.tensor_count > graph.tensor_count
+    both = [stashed_bytes(each, views(each)).tolist() for each in (graph, copying)]
+    assert both[0] == both[1]
+
+
 def test_a_view_is_in_the_memory_of_what_it_is_a_view_of() -> None:
     builder = GraphBuilder("views")
     weight = builder.add_op("weight", "transpose", parameter_bytes=8.0)

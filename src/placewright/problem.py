@@ -353,7 +353,8 @@ class Problem(ReadOnly):
                 f"the ops pinned to '{self.device_names[device]}' need "
                 f"{format_bytes(pinned[device])}, it has {format_bytes(self.device_memory[device])}"
             )
-        needed, available = float(self.op_memory.sum()), float(self.device_memory.sum())
+        usable = np.isfinite(self.unit_time).any(axis=0)
+        needed, available = float(self.op_memory.sum()), float(self.device_memory[usable].sum())
         if needed > available * (1 + ROUNDING):
             raise ProvedInfeasibleError(
                 f"the model needs {format_bytes(needed)}, the devices have "

@@ -26,12 +26,15 @@ def views(graph: Graph) -> Flags:
 def memory_behind(graph: Graph | Problem, is_view: Flags) -> Wide:
     """`[tensor]` the tensor whose memory it is in, `NOTHING` for that of a weight or an input.
 
-    An op that does no work and reads several tensors makes one of its own.
+    An op that does no work and reads several tensors makes one of its own. One that holds a weight,
+    or a copy of one, is a view of that, though a copy is sent what a step made of the weight.
     """
     behind = np.arange(len(graph.tensor_producer))
     reads = np.bincount(graph.consumers, minlength=graph.op_count)
     source = np.full(graph.op_count, NOTHING)
     source[graph.consumers] = graph.edge_tensor
+    weights = graph.op_parameter_bytes if isinstance(graph, Graph) else graph.op_copied
+    holds = weights > 0 if weights.size else np.zeros(graph.op_count, dtype=np.bool_)
     made: dict[int, list[int]] = {}
     looked = np.flatnonzero(is_view[graph.tensor_producer] & (reads[graph.tensor_producer] <= 1))
     for tensor in looked.tolist():
@@ -39,7 +42,8 @@ def memory_behind(graph: Graph | Problem, is_view: Flags) -> Wide:
     if made:
         for op in graph.topological_order.tolist():
             if op in made:
-                behind[made[op]] = NOTHING if source[op] == NOTHING else behind[source[op]]
+                of_weight = source[op] == NOTHING or holds[op]
+                behind[made[op]] = NOTHING if of_weight else behind[source[op]]
     return behind
 
 
@@ -57,3 +61,14 @@ def stashed_bytes(graph: Graph | Problem, is_view: Flags) -> Floats:
     kept = stashed_tensors(graph, is_view)
     made, size = graph.tensor_producer[kept], graph.tensor_bytes[kept]
     return np.bincount(made, size, graph.op_count).astype(np.float64)
+
+
+def held_bytes(problem: Problem) -> Floats:
+    """`[op]` bytes that it keeps besides what it stashes: weights, and what training adds."""
+    if problem.op_stash.size:
+        stashed = problem.op_stash
+    elif problem.is_backward.any() and problem.options.memory == "resident":
+        stashed = stashed_bytes(problem, (problem.op_time == 0).all(axis=1))
+    else:
+        return problem.op_memory
+    return np.maximum(problem.op_memory - stashed, 0.0)

@@ -41,7 +41,7 @@ def console(wide: bool = False) -> Console:
     from placewright.cli.terminal import PrintableConsole
 
     width = UNBOUNDED if wide else None if sys.stdout.isatty() else PIPED_WIDTH
-    return PrintableConsole(width=width, highlight=False)
+    return PrintableConsole(width=width, highlight=False, emoji=False)
 
 
 def in_one_line(quiet: bool, wide: bool) -> bool:

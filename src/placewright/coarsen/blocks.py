@@ -17,6 +17,7 @@ from placewright.coarsen.module_paths import units_of_modules
 from placewright.errors import OptionError
 from placewright.graph import Flags, Ints, Wide, frozen
 from placewright.problem import Problem, once_per_problem
+from placewright.stash import held_bytes
 
 NO_UNIT = -1
 BUFFER_BYTES = 4096.0  # at most, of a unit that holds buffers and no weights
@@ -61,7 +62,7 @@ def named_blocks(problem: Problem) -> Blocks | None:
     by_op = [
         units.of[module] or (name if memory > BUFFER_BYTES else "")
         for module, name, memory in zip(
-            problem.op_modules, problem.op_names, problem.op_memory.tolist(), strict=True
+            problem.op_modules, problem.op_names, held_bytes(problem).tolist(), strict=True
         )
     ]
     tail = _tail(problem, by_op, units.numbered)
@@ -184,7 +185,7 @@ def _tail(problem: Problem, by_op: list[str], numbered: frozenset[str]) -> list[
 
 def _without_weights(problem: Problem, unit: Ints, beside: Flags) -> Ints:
     """Without units `beside` the rows that keep nothing and are read: pools, dropout."""
-    keeps = np.bincount(unit, problem.op_memory, len(beside)) > 0
+    keeps = np.bincount(unit, held_bytes(problem), len(beside)) > 0
     is_read = np.zeros(len(beside), dtype=np.bool_)
     is_read[ordered_edges(problem, unit, mirrored=True)[0]] = True
     return np.where((beside & ~keeps & is_read)[unit], NO_UNIT, unit).astype(np.int32)
@@ -193,7 +194,7 @@ def _without_weights(problem: Problem, unit: Ints, beside: Flags) -> Ints:
 def _without_buffers(problem: Problem, unit: Ints, beside: Flags) -> Ints:
     """Without units that read no other and keep no more than buffers: rotary positions, say."""
     count = len(beside)
-    memory = np.bincount(unit, problem.op_memory, count)
+    memory = np.bincount(unit, held_bytes(problem), count)
     source, target = ordered_edges(problem, unit, mirrored=True)
     reads, is_read = np.zeros(count, dtype=np.bool_), np.zeros(count, dtype=np.bool_)
     reads[target] = is_read[source] = True

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from placewright.errors import OptionError
+from placewright.serving.capacity import GPU_MEMORY_UTILIZATION
 
 Cuts = Literal["blocks", "layers", "slots"]
 Tied = Literal["together", "copied"]
@@ -94,7 +95,13 @@ ENGINES: dict[str, Engine] = {
             "vllm",
             "vLLM: the layers of each pipeline stage, by environment and arguments",
             "vLLM at 5a6541d, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION)",
-            Limits(("throughput", "latency"), "layers", "copied", serves=True, memory_share=0.9),
+            Limits(
+                ("throughput", "latency"),
+                "layers",
+                "copied",
+                serves=True,
+                memory_share=GPU_MEMORY_UTILIZATION,
+            ),
             write="exporters.serving_engines:write_vllm",
         ),
         Engine(
@@ -102,7 +109,13 @@ ENGINES: dict[str, Engine] = {
             "SGLang: the layers of each pipeline stage, by environment and arguments",
             "SGLang at 1107be1, python/sglang/srt/distributed/utils.py (get_pp_indices: "
             "SGLANG_PP_LAYER_PARTITION)",
-            Limits(("throughput", "latency"), "layers", "copied", serves=True, memory_share=0.9),
+            Limits(
+                ("throughput", "latency"),
+                "layers",
+                "copied",
+                serves=True,
+                memory_share=GPU_MEMORY_UTILIZATION,
+            ),
             write="exporters.serving_engines:write_sglang",
         ),
         Engine(

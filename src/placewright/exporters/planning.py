@@ -203,8 +203,12 @@ def counted(
     problem: Problem, source: Imported | Problem, engine: Engine
 ) -> tuple[Problem, Mapping[str, str]]:
     """The problem with the engine's own count of memory, and what this took from the source."""
-    if not engine.count or isinstance(source, Problem):
+    if isinstance(source, Problem):
         return problem, {}
+    if not engine.count:
+        context = source.graph.attributes.get("context")
+        served = limits_of(engine).serves and problem.op_cache.size and context
+        return problem, {"context": str(context)} if served else {}
     found: tuple[Problem, Mapping[str, str]] = referred(engine.count)(problem, source.graph)
     return found
 
@@ -215,7 +219,7 @@ def objective_for(engine: Engine, asked: str | None, training: bool) -> str:
     if asked is not None and asked not in able:
         raise OptionError(f"plans for {engine.name} are for {' or '.join(able)}, not {asked}")
     objective = asked or able[0]
-    if training and objective == "latency":
+    if training and not limits_of(engine).schedules:
         raise OptionError(f"--for {engine.name} plans inference; leave out --training")
     return objective
 

@@ -102,7 +102,7 @@ def make_report(
 ) -> RunReport:
     """The report of assignment `number`; `results` are the program's in each call that was kept."""
     from placewright.runtime.reference import max_abs_difference
-    from placewright.runtime.stages.targets import draws
+    from placewright.runtime.stages.targets import call_draws, call_of
 
     times, peak_memory = measured.of[number], measured.peak_memory
     makespans = times.makespans
@@ -128,7 +128,7 @@ def make_report(
         results=tuple(map(tuple, results)),
         single_process_results=tuple(map(tuple, expected)),
         call_seconds=times.call_seconds,
-        random_ops=sum(draws(node.target) for node in program.calls),
+        random_ops=sum(call_draws(call_of(node)) for node in program.calls),
     )
 
 

@@ -12,6 +12,9 @@ from placewright.plan import Plan
 from placewright.problem import ROUNDING
 
 LONGEST = 10  # digits
+GPU_MEMORY_UTILIZATION = 0.9
+"""The share of a GPU's memory that vLLM takes, and SGLang by about as much, unless told."""
+
 SEQUENCES = "sequences"
 """What a plan says of itself where its memory has the KV cache of several batches."""
 

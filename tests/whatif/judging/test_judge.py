@@ -200,10 +200,11 @@ def test_the_last_of_the_slots_are_not_on_the_cpu(count: int) -> None:
     assert sum(on_cpu) == max(0, LAYERS + 1 - count)
 
 
-def test_without_a_cpu_the_embedding_is_on_the_first_accelerator_and_told() -> None:
+def test_without_a_cpu_the_embedding_is_in_memory_that_is_not_counted_and_told() -> None:
     found = judged(Given(tensor_split="1,1"), cpu=False)
     assert layer_devices(found)[0] == "big"
-    assert "so it is counted on big" in found.remarks[0]
+    assert "so its bytes are not counted, and its time is on big" in found.remarks[0]
+    assert found.plan.problem.op_memory[0] == 0.0
     with pytest.raises(OptionError, match="-ngl leaves layers on the CPU"):
         judged(Given(tensor_split="1,1", gpu_layers=2), cpu=False)
 

@@ -15,6 +15,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -322,7 +324,25 @@ def recompute(stage: nn.Module, blocks: list[str]) -> None:
     """Have blocks keep what goes into them, and run again in the backward pass."""
     for name in blocks:
         block: Any = stage.get_submodule(f"model.{name}")
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        contexts = partial(kept_buffers, block)
+        block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
+
+
+def kept_buffers(block: nn.Module) -> tuple[Any, Any]:
+    """What a block runs in: as it is at first, and with its buffers put back when it runs again.
+
+    Else a batch norm would count each micro-batch twice in its running mean.
+    """
+
+    @contextmanager
+    def unchanged() -> Iterator[None]:
+        before = [each.clone() for each in block.buffers()]
+        yield
+        with torch.no_grad():
+            for buffer, value in zip(block.buffers(), before, strict=True):
+                buffer.copy_(value)
+
+    return nullcontext(), unchanged()
 
 
 def as_packed(graph: Any) -> None:

@@ -90,7 +90,7 @@ def _document(source: str) -> tuple[str, dict[str, Any]]:
         hint = difflib.get_close_matches(kind, list(CONFIG_MAPPING), 1)
         raise OptionError(
             f"hf:{source}: no Transformers model type '{kind}'"
-            + (f"; did you mean '{hint[0]}'?" if hint else " and no such file")
+            + (f"; did you mean '{hint[0]}'?" if hint else "" if path else " and no such file")
         )
     return kind, document
 

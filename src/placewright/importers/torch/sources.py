@@ -349,12 +349,13 @@ def _example_inputs(
     inputs = {"input_ids": ids}
     if training:
         inputs["labels"] = ids.clone()
-    elif kind == "Seq2SeqLM":
+    if kind == "Seq2SeqLM":
         inputs["decoder_input_ids"] = ids.clone()
     return inputs if kind == "MaskedLM" else {**inputs, "use_cache": False}
 
 
 def _image_shape(settings: Any) -> tuple[int, int, int]:
-    size = getattr(settings, "image_size", None) or 224
+    own = getattr(settings, "vision_config", settings)  # of a model that sees among others
+    size = getattr(own, "image_size", None) or 224
     height, width = (size, size) if isinstance(size, int) else (size[-2], size[-1])
-    return int(getattr(settings, "num_channels", 3)), math.ceil(height), math.ceil(width)
+    return int(getattr(own, "num_channels", 3)), math.ceil(height), math.ceil(width)

@@ -259,7 +259,8 @@ def _twins(graph: FxGraph, weights: Mapping[str, Weight]) -> dict[str, str | Non
     derivative of their own carry the same number, so the first forward op is meant. An op that
     adds gradients up carries none of its own, and the derivative of an op that was in place one
     that no op has any more: these belong to the op whose output's gradient they make, which is
-    the twin of whoever reads it, or, for a parameter, the first op that reads that.
+    the last of the twins of those that read it (others add further gradients up), or, for a
+    parameter, the first op that reads that.
     """
     owner = torch_graph.fold(graph)
     first: dict[int, str] = {}
@@ -268,12 +269,13 @@ def _twins(graph: FxGraph, weights: Mapping[str, Weight]) -> dict[str, str | Non
         if number is not None and owner.get(node.name) == node.name and not _is_backward(node):
             first.setdefault(number, node.name)
     readers = _first_readers(graph, weights, owner)
+    place = {node.name: position for position, node in enumerate(graph.nodes)}
     twins: dict[str, str | None] = {}
     for node in reversed(graph.nodes):
         if not _is_backward(node) or owner[node.name] != node.name:
             continue
         twin = None if node.meta.get("is_gradient_acc") else first.get(node.meta.get("seq_nr", -1))
-        twins[node.name] = twin or _twin_of_readers(node, twins, readers, owner)
+        twins[node.name] = twin or _twin_of_readers(node, twins, readers, owner, place)
     return dict(reversed(twins.items()))
 
 
@@ -282,12 +284,13 @@ def _twin_of_readers(
     twins: Mapping[str, str | None],
     readers: Mapping[str, str],
     owner: Mapping[str, str | None],
+    place: Mapping[str, int],
 ) -> str | None:
     if node.name in readers:
         return readers[node.name]
     users = (owner.get(user.name) for user in node.users)
     found = (twins.get(user) for user in users if user is not None)
-    return next((twin for twin in found if twin is not None), None)
+    return max((twin for twin in found if twin is not None), key=place.__getitem__, default=None)
 
 
 def _first_readers(

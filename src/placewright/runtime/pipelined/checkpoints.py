@@ -10,7 +10,7 @@ from placewright.coarsen.recompute import recomputed_ops
 from placewright.errors import OptionError
 from placewright.problem import Problem
 from placewright.runtime.stages.code import Call, Code, Ref, used
-from placewright.runtime.stages.targets import CHECKPOINT, draws, function_of
+from placewright.runtime.stages.targets import CHECKPOINT, call_draws
 
 
 def recomputed_blocks(problem: Problem) -> dict[str, int]:
@@ -44,7 +44,7 @@ def checkpointed(
 
 def _as_one(row: Sequence[Call], after: Collection[str]) -> Iterator[Call]:
     """A call of them all, and what picks from its results those used `after` it."""
-    if drawing := next((call for call in row if draws(function_of(call.target))), None):
+    if drawing := next(filter(call_draws, row), None):
         raise OptionError(
             f"op '{drawing.name}' draws at random, and would draw anew when it runs again; plan "
             "without --recompute, or set its probability to 0"

@@ -18,7 +18,7 @@ from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.problem import Problem
 from placewright.runtime.stages.constants import copied
-from placewright.runtime.stages.targets import draws
+from placewright.runtime.stages.targets import call_draws, call_of
 
 Reads = set[tuple[str, str]]
 
@@ -92,7 +92,7 @@ class _Doubled:
         op = self.owner[node.name]
         assert op is not None
         name = self.second[op]
-        if draws(node.target):
+        if call_draws(call_of(node)):
             raise OptionError(
                 f"op '{node.name}' draws at random, and would draw anew when it runs again; plan "
                 "without --recompute, or set its probability to 0"

@@ -104,6 +104,21 @@ def draws(target: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
 
 
+def call_draws(call: Call) -> bool:
+    """Whether a call draws at random; not one that drops nothing, as attention may.
+
+    Operators have the share as ``p`` or ``dropout_p``, and some whether they ``train``.
+    """
+    function = function_of(call.target)
+    if not draws(function):
+        return False
+    arguments = getattr(getattr(function, "_schema", None), "arguments", ())
+    given = {each.name: each.default_value for each in arguments}
+    given |= dict(zip(given, call.args, strict=False)) | dict(call.kwargs)
+    share = given.get("p", given.get("dropout_p"))
+    return given.get("train") is not False and share != 0.0
+
+
 def constant_of(named: Named) -> Any:
     return getattr(torch, named.name)
 

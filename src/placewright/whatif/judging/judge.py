@@ -39,12 +39,12 @@ class Given:
             "--layer-partition": self.layer_partition,
         }
         given = [name for name, value in ways.items() if value is not None]
+        if self.gpu_layers is not None and self.tensor_split is None:
+            raise OptionError("-ngl goes with -ts, the shares of the devices; of one GPU -ts 1")
         if len(given) != 1:
             raise OptionError(
                 f"give a placement in one way: {' or '.join(given if given else ways)}"
             )
-        if self.gpu_layers is not None and self.tensor_split is None:
-            raise OptionError("-ngl goes with -ts, the shares of the devices")
 
     @property
     def told(self) -> dict[str, str]:
@@ -98,10 +98,12 @@ class _Read:
 
 def _read(problem: Problem, given: Given) -> _Read:
     if given.tensor_split is not None:
-        device, remarks = ops_of_tensor_split(problem, given.tensor_split, given.gpu_layers)
+        problem, device, remarks = ops_of_tensor_split(
+            problem, given.tensor_split, given.gpu_layers
+        )
         return _Read(problem, _by_op(problem, device), f"-ts {given.tensor_split}", remarks)
     if given.layer_partition is not None:
-        device, remarks = ops_of_partition(problem, given.layer_partition)
+        problem, device, remarks = ops_of_partition(problem, given.layer_partition)
         where = f"--layer-partition {given.layer_partition}"
         return _Read(problem, _by_op(problem, device), where, remarks)
     assert given.placement is not None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,13 +17,19 @@ from placewright.coarsen.blocks import find_blocks
 from placewright.errors import OptionError
 from placewright.graph import Ints
 from placewright.problem import Problem
+from placewright.serving.capacity import GPU_MEMORY_UTILIZATION
 from placewright.whatif.judging.filling import filled
+
+INPUT = -1  # the layer of what comes before all layers
 
 
 def ops_of_tensor_split(
     problem: Problem, text: str, gpu_layers: int | None = None
-) -> tuple[Ints, list[str]]:
+) -> tuple[Problem, Ints, list[str]]:
     """`[op]` its device under llama.cpp's ``-ts`` (shares such as ``3,1``) and ``-ngl``.
+
+    And the problem: without the bytes of the token embedding where the cluster names no CPU, whose
+    memory it is in.
 
     As llama.cpp has it since December 2025 (`load_tensors` of ``src/llama-model.cpp``): the layers
     and the output are slots in a row, of which the last `gpu_layers` are on the accelerators, in
@@ -33,6 +40,9 @@ def ops_of_tensor_split(
     layer_of, count = _layers(problem)
     on_gpu = min(count + 1 if gpu_layers is None else gpu_layers, count + 1)
     cpu, remarks = _cpu(problem, accelerators, needed=on_gpu < count + 1)
+    if not problem.is_cpu[cpu]:
+        memory = np.where(layer_of == INPUT, 0.0, problem.op_memory)
+        problem = replace(problem, op_memory=memory)
     first = count + 1 - on_gpu
     ends = np.cumsum(np.array(shares, dtype=np.float32), dtype=np.float32)
     ends /= ends[-1]
@@ -45,14 +55,14 @@ def ops_of_tensor_split(
 
     by_slot = np.array([cpu, *(device_of(slot) for slot in range(count + 1))], dtype=np.int32)
     device, told = filled(problem, by_slot[layer_of + 1], _nobody(problem), f"-ts {text}")
-    return device, remarks + told
+    return problem, device, remarks + told
 
 
-def ops_of_partition(problem: Problem, text: str) -> tuple[Ints, list[str]]:
+def ops_of_partition(problem: Problem, text: str) -> tuple[Problem, Ints, list[str]]:
     """`[op]` its device where accelerator i has the next ``text[i]`` layers, as in ``20,28``.
 
     So vLLM has it (``VLLM_PP_LAYER_PARTITION``): the embedding is with the first, the head with the
-    last.
+    last. And the problem with the memory of accelerators that vLLM takes.
     """
     accelerators = np.flatnonzero(~problem.is_cpu).tolist()
     parts = [part.strip() for part in text.split(",")]
@@ -72,7 +82,12 @@ def ops_of_partition(problem: Problem, text: str) -> tuple[Ints, list[str]]:
     used = accelerators[: len(counts)]
     by_layer = np.repeat(used, counts)
     by_slot = np.array([used[0], *by_layer, used[-1]], dtype=np.int32)
-    return filled(problem, by_slot[layer_of + 1], _nobody(problem), f"--layer-partition {text}")
+    taken = np.where(problem.is_cpu, 1.0, GPU_MEMORY_UTILIZATION) * problem.device_memory
+    device, told = filled(
+        problem, by_slot[layer_of + 1], _nobody(problem), f"--layer-partition {text}"
+    )
+    share = f"vLLM takes {GPU_MEMORY_UTILIZATION:.0%} of a GPU's memory (--gpu-memory-utilization)"
+    return problem.with_device_memory(taken), device, [share, *told]
 
 
 def _layers(problem: Problem) -> tuple[Ints, int]:
@@ -112,8 +127,8 @@ def _cpu(problem: Problem, accelerators: Sequence[int], needed: bool) -> tuple[i
         raise OptionError("-ngl leaves layers on the CPU, and the cluster has none; add one")
     name = problem.device_names[accelerators[0]]
     return accelerators[0], [
-        f"llama.cpp keeps the token embedding on the CPU; the cluster has none, so it is counted "
-        f"on {name}"
+        f"llama.cpp keeps the token embedding in host memory; the cluster has no CPU, so its bytes "
+        f"are not counted, and its time is on {name}"
     ]
 
 
