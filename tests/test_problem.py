@@ -128,7 +128,8 @@ def test_a_pinned_op_pins_its_whole_unit():
 def test_ops_of_one_unit_pinned_apart_can_be_nowhere():
     problem = small(op_pinned=[-1, 0, 1, -1])
     assert problem.unit_time[1].tolist() == [INF, INF]
-    with pytest.raises(InfeasibleError, match="op 'b' with the 1 ops colocated with it is supp"):
+    says = "op 'b' is pinned to 'x' and 'c' to 'y', and the two must be on one device"
+    with pytest.raises(OptionError, match=says):
         problem.check_feasible()
 
 

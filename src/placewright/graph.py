@@ -103,7 +103,8 @@ class Graph(Stored):
     - `op_flops`; `op_bytes_read`, `op_bytes_written` (memory traffic, parameters included);
       an op with none of the three costs no time anywhere (a view, a placeholder);
     - `op_parameter_bytes` (weights it needs; a parameter shared by several ops is counted at
-      the first), `op_state_bytes` (other bytes kept where it runs, such as a KV cache);
+      the first), `op_state_bytes` (other bytes kept where it runs: a KV cache, and in training what
+      is not trained, buffers and frozen parameters);
     - `op_signatures`: the exact call it stands for, ``""`` where nobody knows (see
       `importers.torch.signature`, `importers.onnx.signature`); measured times are found by it;
     - `is_backward`; `forward_twin[op]` the forward op that a backward op belongs to, or -1;
@@ -233,13 +234,19 @@ class Graph(Stored):
         return bool(self.op_copy_bytes.any())
 
     def with_copies(self) -> Graph:
-        """The graph where ops that share weights have a copy each, and so need not be together."""
+        """The graph where ops that share weights have a copy each, and so need not be together.
+
+        In training a copy that is sent nothing is of a frozen weight, and is state.
+        """
         sent = self.copy_tensors
         readers = [np.array(each.consumers, dtype=np.int32) for each in sent]
         ends = len(self.consumers) + np.cumsum([len(each) for each in readers], dtype=np.int64)
+        trained = np.full(self.op_count, not self.is_training)
+        trained[[op for each in sent for op in each.consumers]] = True
         return replace(
             self,
-            op_parameter_bytes=self.op_parameter_bytes + self.op_copy_bytes,
+            op_parameter_bytes=self.op_parameter_bytes + self.op_copy_bytes * trained,
+            op_state_bytes=self.op_state_bytes + self.op_copy_bytes * ~trained,
             colocation=self.copy_colocation,
             op_copy_bytes=np.zeros(0),
             copy_colocation=np.zeros(0, dtype=np.int32),

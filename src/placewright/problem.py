@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.cluster import Run, used_twice
-from placewright.errors import GraphError, ProvedInfeasibleError
+from placewright.errors import GraphError, OptionError, ProvedInfeasibleError
 from placewright.graph import (
     Flags,
     Floats,
@@ -335,6 +335,7 @@ class Problem(ReadOnly):
 
     def check_feasible(self) -> None:
         """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
+        self._check_pins()
         for unit in np.flatnonzero(~self.unit_allowed.any(axis=1)):
             ops = np.flatnonzero(self.op_unit == unit)
             who = f"op '{self.op_names[ops[0]]}'"
@@ -357,9 +358,24 @@ class Problem(ReadOnly):
         needed, available = float(self.op_memory.sum()), float(self.device_memory[usable].sum())
         if needed > available * (1 + ROUNDING):
             raise ProvedInfeasibleError(
-                f"the model needs {format_bytes(needed)}, the devices have "
-                f"{format_bytes(available)} in all"
+                f"the model needs {format_bytes(needed)}, the devices"
+                f"{'' if usable.all() else ' that may be used'} have {format_bytes(available)} in "
+                "all"
             )
+
+    def _check_pins(self) -> None:
+        """OptionError for ops that must be together and are pinned apart."""
+        pinned = np.flatnonzero(self.op_pinned >= 0)
+        for op in pinned:
+            one, other = int(self.op_pinned[op]), int(self.unit_pinned[self.op_unit[op]])
+            if one != other:
+                same = pinned[self.op_unit[pinned] == self.op_unit[op]]
+                rival = next(each for each in same if self.op_pinned[each] == other)
+                raise OptionError(
+                    f"op '{self.op_names[op]}' is pinned to '{self.device_names[one]}' and "
+                    f"'{self.op_names[rival]}' to '{self.device_names[other]}', and the two must "
+                    "be on one device; pin them alike"
+                )
 
     def _largest(self, unit: int) -> float:
         return float(self.device_memory[np.isfinite(self.unit_time[unit])].max())

@@ -948,3 +948,25 @@ def test_a_name_that_is_no_text_can_still_be_written_to(here):
     )  # fmt: skip
     assert (process.returncode, without_remark(process.stderr.decode())) == (0, "")
     assert odd.stat().st_size > 0
+
+
+def test_events_and_plan_are_not_one_file(here: Path) -> None:
+    asked = ("plan", "good.json", "-c", "pair.json", "-o", "new.json", "--events", "./new.json")
+    refuse(here, asked, "--events new.json: is the output too; give another file")
+
+
+def test_a_name_that_is_no_text_is_refused(here: Path) -> None:
+    name = os.fsdecode(b"gr\xffaph.json")
+    Path(name).write_bytes(content(GRAPH))
+    refuse(here, ("plan", name, "-c", "pair.json"), "this name is not UTF-8; rename the file")
+
+
+def test_gpu_layers_alone_are_refused_with_what_goes_with_them(here: Path) -> None:
+    refuse(here, ("judge", "zoo:gpt2", "-c", "4090+cpu", "-ngl", 20),
+           "-ngl goes with -ts, the shares of the devices; of one GPU -ts 1")  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "accelerate", "llama-cpp"])
+def test_engines_that_infer_are_not_planned_for_training(here: Path, engine: str) -> None:
+    asked = ("plan", "zoo:llama-7b?layers=2", "--training", "-c", "4090+3060", "--for", engine)
+    refuse(here, asked, f"--for {engine} plans inference; leave out --training")

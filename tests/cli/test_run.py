@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,15 @@ def record_of(*arguments: object) -> dict[str, Any]:
     found = run("run", *arguments, "--json")
     assert found.code == 0, found.err
     return dict(found.json)
+
+
+def test_a_wrong_plan_is_not_run(latency: Path, tmp_path: Path) -> None:
+    document = json.loads(latency.read_text())
+    document["value"] /= 2
+    (tmp_path / "wrong.json").write_text(json.dumps(document))
+    found = run("run", tmp_path / "wrong.json")
+    assert (found.code, found.out) == (4, "")
+    assert "the plan is wrong: the value is" in found.err
 
 
 @pytest.mark.parametrize("launcher", ["local", "processes"])

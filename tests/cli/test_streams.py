@@ -35,6 +35,22 @@ each_command = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMAND
 buffering = pytest.mark.parametrize("unbuffered", ["", "1"], ids=["buffered", "unbuffered"])
 
 
+def test_json_is_json_whatever_the_encoding_of_the_stream() -> None:
+    program = (
+        "from placewright.cli.output import print_json\n"
+        "from placewright.cli.streams import open_streams\n"
+        "open_streams()\n"
+        "print_json('a\\u00b5')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+    )
+    assert json.loads(done.stdout.decode("ascii")) == "a\u00b5"
+
+
 def started(
     *arguments: str,
     stdout: int | IO[bytes] = subprocess.PIPE,

@@ -10,6 +10,7 @@ from placewright.coarsen.blocks import find_blocks, named_blocks
 from placewright.coarsen.granularity import with_granularity
 from placewright.errors import OptionError
 from placewright.graph import GraphBuilder
+from placewright.importers.zoo.backward import joint_graph
 from placewright.planning import make_problem
 from placewright.planning import plan as make_plan
 from placewright.verify import verify
@@ -116,6 +117,19 @@ def test_the_gradient_of_a_loss_is_with_what_reads_it():
     blocks = find_blocks(make_problem(builder.build(), "2x3090")[0])
     assert blocks.names == ("stem", "layers.0", "layers.1", "head")
     assert blocks.names[blocks.op_block[expand]] == "head"
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_activations_make_no_block_of_an_op_without_weights(objective):
+    builder, state = GraphBuilder("model"), []
+    for module in ("stem", "", "layers.0", "", "layers.1", "", "head"):
+        held = 1e6 if module else 0.0
+        op = builder.add_op(f"op{builder.op_count}", "op", state, module=module, flops=1e9,
+                            parameter_bytes=held)  # fmt: skip
+        state = [builder.add_tensor(op, 1e6)]
+    graph = joint_graph(builder.build())
+    blocks = find_blocks(make_problem(graph, "2x3090", {"objective": objective})[0])
+    assert blocks.names == ("stem", "layers.0", "layers.1", "head", "loss")
 
 
 def test_blocks_without_paths_are_found_by_repetition():

@@ -11,7 +11,7 @@ import pytest
 
 from placewright.cluster import Cluster, CpuRun, Device, Link
 from placewright.costs.roofline import CostOptions, build_problem, op_memory, op_times
-from placewright.errors import ClusterError, OptionError
+from placewright.errors import ClusterError, OptionError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
 from placewright.options import Options
 from placewright.problem import Problem
@@ -96,6 +96,29 @@ def measured() -> Graph:
 
 def test_measured_times_are_used_where_the_graph_has_the_kind():
     assert op_times(measured(), GPU).tolist() == [0.5, math.inf]
+
+
+@pytest.mark.parametrize("written", ["EPYC 7763", "epyc 7763", "AMD EPYC-7763", "epyc7763"])
+def test_measured_times_are_used_however_their_kind_is_written(written):
+    builder = GraphBuilder("times")
+    builder.add_op("a", "op", flops=1e9)
+    builder.times = {written: [1.5], f"{written}@4": [2.5]}
+    cluster = Cluster("one", (Device("cpu", "EPYC 7763", memory=1e9, batch_sizes=(1, 4)),), ())
+    for objective, expected in (("latency", [1.5]), ("batch-throughput", [1.5, 2.5])):
+        options = Options(objective=objective, **({"batch": 4} if objective != "latency" else {}))
+        problem = build_problem(builder.build(), cluster, options, CostOptions(profiles=None))
+        times = problem.batch_time[0, 0] if objective != "latency" else problem.op_time[0]
+        assert times.tolist() == expected
+
+
+def test_times_that_no_device_uses_are_told():
+    builder = GraphBuilder("times")
+    builder.add_op("a", "op", flops=1e9)
+    builder.times["T4"] = [1.0]
+    cluster = Cluster("one", (Device("cpu", "EPYC 7763", memory=1e9),), ())
+    says = "times has times for T4, .* of kind EPYC 7763: none of these times is used"
+    with pytest.warns(PlacewrightWarning, match=says):
+        build_problem(builder.build(), cluster, Options(), CostOptions(profiles=None))
 
 
 def test_other_kinds_are_estimated_beside_measured_ones():

@@ -209,6 +209,17 @@ def test_a_micro_batch_of_no_known_size_is_refused(engine, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("engine", "settings", "option"),
+    [("vllm", vllm_settings, "--max-model-len"), ("sglang", sglang_settings, "--context-length")],
+)
+def test_a_server_is_told_the_context_that_its_plan_is_for(engine, settings, option):
+    arguments = settings(planned(engine).plan)["arguments"]
+    assert arguments[arguments.index(option) + 1] == "512"
+    forward = settings(planned(engine, "zoo:llama-7b").plan)["arguments"]
+    assert option not in forward
+
+
 def recomputing(engine, **options):
     return planned(
         engine, TRAINED, training=True, costs=pw.CostOptions(recompute="block"), **options

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import subprocess
@@ -130,6 +131,22 @@ def test_the_script_keeps_what_goes_into_a_block_that_it_recomputes():
     again = saved_bytes(stage.model, {"x": rows})
     assert again < keeping / 5
     assert stage.model(rows).requires_grad
+
+
+def test_a_batch_norm_that_runs_again_counts_a_micro_batch_once():
+    import torch
+
+    stage = torch.nn.Module()
+    stage.model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+    alone = copy.deepcopy(stage.model)
+    rows = torch.rand(8, 4, requires_grad=True)
+    run_pipeline.recompute(stage, ["1"])
+    for model in (stage.model, alone):
+        model(rows).square().sum().backward()
+    for one, other in zip(stage.model.buffers(), alone.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
+    for one, other in zip(stage.model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
 
 
 FACTORY = """

@@ -11,11 +11,13 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from placewright.costs.roofline import CostOptions, op_memory  # noqa: E402
 from placewright.errors import ExecutionError, GraphError, OptionError  # noqa: E402
 from placewright.graph import Graph  # noqa: E402
 from placewright.importers.torch import export as torch_export  # noqa: E402
 from placewright.importers.torch import sources as torch_sources  # noqa: E402
 from placewright.importers.torch import training as torch_training  # noqa: E402
+from placewright.options import Options  # noqa: E402
 from tests.importers.tiny_models import NO_DROPOUT, make  # noqa: E402
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -281,3 +283,67 @@ def test_gpt2_xl_imports_for_training_without_weights() -> None:
     graph = torch_sources.from_hf("gpt2?n_embd=1600&n_layer=48&n_head=25", training=True)
     assert graph.attributes["parameters"] == 1_557_611_200
     assert (graph.forward_twin[graph.is_backward] >= 0).all()
+
+
+class Adapted(torch.nn.Module):
+    """A frozen product with a batch norm, and an adapter beside it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.frozen = torch.nn.Linear(8, 8).requires_grad_(False)
+        self.norm = torch.nn.BatchNorm1d(8)
+        self.adapter = torch.nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (self.norm(self.frozen(x)) + self.adapter(x)).square().mean()
+
+
+def test_what_is_not_trained_has_no_gradients() -> None:
+    module = Adapted()
+    program = torch_training.export_training(module, (torch.ones(4, 8),))
+    graph = torch_training.graph_from_training(program, "adapted")
+    trained = [each for each in module.parameters() if each.requires_grad]
+    frozen = [each for each in module.parameters() if not each.requires_grad]
+    assert graph.op_parameter_bytes.sum() == sum(each.nbytes for each in trained)
+    used = [*frozen, module.norm.running_mean, module.norm.running_var]
+    assert graph.op_state_bytes.sum() >= sum(each.nbytes for each in used)
+    costs = CostOptions(optimizer="adam", profiles=None)
+    memory = op_memory(graph, Options(memory="peak"), costs).sum()
+    assert memory == 4 * graph.op_parameter_bytes.sum() + graph.op_state_bytes.sum()
+
+
+class Streams(torch.nn.Module):
+    """Two values are carried along four layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(8))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for one, two in zip(self.layers[::2], self.layers[1::2], strict=True):
+            x, y = x + torch.relu(one(y)), y + torch.tanh(two(x))
+        return (x + y).square().mean()
+
+
+def test_gradients_that_are_added_up_along_two_streams_are_where_the_value_is_made() -> None:
+    program = torch_training.export_training(Streams(), (torch.ones(4, 8), torch.ones(4, 8)))
+    graph = torch_training.graph_from_training(program, "streams")
+    names = graph.op_names
+    summed = [
+        op
+        for op, name in enumerate(names)
+        if graph.is_backward[op] and program_node(program, name).meta.get("is_gradient_acc")
+    ]
+    assert len(summed) > 4
+    for op in summed:
+        readers = {
+            int(graph.forward_twin[each])
+            for tensor in np.flatnonzero(graph.tensor_producer == op)
+            for each in graph.consumers_of(tensor)
+        }
+        if readers:
+            assert graph.forward_twin[op] == max(readers)
+
+
+def program_node(program: torch_training.TrainingProgram, name: str) -> Any:
+    return next(node for node in program.graph.nodes if node.name == name)

@@ -20,8 +20,9 @@ from placewright.runtime import RunOptions, run_plan  # noqa: E402
 from placewright.runtime.pipelined.checkpoints import recomputed_blocks  # noqa: E402
 from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
 from placewright.runtime.pipelined.running import run_pipeline  # noqa: E402
-from placewright.runtime.stages.code import Call, Code, calls  # noqa: E402
+from placewright.runtime.stages.code import Call, Code, Ref, calls  # noqa: E402
 from placewright.runtime.stages.recomputed import with_recomputed  # noqa: E402
+from placewright.runtime.stages.targets import call_draws  # noqa: E402
 from placewright.verify import verify  # noqa: E402
 
 SOURCE = "torch:tests.runtime.models:residual"
@@ -135,3 +136,17 @@ def test_a_pipeline_that_draws_at_random_is_refused() -> None:
     plan = in_two_stages("torch:tests.runtime.models:dropping")
     with pytest.raises(OptionError, match="draws at random, and would draw anew when it runs agai"):
         run_pipeline(plan)
+
+
+def test_a_call_that_drops_nothing_does_not_draw() -> None:
+    attention = "torch.ops.aten.scaled_dot_product_attention.default"
+    dropout = "torch.ops.aten.native_dropout.default"
+    three = (Ref("q"), Ref("k"), Ref("v"))
+    assert not call_draws(Call("a", "torch.ops.aten.relu.default", (Ref("x"),), {}))
+    assert not call_draws(Call("a", attention, three, {}))
+    assert not call_draws(Call("a", attention, (*three, None, 0.0), {}))
+    assert call_draws(Call("a", attention, three, {"dropout_p": 0.1}))
+    assert call_draws(Call("a", dropout, (Ref("x"), 0.1, True), {}))
+    assert not call_draws(Call("a", dropout, (Ref("x"), 0.1, False), {}))
+    assert not call_draws(Call("a", dropout, (Ref("x"), 0.0, True), {}))
+    assert call_draws(Call("a", "torch.ops.aten.randn.default", ([2],), {}))

@@ -33,7 +33,8 @@ UNBOUNDED = 1 << 20  # characters: every table fits
 
 
 def print_json(value: Any) -> None:
-    print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+    wide = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    print(json.dumps(value, indent=2, ensure_ascii=not wide, allow_nan=False))
 
 
 def console(wide: bool = False) -> Console:

@@ -112,7 +112,9 @@ def _keep_inputs(
     """Refuse what would write over what is read; but a plan may replace the one it starts from."""
     given = search.planner_options
     o.keep_inputs("--output", output, *read, *given.values())
-    o.keep_inputs("--events", events, *read, *given.values(), warm_start, output)
+    o.keep_inputs("--events", events, *read, *given.values(), warm_start)
+    if events is not None and output is not None and events.resolve() == output.resolve():
+        raise OptionError(f"--events {events}: is the output too; give another file")
     if "save" in given:
         o.keep_inputs("-O save", Path(given["save"]), *read, warm_start)
 

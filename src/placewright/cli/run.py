@@ -40,8 +40,10 @@ def command(
 def _run_file(path: Path, how: How, uses: Uses, *, json: bool) -> None:
     from placewright.plan import Plan
     from placewright.runtime.dispatch import is_onnx
+    from placewright.verify import verify
 
     plan = Plan.load(path)
+    verify(plan).raise_if_failed()
     if plan.problem.options.objective == "throughput" and not is_onnx(plan.source):
         _run_pipeline(plan, path, how, uses, json=json)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +13,16 @@ from numpy.typing import NDArray
 
 from placewright.cluster import Cluster, Device, naming_file
 from placewright.costs.batches import batch_times, roofline
-from placewright.costs.catalog import complete, is_cpu
+from placewright.costs.catalog import complete, is_cpu, is_same_kind
 from placewright.costs.links import host_routes, routes
 from placewright.costs.profiles.lookup import USERS, Found, is_there, measured_seconds
 from placewright.costs.step import once_per_step
-from placewright.errors import ClusterError, OptionError, ProvedInfeasibleError
+from placewright.errors import (
+    ClusterError,
+    OptionError,
+    PlacewrightWarning,
+    ProvedInfeasibleError,
+)
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
 from placewright.options import Options
 from placewright.problem import (
@@ -28,6 +34,7 @@ from placewright.problem import (
     Problem,
 )
 from placewright.stash import stashed_bytes, views
+from placewright.units import listed, printable
 
 if TYPE_CHECKING:
     from placewright.costs.prediction.predict import Predicted
@@ -86,7 +93,9 @@ def build_problem(
     another; OptionError for a pinned op or device that does not exist.
     """
     with naming_file(cluster):
-        problem = _problem(graph, complete(cluster), options, costs, pinned or {})
+        cluster = complete(cluster)
+        graph = _with_times_of(graph, cluster)
+        problem = _problem(graph, cluster, options, costs, pinned or {})
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
     if not (may_copy and graph.may_copy):
@@ -97,6 +106,32 @@ def build_problem(
     except ProvedInfeasibleError:
         return once_per_step(problem, graph)
     return once_per_step(copying, graph)
+
+
+def _with_times_of(graph: Graph, cluster: Cluster) -> Graph:
+    """The graph with its times under the kinds as the cluster's devices write them.
+
+    Those of batches are named ``KIND@SIZE``. A remark tells of times that no device uses.
+    """
+    if not graph.times:
+        return graph
+    kinds = {device.kind for device in cluster.devices}
+    times: dict[str, Floats] = {}
+    for name, seconds in graph.times.items():
+        kind, at, size = name.partition("@")
+        alike = [each for each in kinds if is_same_kind(each, kind)] if kind not in kinds else []
+        for each in alike or [kind]:
+            times.setdefault(f"{each}{at}{size}", seconds)
+    if not kinds & {name.partition("@")[0] for name in times}:
+        warnings.warn(
+            printable(
+                f"{graph.name} has times for {listed(list(graph.times))}, and the devices are of "
+                f"kind {listed(sorted(kinds))}: none of these times is used"
+            ),
+            PlacewrightWarning,
+            stacklevel=3,
+        )
+    return graph if times.keys() == graph.times.keys() else replace(graph, times=times)
 
 
 def _with_copies(problem: Problem, graph: Graph, costs: CostOptions) -> Problem:

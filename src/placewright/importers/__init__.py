@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from placewright.cluster import Cluster
-from placewright.errors import FormatError, OptionError
+from placewright.errors import FormatError, InputError, OptionError
 from placewright.formats import files
 from placewright.formats.graphs import FORMAT
 from placewright.graph import Graph
 from placewright.importers.kinds import SourceFile, open_source
+from placewright.units import printable
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
     'gpt2'
     """
     text = str(source)
+    _check_text(text)
     scheme, separator, rest = text.partition(":")
     if separator and scheme == "zoo":
         from placewright.importers import zoo
@@ -95,3 +97,11 @@ def _from_json(document: object, path: Path) -> Imported:
         f'{path}: JSON, but neither a placewright graph ("format": "{FORMAT}") '
         "nor a published workload"
     )
+
+
+def _check_text(source: str) -> None:
+    """InputError for a name that no plan could keep: bytes that are no text."""
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{printable(source)}: this name is not UTF-8; rename the file") from None

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from placewright.analysis.slots import slot_of
 from placewright.bounds import Bound
 from placewright.budget import Budget, no_progress
+from placewright.cluster import Cluster, Device, Link
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.options import Options
 from placewright.planners.invocation.base import atoms_of
@@ -31,7 +32,7 @@ from placewright.planners.invocation.search import Annealing, LinearDp, LocalSea
 from placewright.planners.invocation.starts import LinearSearch
 from placewright.planners.invocation.subgraphs import with_subgraphs
 from placewright.planners.invocation.walk import Walk
-from placewright.planning import make_problem
+from placewright.planning import make_problem, plan
 from placewright.simulate.invocation import invoke
 from placewright.solving import solve
 from placewright.verify import verify
@@ -359,4 +360,15 @@ def test_interrupted_annealing_keeps_what_it_has(published, monkeypatch):
 
     monkeypatch.setattr(Walk, "anneal", interrupt)
     found = solve(published("op_bert_l-3_inference"), Annealing(orders=3))
+    assert verify(found).ok
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("planner", ["auto", "greedy", "single-device", "annealing"])
+def test_a_cluster_without_accelerators_has_no_subgraphs(planner, count):
+    cpus = tuple(Device(f"cpu{k}", "EPYC 7763", memory=1e11) for k in range(count))
+    links = tuple(Link("cpu0", each.name, 1e10) for each in cpus[1:])
+    found = plan("zoo:gpt2?layers=1", Cluster("cpus", cpus, links), planner=planner,
+                 objective="invocation-latency", time_limit=1)  # fmt: skip
+    assert found.lower_bound == pytest.approx(found.value)
     assert verify(found).ok

@@ -215,6 +215,12 @@ def test_a_partition_gives_layers_in_order() -> None:
     assert where(found)["norm"] == "small"
 
 
+def test_a_partition_has_the_memory_that_vllm_takes() -> None:
+    found = judged(Given(layer_partition="3,5"))
+    assert found.plan.problem.device_memory.tolist() == [0.9e9, 0.9e9, 1e9]
+    assert any("takes 90% of a GPU's memory" in each for each in found.remarks)
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [

@@ -133,11 +133,12 @@ class _News:
 def _bounds(problem: Problem, limit: Limit, paths: int) -> Iterator[Bound]:
     """One bound after another, of the ops that all lead to or depend on, and of paths."""
     seen: set[tuple[int, ...]] = set()
+    has_subgraphs = not problem.is_cpu.all()
     for weights in WEIGHTS[:paths]:
         path = _path(problem, weights)
         if tuple(path) in seen or len(path) > LONGEST_PATH or limit.reached():
             continue
-        if not seen and (chain := cut_ops(path, spans(problem, path))):
+        if has_subgraphs and not seen and (chain := cut_ops(path, spans(problem, path))):
             runs = Runs(problem, chain, with_between=True)
             for value in runs.bounds(limit):
                 yield Bound(value, CHAIN_SOURCE)

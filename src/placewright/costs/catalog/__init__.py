@@ -92,6 +92,12 @@ def find_kind(name: str) -> DeviceKind | None:
     return _by_any_name().get(_plain(name))
 
 
+def is_same_kind(one: str, other: str) -> bool:
+    """Whether two names are of one kind, however they are written (see `find_kind`)."""
+    kind = find_kind(one)
+    return _plain(one) == _plain(other) or (kind is not None and kind is find_kind(other))
+
+
 def is_cpu(device: Device) -> bool:
     """Whether it is cores of this machine, its kind is ``cpu``, or a CPU of the catalog."""
     if isinstance(device.run, CpuRun):

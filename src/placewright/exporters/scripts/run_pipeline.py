@@ -337,10 +337,12 @@ def kept_buffers(block: nn.Module) -> tuple[Any, Any]:
     @contextmanager
     def unchanged() -> Iterator[None]:
         before = [each.clone() for each in block.buffers()]
-        yield
-        with torch.no_grad():
-            for buffer, value in zip(block.buffers(), before, strict=True):
-                buffer.copy_(value)
+        try:
+            yield
+        finally:  # torch leaves a block early, by an exception, once it has all it needs
+            with torch.no_grad():
+                for buffer, value in zip(block.buffers(), before, strict=True):
+                    buffer.copy_(value)
 
     return nullcontext(), unchanged()
 

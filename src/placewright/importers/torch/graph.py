@@ -99,12 +99,14 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
     """The program's `Graph`.
 
     A weight that several ops read is counted at the first and keeps them all on one device
-    (`shared="colocate"`), or is counted at each, which may then be anywhere (`"copy"`).
+    (`shared="colocate"`), or is counted at each, which may then be anywhere (`"copy"`). What
+    training does not train (buffers, frozen parameters) is state: it has no gradients.
     """
     weights = Sharing(_weight_uses(program), program.twins, program.gradients)
     apart = shared == "copy"
     builder = GraphBuilder(program.name)
-    ops, unknown = _add_ops(program, builder, weights.held_apart() if apart else weights.held())
+    held = weights.held_apart() if apart else weights.held()
+    ops, unknown = _add_ops(program, builder, held, weights.frozen())
     if not ops:
         raise GraphError(f"{program.name}: the program computes nothing; export a model with ops")
     for op, group in (weights.copy_groups if apart else weights.groups()).items():
@@ -137,7 +139,10 @@ def _makes_tensors(node: Node) -> bool:
 
 
 def _add_ops(
-    program: Program, builder: GraphBuilder, resident: Mapping[str, float]
+    program: Program,
+    builder: GraphBuilder,
+    resident: Mapping[str, float],
+    frozen: Mapping[str, float],
 ) -> tuple[dict[str, int], set[str]]:
     """The ops by name, and the types of those whose FLOPs nobody can count."""
     counter = torch_costs.Counter()
@@ -164,8 +169,8 @@ def _add_ops(
             flops=cost.flops,
             bytes_read=cost.bytes_read,
             bytes_written=cost.bytes_written,
-            parameter_bytes=resident.get(node.name, 0.0),
-            state_bytes=program.caches.kept.get(node.name, 0.0),
+            parameter_bytes=resident.get(node.name, 0.0) - frozen.get(node.name, 0.0),
+            state_bytes=program.caches.kept.get(node.name, 0.0) + frozen.get(node.name, 0.0),
             dtype=cost.dtype,
             module=module_path(node, program.module_prefix),
             backward=node.name in program.twins,

@@ -57,6 +57,14 @@ class Sharing:
             held[use.first] = held.get(use.first, 0.0) + use.bytes
         return held
 
+    def frozen(self) -> dict[str, float]:
+        """Of `held`, in training, what is not trained: buffers, parameters without a gradient."""
+        found: dict[str, float] = {}
+        for key, use in self.uses.items():
+            if self.gradients and key not in self.gradients:
+                found[use.first] = found.get(use.first, 0.0) + use.bytes
+        return found
+
     @cached_property
     def copy_groups(self) -> dict[str, str]:
         """`op → group` of ops on one device where each op has copies of the weights it shares."""
