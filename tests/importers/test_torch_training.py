@@ -11,6 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
+from placewright.coarsen.blocks import find_blocks  # noqa: E402
 from placewright.costs.roofline import CostOptions, op_memory  # noqa: E402
 from placewright.errors import ExecutionError, GraphError, OptionError  # noqa: E402
 from placewright.graph import Graph  # noqa: E402
@@ -18,6 +19,7 @@ from placewright.importers.torch import export as torch_export  # noqa: E402
 from placewright.importers.torch import sources as torch_sources  # noqa: E402
 from placewright.importers.torch import training as torch_training  # noqa: E402
 from placewright.options import Options  # noqa: E402
+from placewright.planning import make_problem  # noqa: E402
 from tests.importers.tiny_models import NO_DROPOUT, make  # noqa: E402
 
 CHANGES: dict[str, dict[str, Any]] = {
@@ -347,3 +349,32 @@ def test_gradients_that_are_added_up_along_two_streams_are_where_the_value_is_ma
 
 def program_node(program: torch_training.TrainingProgram, name: str) -> Any:
     return next(node for node in program.graph.nodes if node.name == name)
+
+
+class Cast(torch.nn.Module):
+    """Layers under autocast, between an embedding and a head that are not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(16, 8)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+        self.head = torch.nn.Linear(8, 4)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embedding(tokens)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for layer in self.layers:
+                x = x + torch.relu(layer(x))
+        return self.head(x.float()).square().mean()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_layers_under_autocast_are_known_by_their_weights(training: bool) -> None:
+    tokens = torch.ones(4, 2, dtype=torch.long)
+    exported = torch_export.export_module(Cast(), (tokens,), {}, training=training)
+    graph = torch_export.graph_from_exported(exported, "cast")
+    problem, _ = make_problem(graph, "2x3090")
+    blocks = find_blocks(problem)
+    assert [blocks.names[k] for k in np.flatnonzero(blocks.repeated)] == [
+        f"layers.{n}" for n in range(3)
+    ]

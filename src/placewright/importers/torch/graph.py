@@ -132,6 +132,33 @@ def module_path(node: Node, prefix: str = "") -> str:
     return f"{path}.".removeprefix(prefix).rstrip(".")
 
 
+def _modules(program: Program) -> dict[str, str]:
+    """Call → the path of its module; of its weights where torch kept none of numbered modules.
+
+    A region of `torch.autocast` is exported as one call, of the module that it is in, and taken
+    apart later: then only weights tell which layer a call was of.
+    """
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    found = {node.name: module_path(node, program.module_prefix) for node in calls}
+    if any(_is_numbered(path) for path in found.values()):
+        return found
+    home = {
+        name: weight.name.removeprefix(program.module_prefix).rpartition(".")[0]
+        for name, weight in program.weights.items()
+    }
+    for node in calls:
+        read = [home[source.name] for source in node.all_input_nodes if source.name in home]
+        inside = (each for each in read if f"{each}.".startswith(found[node.name]))
+        found[node.name] = next(filter(None, inside), found[node.name])
+        if read and len(read) == len(node.all_input_nodes):
+            home[node.name] = read[0]  # a weight still: turned, or of another type
+    return found
+
+
+def _is_numbered(path: str) -> bool:
+    return any(part.isdigit() for part in path.split("."))
+
+
 def _makes_tensors(node: Node) -> bool:
     if node.target is operator.getitem:
         return False
@@ -148,6 +175,7 @@ def _add_ops(
     counter = torch_costs.Counter()
     scales = _scales(program)
     weights = set(program.weights)
+    modules = _modules(program)
     ops: dict[str, int] = {}
     outputs: dict[str, list[int]] = {}
     unknown: set[str] = set()
@@ -172,7 +200,7 @@ def _add_ops(
             parameter_bytes=resident.get(node.name, 0.0) - frozen.get(node.name, 0.0),
             state_bytes=program.caches.kept.get(node.name, 0.0) + frozen.get(node.name, 0.0),
             dtype=cost.dtype,
-            module=module_path(node, program.module_prefix),
+            module=modules[node.name],
             backward=node.name in program.twins,
             signature="" if _reads_scaled(node, scales) else signature(node),
         )
