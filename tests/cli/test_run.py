@@ -45,6 +45,17 @@ def record_of(*arguments: object) -> dict[str, Any]:
     return dict(found.json)
 
 
+@pytest.mark.parametrize(
+    "option", [("--schedule", "gpipe"), ("--micro-batches", 3), ("--steps", 2)]
+)
+def test_options_of_pipelines_are_refused_for_other_plans(
+    latency: Path, option: tuple[str, object]
+) -> None:
+    found = run("run", latency, *option)
+    assert (found.code, found.out) == (2, "")
+    assert f"{option[0]} is for pipelines of torch programs; plan with --objective" in found.err
+
+
 def test_a_wrong_plan_is_not_run(latency: Path, tmp_path: Path) -> None:
     document = json.loads(latency.read_text())
     document["value"] /= 2

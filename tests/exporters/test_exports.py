@@ -149,9 +149,8 @@ TRAINED = "zoo:llama-7b?layers=4&context=64&batch=3"
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "megatron", "deepspeed"])
 def test_engines_of_cuda_devices_refuse_others(engine, tmp_path):
     mac = Cluster("mac", (Device("gpu", "M2 Max", memory=1e12),), ())
-    plan = planned(engine, cluster=mac).plan
     with pytest.raises(OptionError, match=f"{engine}: device 'gpu' is an Apple M2 Max"):
-        export(plan, engine, tmp_path / "out")
+        export(planned(engine, cluster=mac).plan, engine, tmp_path / "out")
 
 
 def test_megatron_is_started_with_a_rank_for_each_gpu_it_sees(tmp_path):
@@ -204,9 +203,15 @@ def test_deepspeed_gets_the_micro_batches_of_a_step(tmp_path, monkeypatch):
 def test_a_micro_batch_of_no_known_size_is_refused(engine, tmp_path):
     plan = planned(engine, TRAINED, training=True, micro_batches=5).plan
     unknown = replace(plan, problem=replace(plan.problem, input_samples=None))
-    with pytest.raises(OptionError, match="does not say; give it input_samples"):
+    with pytest.raises(OptionError, match="does not say; give -O samples=NUMBER, or plan without"):
         export(unknown, engine, tmp_path / "out")
+    with pytest.raises(OptionError, match="-O samples=0: give a whole number above 0"):
+        export(unknown, engine, tmp_path / "out", {"samples": "0"})
+    with pytest.raises(OptionError, match="-O samples=4: give 3, as the plan's source says"):
+        export(plan, engine, tmp_path / "out", {"samples": "4"})
     assert not (tmp_path / "out").exists()
+    export(unknown, engine, tmp_path / "out", {"samples": "7"})
+    assert "7" in (tmp_path / "out").read_text()
 
 
 @pytest.mark.parametrize(
@@ -218,6 +223,23 @@ def test_a_server_is_told_the_context_that_its_plan_is_for(engine, settings, opt
     assert arguments[arguments.index(option) + 1] == "512"
     forward = settings(planned(engine, "zoo:llama-7b").plan)["arguments"]
     assert option not in forward
+
+
+@pytest.mark.parametrize("engine", ["accelerate", "vllm", "deepspeed"])
+def test_a_plan_that_leaves_the_embedding_in_host_memory_is_llama_cpps_own(engine, tmp_path):
+    plan = planned("llama-cpp").plan
+    assert export(plan, "llama-cpp", tmp_path / "own")
+    with pytest.raises(
+        OptionError, match=f"in host memory, as llama.cpp does; plan with --for {engine}"
+    ):
+        export(plan, engine, tmp_path / "out")
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang"])
+def test_engines_of_cuda_leave_out_the_gpu_of_an_apple_chip(engine):
+    found = planned(engine, "zoo:llama-7b?phase=decode&context=512", "mac+pc")
+    used = {found.plan.problem.device_kinds[stage.device] for stage in found.stages}
+    assert used == {"RTX 4090"}
 
 
 def recomputing(engine, **options):

@@ -489,6 +489,15 @@ def test_shapes_that_contradict_each_other_are_told(read: Callable[..., Graph]) 
         read([node("Relu", "x", "y")], outputs=[("y", FLOAT, [2, 9])])
 
 
+def test_an_output_with_a_dimension_of_minus_one_contradicts_nothing(
+    read: Callable[..., Graph],
+) -> None:
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        read([node("Relu", "x", "y")], [("x", FLOAT, [-1, 8])], [("y", FLOAT, [-1, 8])])
+    assert not any("contradicts" in str(each.message) for each in told)
+
+
 def test_shapes_computed_inside_the_model_are_worked_out(read: Callable[..., Graph]) -> None:
     """Div, Range and a constant-folded Expand are beyond ONNX's own data propagation."""
     nodes = [

@@ -61,7 +61,9 @@ def command(
 
     announce_compilation()
     if bool(lost) == (cluster is not None):
-        raise OptionError("say what has changed: give either --lost DEVICE or --cluster")
+        both = "--lost and --cluster are two ways to say what has changed; give one of them"
+        neither = "say what has changed: give either --lost DEVICE or --cluster"
+        raise OptionError(both if lost else neither)
     limit = _bytes(max_move)
     old = Plan.load(plan)
     check_objective(old)

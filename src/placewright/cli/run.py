@@ -47,6 +47,7 @@ def _run_file(path: Path, how: How, uses: Uses, *, json: bool) -> None:
     if plan.problem.options.objective == "throughput" and not is_onnx(plan.source):
         _run_pipeline(plan, path, how, uses, json=json)
         return
+    how.refuse_pipeline_options(onnx=is_onnx(plan.source))
     report = _run(plan, how.options(plan), quiet=json)
     if report is not None:
         use_results(plan, report, path, uses, json=json)

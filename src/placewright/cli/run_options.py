@@ -98,6 +98,23 @@ class How:
     ] = ""
     seed: Annotated[int, typer.Option(help="Of random weights and made-up inputs.", min=0)] = 0
 
+    def refuse_pipeline_options(self, *, onnx: bool) -> None:
+        """OptionError for what says how a pipeline of torch runs, of a plan that is none."""
+        if onnx and self.launcher == "torchrun":
+            raise OptionError("ONNX models are not run under torchrun; leave out --launcher")
+        given = {
+            "--schedule": self.schedule is not None,
+            "--micro-batches": self.micro_batches is not None,
+            "--steps": self.steps > 0,
+        }
+        if named := [name for name, is_given in given.items() if is_given]:
+            what = (
+                "of ONNX models inputs go through one after another; leave it out"
+                if onnx
+                else "plan with --objective throughput, or leave it out"
+            )
+            raise OptionError(f"{named[0]} is for pipelines of torch programs; {what}")
+
     def options(self, plan: Plan) -> RunOptions:
         """What is asked of the runtime. OptionError for options that do not go together."""
         from placewright.runtime import RunOptions

@@ -30,6 +30,7 @@ class Limits:
     - `cpu_computes`: CPUs are stages too, before all others; else they are used only where a
       cluster has nothing else;
     - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
+    - `cuda`: its GPUs are those of CUDA, so that an Apple chip's is not used;
     - `one_host`: all devices are of one host;
     - `serves`: it makes tokens for requests of language models;
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
@@ -45,6 +46,7 @@ class Limits:
     tied: Tied
     cpu_computes: bool = False
     offloads: bool = False
+    cuda: bool = False
     one_host: bool = False
     serves: bool = False
     schedules: tuple[str, ...] = ()
@@ -99,6 +101,7 @@ ENGINES: dict[str, Engine] = {
                 ("throughput", "latency"),
                 "layers",
                 "copied",
+                cuda=True,
                 serves=True,
                 memory_share=GPU_MEMORY_UTILIZATION,
             ),
@@ -113,6 +116,7 @@ ENGINES: dict[str, Engine] = {
                 ("throughput", "latency"),
                 "layers",
                 "copied",
+                cuda=True,
                 serves=True,
                 memory_share=GPU_MEMORY_UTILIZATION,
             ),
@@ -137,6 +141,7 @@ ENGINES: dict[str, Engine] = {
             "--recompute-granularity)",
             Limits(("throughput",), "layers", "copied", schedules=("pipedream",), recomputes=True),
             write="exporters.training_engines:write_megatron",
+            options=("samples",),
         ),
         Engine(
             "deepspeed",
@@ -145,6 +150,7 @@ ENGINES: dict[str, Engine] = {
             "_is_checkpointable), schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
             Limits(("throughput",), "blocks", "copied", schedules=("pipedream",), recomputes=True),
             write="exporters.training_engines:write_deepspeed",
+            options=("samples",),
         ),
         Engine(
             "torch-pipelining",
@@ -155,6 +161,7 @@ ENGINES: dict[str, Engine] = {
                 ("throughput",),
                 "blocks",
                 "copied",
+                cuda=True,
                 schedules=("pipedream", "gpipe"),
                 fills_first=True,
                 recomputes=True,

@@ -15,7 +15,7 @@ from placewright.analysis.offloading import fetched_bytes
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
-from placewright.exporters.devices import NOBODY, is_apple, main_cpu, main_host
+from placewright.exporters.devices import NOBODY, check_cuda, is_apple, main_cpu, main_host
 from placewright.exporters.engines import Engine, limits_of
 from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning, with_copies
 from placewright.graph import Flags, Floats, Ints, frozen
@@ -45,7 +45,8 @@ class Pieces:
 
     A request of a language model runs phases `before` the problem, with the same pieces on the same
     devices, and then the problem, a step of decode, `repeats` times (see `requests`). Memory is
-    that of the problem. A row has `most_stages` stages at most.
+    that of the problem. A row has `most_stages` stages at most. ``uncounted[op]``: its weights are
+    in memory that the cluster does not name.
     """
 
     problem: Problem
@@ -59,6 +60,7 @@ class Pieces:
     before: tuple[Phase, ...] = ()
     repeats: float = 1.0
     most_stages: int = MOST_STAGES
+    uncounted: Flags = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property
     def count(self) -> int:
@@ -101,7 +103,9 @@ def pieces_for(problem: Problem, engine: Engine, copied: Floats = NO_COPIES) -> 
     if limits.memory_share != 1.0:
         problem = problem.with_device_memory(problem.device_memory * limits.memory_share)
     shared = outside(shared, uncounted)
-    return Pieces(problem, blocks, op_piece, returns, held, shared, cpu, fetched)
+    return Pieces(
+        problem, blocks, op_piece, returns, held, shared, cpu, fetched, uncounted=uncounted
+    )
 
 
 def _keeper(problem: Problem) -> int:
@@ -155,6 +159,11 @@ def _on_allowed_devices(problem: Problem, engine: Engine, blocks: Blocks) -> tup
     uncounted = np.zeros(problem.op_count, dtype=np.bool_)
     if not limits.cpu_computes and not cpus.all():
         time[:, cpus] = np.inf
+    if limits.cuda:
+        apples = [each for each in range(problem.device_count) if is_apple(problem, each)]
+        time[:, apples] = np.inf
+        if apples and not np.isfinite(time).any():
+            check_cuda(problem, apples[0], engine.name)
     if limits.cuts == "slots":
         before = blocks.op_block < np.flatnonzero(blocks.repeated)[0]
         host = main_host(problem)

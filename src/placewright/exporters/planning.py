@@ -27,7 +27,7 @@ from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
 from placewright.exporters.rows import Row, Stage, best_row, devices_of
 from placewright.exporters.sharing import UnknownCopiesError, exchanging, without_spare
-from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.stages import UNCOUNTED, BlockPlan, block_plan
 from placewright.exporters.steps import best_step, check_steps
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Floats
@@ -36,6 +36,7 @@ from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem, plan_problem
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.system.references import referred
+from placewright.units import listed
 from placewright.verify import verify
 
 PLANNER = "stages"
@@ -252,14 +253,21 @@ def plan_row(
     `facts` are kept among the plan's options; `copied` is that of `pieces_for`.
     """
     started = time.perf_counter()
-    best = best_run(pieces_for(problem, engine, copied), engine)
-    plan = judged_run(best.timed, engine, source, seed, facts)
+    pieces = pieces_for(problem, engine, copied)
+    best = best_run(pieces, engine)
+    plan = judged_run(best.timed, engine, source, seed, {**facts, **_uncounted(problem, pieces)})
     return replace(
         plan,
         lower_bound=best.lower_bound,
         bound_source=best.bound_source,
         seconds=time.perf_counter() - started,
     )
+
+
+def _uncounted(problem: Problem, pieces: Pieces) -> dict[str, str]:
+    """What a plan says of weights in memory that the cluster does not name."""
+    ops = np.flatnonzero(pieces.uncounted & (problem.op_memory > 0)).tolist()
+    return {UNCOUNTED: listed([problem.op_names[op] for op in ops])} if ops else {}
 
 
 @dataclass(frozen=True, eq=False)

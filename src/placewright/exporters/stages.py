@@ -16,6 +16,9 @@ from placewright.graph import Floats, Ints
 from placewright.outcome import Loads, Step
 from placewright.plan import Plan
 
+UNCOUNTED = "uncounted"
+"""What a plan says of weights that are in memory which its cluster does not name."""
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -82,6 +85,11 @@ class BlockPlan:
 def block_plan(plan: Plan, engine: str) -> BlockPlan:
     """The plan by blocks; OptionError where it splits one, has replicas or is for batches."""
     problem = plan.problem
+    if engine != "llama-cpp" and (left := plan.planner_options.get(UNCOUNTED)):
+        raise OptionError(
+            f"the plan leaves the weights of {left} in host memory, as llama.cpp does; plan with "
+            f"--for {engine}"
+        )
     if problem.options.row.by_input:
         raise OptionError(f"{engine} takes one device per block, not one per input of a batch")
     if plan.placement.replicas:

@@ -11,6 +11,7 @@ blocks, Megatron-LM is told to recompute each layer, and DeepSpeed's class which
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,12 @@ RECOMPUTING = """    def __init__(self, layers, **given):
 """
 
 
-def write_megatron(path: str | Path, plan: Plan) -> list[str]:
-    """Write `environment` and `arguments` of a training script; the command."""
-    document = megatron_settings(plan)
+def write_megatron(path: str | Path, plan: Plan, *, samples: str | None = None) -> list[str]:
+    """Write `environment` and `arguments` of a training script; the command.
+
+    `samples` of a micro-batch are told where the plan's source does not say.
+    """
+    document = megatron_settings(_with_samples(plan, samples))
     files.write_json(path, document)
     names, values = document["arguments"][::2], document["arguments"][1::2]
     # A rank per stage: the GPUs that are visible are theirs.
@@ -113,11 +117,22 @@ def _batches(problem: Problem) -> list[str]:
     return ["--micro-batch-size", str(size), "--global-batch-size", str(count * size)]
 
 
+def _with_samples(plan: Plan, samples: str | None) -> Plan:
+    """The plan with so many samples in a micro-batch; OptionError where its source says another."""
+    if samples is None:
+        return plan
+    given, known = int(samples) if samples.isdecimal() else 0, plan.problem.input_samples
+    if given < 1 or known not in (None, given):
+        whole = "a whole number above 0" if known is None else f"{known}, as the plan's source says"
+        raise OptionError(f"-O samples={samples}: give {whole}")
+    return replace(plan, problem=replace(plan.problem, input_samples=given))
+
+
 def _samples(problem: Problem, engine: str) -> int:
     if problem.input_samples is None:
         raise OptionError(
             f"{engine} is told how many samples a micro-batch has, and the plan's source does not "
-            "say; give it input_samples, or plan without --micro-batches"
+            "say; give -O samples=NUMBER, or plan without --micro-batches"
         )
     return problem.input_samples
 
@@ -134,8 +149,12 @@ def _config(problem: Problem) -> str:
     return f"CONFIG = {json.dumps(settings)}  # of deepspeed.initialize(config=...), among others\n"
 
 
-def write_deepspeed(path: str | Path, plan: Plan) -> list[str]:
-    """Write a module with a class that has the stages of the plan; how to use it."""
+def write_deepspeed(path: str | Path, plan: Plan, *, samples: str | None = None) -> list[str]:
+    """Write a module with a class that has the stages of the plan; how to use it.
+
+    `samples` as in `write_megatron`.
+    """
+    plan = _with_samples(plan, samples)
     found = block_plan(plan, "deepspeed")
     found.check_in_a_row("deepspeed")
     found.check_on_gpus("deepspeed")

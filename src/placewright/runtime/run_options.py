@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from placewright.runtime.ranks.state import Optimizer
 
 LAUNCHERS = ("processes", "local", "torchrun")
+LEAST_THREADS, THREADS_PER_CPU = 64, 4  # of a rank: more than these take minutes to start
 _LONGEST_TIMEOUT = 7 * 24 * 3600.0
 
 
@@ -67,6 +68,12 @@ class RunOptions:
         for name, value in (("ranks", ranks), ("repeats", self.repeats), ("threads", threads)):
             if value < 1:
                 raise OptionError(f"{name} is {value}; it must be at least 1")
+        most = max(LEAST_THREADS, THREADS_PER_CPU * (os.cpu_count() or 1))
+        if threads > most:
+            raise OptionError(
+                f"threads is {threads}, and this machine has {os.cpu_count()} CPUs; give at most "
+                f"{most}"
+            )
         if self.memory_limits and len(self.memory_limits) != ranks:
             raise OptionError(
                 f"{len(self.memory_limits)} memory limits are given for {ranks} ranks"

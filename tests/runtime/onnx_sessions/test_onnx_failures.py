@@ -24,6 +24,7 @@ from placewright.errors import (  # noqa: E402
 )
 from placewright.plan import Plan  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
+from placewright.runtime.decoding import Decoding  # noqa: E402
 from placewright.runtime.onnx_sessions.sessions import Session  # noqa: E402
 from tests.interrupting import interrupted_after  # noqa: E402
 from tests.runtime.onnx_sessions.models import (  # noqa: E402
@@ -163,6 +164,10 @@ def test_plans_of_other_objectives_are_refused(tmp_path: Path) -> None:
         ({"repeats": 0}, "repeats is 0"),
         ({"threads": 0}, "threads is 0"),
         ({"timeout": 0.0}, "timeout is 0"),
+        ({"threads": 100_000}, "threads is 100000, and this machine has .* give at most"),
+        ({"weights": "fresh"}, "runs of ONNX models take no weights: an ONNX file has its weights"),
+        ({"decoding": Decoding(3, [[1]])}, "runs of ONNX models take no tokens"),
+        ({"memory_limits": [1e9, 1e9]}, "runs of ONNX models take no memory limits"),
     ],
 )
 def test_numbers_that_cannot_be_are_refused(

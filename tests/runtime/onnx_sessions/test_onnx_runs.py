@@ -231,6 +231,12 @@ def two_branches() -> Any:
     return model(nodes, [value("x", FLOAT, [64, 256])], "y", weights)
 
 
+def test_ops_that_draw_at_random_are_counted(tmp_path: Path) -> None:
+    nodes = [node("RandomNormalLike", "x", "noise"), node("Add", "x noise", "y")]
+    plan = plan_of(saved(model(nodes, [value("x", FLOAT, [8])], "y"), tmp_path), [0, 1])
+    assert run_onnx_plan(plan, ONCE).random_ops == 1
+
+
 def test_a_run_reports_times_transfers_and_steps(tmp_path: Path) -> None:
     plan = plan_of(saved(two_branches(), tmp_path), [0, 1, 0])
     told: list[tuple[str, float]] = []

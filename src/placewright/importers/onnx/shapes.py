@@ -111,6 +111,10 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     checked.CopyFrom(model)
     replace_contrib_ops(checked.graph)
     _fix_inputs(checked.graph, dimensions)
+    for value in (*checked.graph.value_info, *checked.graph.output):
+        for _, dim in dynamic_axes(value):
+            if dim.dim_value < 0:  # as some write a dimension that is open
+                dim.Clear()
     try:
         shape_inference.infer_shapes(checked, strict_mode=True, data_prop=True)
     except Exception as error:  # several of onnx's own, RuntimeError, ValueError

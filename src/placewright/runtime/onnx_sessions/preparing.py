@@ -37,6 +37,16 @@ def check_options(options: RunOptions, ranks: int) -> None:
     options.check(ranks)
     if options.optimizer is not None:
         raise OptionError("ONNX models take no training steps; leave the optimizer out")
+    refused = {
+        "weights": options.weights is not None,
+        "memory limits": bool(options.memory_limits),
+        "tokens": options.decoding is not None,
+    }
+    if named := [name for name, is_given in refused.items() if is_given]:
+        raise OptionError(
+            f"runs of ONNX models take no {named[0]}: an ONNX file has its weights and is run as "
+            "it is; leave it out"
+        )
 
 
 def model_of(plan: Plan) -> OnnxModel:

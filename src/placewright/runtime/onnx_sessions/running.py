@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from placewright.budget import Progress, no_progress
 from placewright.costs.profiles.onnx.options import import_runtime
@@ -28,6 +30,14 @@ from placewright.runtime.onnx_sessions.preparing import (
 from placewright.runtime.onnx_sessions.team import Device, Team
 from placewright.runtime.results import RunReport, StepTime
 from placewright.runtime.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from onnx import NodeProto
+
+RANDOM = frozenset({
+    "Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform",
+    "RandomUniformLike",
+})  # fmt: skip
 
 
 def run_onnx_plan(
@@ -73,7 +83,13 @@ def run_onnx_plan(
         sessions = open_parts(found, program, team)
         progress(f"running on {len(devices)} devices", 0.5)
         measured = measure(team, program, sessions, samples, options, progress)
-    return _report(plan, program, devices, single, measured)
+    report = _report(plan, program, devices, single, measured)
+    return replace(report, random_ops=sum(map(_draws, found.model.graph.node)))
+
+
+def _draws(node: NodeProto) -> bool:
+    """Whether a node draws at random in a run; dropout does so in training alone."""
+    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
 
 
 def _report(
