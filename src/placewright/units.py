@@ -17,7 +17,7 @@ _PREFIX = {
     "": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15,
     "ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40,
 }  # fmt: skip
-_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "ns": 1e9}
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6, "µs": 1e6, "μs": 1e6, "ns": 1e9}  # both µ
 
 
 def parse_bytes(text: str) -> float:
@@ -63,7 +63,7 @@ def parse_seconds(text: str) -> float:
 
     A number without a unit may come as text too, as from a command line.
     """
-    match = re.fullmatch(_NUMBER + r"(s|ms|us|µs|ns)?\s*", text)
+    match = re.fullmatch(_NUMBER + r"(s|ms|us|µs|μs|ns)?\s*", text)
     if not match:
         raise ValueError(f"{text!r} is no time: write seconds, or a number with s, ms, us, ns")
     return float(match[1]) / _PER_SECOND[match[2] or "s"]
@@ -83,7 +83,7 @@ def format_seconds(seconds: float) -> str:
     if math.isinf(seconds) or math.isnan(seconds):
         return str(seconds)
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if abs(seconds) >= scale:
+        if round(abs(seconds) / scale, 6) >= 1:  # not 1000.000 of the next smaller unit
             return f"{_short(seconds / scale, 3)} {unit}"
     return f"{seconds * 1e9:.1f} ns" if seconds else "0 s"
 

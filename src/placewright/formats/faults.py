@@ -1,14 +1,42 @@
-"""What pydantic has against a document: where each fault is, and which are meant."""
+"""What pydantic has against a document: where each fault is, which are meant, and what to do."""
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from pydantic import ValidationError
+    from pydantic import BaseModel, ValidationError
     from pydantic_core import ErrorDetails
 
 Place = tuple[str, ...]
+
+_SENTENCES: Mapping[str, str] = {
+    "missing": "is missing; give it",
+    "dict_type": "must be an object of names and values",
+    "model_type": "must be an object of names and values",
+    "model_attributes_type": "must be an object of names and values",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+    "string_type": "must be text",
+    "int_type": "must be a whole number",
+    "int_parsing": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "float_parsing": "must be a number",
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "too_short": "has too few entries; give at least {min_length}",
+    "too_long": "has too many entries; give at most {max_length}",
+    "greater_than": "must be above {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "less_than": "must be below {lt}",
+    "less_than_equal": "must be at most {le}",
+    "literal_error": "must be {expected}",
+}
+"""By pydantic's names of faults, where its own words would not say what to write."""
 
 
 class Fault(NamedTuple):
@@ -28,13 +56,17 @@ class Fault(NamedTuple):
         return ".".join(self.place) or "top level"
 
 
-def faults_of(error: ValidationError, document: Any) -> list[Fault]:
+def faults_of(
+    error: ValidationError, document: Any, model: type[BaseModel] | None = None
+) -> list[Fault]:
     """Those of `document`, without those of alternatives of a union that fit worse than another.
 
     The one that is meant has the fewest faults; of as many, the one that has them deepest inside.
+    The fields of `model` are proposed for names that it does not know.
     """
+    fields = set() if model is None else set(_fields(model.model_json_schema()))
     errors = error.errors(include_url=False, include_input=False)
-    faults = [_fault(each, document) for each in errors]
+    faults = [_fault(each, document, fields) for each in errors]
     unions: dict[Place, dict[str, list[Fault]]] = {}
     for each in faults:
         if each.alternative is not None:
@@ -51,7 +83,25 @@ def _misfit(faults: list[Fault]) -> tuple[int, int]:
     return len(faults), -max(len(each.place) for each in faults)
 
 
-def _fault(error: ErrorDetails, document: Any) -> Fault:
+def _fields(schema: Any) -> Iterator[str]:
+    """The names of all fields of a JSON schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", ())
+        for each in schema.values():
+            yield from _fields(each)
+
+
+def _sentence(error: ErrorDetails, fields: Collection[str]) -> str:
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(error["loc"][-1]), fields, 1)
+        return "is no field here; " + (f"did you mean '{near[0]}'?" if near else "take it out")
+    words = _SENTENCES.get(error["type"])
+    if words is None:
+        return error["msg"].removeprefix("Value error, ")
+    return words.format_map(error.get("ctx", {}))
+
+
+def _fault(error: ErrorDetails, document: Any, fields: Collection[str]) -> Fault:
     """The first part of its location that the document does not have names an alternative."""
     place: list[str] = []
     alternative = None
@@ -65,4 +115,4 @@ def _fault(error: ErrorDetails, document: Any) -> Fault:
             alternative = alternative or (tuple(place), str(part))
             continue
         place.append(str(part))
-    return Fault(tuple(place), error["msg"].removeprefix("Value error, "), alternative)
+    return Fault(tuple(place), _sentence(error, fields), alternative)

@@ -253,7 +253,7 @@ def validate(model: type[Model], document: Any, path: str | Path) -> Model:
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        faults = faults_of(error, document)
+        faults = faults_of(error, document, model)
         at_fault = list(dict.fromkeys(each.field for each in faults))
         more = f" (and {len(at_fault) - 1} more)" if len(at_fault) > 1 else ""
         raise FormatError(f"{path}: field {at_fault[0]}: {faults[0].message}{more}") from None
