@@ -19,6 +19,7 @@ from placewright import planners
 from placewright.bounds import Bound
 from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
+from placewright.costs.roofline import CostOptions
 from placewright.errors import (
     FormatError,
     InfeasibleError,
@@ -491,6 +492,11 @@ def test_options_left_out_are_the_defaults():
     problem, name = make_problem(graph(), CLUSTER, {"contention": "port", "memory": None})
     assert problem.options == Options(contention="port")
     assert name == "two"
+
+
+def test_an_optimizer_is_refused_where_nothing_is_trained():
+    with pytest.raises(OptionError, match="optimizer sgd is about training, and two has no backw"):
+        make_problem(graph(), CLUSTER, costs=CostOptions(optimizer="sgd"))
 
 
 def test_pins_are_part_of_the_problem():

@@ -224,6 +224,11 @@ def make_problem(
         )
     chosen = chosen_options(source.options, options or {})
     problem = build_problem(source.graph, cluster, chosen, costs, pinned, together=together)
+    if costs.optimizer != DEFAULT_COSTS.optimizer and not source.graph.is_training:
+        raise OptionError(
+            f"optimizer {costs.optimizer} is about training, and {source.graph.name} has no "
+            "backward ops; give --training, or leave it out"
+        )
     if costs.recompute != "none":
         problem = _recomputing(problem, source.graph)
     problem = with_granularity(problem, granularity)

@@ -95,8 +95,10 @@ def _check_may_part(
         )
     if blocks.repeated[blocks.op_block[unit]].sum() > 1:
         raise OptionError(
-            f"{engine}: layers share their weights ('{problem.op_names[unit[0]]}' and "
-            f"'{problem.op_names[unit[-1]]}'), so it cannot part them"
+            f"{engine}: ops of several layers read the same weights, "
+            f"'{problem.op_names[unit[0]]}' and '{problem.op_names[unit[-1]]}' among them, so it "
+            "cannot part the layers; untie these (and where a loss reads weights, leave that to "
+            "the optimizer, as its weight decay)"
         )
 
 
