@@ -154,6 +154,12 @@ def test_what_an_engine_is_not_planned_for_is_refused(engine, options, why):
         planned(GPT, "4090+3060", engine, **options)
 
 
+@pytest.mark.parametrize("engine", ["vllm", "llama-cpp", "accelerate"])
+def test_one_phase_of_an_encoder_decoder_is_refused(engine):
+    with pytest.raises(OptionError, match="loads encoder and decoder, and zoo:t5-small.phase=deco"):
+        planned("zoo:t5-small?phase=decode", "4090+3060", engine)
+
+
 def test_training_for_which_copies_of_shared_weights_have_no_room_says_how_much_is_missing():
     with pytest.raises(InfeasibleError, match=r"the model needs .*, the devices have 33\.5 GiB"):
         planned("zoo:gpt3-1.3b?batch=4", "4090+3060", "megatron", training=True)

@@ -98,6 +98,7 @@ def plan_for(
     check_recompute(costs, row)
     if not isinstance(source, Problem):
         source = imported(source, training=training)
+        _check_whole(source, row)
     if isinstance(cluster, str | Path):
         cluster = load_cluster(cluster)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
@@ -145,6 +146,16 @@ def _copying(
         return None
     copying = replace(source, graph=source.graph.with_copies())
     return make_problem(copying, cluster, **asked)[0]
+
+
+def _check_whole(source: Imported, engine: Engine) -> None:
+    """OptionError for one phase of an encoder-decoder: an engine has both halves of the model."""
+    facts = source.graph.attributes
+    if "target" in facts and facts.get("phase") in ("prefill", "decode"):
+        raise OptionError(
+            f"{engine.name} loads encoder and decoder, and {source.source} is one phase of them; "
+            "plan without phase"
+        )
 
 
 def _recomputing(
