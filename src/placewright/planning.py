@@ -223,7 +223,8 @@ def make_problem(
             "such as 2x3090, this-machine or a file"
         )
     chosen = chosen_options(source.options, options or {})
-    problem = build_problem(source.graph, cluster, chosen, costs, pinned, together=together)
+    once = replace(costs, recompute="none")
+    problem = build_problem(source.graph, cluster, chosen, once, pinned, together=together)
     if costs.optimizer != DEFAULT_COSTS.optimizer and not source.graph.is_training:
         raise OptionError(
             f"optimizer {costs.optimizer} is about training, and {source.graph.name} has no "
@@ -239,6 +240,12 @@ def make_problem(
 
 def imported(source: str | Path | Graph | Imported, *, training: bool = False) -> Imported:
     """What a source brings; `training` is for one that is still to be read."""
+    graph = source.graph if isinstance(source, Imported) else source
+    if training and isinstance(graph, Graph) and not graph.is_training:
+        raise OptionError(
+            f"training is for sources that are still to be read, and {graph.name} has no backward "
+            "ops; give its source, or load(..., training=True)"
+        )
     if isinstance(source, Graph):
         return Imported(source, source=source.name)
     return source if isinstance(source, Imported) else load(source, training=training)

@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from placewright.coarsen.blocks import find_blocks
 from placewright.coarsen.recompute import recomputed_ops, recomputing
-from placewright.costs.roofline import CostOptions
+from placewright.costs.clusters import load_cluster
+from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.planning import plan_for
 from placewright.graph import WHOLE_MEMORY, GraphBuilder
 from placewright.importers import load
 from placewright.importers.zoo.backward import joint_graph
+from placewright.options import Options
 from placewright.planning import make_problem
 from placewright.planning import plan as make_plan
 from placewright.stash import stashed_bytes, views
@@ -118,6 +120,39 @@ def test_rows_of_stages_are_as_good_as_all_placements(graph, schedule):
     plans = [make_plan(problem, planner=name) for name in ("ideal-dp", "exhaustive")]
     assert plans[0].value == pytest.approx(plans[1].value, rel=1e-9)
     assert all(verify(plan).ok for plan in plans)
+
+
+def test_ops_beside_the_modules_of_blocks_run_once():
+    """Engines checkpoint modules: what is computed between two of them is kept."""
+    builder, state = GraphBuilder("between"), []
+    for module in ("stem", "layers.0", "", "layers.1", "", "layers.2", "head"):
+        for part in range(2 if module.startswith("layers") else 1):
+            op = builder.add_op(
+                f"{module or 'between'}{builder.op_count}", "softmax", state, module=module,
+                flops=1e9, bytes_read=1e6, parameter_bytes=1e6 if module and not part else 0.0,
+            )  # fmt: skip
+            state = [builder.add_tensor(op, 1e6)]
+    problem, _ = make_problem(joint_graph(builder.build()), "2x3090", costs=AGAIN)
+    again = [problem.op_names[op] for op in np.flatnonzero(recomputed_ops(problem))]
+    assert len(again) == 6
+    assert all(name.startswith("layers") for name in again)
+
+
+def test_ties_that_change_the_blocks_are_refused_for_engines():
+    with pytest.raises(OptionError, match=r"has other blocks than without|read the same weights"):
+        plan_for("zoo:t5-small?layers=2", "2x3090", "deepspeed", training=True, free_seconds=0,
+                 costs=AGAIN)  # fmt: skip
+
+
+def test_a_problem_without_blocks_is_not_made_with_recomputation():
+    graph = load("zoo:gpt2?layers=1", training=True).graph
+    with pytest.raises(OptionError, match="build_problem makes problems without recomputation"):
+        build_problem(graph, load_cluster("2x3090"), Options(), AGAIN)
+
+
+def test_training_of_a_graph_that_infers_is_refused():
+    with pytest.raises(OptionError, match="training is for sources that are still to be read"):
+        make_plan(load("zoo:gpt2?layers=1").graph, "2x3090", planner="heft", training=True)
 
 
 def in_blocks(problem):

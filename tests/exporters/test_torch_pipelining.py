@@ -133,6 +133,18 @@ def test_the_script_keeps_what_goes_into_a_block_that_it_recomputes():
     assert stage.model(rows).requires_grad
 
 
+def test_each_call_of_a_module_runs_again():
+    """In a stage torch has a module for each call: NAME, NAME@1, …"""
+    import torch
+
+    stage = torch.nn.Module()
+    stage.model = torch.nn.ModuleDict({"0": torch.nn.Linear(4, 4), "0@1": torch.nn.Linear(4, 4),
+                                       "1": torch.nn.Linear(4, 4)})  # fmt: skip
+    run_pipeline.recompute(stage, ["0"])
+    wrapped = {name for name, each in stage.model.items() if "forward" in vars(each)}
+    assert wrapped == {"0", "0@1"}
+
+
 def test_a_batch_norm_that_runs_again_counts_a_micro_batch_once():
     import torch
 

@@ -171,8 +171,8 @@ PlannerOptions = Annotated[
 Coarsening = Annotated[
     str,
     typer.Option(
-        help="Plan a coarser graph: none, fusion, sequential, modules, layers or repeats, or one "
-        "of another (repeats+fusion).",
+        help="Plan a coarser graph: none, fusion, sequential, modules, layers, units or repeats, "
+        "or one of another (repeats+fusion).",
         autocompletion=completion.several_of(COARSENINGS, "+", alone="none"),
     ),
 ]

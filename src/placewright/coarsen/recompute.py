@@ -15,7 +15,7 @@ tensors with a life of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -84,7 +84,8 @@ def recomputing(problem: Problem, is_view: Flags) -> Problem:
 
     blocks = find_blocks(problem, ADVICE)
     repeated = np.where(blocks.repeated, np.arange(blocks.count), NONE)
-    block = _worthwhile(problem, repeated[blocks.op_block], is_view)
+    inside = _within_modules(problem, repeated[blocks.op_block], blocks.names)
+    block = _worthwhile(problem, inside, is_view)
     if (block == NONE).all():
         raise OptionError(
             f"{problem.name}: no block keeps activations that it could make again; leave out "
@@ -98,6 +99,22 @@ def recomputing(problem: Problem, is_view: Flags) -> Problem:
     )
     made = _with_stashes(problem, made, changed)
     return together(made, changed.groups)
+
+
+def _within_modules(problem: Problem, block: Wide, names: Sequence[str]) -> Wide:
+    """`[op]` its block, `NONE` of forward ops beside the block's module, which engines run once.
+
+    Of blocks that no paths name, all ops.
+    """
+    found = block.copy()
+    modules = problem.op_modules
+    for number in np.unique(block[block != NONE]).tolist():
+        ops = np.flatnonzero((block == number) & ~problem.is_backward)
+        own = f"{names[number]}."
+        beside = [not f"{modules[op]}.".startswith(own) for op in ops.tolist()]
+        if not all(beside):
+            found[ops[beside]] = NONE
+    return found
 
 
 def _worthwhile(problem: Problem, block: Wide, is_view: Flags) -> Wide:

@@ -89,9 +89,16 @@ def build_problem(
     Ops of a pipeline have a copy each of the weights they share, where that can fit; else, with
     `together`, and in training where stages need not be contiguous, such ops are on one device.
 
+    Recomputation is of blocks, which `planning.make_problem` knows; OptionError for it here.
+
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
+    if costs.recompute != "none":
+        raise OptionError(
+            "build_problem makes problems without recomputation; let plan or "
+            "planning.make_problem make it"
+        )
     with naming_file(cluster):
         cluster = complete(cluster)
         graph = _with_times_of(graph, cluster)

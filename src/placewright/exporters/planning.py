@@ -110,6 +110,11 @@ def plan_for(
         copies = limits_of(row).tied == "copied" and objective == "latency"
         copying = _with_copies(source, cluster, asked) if copies else None
         apart = copying or make_problem(source, cluster, **asked)[0]
+    if apart.op_names != problem.op_names:
+        raise OptionError(
+            f"{row.name}: with weights that layers share, the model has other blocks than without, "
+            "so that it is not known which are recomputed; leave out --recompute, or untie them"
+        )
     if training and apart.op_copied.size:
         problem = exchanging(problem, apart)
     problem, facts = counted(problem, source, row)

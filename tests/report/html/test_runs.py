@@ -123,3 +123,23 @@ def test_a_file_without_steps_is_named(plan, tmp_path, broken):
     with pytest.raises(FormatError, match=r"run\.json: has no steps"):
         placewright.report(plan, tmp_path / "page.html", run=tmp_path / "run.json")
     assert not (tmp_path / "page.html").exists()
+
+
+def test_a_run_with_ops_that_the_plan_lacks_is_refused(plan, run_file, tmp_path):
+    document = json.loads(run_file.read_text("utf-8"))
+    steps = document["step_times"]
+    kinds, names = steps["kind"], steps["name"]
+    names[kinds.index("op")] = "elsewhere"
+    run_file.write_text(json.dumps(document), "utf-8")
+    with pytest.raises(InputError, match="op 'elsewhere' that the plan lacks; give the plan that"):
+        placewright.report(plan, tmp_path / "page.html", run=run_file)
+
+
+def test_a_report_does_not_replace_what_it_is_of(plan, run_file, tmp_path):
+    file = tmp_path / "plan.json"
+    plan.save(file)
+    for path, run in ((file, None), (run_file, run_file)):
+        before = path.read_bytes()
+        with pytest.raises(InputError, match="is what the report is of; give another file"):
+            placewright.report(file, path, run=run)
+        assert path.read_bytes() == before

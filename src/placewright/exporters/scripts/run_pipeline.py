@@ -322,8 +322,11 @@ def add_up(ties: list[tuple[Tensor, Any]]) -> None:
 
 def recompute(stage: nn.Module, blocks: list[str]) -> None:
     """Have blocks keep what goes into them, and run again in the backward pass."""
-    for name in blocks:
-        block: Any = stage.get_submodule(f"model.{name}")
+    wanted = {f"model.{name}" for name in blocks}
+    called = [  # torch has a module for each call of one that is called several times: NAME@1
+        module for name, module in stage.named_modules() if name.partition("@")[0] in wanted
+    ]
+    for block in called:
         contexts = partial(kept_buffers, block)
         block.forward = partial(checkpoint, block.forward, use_reentrant=False, context_fn=contexts)
 

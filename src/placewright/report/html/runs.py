@@ -121,8 +121,9 @@ def _slices(plan: Plan, run: Run) -> Slices:
     op = {name: k for k, name in enumerate(plan.problem.op_names)}
     rows = [row for row in run.steps if row[1] in SHOWN and row[2] in op]
     unknown = [name for name in run.devices if name not in device]
-    if unknown or not rows:
-        what = f"device '{unknown[0]}'" if unknown else "ops"
+    others = [row[2] for row in run.steps if row[1] == "op" and row[2] not in op]
+    if unknown or others or not rows:
+        what = f"device '{unknown[0]}'" if unknown else f"op '{others[0]}'" if others else "ops"
         raise InputError(f"the run has {what} that the plan lacks; give the plan that was run")
     count = len(rows)
     return Slices(

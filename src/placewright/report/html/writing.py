@@ -51,6 +51,9 @@ def report(
     if not 0 < len(given) <= MOST_PLANS:
         raise InputError(f"a report is of 1 to {MOST_PLANS} plans, not of {len(given)}")
     files.check_writable(Path(path))
+    read = [each for each in (*given, run) if isinstance(each, str | Path)]
+    if any(Path(each).resolve() == Path(path).resolve() for each in read):
+        raise InputError(f"{path}: is what the report is of; give another file")
     loaded = [each if isinstance(each, Plan) else Plan.load(each) for each in given]
     measured = read_run_of(loaded, run)
     for plan in loaded:

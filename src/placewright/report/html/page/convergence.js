@@ -72,8 +72,11 @@ function drawConvergence(context, width, record, scale) {
   const last = record.seconds.length - 1;
   context.textAlign = "right";
   const [above, below] = [scale.y(record.value[last]), scale.y(record.bound[last])];
-  for (const [amount, y, colour] of [[record.value[last], above + 16, style.accent],
-    [record.bound[last], Math.max(below - 7, above + 30), style.mark]]) {
+  const [first, second] = above + 34 < CONVERGENCE_HEIGHT
+    ? [above + 16, Math.max(below - 7, above + 30)]
+    : [above - 20, above - 6];  // both at the floor, as where the plan is proved optimal
+  for (const [amount, y, colour] of [[record.value[last], first, style.accent],
+    [record.bound[last], second, style.mark]]) {
     context.fillStyle = colour;
     context.fillText(formatSeconds(amount), width - 4, y);
   }
