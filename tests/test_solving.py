@@ -19,7 +19,7 @@ from placewright import planners
 from placewright.bounds import Bound
 from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
-from placewright.costs.roofline import CostOptions
+from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import (
     FormatError,
     InfeasibleError,
@@ -589,3 +589,36 @@ def test_a_plan_and_what_it_is_of_print_in_a_line():
     assert repr(found.problem) in said and "by heft" in said
     assert f"{found.problem.op_count} ops, 2 devices, latency" in said
     assert repr(load("zoo:gpt2").graph).startswith("<Graph gpt2: ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"pinned": ["first=x"]}, "pinned is .*; give a mapping, as {'embedding': 'gpu0'}"),
+        ({"planner_options": ["gap=0.1"]}, "planner_options is .*; give a mapping"),
+        ({"costs": "adam"}, r"costs is 'adam'; give CostOptions\(\.\.\.\)"),
+        ({"coarsening": None}, "coarsening is None; give its name, or 'none'"),
+        ({"cluster": ["2x3090"]}, "cluster is .*; give a Cluster, a file or a preset's name"),
+        ({"time_limit": "5"}, "the time limit is '5'; give seconds of 0 or more"),
+        ({"time_limit": None}, "the time limit is None; give seconds of 0 or more"),
+    ],
+)
+def test_a_mistake_of_type_is_told_in_a_sentence(asked, says):
+    with pytest.raises(OptionError, match=says):
+        plan(graph(), **{"cluster": CLUSTER, **asked})
+
+
+@pytest.mark.parametrize(
+    ("position", "value", "says"),
+    [
+        (0, "zoo:gpt2", r"takes load\(source\)\.graph, and was given 'zoo:gpt2'"),
+        (1, "2x3090", r"takes load_cluster\(name\), and was given '2x3090'"),
+        (2, {"contention": "port"}, r"takes Options\(\.\.\.\), and was given"),
+        (3, "adam", r"takes CostOptions\(\.\.\.\), and was given"),
+    ],
+)
+def test_build_problem_says_what_it_takes(position, value, says):
+    given = [graph(), CLUSTER, Options(), CostOptions()]
+    given[position] = value
+    with pytest.raises(OptionError, match=says):
+        build_problem(*given)

@@ -175,10 +175,16 @@ def check_seed(seed: int) -> int:
     return number
 
 
+def check_mapping(given: Any, name: str, example: str) -> None:
+    """OptionError unless it is a mapping, or None; `example` shows one."""
+    if given is not None and not isinstance(given, Mapping):
+        raise OptionError(f"{name} is {given!r}; give a mapping, as {example}")
+
+
 def check_seconds(limit: float) -> float:
     """A time limit; OptionError for one that is none."""
-    if not limit >= 0:
-        raise OptionError(f"the time limit is {limit}; give seconds of 0 or more")
+    if not isinstance(limit, (int, float)) or not limit >= 0:
+        raise OptionError(f"the time limit is {limit!r}; give seconds of 0 or more")
     return limit
 
 

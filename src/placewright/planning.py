@@ -16,7 +16,7 @@ from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import WHOLE_MEMORY, Graph
 from placewright.importers import Imported, load
-from placewright.options import check_seed, chosen_options
+from placewright.options import check_mapping, check_seconds, check_seed, chosen_options
 from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
@@ -125,6 +125,8 @@ def plan_problem(
     from placewright.budget import no_progress
 
     problem.options.require_full_pipeline("this planner")
+    check_mapping(planner_options, "planner_options", "{'gap': '0.01'}")
+    check_seconds(time_limit)
     seed = check_seed(seed)
     start = None if warm_start is None else _start(warm_start, problem)
     if not asks_portfolio(planner, coarsening):
@@ -209,6 +211,11 @@ def make_problem(
     share weights are on one device, where a pipeline could have copies.
     """
     check_granularity(granularity)
+    check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
+    if not isinstance(costs, CostOptions):
+        raise OptionError(f"costs is {costs!r}; give CostOptions(...)")
+    if not isinstance(coarsening, str):
+        raise OptionError(f"coarsening is {coarsening!r}; give its name, or 'none'")
     if isinstance(source, Problem):
         if cluster is not None or pinned or any((options or {}).values()):
             raise OptionError("a Problem has its devices and options already; give a graph instead")
@@ -216,6 +223,8 @@ def make_problem(
     source = imported(source, training=training)
     if isinstance(cluster, (str, Path)):
         cluster = load_cluster(str(cluster))
+    if not isinstance(cluster, Cluster | None):
+        raise OptionError(f"cluster is {cluster!r}; give a Cluster, a file or a preset's name")
     cluster = cluster or source.cluster
     if cluster is None:
         raise InputError(

@@ -40,7 +40,7 @@ def test_a_calibration_says_what_it_kept_and_what_not() -> None:
     assert list(calibration_lines(DONE)) == [
         "calibrated: 4 distinct ops kept (1 new), from 18 samples; the plan's times were 50% off "
         "(median), 1.000 ms instead of 2.000 ms in all",
-        "link cpu0 – cpu1: 10.000 µs and 1.0 GiB/s planned, 300.000 µs and unlimited/s seen "
+        "link cpu0 – cpu1: 10.000 µs and 1.1 GB/s planned, 300.000 µs and unlimited seen "
         "(corrected by 5 transfers)",
         "set aside, as few samples were far from what was measured before: relu and linear",
         "nothing is kept of device 'gpu', which ran elsewhere",

@@ -94,6 +94,14 @@ def build_problem(
     Raises ClusterError for a device with neither measured times nor figures, or no route to
     another; OptionError for a pinned op or device that does not exist.
     """
+    for value, kind, hint in (
+        (graph, Graph, "load(source).graph"),
+        (cluster, Cluster, "load_cluster(name)"),
+        (options, Options, "Options(...)"),
+        (costs, CostOptions, "CostOptions(...)"),
+    ):
+        if not isinstance(value, kind):
+            raise OptionError(f"build_problem takes {hint}, and was given {value!r}")
     if costs.recompute != "none":
         raise OptionError(
             "build_problem makes problems without recomputation; let plan or "

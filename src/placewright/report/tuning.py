@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from placewright.units import format_bytes, format_seconds, listed
+from placewright.units import format_count, format_seconds, listed
 
 if TYPE_CHECKING:
     from placewright.runtime.tuning.calibrate import CalibrationReport
@@ -42,7 +42,7 @@ def calibration_lines(done: CalibrationReport) -> Iterator[str]:
 def _figures(link: LinkCorrection) -> str:
     """Latency and bandwidth before and now."""
     before, now = (
-        f"{format_seconds(latency)} and {format_bytes(bandwidth)}/s"
+        f"{format_seconds(latency)} and {_rate(bandwidth)}"
         for latency, bandwidth in (
             (link.latency_before, link.bandwidth_before),
             (link.latency, link.bandwidth),
@@ -115,3 +115,8 @@ def round_records(rounds: Iterable[Round]) -> list[dict[str, Any]]:
         }
         for each in rounds
     ]
+
+
+def _rate(bandwidth: float) -> str:
+    """As clusters have it, in files and tables."""
+    return "unlimited" if math.isinf(bandwidth) else f"{format_count(bandwidth)}B/s"
