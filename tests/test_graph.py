@@ -342,3 +342,11 @@ def test_sets_that_overlap_are_one_group_however_long_the_chain_of_them(sets):
     assert set(found) == set(joined)
     for op, others in joined.items():
         assert {other for other in found if found[other] == found[op]} == others
+
+
+@pytest.mark.parametrize("tensor", [-1, 1, "t", None, 0.0])
+def test_a_tensor_that_was_not_added_cannot_be_read(tensor):
+    builder = GraphBuilder("few")
+    builder.add_tensor(builder.add_op("a", "op"), 1.0)
+    with pytest.raises(GraphError, match=r"graph 'few': there is no tensor .*; give a number"):
+        builder.add_op("b", "op", [tensor])

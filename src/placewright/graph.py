@@ -337,7 +337,15 @@ class GraphBuilder:
         return len(self._producers) - 1
 
     def connect(self, tensor: int, op: int) -> None:
-        """Make `op` a consumer of `tensor` (once, however often it reads it)."""
+        """Make `op` a consumer of `tensor` (once, however often it reads it).
+
+        GraphError for a tensor that was not added yet.
+        """
+        if not isinstance(tensor, int | np.integer) or not 0 <= tensor < len(self._consumers):
+            raise GraphError(
+                f"graph '{self.name}': there is no tensor {tensor!r}; give a number that "
+                "add_tensor gave"
+            )
         self._consumers[tensor][op] = None
 
     def set_twin(self, backward: int, forward: int) -> None:

@@ -376,3 +376,10 @@ def test_requests_on_too_little_memory_are_a_line_with_the_reason():
 def test_what_a_mix_cannot_have_is_refused(options, message):
     with pytest.raises(OptionError, match=message):
         sweep(TINY, BOXES, mix=MIX, **options)
+
+
+def test_variants_that_cost_alike_are_drawn_in_the_order_of_the_table():
+    names = ["a, x0.5", "a, x1", "b, x0.5"]
+    order = figures._order(names)
+    assert order == {"categoryorder": "array", "categoryarray": names}
+    assert figures._order([1.0, 2.0]) == {}

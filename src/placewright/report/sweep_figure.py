@@ -131,7 +131,7 @@ def _html(dots: Sequence[_Dot], title: str, x_title: str, y_title: str) -> str:
     )
     figure.update_layout(
         title={"text": html.escape(title)},
-        xaxis={"title": {"text": x_title}},
+        xaxis={"title": {"text": x_title}, **_order([text(dot.x) for dot in dots])},
         yaxis={"title": {"text": y_title}, "rangemode": "tozero"},
         template="plotly_white",
     )
@@ -162,6 +162,13 @@ def _bars(bounded: Sequence[_Dot], text: Callable[[float | str], float | str]) -
     )
 
 
+def _order(values: Sequence[float | str]) -> dict[str, Any]:
+    """Names in the order of the table, whatever is drawn first."""
+    if not values or not isinstance(values[0], str):
+        return {}
+    return {"categoryorder": "array", "categoryarray": list(values)}
+
+
 def _png(dots: Sequence[_Dot], title: str, x_title: str, y_title: str) -> bytes:
     from matplotlib.figure import Figure
 
@@ -170,6 +177,8 @@ def _png(dots: Sequence[_Dot], title: str, x_title: str, y_title: str) -> bytes:
 
     figure = Figure(figsize=(8, 5), dpi=120, layout="constrained")
     axes = figure.add_subplot()
+    if dots and isinstance(dots[0].x, str):  # names come in the order in which they are drawn first
+        axes.scatter([text(dot.x) for dot in dots], [dot.y for dot in dots], alpha=0.0)
     front = _front(dots)
     if front:
         axes.step([dot.x for dot in front], [dot.y for dot in front], where="post", color=_FRONT)

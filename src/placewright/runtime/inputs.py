@@ -71,9 +71,8 @@ def given_inputs(inputs: Inputs | None) -> Given:
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
-        raise FormatError(
-            f"{path}: no .npz file of plain arrays ({' '.join(str(error).split())}); {_ADVICE}"
-        ) from None
+        why = "it holds Python objects" if "pickle" in str(error) else " ".join(str(error).split())
+        raise FormatError(f"{path}: no .npz file of plain arrays ({why}); {_ADVICE}") from None
 
 
 def _arrays(path: Path) -> Arrays:
