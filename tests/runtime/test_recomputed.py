@@ -11,13 +11,12 @@ torch = pytest.importorskip("torch")
 
 import placewright as pw  # noqa: E402
 from placewright.cluster import Cluster, Device, Link  # noqa: E402
-from placewright.coarsen.recompute import recomputed_ops  # noqa: E402
+from placewright.coarsen.recompute import recomputed_blocks, recomputed_ops  # noqa: E402
 from placewright.errors import InfeasibleError, InputError, OptionError  # noqa: E402
 from placewright.exporters.planning import plan_for  # noqa: E402
 from placewright.importers.torch.graph import fold  # noqa: E402
 from placewright.importers.torch.programs import load_executable  # noqa: E402
 from placewright.runtime import RunOptions, run_plan  # noqa: E402
-from placewright.runtime.pipelined.checkpoints import recomputed_blocks  # noqa: E402
 from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
 from placewright.runtime.pipelined.running import run_pipeline  # noqa: E402
 from placewright.runtime.stages.code import Call, Code, Ref, calls  # noqa: E402

@@ -45,6 +45,18 @@ def recomputed_ops(problem: Problem) -> Flags:
     return np.array(found) & problem.is_backward
 
 
+def recomputed_blocks(problem: Problem) -> dict[str, int]:
+    """The block of each forward op that runs again, by the op's name; empty where none does."""
+    again = recomputed_ops(problem).nonzero()[0].tolist()
+    if not again:
+        return {}
+    from placewright.coarsen.blocks import find_blocks
+
+    block = find_blocks(problem).op_block.tolist()
+    twin = problem.forward_twin.tolist()
+    return {problem.op_names[twin[op]]: block[op] for op in again}
+
+
 def called_ops(problem: Problem) -> list[str]:
     """`[op]` the name of the op whose call it is: its own, or that of the op that it runs again."""
     names, twins = problem.op_names, problem.forward_twin.tolist()

@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 
-from placewright.coarsen.blocks import find_blocks
-from placewright.coarsen.recompute import recomputed_ops
-from placewright.errors import OptionError
-from placewright.problem import Problem
 from placewright.runtime.stages.code import Call, Code, Ref, used
-from placewright.runtime.stages.targets import CHECKPOINT, call_draws
-
-
-def recomputed_blocks(problem: Problem) -> dict[str, int]:
-    """The block of each forward op that runs again; none where no op does."""
-    again = recomputed_ops(problem).nonzero()[0].tolist()
-    if not again:
-        return {}
-    block = find_blocks(problem).op_block.tolist()
-    twin = problem.forward_twin.tolist()
-    return {problem.op_names[twin[op]]: block[op] for op in again}
+from placewright.runtime.stages.targets import CHECKPOINT, check_runs_again
 
 
 def checkpointed(
@@ -44,11 +30,8 @@ def checkpointed(
 
 def _as_one(row: Sequence[Call], after: Collection[str]) -> Iterator[Call]:
     """A call of them all, and what picks from its results those used `after` it."""
-    if drawing := next(filter(call_draws, row), None):
-        raise OptionError(
-            f"op '{drawing.name}' draws at random, and would draw anew when it runs again; plan "
-            "without --recompute, or set its probability to 0"
-        )
+    for call in row:
+        check_runs_again(call)
     made = [call.name for call in row]
     given = sorted(used(row, []) - set(made))
     kept = [name for name in made if name in after]

@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from placewright.budget import Progress, no_progress
-from placewright.coarsen.recompute import recomputed_ops
+from placewright.coarsen.recompute import recomputed_blocks, recomputed_ops
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
@@ -64,7 +64,6 @@ def run_pipeline(
     progress = on_progress or no_progress
     progress("exporting", 0.0)
     program, values = load(plan.source, options, training=training)
-    from placewright.runtime.pipelined.checkpoints import recomputed_blocks
     from placewright.runtime.pipelined.cutting import cut_chain
     from placewright.runtime.pipelined.executing import Request, execute_chain
     from placewright.runtime.ranks.state import STEEPEST

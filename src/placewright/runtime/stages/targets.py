@@ -12,7 +12,7 @@ import torch
 import torch.utils.checkpoint
 from torch.fx import GraphModule, Node
 
-from placewright.errors import InputError
+from placewright.errors import InputError, OptionError
 from placewright.runtime.stages.code import Call, Code, Named, Ref, calls
 
 _OPS = "torch.ops."
@@ -117,6 +117,15 @@ def call_draws(call: Call) -> bool:
     given |= dict(zip(given, call.args, strict=False)) | dict(call.kwargs)
     share = given.get("p", given.get("dropout_p"))
     return given.get("train") is not False and share != 0.0
+
+
+def check_runs_again(call: Call) -> None:
+    """OptionError for a call that would draw anew where it runs again."""
+    if call_draws(call):
+        raise OptionError(
+            f"op '{call.name}' draws at random, and would draw anew when it runs again; plan "
+            "without --recompute, or set its probability to 0"
+        )
 
 
 def constant_of(named: Named) -> Any:
