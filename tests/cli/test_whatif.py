@@ -360,7 +360,7 @@ def test_replan_on_another_cluster_reads_the_source_again(planned):
     ("arguments", "fragment", "code"),
     [
         ((), "give either --lost DEVICE or --cluster", 2),
-        (("--lost", "x", "-c", "duo.yaml"), "give either --lost DEVICE or --cluster", 2),
+        (("--lost", "x", "-c", "duo.yaml"), "--lost and --cluster are two ways to say", 2),
         (("--lost", "w"), "no device 'w' to lose; the plan has x, y, z", 2),
         (("-c", "none"), "no cluster file or preset 'none'", 2),
         (("--lost", "z", "--max-move", "much"), "--max-move: 'much' is no amount of memory", 2),
