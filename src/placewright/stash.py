@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.graph import Flags, Floats, Graph, Wide
-from placewright.problem import Problem
+from placewright.problem import Problem, once_per_problem
 
 NOTHING = -1
 
@@ -63,6 +63,7 @@ def stashed_bytes(graph: Graph | Problem, is_view: Flags) -> Floats:
     return np.bincount(made, size, graph.op_count).astype(np.float64)
 
 
+@once_per_problem
 def held_bytes(problem: Problem) -> Floats:
     """`[op]` bytes that it keeps besides what it stashes: weights, and what training adds."""
     if problem.op_stash.size:

@@ -75,6 +75,16 @@ class Engine:
     count: str = ""
 
 
+_PIPELINE_SERVER = Limits(
+    ("throughput", "latency"),
+    "layers",
+    "copied",
+    cuda=True,
+    serves=True,
+    memory_share=GPU_MEMORY_UTILIZATION,
+)
+"""Of vLLM and SGLang, which read a row of counts of layers alike."""
+
 ENGINES: dict[str, Engine] = {
     row.name: row
     for row in (
@@ -97,14 +107,7 @@ ENGINES: dict[str, Engine] = {
             "vllm",
             "vLLM: the layers of each pipeline stage, by environment and arguments",
             "vLLM at 5a6541d, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION)",
-            Limits(
-                ("throughput", "latency"),
-                "layers",
-                "copied",
-                cuda=True,
-                serves=True,
-                memory_share=GPU_MEMORY_UTILIZATION,
-            ),
+            _PIPELINE_SERVER,
             write="exporters.serving_engines:write_vllm",
         ),
         Engine(
@@ -112,14 +115,7 @@ ENGINES: dict[str, Engine] = {
             "SGLang: the layers of each pipeline stage, by environment and arguments",
             "SGLang at 1107be1, python/sglang/srt/distributed/utils.py (get_pp_indices: "
             "SGLANG_PP_LAYER_PARTITION)",
-            Limits(
-                ("throughput", "latency"),
-                "layers",
-                "copied",
-                cuda=True,
-                serves=True,
-                memory_share=GPU_MEMORY_UTILIZATION,
-            ),
+            _PIPELINE_SERVER,
             write="exporters.serving_engines:write_sglang",
         ),
         Engine(
