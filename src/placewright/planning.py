@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ from placewright.cluster import Cluster
 from placewright.coarsen.granularity import check_granularity, with_granularity
 from placewright.coarsen.recompute import advised, recomputing
 from placewright.costs.clusters import load_cluster
-from placewright.costs.roofline import CostOptions, build_problem
+from placewright.costs.roofline import CostOptions, changed_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import WHOLE_MEMORY, Graph
 from placewright.importers import Imported, load
@@ -203,12 +204,14 @@ def make_problem(
     coarsening: str = "none",
     granularity: str = "op",
     together: bool = False,
+    recomputed: Collection[str] | None = None,
 ) -> tuple[Problem, str]:
     """The problem of a source on a cluster, and the source's name for the plan's provenance.
 
     With `coarsening` ``fusion`` groups of ops take what they were measured to take as one; with
     another `granularity` than ``op`` what may not be split is colocated; with `together` ops that
-    share weights are on one device, where a pipeline could have copies.
+    share weights are on one device, where a pipeline could have copies. Of blocks that can be
+    recomputed only those of the names `recomputed` are, if given.
     """
     check_granularity(granularity)
     check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
@@ -232,15 +235,24 @@ def make_problem(
             "such as 2x3090, this-machine or a file"
         )
     chosen = chosen_options(source.options, options or {})
-    once = replace(costs, recompute="none")
-    problem = build_problem(source.graph, cluster, chosen, once, pinned, together=together)
+    make = partial(changed_problem, source.graph, cluster, chosen, costs, pinned or {}, together)
     if costs.optimizer != DEFAULT_COSTS.optimizer and not source.graph.is_training:
         raise OptionError(
             f"optimizer {costs.optimizer} is about training, and {source.graph.name} has no "
             "backward ops; give --training, or leave it out"
         )
-    if costs.recompute != "none":
-        problem = _recomputing(problem, source.graph)
+    if costs.recompute == "none":
+        problem = make()
+    else:
+        check_recomputes(source.graph)
+        if costs.recompute == "needed":
+            raise OptionError(
+                "recompute needed is for plans for an engine with --micro-batches (--for megatron, "
+                "deepspeed or torch-pipelining); give --recompute block"
+            )
+        every = partial(recomputing, is_view=views(source.graph))
+        some = None if recomputed is None else partial(every, only=recomputed)
+        problem = make(every) if some is None else make(some, every)
     problem = with_granularity(problem, granularity)
     if "fusion" in coarsening.split("+"):
         problem = _fused(problem, source.graph, cluster, costs)
@@ -260,8 +272,8 @@ def imported(source: str | Path | Graph | Imported, *, training: bool = False) -
     return source if isinstance(source, Imported) else load(source, training=training)
 
 
-def _recomputing(problem: Problem, graph: Graph) -> Problem:
-    """With blocks recomputed; OptionError where nobody says what training keeps of each."""
+def check_recomputes(graph: Graph) -> None:
+    """OptionError where nobody says what training keeps of blocks that could run again."""
     if not graph.is_training:
         raise OptionError(
             f"recompute is about training, and {graph.name} has no backward ops; give --training, "
@@ -272,7 +284,6 @@ def _recomputing(problem: Problem, graph: Graph) -> Problem:
             f"{graph.name} does not say what activations it keeps, its memory is given whole; "
             "leave out recompute"
         )
-    return recomputing(problem, views(graph))
 
 
 def _fused(problem: Problem, graph: Graph, cluster: Cluster, costs: CostOptions) -> Problem:

@@ -13,6 +13,20 @@ from placewright.graph import Flags, Floats, Graph, Wide
 from placewright.problem import Problem, once_per_problem
 
 NOTHING = -1
+RECOMPUTE = "_recompute"
+"""How names of ops end that run a forward op again in the backward pass."""
+
+
+def recomputed_ops(problem: Problem) -> Flags:
+    """`[op]` whether it runs a forward op again."""
+    if not problem.is_backward.any():
+        return np.zeros(problem.op_count, dtype=np.bool_)
+    names, twins = problem.op_names, problem.forward_twin.tolist()
+    found = [
+        twin >= 0 and name == names[twin] + RECOMPUTE
+        for name, twin in zip(names, twins, strict=True)
+    ]
+    return np.array(found) & problem.is_backward
 
 
 def views(graph: Graph) -> Flags:

@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from placewright.coarsen.blocks import find_blocks
-from placewright.coarsen.recompute import recomputed_ops, recomputing
+from placewright.coarsen.recompute import recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import OptionError, ProvedInfeasibleError
@@ -22,7 +22,7 @@ from placewright.importers.zoo.backward import joint_graph
 from placewright.options import Options
 from placewright.planning import make_problem
 from placewright.planning import plan as make_plan
-from placewright.stash import stashed_bytes, views
+from placewright.stash import recomputed_ops, stashed_bytes, views
 from placewright.verify import verify
 from tests.naive.recompute import model_of, recomputed
 

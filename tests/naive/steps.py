@@ -50,6 +50,15 @@ def order(after, micro_batches, is_gpipe):
         yield "backward", m
 
 
+def every_row(count, devices, most_stages=None):
+    """`((device, first piece, last piece), …)` of each row of stages."""
+    for number in range(1, min(count, devices, most_stages or count) + 1):
+        for cuts in combinations(range(1, count), number - 1):
+            ends = list(zip([0, *cuts], [*cuts, count], strict=True))
+            for row in permutations(range(devices), number):
+                yield tuple((d, i, j - 1) for d, (i, j) in zip(row, ends, strict=True))
+
+
 def every_step(problem, op_piece, most_stages=None):
     """`(seconds per input, placement)` of each row of whole pieces within memory."""
     count = int(op_piece.max()) + 1
@@ -72,7 +81,7 @@ def every_step(problem, op_piece, most_stages=None):
 
 def least_of_chains(costs):
     """Of all rows by the tables of `StepCosts`, the least of what two chains of passes come to."""
-    count, classes = costs.memory.shape[0], [len(each) for each in costs.classes[1]]
+    count, classes = costs.count, [len(each) for each in costs.classes[1]]
     devices = [one for one, members in enumerate(classes) for _ in range(members)]
     best = np.inf
     for number in range(1, min(count, costs.most_stages) + 1):
@@ -89,11 +98,10 @@ def longest_chain(costs, stages):
     m, total, peak = costs.micro_batches, 0.0, 0.0
     for number, (one, i, j) in enumerate(stages):
         after = len(stages) - 1 - number
-        forward, backward = (float(each) for each in costs.passes[:, one, i, j])
+        forward, backward = (float(each) for each in costs.passes[after][:, one, i, j])
         up, down = (float(each) for each in costs.sent[:, one, i, j])
         flying = costs.in_flight[after]
-        room = costs.room[one] * (1 + 1e-12)
-        if not np.isfinite(forward) or costs.memory[i, j] + (flying - 1) * costs.stash[i, j] > room:
+        if not np.isfinite(forward):
             return np.inf
         total += forward + backward - down - (up if after else 0.0)
         both = m * (forward + backward) - forward - backward

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 import placewright as pw  # noqa: E402
 from placewright.cluster import Cluster, Device, Link  # noqa: E402
-from placewright.coarsen.recompute import recomputed_blocks, recomputed_ops  # noqa: E402
+from placewright.coarsen.recompute import names_recomputed, recomputed_blocks  # noqa: E402
 from placewright.errors import InfeasibleError, InputError, OptionError  # noqa: E402
 from placewright.exporters.planning import plan_for  # noqa: E402
 from placewright.importers.torch.graph import fold  # noqa: E402
@@ -22,6 +22,7 @@ from placewright.runtime.pipelined.running import run_pipeline  # noqa: E402
 from placewright.runtime.stages.code import Call, Code, Ref, calls  # noqa: E402
 from placewright.runtime.stages.recomputed import with_recomputed  # noqa: E402
 from placewright.runtime.stages.targets import call_draws  # noqa: E402
+from placewright.stash import recomputed_ops  # noqa: E402
 from placewright.verify import verify  # noqa: E402
 
 SOURCE = "torch:tests.runtime.models:residual"
@@ -37,11 +38,13 @@ def planned(source: str = SOURCE, costs: pw.CostOptions = AGAIN, **options: obje
     return pw.plan(source, cluster(), training=True, costs=costs, **options)
 
 
-def in_two_stages(source: str) -> pw.Plan:
+def in_two_stages(
+    source: str, costs: pw.CostOptions = AGAIN, memory: float = 1e9, **options: int
+) -> pw.Plan:
     """Two of the four blocks on each device."""
     plan = plan_for(
-        source, cluster(), "torch-pipelining", training=True, costs=AGAIN, free_seconds=0,
-        pinned={"addmm_4": "left", "addmm_5": "right"},
+        source, cluster(memory), "torch-pipelining", training=True, costs=costs, free_seconds=0,
+        pinned={"addmm_4": "left", "addmm_5": "right"}, **options,
     ).plan  # fmt: skip
     assert len(plan.used_devices) == 2
     return plan
@@ -108,6 +111,16 @@ def test_a_pipeline_gives_the_gradients_of_one_process() -> None:
     plan = in_two_stages(SOURCE)
     options = RunOptions(threads=1, repeats=1)
     report = run_pipeline(plan, options, schedule="1f1b", micro_batches=3, steps=1)
+    assert report.max_gradient_difference == 0.0
+    assert report.max_abs_difference == 0.0
+
+
+def test_so_does_one_where_some_blocks_run_again() -> None:
+    needed = replace(AGAIN, recompute="needed")
+    plan = in_two_stages(SOURCE, needed, memory=30e6, micro_batches=3)
+    assert len(names_recomputed(plan.problem)) == 3
+    options = RunOptions(threads=1, repeats=1)
+    report = run_pipeline(plan, options, schedule="1f1b", steps=1)
     assert report.max_gradient_difference == 0.0
     assert report.max_abs_difference == 0.0
 

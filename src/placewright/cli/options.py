@@ -149,8 +149,9 @@ Optimizer = Annotated[
 Recompute = Annotated[
     str,
     chosen(
-        "Training: keep all activations (none), or of each block what goes into it, and run it "
-        "again in the backward pass (block).",
+        "Training: keep all activations (none); of each block what goes into it, and run it again "
+        "in the backward pass (block); or so of as few blocks as must, with --for and "
+        "--micro-batches (needed).",
         get_args(Recomputes),
     ),
 ]

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from placewright.problem import Problem
+from placewright.stash import held_bytes, recomputed_ops
 
 FEWEST = 2  # numbered modules side by side that make a row
 MOST_OF = 0.8  # of a stage's ops: what its inner row holds, where that counts
@@ -82,11 +83,12 @@ def _unit_beside(path: Path, above: set[Path]) -> Path:
 def _stages(problem: Problem, rows: set[Path]) -> set[Path]:
     """The outermost rows of which most units are unlike, and are rows of like units."""
     outer: dict[Path, list[tuple[Path, str, float]]] = defaultdict(list)
-    ops = zip(problem.op_modules, problem.op_types, problem.op_memory.tolist(), strict=True)
-    for module, type_, memory in ops:
+    again, held = recomputed_ops(problem).tolist(), held_bytes(problem).tolist()
+    ops = zip(problem.op_modules, problem.op_types, held, again, strict=True)
+    for module, type_, memory, is_again in ops:
         path = tuple(module.split("."))
         unit = _numbered_unit(path, rows, set())
-        if unit:
+        if unit and not is_again:
             outer[unit[:-1]].append((path, type_, memory))
     return {
         row

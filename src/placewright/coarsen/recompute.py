@@ -15,7 +15,7 @@ tensors with a life of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,23 +26,20 @@ import numpy as np
 from placewright.analysis.subproblem import op_columns
 from placewright.coarsen.granularity import together
 from placewright.errors import InfeasibleError, OptionError
-from placewright.graph import Flags, Ints, Wide
+from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.problem import Problem
-from placewright.stash import NOTHING, memory_behind, stashed_bytes, stashed_tensors
+from placewright.stash import (
+    NOTHING,
+    RECOMPUTE,
+    memory_behind,
+    recomputed_ops,
+    stashed_bytes,
+    stashed_tensors,
+)
 from placewright.units import format_bytes
 
-SUFFIX = "_recompute"
 ADVICE = "only blocks are recomputed; leave out --recompute"
 NONE = -1
-
-
-def recomputed_ops(problem: Problem) -> Flags:
-    """`[op]` whether it runs a forward op again."""
-    names, twins = problem.op_names, problem.forward_twin.tolist()
-    found = [
-        twin >= 0 and name == names[twin] + SUFFIX for name, twin in zip(names, twins, strict=True)
-    ]
-    return np.array(found) & problem.is_backward
 
 
 def recomputed_blocks(problem: Problem) -> dict[str, int]:
@@ -55,6 +52,17 @@ def recomputed_blocks(problem: Problem) -> dict[str, int]:
     block = find_blocks(problem).op_block.tolist()
     twin = problem.forward_twin.tolist()
     return {problem.op_names[twin[op]]: block[op] for op in again}
+
+
+def names_recomputed(problem: Problem) -> list[str]:
+    """The names of the blocks that run again."""
+    again = recomputed_ops(problem)
+    if not again.any():
+        return []
+    from placewright.coarsen.blocks import find_blocks
+
+    blocks = find_blocks(problem)
+    return [blocks.names[each] for each in np.unique(blocks.op_block[again]).tolist()]
 
 
 def called_ops(problem: Problem) -> list[str]:
@@ -75,34 +83,86 @@ def made_again(problem: Problem) -> Wide:
     return found
 
 
-def largest_made_again(problem: Problem, group: Ints) -> float:
-    """Bytes of what is made again for the backward ops of one block, at most.
+def bytes_made_again(problem: Problem, group: Ints) -> Floats:
+    """`[block]` bytes of what is made again for the backward ops of each block.
 
     ``group[op]`` is the block of each op that is recomputed.
     """
     tensors = made_again(problem)
     block = group[problem.tensor_producer[tensors]]
-    return float(np.bincount(block, problem.tensor_bytes[tensors]).max(initial=0.0))
+    return np.bincount(block, problem.tensor_bytes[tensors]).astype(np.float64)
 
 
-def recomputing(problem: Problem, is_view: Flags) -> Problem:
-    """`problem`, of training, with its blocks recomputed where less is kept then.
+def largest_made_again(problem: Problem, group: Ints) -> float:
+    """The most of `bytes_made_again`."""
+    return float(bytes_made_again(problem, group).max(initial=0.0))
 
-    Its memory is that of ops that count what they stash (`costs.roofline.op_memory`);
-    ``is_view[op]`` as in `stash`. OptionError where there are no blocks, or none keeps
-    anything of its own.
+
+@dataclass(frozen=True, eq=False)
+class Recomputable:
+    """Blocks of a problem of training that could run again: `names`, and ``block[op]``, or `NONE`.
+
+    ``op_time[op, device]`` seconds to run it again. ``saved[op]`` bytes of what it makes that are
+    not kept if its block runs again, and no other does; ``needed[op]`` bytes more that are kept if
+    all others do.
+    """
+
+    names: tuple[str, ...]
+    block: Wide
+    op_time: Floats
+    saved: Floats
+    needed: Floats
+
+
+def recomputable(problem: Problem, is_view: Flags) -> Recomputable:
+    """The blocks of which less is kept if they run again; ``is_view[op]`` as in `stash`.
+
+    OptionError where there are no blocks, or none keeps anything of its own.
     """
     from placewright.coarsen.blocks import find_blocks  # a heavy import, and few recompute
 
     blocks = find_blocks(problem, ADVICE)
     repeated = np.where(blocks.repeated, np.arange(blocks.count), NONE)
     inside = _within_modules(problem, repeated[blocks.op_block], blocks.names)
-    block = _worthwhile(problem, inside, is_view)
+    behind, kept = memory_behind(problem, is_view), stashed_tensors(problem, is_view)
+    inner = _read_within(problem, inside, kept, behind)
+    block = _worthwhile(problem, inside, inner, kept, behind)
     if (block == NONE).all():
         raise OptionError(
             f"{problem.name}: no block keeps activations that it could make again; leave out "
             "--recompute"
         )
+    inner = inner[block[problem.tensor_producer[inner]] != NONE]
+    enters = np.setdiff1d(behind[problem.edge_tensor[_enters(problem, block)]], [NOTHING, *kept])
+    runs = ((block != NONE) & ~problem.is_backward & ~is_view)[:, None]
+    return Recomputable(
+        blocks.names,
+        block,
+        np.where(runs, problem.op_time, 0.0),
+        _bytes_of(problem, inner),
+        _bytes_of(problem, enters),
+    )
+
+
+def _bytes_of(problem: Problem, tensors: Wide) -> Floats:
+    """`[op]` bytes of those of the tensors that it makes."""
+    makes, size = problem.tensor_producer[tensors], problem.tensor_bytes[tensors]
+    return np.bincount(makes, size, problem.op_count).astype(np.float64)
+
+
+def recomputing(problem: Problem, is_view: Flags, only: Collection[str] | None = None) -> Problem:
+    """`problem`, of training, with its blocks recomputed where less is kept then.
+
+    Of these `only` the blocks of these names, if given. The problem's memory is that of ops that
+    count what they stash (`costs.roofline.op_memory`). OptionError as from `recomputable`.
+    """
+    able = recomputable(problem, is_view)
+    block = able.block
+    if only is not None:
+        chosen = np.isin(able.names, list(only))
+        block = np.where((block != NONE) & chosen[block], block, NONE)
+    if (block == NONE).all():
+        return problem
     changed = _Changed(problem, block, is_view)
     made = replace(
         problem,
@@ -129,13 +189,13 @@ def _within_modules(problem: Problem, block: Wide, names: Sequence[str]) -> Wide
     return found
 
 
-def _worthwhile(problem: Problem, block: Wide, is_view: Flags) -> Wide:
-    """`[op]` its block, `NONE` where to recompute it would keep as much as before."""
+def _worthwhile(problem: Problem, block: Wide, inner: Wide, kept: Wide, behind: Wide) -> Wide:
+    """`[op]` its block, `NONE` where to recompute it would keep as much as before.
+
+    `inner` of the tensors that are `kept` are those of `_read_within`.
+    """
     count = int(block.max(initial=NONE)) + 1
-    behind = memory_behind(problem, is_view)
-    kept = stashed_tensors(problem, is_view)
     saved, needed = np.zeros(count), np.zeros(count)
-    inner = _read_within(problem, block, kept, behind)
     np.add.at(saved, block[problem.tensor_producer[inner]], problem.tensor_bytes[inner])
     enters = _enters(problem, block)
     into = np.stack([block[problem.consumers[enters]], behind[problem.edge_tensor[enters]]])
@@ -180,11 +240,15 @@ def _advice(problem: Problem, again: Callable[[], Problem]) -> str:
         kept = float(again().op_memory.sum())
     except OptionError:
         return ""
+    how = "block" if problem.options.micro_batches is None else "needed"
     if problem.options.memory == "peak":
-        return "; --recompute block keeps fewer activations"
+        return f"; --recompute {how} keeps fewer activations"
     if kept >= before:
         return ""
-    return f"; --recompute block keeps {format_bytes(kept)} instead of {format_bytes(before)}"
+    least = "" if how == "block" else "as little as "
+    return (
+        f"; --recompute {how} keeps {least}{format_bytes(kept)} instead of {format_bytes(before)}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +310,7 @@ class _Changed:
         twin = np.where(twin >= 0, self.number[twin], NONE)
         columns = {
             "op_names": tuple(
-                names[op] + SUFFIX if second else names[op]
+                names[op] + RECOMPUTE if second else names[op]
                 for op, second in zip(self.origin.tolist(), again.tolist(), strict=True)
             ),
             "op_time": np.where(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from placewright.costs.prediction.predict import Predicted
 
 Optimizer = Literal["sgd", "momentum", "adam"]
-Recompute = Literal["none", "block"]
+Recompute = Literal["none", "block", "needed"]
 
 _STATE_COPIES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 """What an optimizer keeps per parameter, in fp32 or wider."""
@@ -59,7 +60,8 @@ class CostOptions:
 
     `recompute`: whether training keeps all that the backward pass reads (``none``), or of each
     repeated unit what goes into it, and runs its forward ops again (``block``; see
-    `coarsen.recompute`).
+    `coarsen.recompute`); or so of as few units as must for a plan to fit (``needed``: for an engine
+    with steps of micro-batches).
     """
 
     optimizer: Optimizer = "adam"
@@ -107,20 +109,33 @@ def build_problem(
             "build_problem makes problems without recomputation; let plan or "
             "planning.make_problem make it"
         )
+    return changed_problem(graph, cluster, options, costs, pinned or {}, together)
+
+
+def changed_problem(
+    graph: Graph,
+    cluster: Cluster,
+    options: Options,
+    costs: CostOptions,
+    pinned: Mapping[str, str],
+    together: bool,
+    change: Callable[[Problem], Problem] = lambda problem: problem,
+    least: Callable[[Problem], Problem] = lambda problem: problem,
+) -> Problem:
+    """`build_problem`, changed; copies of weights fit where they do in the `least` of that."""
     with naming_file(cluster):
         cluster = complete(cluster)
         graph = _with_times_of(graph, cluster)
-        problem = _problem(graph, cluster, options, costs, pinned or {})
+        problem = _problem(graph, cluster, options, costs, pinned)
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
-    if not (may_copy and graph.may_copy):
-        return once_per_step(problem, graph)
-    copying = _with_copies(problem, graph.with_copies(), costs)
-    try:
-        copying.check_feasible()
-    except ProvedInfeasibleError:
-        return once_per_step(problem, graph)
-    return once_per_step(copying, graph)
+    if may_copy and graph.may_copy:
+        copying = _with_copies(problem, graph.with_copies(), costs)
+        with suppress(ProvedInfeasibleError):
+            changed = change(once_per_step(copying, graph))
+            least(changed).check_feasible()
+            return changed
+    return change(once_per_step(problem, graph))
 
 
 def _with_times_of(graph: Graph, cluster: Cluster) -> Graph:

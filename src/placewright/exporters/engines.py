@@ -35,7 +35,8 @@ class Limits:
     - `serves`: it makes tokens for requests of language models;
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
       ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
-    - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`);
+    - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`), any of them
+      or, `recomputes_evenly`, as many in each stage, its first;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -52,6 +53,7 @@ class Limits:
     schedules: tuple[str, ...] = ()
     fills_first: bool = False
     recomputes: bool = False
+    recomputes_evenly: bool = False
     memory_share: float = 1.0
 
 
@@ -134,8 +136,15 @@ ENGINES: dict[str, Engine] = {
             "Megatron-Core 0.20.0, megatron/core/transformer/pipeline_parallel_layer_layout.py "
             "(parse_str_to_list, validate_layer_layout), schedules.py (1F1B), "
             "megatron/training/arguments.py (--micro-batch-size, --global-batch-size, "
-            "--recompute-granularity)",
-            Limits(("throughput",), "layers", "copied", schedules=("pipedream",), recomputes=True),
+            "--recompute-granularity), transformer_block.py (_checkpointed_forward)",
+            Limits(
+                ("throughput",),
+                "layers",
+                "copied",
+                schedules=("pipedream",),
+                recomputes=True,
+                recomputes_evenly=True,
+            ),
             write="exporters.training_engines:write_megatron",
             options=("samples",),
         ),

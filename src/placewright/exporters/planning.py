@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from placewright.cluster import Cluster
-from placewright.coarsen.recompute import advised
+from placewright.coarsen.recompute import advised, recomputable, recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
@@ -22,6 +22,7 @@ from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
+from placewright.exporters.recomputing import best_recomputed
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_search import best_of_rows
 from placewright.exporters.row_spreads import spread_rows
@@ -33,8 +34,16 @@ from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Floats
 from placewright.importers import Imported
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
-from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem, plan_problem
+from placewright.planning import (
+    DEFAULT_COSTS,
+    Source,
+    check_recomputes,
+    imported,
+    make_problem,
+    plan_problem,
+)
 from placewright.problem import LONG_ROUNDING, Problem
+from placewright.stash import views
 from placewright.system.references import referred
 from placewright.units import listed
 from placewright.verify import verify
@@ -94,15 +103,19 @@ def plan_for(
     'optimal'
     """
     row = find_engine(engine)
-    objective = objective_for(row, objective, training)
     check_recompute(costs, row)
+    objective_for(row, objective, training)  # before a large model is read
     if not isinstance(source, Problem):
         source = imported(source, training=training)
+        training = source.graph.is_training
         _check_whole(source, row)
+    objective = objective_for(row, objective, training)
     if isinstance(cluster, str | Path):
         cluster = load_cluster(cluster)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
+    if costs.recompute == "needed":
+        return _plan_recomputing(source, cluster, row, asked, free_seconds, seed)
     problem, name = make_problem(source, cluster, together=True, **asked)
     check_steps(problem.options, row)
     apart = problem
@@ -110,24 +123,75 @@ def plan_for(
         copies = limits_of(row).tied == "copied" and objective == "latency"
         copying = _with_copies(source, cluster, asked) if copies else None
         apart = copying or make_problem(source, cluster, **asked)[0]
-    if apart.op_names != problem.op_names:
-        raise OptionError(
-            f"{row.name}: with weights that layers share, the model has other blocks than without, "
-            "so that it is not known which are recomputed; leave out --recompute, or untie them"
-        )
-    if training and apart.op_copied.size:
-        problem = exchanging(problem, apart)
+    if training:
+        problem = _exchanging(problem, apart, row)
     problem, facts = counted(problem, source, row)
     parts = hosts_of(problem) if limits_of(row).one_host else [problem]
-    try:
-        with advised(problem, lambda: _recomputing(source, cluster, asked)):
+    with advised(problem, lambda: _recomputing(source, cluster, asked)):
+        try:
             found = _best_of(parts, row, name, seed, facts, apart.op_copied)
-    except UnknownCopiesError:  # perhaps because they have no room
-        if copying := _copying(source, cluster, asked):
-            copying.check_feasible()
-        raise
+        except UnknownCopiesError:  # perhaps because they have no room
+            if copying := _copying(source, cluster, asked):
+                copying.check_feasible()
+            raise
     free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
     return EnginePlan(row, block_plan(found, engine), free)
+
+
+def _plan_recomputing(
+    source: Imported | Problem,
+    cluster: Cluster | None,
+    engine: Engine,
+    asked: Mapping[str, Any],
+    free_seconds: float,
+    seed: int,
+) -> EnginePlan:
+    """The best plan that recomputes as few blocks of each stage as must."""
+    if isinstance(source, Problem):
+        raise OptionError("recompute needed: a Problem has its ops already; give a graph instead")
+    check_recomputes(source.graph)
+    started = time.perf_counter()
+    asked = {**asked, "costs": replace(asked["costs"], recompute="block")}
+    whole, name = make_problem(source, cluster, together=True, recomputed=(), **asked)
+    apart, _ = make_problem(source, cluster, recomputed=(), **asked)
+    check_steps(whole.options, engine)
+    if whole.options.micro_batches is None:
+        raise OptionError(
+            "recompute needed is for steps of micro-batches; give --micro-batches, or --recompute "
+            "block"
+        )
+    is_view = views(source.graph)
+    able = recomputable(whole, is_view)
+
+    def version(names: Collection[str] | None) -> Pieces:
+        one, two = (recomputing(each, is_view, names) for each in (whole, apart))
+        problem, _ = counted(_exchanging(one, two, engine), source, engine)
+        return pieces_for(problem, engine, two.op_copied)
+
+    timed, bound = best_recomputed(version, able, engine)
+    plan = judged_run(timed, engine, name, seed, counted(whole, source, engine)[1])
+    plan = replace(
+        plan,
+        lower_bound=bound,
+        bound_source=f"all rows of stages that {engine.name} takes, and all numbers of layers that "
+        "run again",
+        seconds=time.perf_counter() - started,
+    )
+    free = (
+        free_plan(recomputing(apart, is_view), free_seconds, name, seed) if free_seconds else None
+    )
+    return EnginePlan(engine, block_plan(plan, engine.name), free)
+
+
+def _exchanging(problem: Problem, apart: Problem, engine: Engine) -> Problem:
+    """`sharing.exchanging`, of a model where blocks may be recomputed."""
+    if apart.op_names != problem.op_names:
+        raise OptionError(
+            f"{engine.name}: with weights that layers share, the model has other blocks than "
+            "without, so that it is not known which are recomputed; leave out --recompute, or "
+            "untie them"
+        )
+    return exchanging(problem, apart) if apart.op_copied.size else problem
 
 
 def _with_copies(

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from placewright.coarsen.blocks import Blocks, find_blocks
-from placewright.coarsen.recompute import recomputed_ops
 from placewright.errors import OptionError
 from placewright.graph import Floats, Ints
 from placewright.outcome import Loads, Step
 from placewright.plan import Plan
+from placewright.stash import recomputed_ops
 
 UNCOUNTED = "uncounted"
 """What a plan says of weights that are in memory which its cluster does not name."""
@@ -45,12 +46,16 @@ class BlockPlan:
         repeated = self.blocks.repeated
         return [int(repeated[each.first : each.last + 1].sum()) for each in self.stages]
 
-    @property
+    @cached_property
     def recomputed(self) -> list[int]:
         """The blocks of which some op runs again in the backward pass."""
         again = recomputed_ops(self.plan.problem)
         blocks: list[int] = np.unique(self.blocks.op_block[again]).tolist()
         return blocks
+
+    def again_in(self, stage: Stage) -> list[int]:
+        """Those of a stage."""
+        return [block for block in self.recomputed if stage.first <= block <= stage.last]
 
     def names(self, stage: Stage) -> Sequence[str]:
         return self.blocks.names[stage.first : stage.last + 1]
@@ -138,9 +143,11 @@ def step_of(plan: Plan) -> Step | None:
 def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
     """Per stage its device, first and last block, how many layers, and bytes.
 
-    With micro-batches also how many are in flight at most, and the share of a step that it is idle.
+    With micro-batches also how many are in flight at most, and the share of a step that it is idle;
+    where blocks run again, how many of the stage.
     """
     row, step = list(found.plan.placement.row), step_of(found.plan)
+    again = found.recomputed
     return [
         {
             "device": found.device_name(stage),
@@ -149,6 +156,7 @@ def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
             "layers": layers,
             "memory": stage.memory,
             **({} if step is None else _step_record(step, row.index(stage.device))),
+            **({"recomputed": len(found.again_in(stage))} if again else {}),
         }
         for stage, layers in zip(found.stages, found.layers, strict=True)
     ]

@@ -6,6 +6,7 @@ in any row. Of its passes it shares at most all that it sends with the stage tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,74 +16,166 @@ from placewright.exporters.crossing import Amounts, Crossing
 from placewright.exporters.engines import Limits
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import finite_seconds, piece_sums, ways, where_supported
+from placewright.exporters.rows import Stage
 from placewright.exporters.sharing import spared
 from placewright.exporters.stretches import within
-from placewright.graph import Flags, Floats
+from placewright.graph import Flags, Floats, Wide
 from placewright.outcome import BACKWARD, FORWARD
 from placewright.problem import ROUNDING
 from placewright.simulate.pipeline_steps import forward_first, in_flight
 
 
 @dataclass(frozen=True, eq=False)
-class StepCosts:
-    """``passes[way, class, i, j]`` seconds of a stage of pieces i … j, infinite where it is none.
+class Again:
+    """Pieces that may run again in the backward pass (`coarsen.recompute`): first those of a stage.
 
-    ``sent[way, class, i, j]`` of these at the end, when a neighbour may have begun. `memory[i, j]`
-    bytes with the activations of one micro-batch, which are `stash[i, j]`; `room[class]` bytes.
+    ``seconds[device, piece]`` that it takes; ``saved[piece]`` bytes of each micro-batch that are
+    not kept then; ``room[device]`` bytes, where what a piece makes again has its own. Of a stage as
+    few run again as must for it to fit. Or, if given, so many, all where it has fewer: `least` is
+    what takes time, and `most` what saves memory.
+    """
+
+    seconds: Floats
+    saved: Floats
+    room: Floats
+    least: int | None = None
+    most: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StepCosts:
+    """``passes[k][way, class, i, j]`` seconds of a stage of pieces i … j with k stages after it,
+    infinite where it is none, or has no room.
+
+    ``again[k][class, i, j]`` of the backward ones to run pieces again, and before which piece those
+    end: ``kept_from[k]``. ``sent[way, class, i, j]`` at the end, when a neighbour may have begun.
     `in_flight[k]` micro-batches that a stage with k stages after it keeps; `is_gpipe`: a stage does
-    all its forward passes first.
+    all its forward passes first. `least` is what the whole model keeps, at least, with one
+    micro-batch, `least_stash` those of it that are activations.
     """
 
     classes: Classes
-    passes: Floats
+    passes: Sequence[Floats]
+    again: Sequence[Floats]
+    kept_from: Sequence[Wide]
     sent: Floats
-    memory: Floats
-    stash: Floats
-    room: Floats
     micro_batches: int
     in_flight: Floats
     is_gpipe: bool
+    least: float
+    least_stash: float
 
     @property
     def most_stages(self) -> int:
         return len(self.in_flight)
 
+    @property
+    def count(self) -> int:
+        """Pieces."""
+        return int(self.sent.shape[-1])
+
     def may(self, after: int) -> Flags:
         """`[class, i, j]` whether it is a stage that so many others can come after."""
-        needed = self.memory + (self.in_flight[after] - 1) * self.stash
-        upper = np.triu(np.ones(needed.shape, dtype=np.bool_))
-        fits = needed <= self.room[:, None, None] * (1 + ROUNDING)
-        found: Flags = np.isfinite(self.passes[FORWARD]) & fits & upper
+        found: Flags = np.isfinite(self.passes[after][FORWARD])
         return found
 
+    def runs_again(self, stages: Sequence[Stage]) -> list[int]:
+        """The pieces that run again in a row of these stages."""
+        found: list[int] = []
+        for after, (one, first, last) in enumerate(reversed(stages)):
+            found += range(first, int(self.kept_from[after][one, first, last]))
+        return sorted(found)
 
-def step_costs(pieces: Pieces, limits: Limits) -> StepCosts:
+
+def step_costs(pieces: Pieces, limits: Limits, again: Again | None = None) -> StepCosts:
     """The tables of a problem with option `micro_batches`, for rows that an engine runs."""
     problem, options = pieces.problem, pieces.problem.options
     count = options.micro_batches
     assert count is not None
     classes = device_classes(problem)
     devices = [members[0] for members in classes[1]]
-    is_training = bool(problem.is_backward.any())
     is_gpipe = forward_first(problem)
     most = min(sum(map(len, classes[1])), pieces.count)
     if limits.fills_first and not is_gpipe:
         most = min(most, count)
+    flying = in_flight(options, most, is_training=bool(problem.is_backward.any()))[::-1]
     passes, sent = _passes(pieces, devices)
     for each in passes:
         where_supported(pieces, devices, each)
-    stash = problem.op_stash
+    kept = _Kept(pieces, devices, again)
+    stages = {int(each): kept.stages(passes, float(each)) for each in flying}
+    each_after = [stages[int(each)] for each in flying]
     return StepCosts(
         classes=classes,
-        passes=passes,
+        passes=[each[0] for each in each_after],
+        again=[each[1] for each in each_after],
+        kept_from=[each[2] for each in each_after],
         sent=sent,
-        memory=piece_sums(pieces, problem.op_memory) - spared(pieces.shared, pieces.count),
-        stash=piece_sums(pieces, stash if stash.size else np.zeros(problem.op_count)),
-        room=problem.device_memory[devices],
         micro_batches=count,
-        in_flight=in_flight(options, most, is_training=is_training)[::-1].astype(np.float64),
+        in_flight=flying.astype(np.float64),
         is_gpipe=is_gpipe,
+        least=kept.least,
+        least_stash=kept.least_stash,
     )
+
+
+class _Kept:
+    """What stages of pieces i … j keep, and which of them run again for that."""
+
+    def __init__(self, pieces: Pieces, devices: list[int], again: Again | None) -> None:
+        problem, count = pieces.problem, pieces.count
+        stash = problem.op_stash if problem.op_stash.size else np.zeros(problem.op_count)
+        self.memory = piece_sums(pieces, problem.op_memory) - spared(pieces.shared, count)
+        self.stash = piece_sums(pieces, stash)
+        room = problem.device_memory if again is None else again.room
+        self.room = room[devices][:, None, None]
+        self.number = (0, 0) if again is None else (again.least, again.most)
+        nothing = np.zeros((len(devices), count))
+        seconds, saved = nothing, nothing[0]
+        if again is not None:
+            seconds, saved = again.seconds[devices], again.saved
+        self.seconds = np.concatenate([nothing[:, :1], seconds.cumsum(axis=1)], axis=1)
+        self.saved = np.concatenate([[0.0], saved.cumsum()])
+        self.able = np.concatenate([[0], (saved > 0).cumsum()])
+        self.first, self.last = np.arange(count)[:, None], np.arange(count)[None, :]
+
+    @property
+    def least(self) -> float:
+        return float(self.memory[0, -1] - self.saved[-1])
+
+    @property
+    def least_stash(self) -> float:
+        return float(self.stash[0, -1] - self.saved[-1])
+
+    def stages(self, passes: Floats, flying: float) -> tuple[Floats, Floats, Wide]:
+        """`passes` with what runs again, infinite where there is no room; that; and up to where.
+
+        With so many micro-batches in flight.
+        """
+        needed = self.memory + (flying - 1) * self.stash
+        end, until = (self._end(n, needed - self.room, flying) for n in self.number)
+        saved = flying * (self.saved[until] - self.saved[self.first])
+        fits = needed - saved <= self.room * (1 + ROUNDING)
+        classes = np.arange(len(self.seconds))[:, None, None]
+        again = self.seconds[classes, end] - self.seconds[classes, self.first]
+        is_stage = fits & (self.first <= self.last)
+        found = np.where(is_stage, passes, np.inf)
+        found[BACKWARD] += again
+        return found, again, end
+
+    def _end(self, number: int | None, lacking: Floats, flying: float) -> Wide:
+        """`[class, i, j]` the first piece of a stage that does not run again, j + 1 for none.
+
+        So many do, or as few as must: so many bytes are `lacking` if none did.
+        """
+        if number is None:
+            saved = self.saved[self.first] + np.maximum(lacking, 0.0) / flying
+            end = np.searchsorted(self.saved, saved)
+        else:
+            able = np.broadcast_to(self.able[self.first] + number, lacking.shape)
+            end = np.searchsorted(self.able, able)
+        found: Wide = np.clip(end, self.first, np.maximum(self.last + 1, self.first))
+        return found
 
 
 def _passes(pieces: Pieces, devices: list[int]) -> tuple[Floats, Floats]:

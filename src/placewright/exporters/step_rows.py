@@ -67,20 +67,24 @@ def best_rows(costs: StepCosts) -> tuple[float, list[StepRow]]:
 
 
 class StageTables:
-    """``sums[class, i, j]`` of stages with others after them, `last_sums` of last ones, and by how
-    many come after ``peaks[after][class, i, j]``, infinite for what is no such stage.
+    """By how many stages come after one, infinite for what is no such stage: ``sums[after][class,
+    i, j]`` and ``peaks[after]``.
     """
 
     def __init__(self, costs: StepCosts) -> None:
         self.costs = costs
-        forward, backward = costs.passes
-        self.sums = np.maximum(forward + backward - costs.sent.sum(axis=0), 0.0)
-        self.last_sums = np.maximum(forward + backward - costs.sent[BACKWARD], 0.0)
+        self.sums = [self._sums(after) for after in range(costs.most_stages)]
         self.peaks = [self._peaks(after) for after in range(costs.most_stages)]
+
+    def _sums(self, after: int) -> Floats:
+        costs = self.costs
+        sent = costs.sent.sum(axis=0) if after else costs.sent[BACKWARD]
+        found: Floats = np.maximum(costs.passes[after].sum(axis=0) - sent, 0.0)
+        return found
 
     def _peaks(self, after: int) -> Floats:
         costs, may = self.costs, self.costs.may(after)
-        forward, backward = np.where(may, costs.passes, 0.0)
+        forward, backward = np.where(may, costs.passes[after], 0.0)
         ahead = 0.0 if costs.is_gpipe else costs.in_flight[after] - 1
         peak = (costs.micro_batches - 1) * (forward + backward)
         return np.where(may, peak - ahead * np.minimum(forward, backward), np.inf)
@@ -90,7 +94,7 @@ class _Search:
     """The rows that stages make."""
 
     def __init__(self, costs: StepCosts) -> None:
-        self.costs, self.count = costs, costs.memory.shape[0]
+        self.costs, self.count = costs, costs.count
         self.available = tuple(len(members) for members in costs.classes[1])
         states = math.prod(each + 1 for each in self.available)
         if states * len(self.available) * self.count**2 * 10 > MOST_WORK:
@@ -130,7 +134,7 @@ class _Search:
         tables = {nobody: (end, np.full((count + 1, 2), -1))}
         stages = [np.where(peak < limit, peak, np.inf) for peak in self.tables.peaks]
         if not by_peak:
-            sums = [self.tables.last_sums] + [self.tables.sums] * (len(stages) - 1)
+            sums = self.tables.sums
             stages = [
                 np.where(np.isfinite(p), s, np.inf) for p, s in zip(stages, sums, strict=True)
             ]

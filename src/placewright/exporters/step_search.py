@@ -20,7 +20,6 @@ from placewright.graph import Floats, Wide
 from placewright.kernels.throughput.step_rows import StepScratch, StepTables, best_steps
 from placewright.kernels.throughput.steps import Passes
 from placewright.outcome import BACKWARD, FORWARD
-from placewright.problem import ROUNDING
 
 MOST_PASSES = 400_000_000  # that are timed: about two seconds
 MOST_PIECES = 100  # of which there are cubic tables
@@ -52,9 +51,6 @@ def step_tables(pieces: Pieces, costs: StepCosts) -> StepTables:
     available, weight = class_counts(costs.classes)
     return StepTables(
         compute=_compute(pieces, costs, devices),
-        memory=costs.memory,
-        stash=costs.stash,
-        room=costs.room * (1 + ROUNDING),
         in_flight=costs.in_flight,
         amounts=_amounts(pieces),
         latency=latency,
@@ -78,7 +74,9 @@ def _compute(pieces: Pieces, costs: StepCosts, devices: list[int]) -> Floats:
         ]
         for way in (FORWARD, BACKWARD)
     ])  # fmt: skip
-    return np.where(np.isfinite(costs.passes), table, np.inf)
+    found = np.where(np.isfinite(costs.passes), table, np.inf)
+    found[:, BACKWARD] += costs.again
+    return found
 
 
 def _amounts(pieces: Pieces) -> Floats:
@@ -98,7 +96,7 @@ def _rest(costs: StepCosts, available: Wide, weight: Wide) -> Floats:
 
     Loads for all micro-batches. As many stages as there are used devices come after them.
     """
-    stages, count = StageTables(costs), costs.memory.shape[0]
+    stages, count = StageTables(costs), costs.count
     sets = int(np.prod(available + 1))
     found = np.full((3, sets, count + 1), np.inf)
     found[:, :, 0] = 0.0
@@ -110,13 +108,12 @@ def _rest(costs: StepCosts, available: Wide, weight: Wide) -> Floats:
             if taken[one] == available[one]:
                 continue
             peaks = stages.peaks[after][one]
-            may = np.isfinite(peaks)
             before = found[:, used + step, :count, None]
-            load = costs.passes[:, one].sum(axis=0) * costs.micro_batches
+            load = costs.passes[after][:, one].sum(axis=0) * costs.micro_batches
             each = (
-                np.where(may, stages.sums[one], np.inf) + before[0],
+                stages.sums[after][one] + before[0],
                 np.maximum(peaks, before[1]),
-                np.maximum(np.where(may, load, np.inf), before[2]),
+                np.maximum(load, before[2]),
             )
             for kind, total in enumerate(each):
                 found[kind, used, 1:] = np.minimum(found[kind, used, 1:], total.min(axis=0))

@@ -8,19 +8,22 @@ rows; and where these are too many, cuts of the best are moved.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 
 from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.engines import ENGINES, Engine, limits_of
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.rows import Row, Stage, devices_of
 from placewright.exporters.step_costs import StepCosts, step_costs
-from placewright.exporters.step_rows import best_rows
+from placewright.exporters.step_rows import StepRow, best_rows
 from placewright.exporters.step_search import best_of_steps
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.options import Options
 from placewright.plan import OPTIMAL_GAP, gap_of
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.units import format_bytes
+
+Stages = tuple[Stage, ...]
 
 MOST_TIMED = 4  # of the rows that take little
 MOST_MOVES = 25  # of cuts of the best of them
@@ -50,26 +53,62 @@ def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
     OptionError where nobody says what activations a micro-batch takes; InfeasibleError where no row
     fits.
     """
-    _check_stash(pieces.problem)
+    check_stash(pieces.problem)
     costs = step_costs(pieces, limits_of(engine))
+    best, bound = best_of(pieces, costs, lambda stages: _timed(pieces, costs, stages))
+    if best is None:
+        raise no_room(pieces, costs)
+    return best, bound
+
+
+def best_of(
+    pieces: Pieces,
+    costs: StepCosts,
+    timed: Callable[[Stages], Timed | None],
+    limit: float = math.inf,
+) -> tuple[Timed | None, float]:
+    """The best row found below `limit` seconds per micro-batch, and what any row takes at least.
+
+    By the costs of `pieces`; `timed` runs a row, and gives None where it does not fit after all. No
+    row where none fits, or none is below the limit.
+    """
     bound, rows = best_rows(costs)
-    if not rows:
-        raise _no_room(pieces, costs)
     bound = bound / costs.micro_batches * (1 - LONG_ROUNDING)
-    shortest = sorted(rows, key=lambda row: row.bound)[:MOST_TIMED]
-    timed = [(_timed(pieces, costs, row.stages), row.stages) for row in shortest]
-    best, stages = min(timed, key=lambda pair: pair[0].value)
-    if gap_of(best.value, bound) <= OPTIMAL_GAP:
+    if bound >= limit or not rows:
+        return None, bound
+    best, stages = _quickest(rows, timed)
+    if best is not None and gap_of(best.value, bound) <= OPTIMAL_GAP:
         return best, bound
-    found, is_whole = best_of_steps(pieces, costs, best.value * costs.micro_batches)
+    least = limit if best is None else min(best.value, limit)
+    found, is_whole = best_of_steps(pieces, costs, least * costs.micro_batches)
     if found is not None:
-        best, stages = _timed(pieces, costs, found), found
+        better = timed(found)
+        if better is None:
+            return best, bound
+        best, stages, least = better, found, better.value
     if is_whole:
-        return best, max(bound, best.value * (1 - LONG_ROUNDING))
-    return _moved(pieces, costs, best, stages), bound
+        return best, max(bound, least * (1 - LONG_ROUNDING))
+    return best and _moved(costs, best, stages, timed), bound
 
 
-def _check_stash(problem: Problem) -> None:
+def _quickest(
+    rows: Sequence[StepRow], timed: Callable[[Stages], Timed | None]
+) -> tuple[Timed | None, Stages]:
+    """The best of those that take little, as they are timed."""
+    best: Timed | None = None
+    stages: Stages = ()
+    for row in sorted(rows, key=lambda row: row.bound)[:MOST_TIMED]:
+        found = timed(row.stages)
+        if found is not None and (best is None or found.value < best.value):
+            best, stages = found, row.stages
+    return best, stages
+
+
+def _timed(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed:
+    return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
+
+
+def check_stash(problem: Problem) -> None:
     if problem.is_backward.any() and not problem.op_stash.size:
         raise OptionError(
             "micro-batches: the source does not say what activations each of them keeps; leave out "
@@ -77,22 +116,20 @@ def _check_stash(problem: Problem) -> None:
         )
 
 
-def _no_room(pieces: Pieces, costs: StepCosts) -> ProvedInfeasibleError:
-    total, stash = float(costs.memory[0, -1]), float(costs.stash[0, -1])
+def no_room(pieces: Pieces, costs: StepCosts) -> ProvedInfeasibleError:
+    stash = costs.least_stash
     room = ", ".join(format_bytes(float(each)) for each in pieces.problem.device_memory)
     kept = f", {format_bytes(stash)} of it activations of one micro-batch" if stash else ""
     return ProvedInfeasibleError(
         f"no row of whole pieces fits with the activations of the {costs.micro_batches} "
-        f"micro-batches of a step in flight: the model keeps {format_bytes(total)}{kept}, the "
-        f"devices have {room}; give a smaller batch or fewer --micro-batches"
+        f"micro-batches of a step in flight: the model keeps {format_bytes(costs.least)}{kept}, "
+        f"the devices have {room}; give a smaller batch or fewer --micro-batches"
     )
 
 
-def _timed(pieces: Pieces, costs: StepCosts, stages: tuple[Stage, ...]) -> Timed:
-    return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
-
-
-def _moved(pieces: Pieces, costs: StepCosts, best: Timed, stages: tuple[Stage, ...]) -> Timed:
+def _moved(
+    costs: StepCosts, best: Timed, stages: Stages, timed: Callable[[Stages], Timed | None]
+) -> Timed:
     """The best with cuts moved by a piece, one at a time, as long as that makes it shorter."""
     moves = 0
     number = 0
@@ -103,18 +140,18 @@ def _moved(pieces: Pieces, costs: StepCosts, best: Timed, stages: tuple[Stage, .
         if not _fit(costs, moved):
             continue
         moves += 1
-        found = _timed(pieces, costs, moved)
-        if found.value < best.value * (1 - LONG_ROUNDING):
+        found = timed(moved)
+        if found is not None and found.value < best.value * (1 - LONG_ROUNDING):
             best, stages, number = found, moved, 0
     return best
 
 
-def _with_cut(stages: tuple[Stage, ...], cut: int, by: int) -> tuple[Stage, ...]:
+def _with_cut(stages: Stages, cut: int, by: int) -> Stages:
     (one, first, end), (two, begin, last) = stages[cut : cut + 2]
     return (*stages[:cut], (one, first, end + by), (two, begin + by, last), *stages[cut + 2 :])
 
 
-def _fit(costs: StepCosts, stages: tuple[Stage, ...]) -> bool:
+def _fit(costs: StepCosts, stages: Stages) -> bool:
     """Whether all are stages, with the activations of all micro-batches in flight."""
     return all(
         first <= last and bool(costs.may(after)[one, first, last])

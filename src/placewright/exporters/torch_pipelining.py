@@ -116,7 +116,7 @@ def _stage_records(found: BlockPlan, model: Any) -> list[dict[str, Any]]:
 
 def _recomputed(found: BlockPlan, stage: Stage, known: dict[str, Any]) -> dict[str, list[str]]:
     """The modules that the stage runs again; OptionError where a block is no module."""
-    blocks = [each for each in found.recomputed if stage.first <= each <= stage.last]
+    blocks = found.again_in(stage)
     names = [found.blocks.names[each] for each in blocks]
     if unknown := next((name for name in names if name not in known), None):
         raise OptionError(

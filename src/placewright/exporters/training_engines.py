@@ -5,7 +5,8 @@ loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` 
 layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
 sets them. Where a plan has steps of micro-batches, both get their number: Megatron-LM as the ratio
 of global batch to micro-batch, DeepSpeed as steps of gradient accumulation. Where it recomputes
-blocks, Megatron-LM is told to recompute each layer, and DeepSpeed's class which ones.
+blocks, Megatron-LM is told to recompute each layer, or so many of each stage, and DeepSpeed's class
+which ones.
 """
 
 from __future__ import annotations
@@ -91,21 +92,38 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
 
 
 def _recomputing(found: BlockPlan) -> list[str]:
-    """The arguments that recompute all layers; OptionError where the plan does so with some."""
+    """The arguments that recompute all layers, or as many of each stage, its first.
+
+    OptionError where the plan recomputes others.
+    """
     recomputed = found.recomputed
     if not recomputed:
         return []
     layers = np.flatnonzero(found.blocks.repeated).tolist()
+    method, number = "uniform", 1
     if recomputed != layers:
-        raise OptionError(
-            f"megatron recomputes all layers or none, and the plan recomputes {len(recomputed)} of "
-            f"{len(layers)}; plan without --recompute"
-        )
+        method, number = "block", _first_of_each(found, layers, recomputed)
     return [
         *("--recompute-granularity", "full"),
-        *("--recompute-method", "uniform"),
-        *("--recompute-num-layers", "1"),
+        *("--recompute-method", method),
+        *("--recompute-num-layers", str(number)),
     ]
+
+
+def _first_of_each(found: BlockPlan, layers: list[int], recomputed: list[int]) -> int:
+    """How many layers of each stage run again: its first, or all where it has fewer."""
+    stages = [
+        [layer in recomputed for layer in layers if stage.first <= layer <= stage.last]
+        for stage in found.stages
+    ]
+    number = max(sum(each) for each in stages)
+    if any(each != [k < number for k in range(len(each))] for each in stages):
+        raise OptionError(
+            f"megatron recomputes as many layers in each stage, the first, and the plan recomputes "
+            f"{', '.join(str(sum(each)) for each in stages)}; plan with --for megatron --recompute "
+            "needed"
+        )
+    return number
 
 
 def _batches(problem: Problem) -> list[str]:

@@ -85,6 +85,7 @@ def _stage_words(engine: Engine, blocks: BlockPlan) -> list[str]:
     lines = [
         f"{name}, stage {number}: {blocks.device_name(stage)}, {_span(blocks, number - 1)}, "
         f"{format_bytes(stage.memory)}{_flight_words(blocks.plan, stage)}"
+        f"{_again_words(blocks, stage)}"
         for number, stage in enumerate(blocks.stages, 1)
     ]
     lines += _step_words(blocks.plan)
@@ -110,6 +111,14 @@ def _flight_words(plan: Plan, stage: Stage) -> str:
     stash = count * float(plan.problem.op_stash[plan.device_ops[stage.device]].sum())
     some = "1 micro-batch" if count == 1 else f"{count} micro-batches"
     return f" ({format_bytes(stash)} of it activations of {some} in flight){idle}"
+
+
+def _again_words(blocks: BlockPlan, stage: Stage) -> str:
+    """How many of a stage's layers run again, where some do and some do not."""
+    if len(blocks.recomputed) in (0, sum(blocks.layers)):
+        return ""
+    again = len(blocks.again_in(stage))
+    return f", {again} layer{'s' if again != 1 else ''} recomputed"
 
 
 def _step_words(plan: Plan) -> list[str]:

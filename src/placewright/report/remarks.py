@@ -42,7 +42,8 @@ def _copies(plan: Plan) -> str:
 def recompute_words(plan: Plan) -> str:
     """Of blocks that run again in the backward pass: what it takes, and what is not kept for it."""
     from placewright.coarsen.blocks import find_blocks
-    from placewright.coarsen.recompute import largest_made_again, made_again, recomputed_ops
+    from placewright.coarsen.recompute import largest_made_again, made_again
+    from placewright.stash import recomputed_ops
 
     problem = plan.problem
     again = recomputed_ops(problem)

@@ -11,7 +11,7 @@ import numpy as np
 
 from placewright.analysis.devices import device_columns
 from placewright.cluster import Cluster
-from placewright.coarsen.recompute import recomputed_ops
+from placewright.coarsen.recompute import names_recomputed
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Flags, Ints
@@ -79,8 +79,16 @@ def on_cluster(old: Plan, cluster: Cluster | str | Path) -> Problem:
         raise InputError("the plan does not say what it was made from; use --lost")
     training = bool(mine.is_backward.any()) and old.source.partition(":")[0] in _TRAINED
     chosen = mine.options.to_document()
-    again = CostOptions(recompute="block" if recomputed_ops(mine).any() else "none")
-    made, _ = make_problem(old.source, cluster, chosen, training=training, costs=again)
+    names = names_recomputed(mine)
+    costs = CostOptions(recompute="block" if names else "none")
+    made, _ = make_problem(
+        old.source,
+        cluster,
+        chosen,
+        training=training,
+        costs=costs,
+        recomputed=names or None,
+    )
     same = made.op_names == mine.op_names and all(
         np.array_equal(getattr(made, column), getattr(mine, column))
         for column in ("tensor_producer", "tensor_bytes", "consumers")

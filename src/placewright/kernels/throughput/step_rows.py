@@ -26,12 +26,10 @@ SUMS, PEAKS, LOADS = 0, 1, 2
 
 
 class StepTables(NamedTuple):
-    """What stages cost; `[class, i, j]` is of a stage of pieces i … j."""
+    """What stages cost; `[stages after, class, i, j]` is of a stage of pieces i … j, with so many
+    after it."""
 
-    compute: Floats  # [way, class, i, j] seconds, infinite where the class may not have the stage
-    memory: Floats  # [i, j] bytes with one micro-batch
-    stash: Floats  # [i, j] bytes of each other one in flight
-    room: Floats  # [class] bytes
+    compute: Floats  # [stages after, way, class, i, j] seconds, infinite where it may not be
     in_flight: Floats  # [stages after]
     amounts: (
         Floats  # [made and read how, COUNT or BYTES, h, i, j] of pieces before h, read by i … j
@@ -64,7 +62,7 @@ def best_steps(t, s, limit, most_passes):
     `seconds` is `limit` and `stages` 0 where there is none; `whole` says that no row was left out,
     for the search ends after `most_passes` have been timed.
     """
-    count, classes, most = t.memory.shape[0], len(t.available), len(s.one)
+    count, classes, most = t.compute.shape[-1], len(t.available), len(s.one)
     stages, depth, used, timed = 0, 0, 0, 0
     for one in range(classes):
         s.left[one] = t.available[one]
@@ -113,9 +111,9 @@ def best_steps(t, s, limit, most_passes):
 @inner
 def _may(t, one, first, last, after, limit):
     """Whether a class may have the stage, alone in the way of a better step; no larger one may."""
-    needed = t.memory[first, last] + (t.in_flight[after] - 1) * t.stash[first, last]
-    work = t.compute[FORWARD, one, first, last] + t.compute[BACKWARD, one, first, last]
-    return needed <= t.room[one] and work * t.micro_batches < limit
+    forward = t.compute[after, FORWARD, one, first, last]
+    backward = t.compute[after, BACKWARD, one, first, last]
+    return (forward + backward) * t.micro_batches < limit
 
 
 @inner
@@ -135,8 +133,8 @@ def _least(t, s, depth, reached, limit):
             to_rest = _to_the_rest(t, s, k, first, MADE_BACKWARD)
             back_out += to_rest
         i, j = s.begin[k + 1], s.begin[k] - 1
-        p.forward[k] = t.compute[FORWARD, s.one[k], i, j] + way_in + out
-        p.backward[k] = t.compute[BACKWARD, s.one[k], i, j] + back_in + back_out
+        p.forward[k] = t.compute[k, FORWARD, s.one[k], i, j] + way_in + out
+        p.backward[k] = t.compute[k, BACKWARD, s.one[k], i, j] + back_in + back_out
         ahead = 0.0 if t.is_gpipe else t.in_flight[k] - 1
         load = p.forward[k] + p.backward[k]
         peak = max(peak, (m - 1) * load - ahead * min(p.forward[k], p.backward[k]))

@@ -11,7 +11,7 @@ from itertools import compress
 from typing import TYPE_CHECKING
 
 from placewright.budget import Progress, no_progress
-from placewright.coarsen.recompute import recomputed_blocks, recomputed_ops
+from placewright.coarsen.recompute import recomputed_blocks
 from placewright.errors import OptionError
 from placewright.plan import Plan
 from placewright.runtime.execution import load, modules_of
@@ -20,6 +20,7 @@ from placewright.runtime.pipelined.schedules import Schedule
 from placewright.runtime.plans import check_turns, cores_of, device_threads
 from placewright.runtime.ranks.job import Own
 from placewright.runtime.run_options import RunOptions
+from placewright.stash import recomputed_ops
 
 if TYPE_CHECKING:
     from placewright.importers.torch.programs import Executable

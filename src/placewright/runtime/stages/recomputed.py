@@ -12,13 +12,14 @@ from dataclasses import replace
 from torch.fx import GraphModule, Node
 from torch.fx.node import map_arg
 
-from placewright.coarsen.recompute import NONE, SUFFIX, recomputed_blocks
+from placewright.coarsen.recompute import NONE, recomputed_blocks
 from placewright.errors import InputError
 from placewright.importers.torch.graph import fold
 from placewright.importers.torch.programs import Executable
 from placewright.problem import Problem
 from placewright.runtime.stages.constants import copied
 from placewright.runtime.stages.targets import call_of, check_runs_again
+from placewright.stash import RECOMPUTE
 
 Reads = set[tuple[str, str]]
 
@@ -76,7 +77,7 @@ class _Doubled:
     def _is_made_again(self, source: Node, reader: Node) -> bool:
         """Whether a call of the backward pass reads what is made again, and not first."""
         maker, by = self.owner.get(source.name), self.owner[reader.name]
-        return maker in self.block and by is not None and (f"{maker}{SUFFIX}", by) in self.reads
+        return maker in self.block and by is not None and (f"{maker}{RECOMPUTE}", by) in self.reads
 
     def _copy(self, block: int, before: Node) -> None:
         """Run the calls of a block again, in their order, before another."""
@@ -92,7 +93,7 @@ class _Doubled:
                     node.target,
                     map_arg(node.args, mapped.__getitem__),
                     map_arg(node.kwargs, mapped.__getitem__),
-                    f"{node.name}{SUFFIX}",
+                    f"{node.name}{RECOMPUTE}",
                 )
             made.meta = dict(node.meta)
             self.copies[node] = made
@@ -100,5 +101,5 @@ class _Doubled:
     def _source(self, node: Node, reader: str | None) -> Node:
         """What the call that runs op `reader` again reads in place of `node`."""
         maker = self.owner.get(node.name)
-        again = maker == reader or (f"{maker}{SUFFIX}", f"{reader}{SUFFIX}") in self.reads
+        again = maker == reader or (f"{maker}{RECOMPUTE}", f"{reader}{RECOMPUTE}") in self.reads
         return self.copies[node] if again else node
