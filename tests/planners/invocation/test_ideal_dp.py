@@ -228,6 +228,9 @@ def test_what_it_does_not_take():
     colocated = replace(with_cpu, colocation=np.array([0, 0, -1, -1]))
     with pytest.raises(OptionError, match="ops of a pass are not colocated"):
         solve(colocated, "ideal-dp")
+    cpus_alone = replace(with_cpu, is_cpu=np.ones(with_cpu.device_count, dtype=np.bool_))
+    with pytest.raises(OptionError, match="there are CPUs alone; take annealing"):
+        solve(cpus_alone, "ideal-dp")
     several = replace(twice, options=Options("invocation-latency", subgraphs=2))
     assert "one subgraph" in str(IdealDP().supports(several))
     wide = forks([20])

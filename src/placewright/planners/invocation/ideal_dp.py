@@ -59,6 +59,8 @@ class IdealDP(InvocationPlanner):
     def supports(self, problem: Problem) -> str | None:
         if problem.options.subgraphs > 1:
             return "it is for one subgraph per accelerator"
+        if problem.is_cpu.all():
+            return "it is for accelerators, and there are CPUs alone; take annealing"
         if problem.op_count > MOST_OPS:
             return f"it is for graphs of at most {MOST_OPS:,} ops; coarsen it"
         reasons = (refusal(part.problem, self.most) for part in parts_of(problem))
