@@ -1,5 +1,7 @@
 """Contraction and the way back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,11 +10,12 @@ from hypothesis import strategies as st
 from placewright.cluster import CpuRun
 from placewright.coarsen.contraction import acyclic_groups, contract
 from placewright.errors import GraphError, InfeasibleError
+from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.simulate.latency import schedule_placement, time_placement
 from placewright.solving import solve
 from placewright.verify import verify
-from tests.builders import throughput_chain
+from tests.builders import row_of_ops, throughput_chain
 from tests.strategies import placements, problems
 
 
@@ -45,6 +48,22 @@ def test_times_memory_and_bytes_add_up(data):
     assert np.allclose(contracted.op_memory.sum(), problem.op_memory.sum())
     finite = np.isfinite(problem.op_time).all(axis=0)
     assert np.allclose(contracted.op_time.sum(axis=0)[finite], problem.op_time.sum(axis=0)[finite])
+
+
+@pytest.mark.parametrize(("planner", "coarsening"), [("pipedream", "none"), ("ideal-dp", "units")])
+def test_devices_that_differ_op_by_op_are_no_replicas_of_a_group(planner, coarsening):
+    """Two ops that are together take 3 s on each device, one 1 and 2 s, the other 2 and 1 s."""
+    times = np.array([[1.0, 2.0], [2.0, 1.0], [0.5, 0.5]])
+    problem = replace(
+        row_of_ops([1.0, 1.0, 1.0], options=Options("throughput", replicate=True)),
+        op_time=times,
+        colocation=np.array([0, 0, -1]),
+    )
+    plan = solve(problem, planner, coarsening=coarsening)
+    assert plan.value == solve(problem, "exhaustive").value
+    assert not plan.placement.replicas
+    doubled = replace(problem, op_time=times[:, [0, 0]])  # equal devices still are
+    assert solve(doubled, planner, coarsening=coarsening).placement.replicas == ((0, 1),)
 
 
 def test_what_devices_are_stays():

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +116,7 @@ def contract(problem: Problem, op_group: Sequence[int] | Ints) -> Contraction:
         ),
         op_types=tuple(problem.op_types[op] for op in first),
         op_modules=tuple(problem.op_modules[op] for op in first),
-        op_time=_summed(problem.op_time, group, count),
+        op_time=_told_apart(problem, _summed(problem.op_time, group, count), group),
         op_memory=np.bincount(group, problem.op_memory, count).astype(np.float64),
         is_backward=backward == size,
         forward_twin=_twins(problem, group, count, backward == size),
@@ -141,6 +142,23 @@ def _summed(values: Floats, group: Ints, count: int) -> Floats:
     total = np.zeros((count, *values.shape[1:]))
     np.add.at(total, group, values)
     return total
+
+
+def _told_apart(problem: Problem, total: Floats, group: Ints) -> Floats:
+    """`total[group, device]`, changed by roundings where devices that differ take equally long.
+
+    Replicas with equal shares are equally fast op by op: devices that are quicker for one member of
+    a group and slower for another are none, and would look so where its members add up to the same.
+    """
+    if not problem.options.replicate or problem.options.shares != "equal":
+        return total
+    _, first, kind = np.unique(problem.op_time, axis=1, return_index=True, return_inverse=True)
+    mixed = np.zeros(len(total), dtype=np.bool_)
+    for one, other in combinations(first.tolist(), 2):
+        differs = problem.op_time[:, one] != problem.op_time[:, other]
+        same = np.isfinite(total[:, one]) & (total[:, one] == total[:, other])
+        mixed[group[differs]] |= same[group[differs]]
+    return np.where(mixed[:, None], total * (1.0 + kind * np.finfo(np.float64).eps), total)
 
 
 def acyclic_groups(problem: Problem, key: Ints) -> Ints:
