@@ -47,6 +47,7 @@ class ExactRun(Generic[Plan]):
         self.start: Plan | None = None  # to begin from, if not the best
         self.bound = Bound(0.0, "")
         self.infeasible = self.interrupted = False
+        self.untimed = False  # whether a solver was done, and its best does not fit
         self.reporter = BoundReporter(limit, source, self.value)
 
     @property
@@ -89,6 +90,7 @@ class ExactRun(Generic[Plan]):
             self.best = listener.best
             raise
         self.best = self.judge(found, self.best)
+        self.untimed = answer.complete and self.best is None
         self.prove(answer.bound)
         return answer.complete
 
@@ -110,6 +112,12 @@ class ExactRun(Generic[Plan]):
 
     def proposal(self, planner: str, reason: InfeasibleError | None = None) -> Proposal:
         """The best plan; InfeasibleError, with a `reason` known before, if there is none."""
+        if self.best is None and self.untimed:
+            raise InfeasibleError(
+                f"planner '{planner}' found no plan: what its program has for the best does not "
+                "fit when it is timed, for rounding or for what takes no time; give the devices "
+                "a little more memory or try another planner"
+            )
         if self.best is None:
             raise reason or InfeasibleError(
                 f"planner '{planner}' found no plan in {self.limit.seconds:.0f} s; give it more "

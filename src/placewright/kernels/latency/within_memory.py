@@ -3,7 +3,9 @@
 The schedule is gated: items begin in the order of the sequence, no item before the one ahead of
 it, and each as soon as its inputs are there, its device or channels are free, and its tensors have
 room beside all that is alive. Some order of their starts gives an optimal schedule: by induction
-each item begins no later than in the optimum, so at each start no more is alive than there.
+each item begins no later than in the optimum, so at each start no more is alive than there. Only
+where several items of no duration hand memory on at one instant may it ask for more than is needed;
+of one op it is known that what it reads is gone when what it makes begins.
 """
 
 from __future__ import annotations

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis.errors import UnsatisfiedAssumption
 
-from placewright.errors import ProvedInfeasibleError
+from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.portfolio import Limits, best_plan
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import X, Y, plain
 from tests.naive import peak as naive_peak
 from tests.strategies import graph_columns
 
@@ -126,3 +127,25 @@ def test_three_hundred_problems():
 def test_three_hundred_problems_by_the_default_planner():
     said = check_all(range(300), ["auto"])
     assert said["optimal"] > 150 and said["none"] > 50 and said.get("skipped", 0) < 10
+
+
+def test_a_best_plan_that_no_schedule_here_comes_to_is_told_so_whatever_the_time_limit():
+    """Two tensors must come to x and be read there all at one instant: x has room for one."""
+    problem = Problem(
+        **plain(3, 2)
+        | {
+            "op_time": [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]],
+            "op_memory": np.zeros(3),
+            "op_pinned": [Y, Y, X],
+            "tensor_producer": [0, 0, 0, 1],
+            "tensor_bytes": [2.0, 2.0, 0.0, 0.0],
+            "consumer_offsets": range(5),
+            "consumers": [2, 2, 1, 2],
+            "device_memory": [3.0, np.inf],
+            "link_latency": np.zeros((2, 2)),
+            "link_seconds_per_byte": np.zeros((2, 2)),
+            "options": Options(memory="peak"),
+        }
+    )
+    with pytest.raises(InfeasibleError, match="does not fit when it is timed"):
+        solve(problem, "moirai-milp", time_limit=SECONDS)
