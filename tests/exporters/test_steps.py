@@ -204,6 +204,17 @@ def test_a_source_that_does_not_say_what_activations_take_is_refused():
         plan_row(replace(problem, op_stash=np.zeros(0)), DEEPSPEED, copied=copied)
 
 
+def test_a_forward_op_that_reads_of_a_backward_one_is_refused():
+    problem, copied = trained("zoo:gpt2?layers=2", "2x3090", micro_batches=2)
+    last = int(problem.topological_order[-1])
+    backward = np.arange(problem.op_count) != last
+    words = f"forward op '{problem.op_names[last]}' reads what backward op"
+    with pytest.raises(OptionError, match=words):
+        plan_row(
+            replace(problem, is_backward=backward & problem.is_backward), DEEPSPEED, copied=copied
+        )
+
+
 @given(step_problems(staging="direct"))
 def test_the_search_finds_the_best_row_there_is(made):
     every = [value for value, _ in every_step(*made)]

@@ -22,7 +22,7 @@ from placewright.exporters.pieces import Pieces
 from placewright.exporters.rows import Row, devices_of
 from placewright.exporters.step_costs import Again, StepCosts, step_costs
 from placewright.exporters.step_rows import best_rows
-from placewright.exporters.steps import Stages, best_of, check_stash, no_room
+from placewright.exporters.steps import Stages, best_of, check_step, no_room
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Floats
 from placewright.plan import OPTIMAL_GAP, gap_of
@@ -59,7 +59,7 @@ class _Search:
     def __init__(self, version: Version, able: Recomputable, engine: Engine) -> None:
         self.version, self.engine, self.limits = version, engine, limits_of(engine)
         self.plain, every = version([]), version(None)
-        check_stash(self.plain.problem)
+        check_step(self.plain.problem)
         _check_same(self.plain, every)
         piece = self.plain.op_piece
         of_piece = {int(piece[op]): able.names[able.block[op]] for op in _inside(able)}

@@ -50,10 +50,10 @@ def check_steps(options: Options, engine: Engine) -> None:
 def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
     """The row of the shortest step that was found, and seconds per micro-batch of any row at least.
 
-    OptionError where nobody says what activations a micro-batch takes; InfeasibleError where no row
-    fits.
+    OptionError where nobody says what activations a micro-batch takes, or a forward op reads of a
+    backward one; InfeasibleError where no row fits.
     """
-    check_stash(pieces.problem)
+    check_step(pieces.problem)
     costs = step_costs(pieces, limits_of(engine))
     best, bound = best_of(pieces, costs, lambda stages: _timed(pieces, costs, stages))
     if best is None:
@@ -108,11 +108,29 @@ def _timed(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed:
     return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
 
 
-def check_stash(problem: Problem) -> None:
+def check_step(problem: Problem) -> None:
+    """OptionError for a problem whose steps have no passes, or of unknown activations."""
+    _check_stash(problem)
+    _check_passes(problem)
+
+
+def _check_stash(problem: Problem) -> None:
     if problem.is_backward.any() and not problem.op_stash.size:
         raise OptionError(
             "micro-batches: the source does not say what activations each of them keeps; leave out "
             "--micro-batches, or plan a source of which --training makes the backward pass"
+        )
+
+
+def _check_passes(problem: Problem) -> None:
+    turns = problem.is_backward[problem.edge_producer] & ~problem.is_backward[problem.consumers]
+    if turns.any():
+        edge = int(turns.argmax())
+        reader, maker = int(problem.consumers[edge]), int(problem.edge_producer[edge])
+        raise OptionError(
+            f"micro-batches: forward op '{problem.op_names[reader]}' reads what backward op "
+            f"'{problem.op_names[maker]}' makes, and a step has the forward pass first; mark "
+            f"'{problem.op_names[reader]}' as backward, or leave out --micro-batches"
         )
 
 
