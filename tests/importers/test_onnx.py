@@ -1164,6 +1164,11 @@ MALFORMED: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("own output", {"nodes": [node("Add", "x y", "y")]}, "reads tensor 'y'.*only afterwards"),
     ("made twice", {"nodes": [node("Relu", "x", "y"), node("Exp", "x", "y")]}, "exists already"),
+    (
+        "stored twice",
+        {"nodes": [node("MatMul", "x w", "y")], "weights": [weight("w", 8, 8), weight("w", 8, 8)]},
+        "2 initializers are called 'w'; give each tensor its own name",
+    ),
     ("no output", {"nodes": [node("Relu", "x", "z")]}, "output 'y' is produced by no node"),
     ("too few inputs", {"nodes": [node("MatMul", "x", "y")]}, "has 1 inputs, MatMul needs 2"),
     ("no ops", {"nodes": [], "outputs": [("x", FLOAT, [2, 8])]}, "has no ops"),

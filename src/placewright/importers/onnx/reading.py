@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -275,10 +276,15 @@ def _check_nodes(model: ModelProto, path: str | Path) -> None:
 
 
 def _check_names(graph: GraphProto, outer: set[str], path: str | Path) -> None:
-    """Refuse a graph where a tensor is read before it is produced, or is produced twice."""
-    known = outer | {value.name for value in graph.input}
-    known |= {tensor.name for tensor in graph.initializer}
-    known |= {tensor.values.name for tensor in graph.sparse_initializer}
+    """Refuse a graph where a tensor is read before it is produced, or is there twice."""
+    stored = [tensor.name for tensor in graph.initializer]
+    stored += [tensor.values.name for tensor in graph.sparse_initializer]
+    for name, count in Counter(stored).items():
+        if count > 1:
+            raise GraphError(
+                f"{path}: {count} initializers are called '{name}'; give each tensor its own name"
+            )
+    known = outer | {value.name for value in graph.input} | set(stored)
     later = {name: node for node in graph.node for name in node.output if name}
     made: set[str] = set()
     for node in graph.node:
