@@ -99,6 +99,17 @@ def test_any_model_and_placement_gives_to_the_bit_what_the_whole_model_gives(nam
         check_equal(outputs, in_one_session(path, folder / "inputs.npz"))
 
 
+def test_an_output_that_a_model_lists_twice_is_written_once(tmp_path):
+    made = convolutional()
+    made.graph.output.append(made.graph.output[0])
+    source, folder = saved(made, tmp_path), tmp_path / "sessions"
+    export(plan_of(source, [0] * 9), "onnxruntime", folder)
+    for arguments in ((), ("--annotated",)):
+        done = started(folder, "--outputs", tmp_path / "outputs.npz", *arguments)
+        assert done.returncode == 0, done.stderr
+        check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
 def test_each_node_runs_on_the_provider_meant(tmp_path):
     source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
     plan = plan_of(source, None, CpuRun((0,)), None, seed=2)

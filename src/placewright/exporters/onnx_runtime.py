@@ -52,7 +52,7 @@ def write_sessions(path: str | Path, plan: Plan) -> list[str]:
         document = {
             "source": plan.source,
             "stages": records,
-            "outputs": [value.name for value in stages.model.model.graph.output],
+            "outputs": list(dict.fromkeys(each.name for each in stages.model.model.graph.output)),
             "annotated": layers,
         }
         files.write_json(folder / SETTINGS, document)

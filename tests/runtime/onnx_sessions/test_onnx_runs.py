@@ -133,6 +133,14 @@ def test_a_model_of_an_exporter_is_run_as_it_was_planned(tmp_path: Path) -> None
         assert report.predicted == plan.value
 
 
+def test_an_output_that_a_model_lists_twice_is_returned_once(tmp_path: Path) -> None:
+    nodes = [node("Exp", "x", "h"), node("Sin", "h", "y")]
+    plan = plan_of(saved(model(nodes, [value("x", FLOAT, [8])], "y h y"), tmp_path), [0, 1])
+    report = run_onnx_plan(plan, ONCE)
+    assert report.max_abs_difference == 0.0
+    assert len(report.results[0]) == 2
+
+
 # -- weights -------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,8 @@ class Session:
         self._session = ort.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
         self._options = options
         self._binding = self._session.io_binding()
-        self._gives = [each.name for each in self._session.get_outputs()]
+        # A model may list an output twice, which is bound once.
+        self._gives = list(dict.fromkeys(each.name for each in self._session.get_outputs()))
 
     def run(self, values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
         """The outputs, in memory of their own."""

@@ -53,7 +53,7 @@ class Session:
         self._binding = self.session.io_binding()
         for name, value in inputs.items():
             self._binding.bind_ortvalue_input(name, value)
-        names = [each.name for each in self.session.get_outputs()]
+        names = dict.fromkeys(each.name for each in self.session.get_outputs())
         for name in names:
             self._binding.bind_output(name)
         self.run()
