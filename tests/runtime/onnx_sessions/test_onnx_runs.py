@@ -141,6 +141,16 @@ def test_an_output_that_a_model_lists_twice_is_returned_once(tmp_path: Path) -> 
     assert len(report.results[0]) == 2
 
 
+def test_text_that_a_model_stores_may_be_an_output(tmp_path: Path) -> None:
+    nodes = [node("Exp", "x", "h"), node("Sin", "h", "y")]
+    labels = onnx.numpy_helper.from_array(np.array(["cat", "dog"], object), "labels")
+    made = model(nodes, [value("x", FLOAT, [8])], "y labels", [labels])
+    made.graph.output[1].CopyFrom(value("labels", onnx.TensorProto.STRING, [2]))
+    report = run_onnx_plan(plan_of(saved(made, tmp_path), [0, 1]), ONCE)
+    assert report.max_abs_difference == 0.0
+    assert report.results[0][1].tolist() == ["cat", "dog"]
+
+
 # -- weights -------------------------------------------------------------------------------------
 
 

@@ -27,6 +27,8 @@ INF, NAN = np.inf, np.nan
         ([True, False], [True, True], 1.0),
         ([2**40, 3], [2**40 + 2, 3], 2.0),
         ([1 + 1j], [1 + 4j], 3.0),
+        (np.array(["cat", "dog"], object), np.array(["cat", "dog"], object), 0.0),
+        (np.array(["cat", "dog"], object), np.array(["cat", "doge"], object), INF),
     ],
 )
 def test_the_difference_is_the_largest_distance(

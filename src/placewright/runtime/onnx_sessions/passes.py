@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from placewright.errors import ExecutionError, reason
-from placewright.importers.onnx.files import TensorType
+from placewright.importers.onnx.files import TensorType, has_known_size
 from placewright.runtime.onnx_sessions.cutting import SubModel
 from placewright.runtime.onnx_sessions.sessions import Session
 from placewright.runtime.onnx_sessions.team import Team
@@ -212,5 +212,7 @@ class Pass:
 
 
 def size_of(value: OrtValue) -> int:
-    """Bytes of a tensor."""
+    """Bytes of a tensor; of text, those of its characters."""
+    if not has_known_size(value.element_type()):
+        return sum(len(text.encode()) for text in value.numpy().flat)
     return int(TensorType(value.element_type(), tuple(value.shape())).bytes)
