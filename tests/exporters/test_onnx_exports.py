@@ -27,7 +27,15 @@ from placewright.planning import make_problem  # noqa: E402
 from placewright.runtime.onnx_sessions.preparing import model_of  # noqa: E402
 from placewright.simulate import evaluate  # noqa: E402
 from placewright.simulate.latency import dispatch_placement  # noqa: E402
-from tests.runtime.onnx_sessions.models import MODELS, SIZES, convolutional  # noqa: E402
+from tests.runtime.onnx_sessions.models import (  # noqa: E402
+    FLOAT,
+    MODELS,
+    SIZES,
+    convolutional,
+    model,
+    node,
+    value,
+)
 from tests.runtime.onnx_sessions.plans import plan_of, saved  # noqa: E402
 
 pytestmark = pytest.mark.timeout(120)
@@ -108,6 +116,25 @@ def test_an_output_that_a_model_lists_twice_is_written_once(tmp_path):
         done = started(folder, "--outputs", tmp_path / "outputs.npz", *arguments)
         assert done.returncode == 0, done.stderr
         check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
+def test_outputs_of_types_that_numpy_lacks_are_written_as_their_bits(tmp_path):
+    kinds = {"bfloat16": onnx.TensorProto.BFLOAT16, "int4": onnx.TensorProto.INT4}
+    nodes = [node("Neg", "x", "y")]
+    nodes += [node("Cast", "y", name, to=kind) for name, kind in kinds.items()]
+    labels = onnx.numpy_helper.from_array(np.array(["cat"], object), "labels")
+    made = model(nodes, [value("x", FLOAT, [1, 3])], "bfloat16 int4 labels", [labels], opset=21)
+    made.graph.output[2].CopyFrom(value("labels", onnx.TensorProto.STRING, [1]))
+    folder = tmp_path / "sessions"
+    export(plan_of(saved(made, tmp_path), [0, 1, 0]), "onnxruntime", folder)
+    np.savez(tmp_path / "inputs.npz", x=np.array([[1, 2, -1]], np.float32))
+    outputs = tmp_path / "outputs.npz"
+    done = started(folder, "--inputs", tmp_path / "inputs.npz", "--outputs", outputs)
+    assert done.returncode == 0, done.stderr
+    with np.load(outputs) as found:
+        assert found["bfloat16"].tolist() == [[0xBF80, 0xC000, 0x3F80]]
+        assert found["int4"].tolist() == [0xEF, 0x01]  # two to a byte, the first one low
+        assert found["labels"].tolist() == ["cat"]
 
 
 def test_each_node_runs_on_the_provider_meant(tmp_path):
@@ -246,10 +273,10 @@ def test_stages_follow_one_another_along_the_data(tmp_path):
     export(plan, "onnx", path)
     stage: dict[str, int] = {}
     devices: dict[int, set[int]] = {}
-    for node in onnx.load(path).graph.node:
-        of_node = node.device_configurations[0]
-        assert all(stage.get(name, 0) <= of_node.pipeline_stage for name in node.input)
-        stage |= dict.fromkeys(node.output, of_node.pipeline_stage)
+    for made in onnx.load(path).graph.node:
+        of_node = made.device_configurations[0]
+        assert all(stage.get(name, 0) <= of_node.pipeline_stage for name in made.input)
+        stage |= dict.fromkeys(made.output, of_node.pipeline_stage)
         (device,) = {each for spec in of_node.sharding_spec for each in spec.device}
         devices.setdefault(of_node.pipeline_stage, set()).add(device)
     assert len(devices) > 1 and all(len(each) == 1 for each in devices.values())
