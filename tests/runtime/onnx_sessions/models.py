@@ -225,6 +225,15 @@ def dynamic() -> Any:
     return made
 
 
+def unsorted() -> Any:
+    """Nodes before those whose outputs they read, as ONNX Runtime takes them."""
+    made = settled()
+    nodes = [type(each).FromString(each.SerializeToString()) for each in made.graph.node]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes[::-1])
+    return made
+
+
 def exported_block(path: Path) -> Path:
     """A block of a transformer, as torch exports it."""
     torch = pytest.importorskip("torch")
@@ -263,7 +272,8 @@ def exported_block(path: Path) -> Path:
 MODELS: dict[str, Callable[[], Any]] = {
     each.__name__: each
     for each in (
-        convolutional, tied, branching, settled, with_functions, scanned, optional, passing, dynamic
+        convolutional, tied, branching, settled, with_functions, scanned, optional, passing,
+        dynamic, unsorted,
     )
 }  # fmt: skip
 SIZES = {"dynamic": "?hits=5", "convolutional": "?height=20&batch=2"}

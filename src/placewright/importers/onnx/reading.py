@@ -27,6 +27,7 @@ from placewright.importers.onnx.dimensions import (
 )
 from placewright.importers.onnx.files import load_model, parse_model, subgraphs
 from placewright.importers.onnx.ops import Op, Reader, Scope, label
+from placewright.importers.onnx.ordering import put_in_order
 from placewright.importers.onnx.shapes import Inferred, contradiction, infer_types, real_inputs
 from placewright.importers.onnx.signature import Signatures
 
@@ -109,7 +110,7 @@ def with_values(found: OnnxModel) -> ModelProto:
     What lies in other files stays there. FormatError where the file is not what it was.
     """
     with printable_errors():
-        model = _inline(parse_model(found.path), found.path)
+        model = _prepared(parse_model(found.path), found.path)
         for taken in found.taken:
             take_branches(model.graph, taken, found.path)
         if _wiring(model.graph) != _wiring(found.model.graph):
@@ -139,7 +140,7 @@ def _read(
 ) -> OnnxModel:
     for name, size in given.items():
         check_size(size, f"dimension '{name}'", path)
-    model = _inline(load_model(path, content), path)
+    model = _prepared(load_model(path, content), path)
     _check_nodes(model, path)
     _check_names(model.graph, set(), path)
     inputs = real_inputs(model.graph)
@@ -209,6 +210,13 @@ def _infer(
 
 
 # -- checks ----------------------------------------------------------------------------------------
+
+
+def _prepared(model: ModelProto, path: str | Path) -> ModelProto:
+    """`model` without functions of its own, its nodes in order."""
+    model = _inline(model, path)
+    put_in_order(model.graph)
+    return model
 
 
 def _inline(model: ModelProto, path: str | Path) -> ModelProto:
@@ -314,7 +322,7 @@ def _check_names(graph: GraphProto, outer: set[str], path: str | Path) -> None:
 def _why(later: Mapping[str, NodeProto], name: str) -> str:
     if name in later:
         return (
-            f"which {label(later[name])} produces only afterwards; a model must be a DAG whose "
-            "nodes are listed in order"
+            f"which {label(later[name])} produces only afterwards, and they wait for each other; "
+            "a model must be a DAG"
         )
     return "which is no input, initializer or output of a node; export the model again"
