@@ -66,7 +66,8 @@ def graph_of(
 
 
 def model_of(*args: Any, functions: Sequence[Any] = (), opset: int = 18, **kwargs: Any) -> Any:
-    domains = [("", opset), ("com.microsoft", 1), ("local", 1), ("other", 1)]
+    others = ("com.microsoft", "com.microsoft.nchwc", "local", "other")
+    domains = [("", opset), *((name, 1) for name in others)]
     return helper.make_model(
         graph_of(*args, **kwargs),
         opset_imports=[helper.make_opsetid(*each) for each in domains],
@@ -669,6 +670,83 @@ def test_operators_of_onnx_runtime_have_shapes_and_costs(
     )
     assert graph.op_flops[0] == flops
     assert "uncounted" not in graph.attributes
+
+
+UINT8, INT32 = onnx.TensorProto.UINT8, onnx.TensorProto.INT32
+BYTE, ROW = ("x", UINT8, [6, 8]), weight("w", 8, 5, dtype=np.uint8)
+PICTURE, TOKENS = ("x", UINT8, [2, 4, 8, 8]), ("x", INT32, [2, 3])
+TABLES = [weight(name, rows, 8) for name, rows in (("w", 50), ("p", 16))]
+QUANTISED = {  # x, weights; bytes of the output, FLOPs
+    "QGemm": (node("QGemm", "x s z w s z _ s z", "y"), BYTE, [ROW], 30, 2 * 6 * 5 * 8),
+    "QGemm of floats": (node("QGemm", "x s z w s z", "y"), BYTE, [ROW], 120, 2 * 6 * 5 * 8),
+    "QLinearConcat": (node("QLinearConcat", "s z x s z x s z", "y", axis=1), BYTE, [], 96, 0),
+    "QLinearWhere": (node("QLinearWhere", "c x s z x s z s z", "y"), BYTE, [], 48, 48),
+    "QLinearAveragePool": (
+        node("QLinearAveragePool", "x s z s z", "y", kernel_shape=[2, 2], strides=[2, 2]),
+        PICTURE, [], 2 * 4 * 4 * 4, 2 * 4 * 4 * 4 * 4,
+    ),
+    "QLinearGlobalAveragePool": (
+        node("QLinearGlobalAveragePool", "x s z s z", "y"), PICTURE, [], 8, 512
+    ),
+    "MatMulIntegerToFloat": (
+        node("MatMulIntegerToFloat", "x w s s", "y"), BYTE, [ROW], 120, 2 * 6 * 5 * 8
+    ),
+    "MatMulBnb4": (
+        node("MatMulBnb4", "x w s", "y", K=8, N=5), ("x", FLOAT, [6, 8]),
+        [weight("w", 20, dtype=np.uint8)], 120, 2 * 6 * 5 * 8,
+    ),
+    "QAttention": (
+        node("QAttention", "x w b s s", "y", num_heads=2), ("x", UINT8, [2, 3, 8]),
+        [weight("w", 8, 24, dtype=np.uint8), weight("b", 24)], 4 * 48,
+        2 * 6 * 8 * 24 + 2 * (2 * 2 * 3 * 3 * 8),
+    ),
+    "EmbedLayerNormalization": (
+        node("EmbedLayerNormalization", "x _ w p _ g g", "y mask"), TOKENS,
+        [*TABLES, weight("g", 8)], 4 * 48, 8 * 48,
+    ),
+    "GatherBlockQuantized": (
+        node("GatherBlockQuantized", "w x t", "y", block_size=16, bits=4), TOKENS,
+        [weight("w", 50, 16, dtype=np.uint8), weight("t", 50, 2)], 4 * 6 * 32, 6 * 32,
+    ),
+    "DynamicQuantizeLSTM": (
+        node("DynamicQuantizeLSTM", "x w r b _ _ _ _ s z s z", "y last", hidden_size=4),
+        ("x", FLOAT, [3, 2, 8]),
+        [weight("w", 1, 8, 16, dtype=np.uint8), weight("r", 1, 4, 16, dtype=np.uint8),
+         weight("b", 1, 32)], 4 * 3 * 2 * 4, 2 * 3 * 2 * (8 + 4) * 16,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUANTISED)
+def test_operators_that_onnx_runtime_quantises_with_have_shapes_and_costs(
+    read: Callable[..., Graph], name: str
+) -> None:
+    made, x, weights, size, flops = QUANTISED[name]
+    made.domain = "com.microsoft"
+    scales = [weight("s", 1), weight("z", 1, dtype=np.uint8), weight("c", 1, dtype=bool)]
+    outputs = [(each, 0, None) for each in made.output]
+    graph = read([made], [x], outputs, [*weights, *scales])
+    assert (graph.tensor_bytes[0], graph.op_flops[0]) == (size, flops)
+    assert "uncounted" not in graph.attributes
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        node("ReorderInput", "x", "y", domain="com.microsoft.nchwc"),
+        node("QLinearGlobalAveragePool", "x s z s z", "y", domain="com.microsoft", channels_last=1),
+    ],
+    ids=lambda made: made.op_type,
+)
+def test_a_model_that_is_laid_out_for_one_cpu_is_refused_with_the_way_to_save_it(
+    read: Callable[..., Graph], made: Any
+) -> None:
+    weights = [weight("s", 1), weight("z", 1, dtype=np.uint8)]
+    assert_refused(
+        GraphError,
+        f"made by the {made.op_type} .*one kind of CPU: save it with at most ORT_ENABLE_EXTENDED",
+        lambda: read([made], [PICTURE], [("y", UINT8, None)], weights),
+    )
 
 
 def test_every_operator_of_onnx_is_counted_or_known_not_to_be() -> None:

@@ -14,7 +14,7 @@ from placewright.importers.onnx.files import subgraphs
 if TYPE_CHECKING:
     from onnx import GraphProto, NodeProto
 
-_FLOAT, _INT64 = 1, 7
+_FLOAT, _UINT8, _INT32, _INT64 = 1, 2, 6, 7
 _Rule = Callable[["NodeProto", "GraphProto"], "list[NodeProto]"]
 
 
@@ -85,6 +85,78 @@ def _as(op_type: str, inputs: tuple[int, ...], keep: tuple[str, ...] = ()) -> _R
     return rule
 
 
+def _as_float(rule: _Rule) -> _Rule:
+    """`rule` for whole numbers, of which the operator makes floats."""
+
+    def floats(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+        nodes = rule(node, graph)
+        if not nodes:
+            return []
+        whole = f"{node.output[0]} (whole numbers)"
+        nodes[-1].output[0] = whole
+        return [*nodes, _node("Cast", [whole], node.output[0], to=_FLOAT)]
+
+    return floats
+
+
+def _channels_first(rule: _Rule) -> _Rule:
+    """`rule` unless the channels are the last axis, as ONNX Runtime lays them out for CPUs."""
+
+    def first(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+        return [] if attributes_of(node).get("channels_last") else rule(node, graph)
+
+    return first
+
+
+def _concat(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    """Of a scale and a zero point, then each tensor with its own."""
+    return [_node("Concat", list(node.input[2::3]), node.output[0], **attributes_of(node))]
+
+
+def _quantised_gemm(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    rule = _as("Gemm", (0, 3), ("transA", "transB"))
+    return (rule if _present(node.input, 7) else _as_float(rule))(node, graph)
+
+
+def _quantised_lstm(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    from onnx.helper import make_node
+
+    kept = {k: v for k, v in attributes_of(node).items() if k in ("direction", "hidden_size")}
+    return [make_node("LSTM", list(node.input[:3]), list(node.output), **kept)]
+
+
+def _embedding(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    """Rows of the third input for the first; the second output is a number for each sample."""
+    outputs = [name for name in (*node.output[:1], *node.output[2:3]) if name]
+    nodes = [_node("Gather", [node.input[2], node.input[0]], name) for name in outputs]
+    if _present(node.output, 1):
+        longest = f"{node.output[1]} (place)"
+        nodes.append(_node("ArgMax", [node.input[0]], longest, axis=1, keepdims=0))
+        nodes.append(_node("Cast", [longest], node.output[1], to=_INT32))
+    return nodes
+
+
+def _quantised_embedding(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    """As `_embedding`, of floats."""
+    first, *others = _embedding(node, graph)
+    return [*_as_float(lambda *_: [first])(node, graph), *others]
+
+
+def _gathered_blocks(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
+    """Rows of a table whose numbers are packed along the last axis, as floats."""
+    stored = {each.name: each for each in graph.initializer}
+    table, scales = stored.get(node.input[0]), stored.get(node.input[2])
+    if table is None or scales is None or not table.dims:
+        return []
+    attributes = attributes_of(node)
+    packed = 8 // attributes.get("bits", 4) if table.data_type == _UINT8 else 1
+    dims = [*table.dims[:-1], table.dims[-1] * packed]
+    rows = f"{node.output[0]} (shape of its table)"
+    graph.initializer.add(name=rows, data_type=scales.data_type, dims=dims)
+    axis = attributes.get("gather_axis", 0)
+    return [_node("Gather", [rows, node.input[1]], node.output[0], axis=axis)]
+
+
 def _fused_matmul(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
     attributes = attributes_of(node)
     if attributes.get("transBatchA") or attributes.get("transBatchB"):
@@ -146,28 +218,43 @@ def _attention(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
 # Operators that ONNX Runtime writes into the standard domain although ONNX does not have them.
 _UNDECLARED = ("SimplifiedLayerNormalization",)
 
+_POOLING = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
+
 _RULES: Mapping[str, _Rule] = {
     "Attention": _packed_attention,
+    "BiasAdd": _like_input(0),
     "BiasGelu": _like_input(0),
     "BiasSoftmax": _like_input(0),
     "DequantizeLinear": _as("DequantizeLinear", (0, 1, 2), ("axis", "block_size")),
+    "DynamicQuantizeLSTM": _quantised_lstm,
     "DynamicQuantizeMatMul": _fused_matmul,
+    "EmbedLayerNormalization": _embedding,
     "FastGelu": _like_input(0),
     "FusedConv": _as(
         "Conv", (0, 1, 2), ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
     ),
     "FusedGemm": _as("Gemm", (0, 1, 2), ("transA", "transB")),
     "FusedMatMul": _fused_matmul,
+    "GatherBlockQuantized": _gathered_blocks,
     "Gelu": _like_input(0),
     "GroupNorm": _like_input(0),
     "GroupQueryAttention": _attention,
+    "MatMulBnb4": _matmul_nbits,
+    "MatMulIntegerToFloat": _as_float(_as("MatMul", (0, 1))),
     "MatMulNBits": _matmul_nbits,
     "MultiHeadAttention": _attention,
+    "QAttention": _as_float(_packed_attention),
+    "QEmbedLayerNormalization": _quantised_embedding,
+    "QGemm": _quantised_gemm,
     "QLinearAdd": _as("Add", (0, 3)),
+    "QLinearAveragePool": _channels_first(_as("AveragePool", (0,), _POOLING)),
+    "QLinearConcat": _concat,
+    "QLinearGlobalAveragePool": _channels_first(_as("GlobalAveragePool", (0,))),
     "QLinearLeakyRelu": _like_input(0),
     "QLinearMul": _as("Mul", (0, 3)),
     "QLinearSigmoid": _like_input(0),
     "QLinearSoftmax": _like_input(0),
+    "QLinearWhere": _as("Where", (0, 1, 4)),
     "QuantizeLinear": _as("QuantizeLinear", (0, 1, 2), ("axis", "block_size")),
     "QuickGelu": _like_input(0),
     "RotaryEmbedding": _like_input(0),

@@ -81,6 +81,7 @@ _FREE = {
     "SequenceEmpty", "SequenceErase", "SequenceInsert", "SequenceLength",
 }  # fmt: skip
 _READS_WHAT_IT_WRITES = {"Slice", "Split"}
+_EMBEDDINGS = {CONTRIB + "EmbedLayerNormalization", CONTRIB + "QEmbedLayerNormalization"}
 
 
 def _bytes_read(call: Call) -> float:
@@ -90,8 +91,12 @@ def _bytes_read(call: Call) -> float:
         return written
     if call.operator in ("Gather", "GatherElements", "GatherND"):
         return written + call.input(1).bytes
-    if call.operator == CONTRIB + "EmbedLayerNormalization":
-        return 3 * call.output.bytes
+    if call.operator == CONTRIB + "GatherBlockQuantized":
+        bits: int = call.attributes.get("bits", 4)
+        return call.output.elements * bits / 8 + call.input(1).bytes
+    if call.operator in _EMBEDDINGS:
+        table = call.input(2)
+        return 3 * call.output.elements * table.bytes / max(table.elements, 1)
     return sum(each.bytes for each in call.inputs if each)
 
 
@@ -140,10 +145,15 @@ def _matmul(call: Call) -> float:
     return 2 * call.output.elements * depth
 
 
-def _gemm(call: Call) -> float:
-    depth = call.input(0).shape[0 if call.attributes.get("transA") else 1]
-    _check_fit(depth, call.input(1).shape[1 if call.attributes.get("transB") else 0])
-    return 2 * call.output.elements * depth
+def _gemm(weight: int) -> Callable[[Call], float]:
+    """Product of the first input and that of number `weight`."""
+
+    def formula(call: Call) -> float:
+        depth = call.input(0).shape[0 if call.attributes.get("transA") else 1]
+        _check_fit(depth, call.input(weight).shape[1 if call.attributes.get("transB") else 0])
+        return 2 * call.output.elements * depth
+
+    return formula
 
 
 def _check_fit(one: int, other: int) -> None:
@@ -189,14 +199,18 @@ def _length(tensor: TensorType) -> int:
     return tensor.shape[2 if len(tensor.shape) == 4 else 1]
 
 
-def _packed_attention(call: Call) -> float:
+def _packed_attention(past: int) -> Callable[[Call], float]:
     """Attention whose Q, K, V come of one product with a weight [in, width]; past [2, …, P, D]."""
-    source, weight, before = call.input(0), call.input(1), call.optional_input(4)
-    tokens = math.prod(source.shape[:-1])
-    keys = source.shape[1] + (before.shape[3] if before else 0)
-    query = (weight.shape[1] - call.output.shape[-1]) // 2
-    scores = 2.0 * keys * (tokens * query + call.output.elements)
-    return 2.0 * tokens * weight.elements + scores
+
+    def formula(call: Call) -> float:
+        source, weight, before = call.input(0), call.input(1), call.optional_input(past)
+        tokens = math.prod(source.shape[:-1])
+        keys = source.shape[1] + (before.shape[3] if before else 0)
+        query = (weight.shape[1] - call.output.shape[-1]) // 2
+        scores = 2.0 * keys * (tokens * query + call.output.elements)
+        return 2.0 * tokens * weight.elements + scores
+
+    return formula
 
 
 def _einsum(call: Call) -> float:
@@ -247,16 +261,18 @@ def _table() -> dict[str, Callable[[Call], float]]:
          "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss QLinearSoftmax"),
         (_per_input(8), "LayerNormalization InstanceNormalization GroupNormalization GroupNorm "
          "MeanVarianceNormalization SkipLayerNormalization SkipGroupNorm"),
-        (_per_output(8), "Resize GridSample RoiAlign AffineGrid EmbedLayerNormalization"),
+        (_per_output(8), "Resize GridSample RoiAlign AffineGrid EmbedLayerNormalization "
+         "QEmbedLayerNormalization"),
         (_convolution(1), "Conv ConvInteger DeformConv FusedConv NhwcConv"),
         (_convolution(3), "QLinearConv"),
         (_transposed_convolution, "ConvTranspose"),
-        (_gemm, "Gemm FusedGemm"),
+        (_gemm(1), "Gemm FusedGemm"),
+        (_gemm(3), "QGemm"),
         (_matmul, "MatMul MatMulInteger QLinearMatMul FusedMatMul MatMulNBits "
-         "DynamicQuantizeMatMul MatMulIntegerToFloat"),
+         "DynamicQuantizeMatMul MatMulIntegerToFloat MatMulBnb4"),
         (_einsum, "Einsum"),
-        (_recurrent, "LSTM GRU RNN"),
-        (_pooling, "MaxPool AveragePool LpPool"),
+        (_recurrent, "LSTM GRU RNN DynamicQuantizeLSTM"),
+        (_pooling, "MaxPool AveragePool LpPool QLinearAveragePool"),
         (_fourier, "DFT STFT"),
         (_attention(4), "Attention"),
         (_attention(6), "MultiHeadAttention"),
@@ -264,7 +280,9 @@ def _table() -> dict[str, Callable[[Call], float]]:
     ]  # fmt: skip
     table = {name: formula for formula, names in groups for name in names.split()}
     contrib = {CONTRIB + name: formula for name, formula in table.items()}
-    return table | contrib | {CONTRIB + "Attention": _packed_attention}
+    contrib[CONTRIB + "Attention"] = _packed_attention(4)
+    contrib[CONTRIB + "QAttention"] = _packed_attention(8)
+    return table | contrib
 
 
 _MOVING = """
@@ -280,7 +298,8 @@ _ELEMENTWISE = """
     LessOrEqual Log Mod Mul Multinomial Neg Not Or PRelu Pow QuantizeLinear RandomNormal
     RandomNormalLike RandomUniform RandomUniformLike Reciprocal Relu Round Selu Shrink Sigmoid Sign
     Sin Sinh Softplus Sqrt Sub Tan Tanh ThresholdedRelu Where Xor BlackmanWindow HammingWindow
-    HannWindow MelWeightMatrix QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu
+    HannWindow MelWeightMatrix QLinearAdd QLinearMul QLinearSigmoid QLinearLeakyRelu QLinearWhere
+    GatherBlockQuantized
 """
 _REDUCING = """
     ArgMax ArgMin Det GlobalAveragePool GlobalLpPool GlobalMaxPool MaxRoiPool ReduceL1 ReduceL2

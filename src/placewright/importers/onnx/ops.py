@@ -296,7 +296,17 @@ def _unknown(
                     f"dimension {axis} of tensor '{name}'{maker} is not known; "
                     f"give it, as in '{path}?{key}=SIZE'"
                 )
-    return (
-        f"the shape of tensor '{name}'{maker} is not known and cannot be inferred; "
-        "write it into the model's value_info"
-    )
+    advice = "write it into the model's value_info"
+    if name in scope.producers and _is_laid_out(scope.producers[name]):
+        advice = (
+            "ONNX Runtime has laid the model out for one kind of CPU: save it with at most "
+            "ORT_ENABLE_EXTENDED"
+        )
+    return f"the shape of tensor '{name}'{maker} is not known and cannot be inferred; {advice}"
+
+
+def _is_laid_out(node: NodeProto) -> bool:
+    """Whether ONNX Runtime wrote an operator for tensors with blocks of channels, or these last."""
+    is_last = node.op_type.startswith("Nhwc") or attributes_of(node).get("channels_last")
+    is_contrib = node.domain == "com.microsoft"
+    return node.domain == "com.microsoft.nchwc" or (is_contrib and bool(is_last))
