@@ -832,6 +832,18 @@ def test_shared_vectors_and_masks_are_copied_and_keep_nothing_together(
     assert graph.op_parameter_bytes.tolist() == [32, 32, 16, 16]
 
 
+def test_a_sparse_weight_counts_as_the_dense_one_that_engines_make_of_it(saved: Save) -> None:
+    made = model_of([node("MatMul", "x w", "y")])
+    made.graph.sparse_initializer.append(
+        helper.make_sparse_tensor(weight("w", 3), integers("places", 1, 9, 30), [8, 5])
+    )
+    path = saved([node("Relu", "x", "y")])
+    path.write_bytes(made.SerializeToString())
+    graph = read_onnx(path)
+    assert (graph.op_flops[0], graph.op_parameter_bytes[0]) == (2 * 2 * 8 * 5, 4 * 8 * 5)
+    assert graph.tensor_bytes[0] == 4 * 2 * 5
+
+
 def test_initializers_listed_as_inputs_are_weights(read: Callable[..., Graph]) -> None:
     """As files before IR version 4 have it."""
     inputs = [("x", FLOAT, [2, 8]), ("w", FLOAT, [8, 8])]

@@ -13,7 +13,7 @@ from placewright.importers.costs import Cost
 from placewright.importers.onnx.contrib import attributes_of
 from placewright.importers.onnx.costs import Call, cost_of, is_free
 from placewright.importers.onnx.dimensions import place
-from placewright.importers.onnx.files import TensorType, has_known_size, stored_type, subgraphs
+from placewright.importers.onnx.files import TensorType, has_known_size, subgraphs
 from placewright.importers.onnx.shapes import Inferred, types_of
 
 if TYPE_CHECKING:
@@ -77,9 +77,9 @@ class Scope:
             tensor.name: Constant(key + tensor.name, _stored(tensor.data_type, tensor.dims))
             for tensor in graph.initializer
         }
-        for sparse in graph.sparse_initializer:
-            kept = stored_type(sparse.values) if sparse.values.data_type else None
-            constants[sparse.values.name] = Constant(key + sparse.values.name, kept)
+        for sparse in graph.sparse_initializer:  # which engines make dense
+            name = sparse.values.name
+            constants[name] = Constant(key + name, _stored(sparse.values.data_type, sparse.dims))
         producers = {name: node for node in graph.node for name in node.output if name}
         for node in graph.node:
             _add_constant(node, types, constants, key)

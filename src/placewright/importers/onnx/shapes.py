@@ -54,6 +54,7 @@ def infer_types(
     """
     skeleton = type(model)()
     skeleton.CopyFrom(model)
+    _make_dense(skeleton.graph)
     replace_contrib_ops(skeleton.graph)
     _fix_inputs(skeleton.graph, dimensions)
     symbols = dict(_clear_symbols(skeleton.graph))
@@ -85,8 +86,6 @@ def types_of(graph: GraphProto) -> dict[str, TensorType | None]:
     for tensor in graph.initializer:
         if has_known_size(tensor.data_type):
             types[tensor.name] = stored_type(tensor)
-    for sparse in graph.sparse_initializer:
-        types[sparse.values.name] = TensorType(sparse.values.data_type, tuple(sparse.dims))
     return types
 
 
@@ -109,6 +108,7 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
 
     checked = type(model)()
     checked.CopyFrom(model)
+    _make_dense(checked.graph)
     replace_contrib_ops(checked.graph)
     _fix_inputs(checked.graph, dimensions)
     for value in (*checked.graph.value_info, *checked.graph.output):
@@ -120,6 +120,17 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     except Exception as error:  # several of onnx's own, RuntimeError, ValueError
         return reason(error).removeprefix("[ShapeInferenceError] Inference error(s): ")
     return ""
+
+
+def _make_dense(graph: GraphProto) -> None:
+    """Put dense weights without values in place of sparse ones, which inference passes over."""
+    for sparse in graph.sparse_initializer:
+        values = sparse.values
+        graph.initializer.add(name=values.name, data_type=values.data_type, dims=sparse.dims)
+    graph.ClearField("sparse_initializer")
+    for node in graph.node:
+        for subgraph in subgraphs(node):
+            _make_dense(subgraph)
 
 
 def _infer(model: ModelProto, path: str | Path) -> GraphProto:
