@@ -356,6 +356,30 @@ def test_an_input_is_named_once_and_of_many_inputs_the_first(saved: Callable[...
         load(path)
 
 
+def test_dimensions_whose_names_cannot_be_given_are_asked_for_by_their_places(
+    saved: Callable[..., Path],
+) -> None:
+    inputs = [("x", FLOAT, ["a&b", "c=d", "it's"]), ("z", FLOAT, ["a&b", "c=d", "it's"])]
+    path = saved([node("Add", "x z", "y")], inputs)
+    with pytest.warns(PlacewrightWarning) as caught:
+        load(path)
+    query = "x.0=SIZE&z.0=SIZE&c=d=SIZE&x.2=SIZE&z.2=SIZE"
+    assert str(caught[0].message).endswith(f"; give them, as in '{path}?{query}'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph = load(f"{path}?{query.replace('SIZE', '3')}").graph
+    assert graph.op_flops.tolist() == [27]
+
+
+def test_an_inner_dimension_whose_name_cannot_be_given_is_asked_for_by_its_place(
+    read: Callable[..., Graph],
+) -> None:
+    found = [node("NonZero", "x", "y")], [("x", FLOAT, [2, 8])], [("y", INT64, [2, "n&m"])]
+    with pytest.raises(GraphError, match=r"give it, as in '.*\?y\.1=SIZE'"):
+        read(*found)
+    assert read(*found, dimensions={"y.1": 5}).tensor_bytes.tolist() == [2 * 5 * 8]
+
+
 def test_a_name_that_looks_like_a_place_is_a_name(
     saved: Callable[..., Path], no_warning: None
 ) -> None:

@@ -44,6 +44,18 @@ def place(tensor: str, axis: int) -> str:
     return f"{tensor}.{axis}"
 
 
+def keys(name: str, places: Sequence[tuple[str, int]]) -> list[str]:
+    """What a size is given for behind a file: the name, or each place if there is none.
+
+    So it is for a name that would be read as several sizes, or that ends a shell's quotes.
+
+    >>> keys("height", [("x", 2)]), keys("a&b", [("x", 0), ("y", 1)])
+    (['height'], ['x.0', 'y.1'])
+    """
+    can_be_written = bool(name) and name.isprintable() and not {"&", "'"} & set(name)
+    return [name] if can_be_written else [place(*each) for each in places]
+
+
 def dynamic_axes(value: ValueInfoProto) -> Iterator[tuple[int, Any]]:
     """The axes of `value` without a number, as (axis, dimension)."""
     if value.type.tensor_type.HasField("shape"):
@@ -143,7 +155,8 @@ def assumptions(dimensions: Sequence[Dimension], path: str | Path) -> str | None
     assumed = [each for each in dimensions if each.assumed]
     if not assumed:
         return None
-    example = "&".join(f"{each.name}=SIZE" for each in assumed[:_EXAMPLES])
+    examples = [key for each in assumed[:_EXAMPLES] for key in keys(each.name, each.places)]
+    example = "&".join(f"{key}=SIZE" for key in examples)
     return (
         f"dynamic dimensions taken as 1: {listed(map(_described, assumed))}; "
         f"give them, as in '{path}?{example}'"

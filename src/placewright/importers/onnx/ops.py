@@ -12,7 +12,7 @@ from placewright.errors import GraphError
 from placewright.importers.costs import Cost
 from placewright.importers.onnx.contrib import attributes_of
 from placewright.importers.onnx.costs import Call, cost_of, is_free
-from placewright.importers.onnx.dimensions import place
+from placewright.importers.onnx.dimensions import keys
 from placewright.importers.onnx.files import TensorType, has_known_size, subgraphs
 from placewright.importers.onnx.shapes import Inferred, types_of
 
@@ -291,7 +291,7 @@ def _unknown(
     if proto is not None and proto.tensor_type.HasField("shape"):
         for axis, dim in enumerate(proto.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
-                key = symbols.get((name, axis), place(name, axis))
+                key = keys(symbols.get((name, axis), ""), [(name, axis)])[0]
                 return (
                     f"dimension {axis} of tensor '{name}'{maker} is not known; "
                     f"give it, as in '{path}?{key}=SIZE'"
