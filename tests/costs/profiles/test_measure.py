@@ -139,7 +139,7 @@ def test_what_has_no_program_is_refused(source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "graph.pt2").write_text('{"format": "placewright.graph/1"}')
     for load in (load_executable, load_program):
-        with pytest.raises(OptionError, match=f"{source} has no program to run; measure torch:"):
+        with pytest.raises(OptionError, match=f"{source} has no program to run; use torch:"):
             load(source)
         with pytest.raises(OptionError, match="to run forward and backward"):
             load(source, training=True)

@@ -47,7 +47,7 @@ class Source:
     def _of_file(self) -> tuple[Executable, Graph]:
         file = None if self.training else open_source(self.name)
         if file is None or file.kind != "pt2":
-            raise programs.no_program(self.name, self.training)
+            raise programs.no_program(self.name, self.training, file.kind if file else "")
         program = sources.load_pt2(file.path, file.content)
         graph = export.graph_from_program(program, file.path.stem)
         return programs.from_program(program, self.name), graph

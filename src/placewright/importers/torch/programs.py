@@ -109,13 +109,21 @@ def load_executable(source: str, *, training: bool = False, batch: int | None = 
     raise no_program(source, training)
 
 
-def no_program(source: str, training: bool) -> OptionError:
-    """What is said of a source that has no program of torch."""
+def no_program(source: str, training: bool, kind: str = "") -> OptionError:
+    """What is said of a source that has no program of torch; `kind` is that of its file."""
+    if training:
+        return OptionError(
+            f"{source} has no program to run forward and backward; use "
+            "torch:PACKAGE.MODULE:FACTORY or hf:CONFIG"
+        )
+    if kind == "onnx":
+        return OptionError(
+            f"{source} is an ONNX model, and only programs of torch are compiled (--compiled); "
+            "leave that out, or use torch:PACKAGE.MODULE:FACTORY, hf:CONFIG or an exported .pt2"
+        )
     return OptionError(
-        f"{source} has no program to run"
-        + (" forward and backward" if training else "")
-        + "; measure torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an exported .pt2 or an ONNX file"
-        + (" (for training the first two)" if training else "")
+        f"{source} has no program to run; use torch:PACKAGE.MODULE:FACTORY, hf:CONFIG, an "
+        "exported .pt2 or an ONNX file"
     )
 
 

@@ -254,7 +254,7 @@ def test_what_it_needs_is_said_where_runtime_is_not_installed(tmp_path: Path, mo
         load_program(two_layers(tmp_path))
 
 
-def test_the_command_measures_an_onnx_file(tmp_path: Path):
+def test_the_command_measures_an_onnx_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     where, profiles = tmp_path / "cluster.yaml", tmp_path / "profiles.sqlite"
     cluster().save(where)
     source = two_layers(tmp_path)
@@ -262,6 +262,11 @@ def test_the_command_measures_an_onnx_file(tmp_path: Path):
     assert (done["measured"], done["library"]) == (3, library())
     refused = run("profile", source, "-c", where, "--profiles", profiles, "--training")
     assert refused.code == 2 and "no program to run forward and backward" in refused.err
+    assert "ONNX" not in refused.err
+    monkeypatch.setattr("placewright.costs.profiles.compiling.check_compiler", lambda: None)
+    refused = run("profile", source, "-c", where, "--profiles", profiles, "--compiled")
+    assert refused.code == 2
+    assert "is an ONNX model, and only programs of torch are compiled (--compiled)" in refused.err
 
 
 def test_files_are_told_by_their_content(tmp_path: Path):
