@@ -325,14 +325,14 @@ def _whole_number(entries: dict[str, str], key: str, default: int, where: str) -
 
 
 def _let_go(tensor: TensorProto) -> None:
-    """Keep values that a shape may be computed from, and of all others the type only.
+    """Keep values that a shape may be computed from, and text; of all others the type only.
 
     Shape inference copies the whole model, and would look for external data on its own.
     """
     is_external = tensor.data_location == tensor.EXTERNAL
-    if is_external or not _is_value(tensor):
+    if is_external or not (_is_value(tensor) or tensor.data_type == _STRING):
         for field in ("raw_data", "float_data", "double_data", "int32_data", "int64_data",
-                      "uint64_data", "string_data", "external_data"):  # fmt: skip
+                      "uint64_data", "external_data"):  # fmt: skip
             tensor.ClearField(field)
         tensor.data_location = tensor.DEFAULT
 

@@ -54,7 +54,7 @@ def infer_types(
     """
     skeleton = type(model)()
     skeleton.CopyFrom(model)
-    _make_dense(skeleton.graph)
+    make_dense(skeleton.graph)
     replace_contrib_ops(skeleton.graph)
     _fix_inputs(skeleton.graph, dimensions)
     symbols = dict(_clear_symbols(skeleton.graph))
@@ -108,7 +108,7 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
 
     checked = type(model)()
     checked.CopyFrom(model)
-    _make_dense(checked.graph)
+    make_dense(checked.graph)
     replace_contrib_ops(checked.graph)
     _fix_inputs(checked.graph, dimensions)
     for value in (*checked.graph.value_info, *checked.graph.output):
@@ -122,7 +122,7 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     return ""
 
 
-def _make_dense(graph: GraphProto) -> None:
+def make_dense(graph: GraphProto) -> None:
     """Put dense weights without values in place of sparse ones, which inference passes over."""
     for sparse in graph.sparse_initializer:
         values = sparse.values
@@ -130,7 +130,7 @@ def _make_dense(graph: GraphProto) -> None:
     graph.ClearField("sparse_initializer")
     for node in graph.node:
         for subgraph in subgraphs(node):
-            _make_dense(subgraph)
+            make_dense(subgraph)
 
 
 def _infer(model: ModelProto, path: str | Path) -> GraphProto:

@@ -63,6 +63,20 @@ def looped() -> Any:
     return model
 
 
+def sparse() -> Any:
+    """A sparse weight, and text that is an output."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    made = model_of([node("MatMul", "x w", "h"), node("Relu", "h", "y")])
+    places = integers("places", 1, 9, 30)
+    made.graph.sparse_initializer.append(helper.make_sparse_tensor(weight("w", 3), places, [8, 5]))
+    labels = numpy_helper.from_array(np.array(["cat", "dog"], dtype=object), "labels")
+    made.graph.initializer.append(labels)
+    made.graph.output.add(name="labels").type.tensor_type.elem_type = TensorProto.STRING
+    return made
+
+
 def of(nodes: Sequence[Any], *args: Any, **kwargs: Any) -> Any:
     return model_of(nodes, *args, **kwargs)
 

@@ -134,6 +134,10 @@ def test_a_node_that_holds_a_graph_is_measured_in_context_only(program: Program,
     assert list(done.failed) == [loop] and done.measured + done.known == 1
 
 
+def test_models_with_sparse_weights_and_text_are_measured_in_context(program: Program):
+    assert len(program(models.sparse()).in_context(ONE, lambda *_: None).samples) == 2
+
+
 def test_a_call_that_runtime_cannot_run_is_named(program: Program):
     model = models.of([models.node("Mystery", "x", "y", domain="other")],
                       outputs=(("y", 1, [2, 8]),))  # fmt: skip

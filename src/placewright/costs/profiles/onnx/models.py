@@ -19,7 +19,7 @@ from placewright.importers.onnx.files import TensorType, set_type, subgraphs, te
 from placewright.importers.onnx.folding import fold, stored_values
 from placewright.importers.onnx.ops import captured
 from placewright.importers.onnx.reading import OnnxModel
-from placewright.importers.onnx.shapes import real_inputs
+from placewright.importers.onnx.shapes import make_dense, real_inputs
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, TensorProto
@@ -52,11 +52,7 @@ def whole(found: OnnxModel) -> Runnable:
         node.name = f"{MARK}{number}"
         for subgraph in subgraphs(node):
             _take_names(subgraph)
-    if graph.sparse_initializer:
-        raise ExecutionError(
-            f"{found.path}: holds sparse weights, whose values cannot be made up; export it with "
-            "dense ones"
-        )
+    make_dense(graph)  # as ONNX Runtime does
     _drop_unread(graph)
     limits = index_limits(graph, types)
     weights = _blank_weights(graph, limits)
