@@ -1299,7 +1299,7 @@ MALFORMED: list[tuple[str, dict[str, Any], str]] = [
     (
         "shapes at odds",
         {"nodes": [node("MatMul", "x w", "y")], "weights": [weight("w", 3, 3)]},
-        "shape of tensor 'y', made by the MatMul",
+        "shape of tensor 'y', made by the MatMul .* fit together .*Incompatible.*; check the sizes",
     ),
     (
         "subgraph",

@@ -138,9 +138,10 @@ class Op:
 class Reader:
     """Costs and inputs of the nodes of a model."""
 
-    def __init__(self, inferred: Inferred, path: str | Path) -> None:
+    def __init__(self, inferred: Inferred, path: str | Path, contradiction: str = "") -> None:
         self.inferred = inferred
         self.path = path
+        self._contradiction = contradiction
         self.branchings: list[str] = []
         self.loops: list[str] = []
         self._shape_values: set[str] = set()
@@ -197,7 +198,8 @@ class Reader:
         return found
 
     def _unknown(self, name: str, scope: Scope) -> GraphError:
-        return GraphError(f"{self.path}: {_unknown(name, scope, self.inferred.symbols, self.path)}")
+        what = _unknown(name, scope, self.inferred.symbols, self.path, self._contradiction)
+        return GraphError(f"{self.path}: {what}")
 
     def _computes_shapes(self, node: NodeProto, call: Call, scope: Scope) -> bool:
         """Whether an op only reckons with shapes: engines do that on the host, in no time."""
@@ -276,7 +278,11 @@ def captured(node: NodeProto) -> Iterator[str]:
 
 
 def _unknown(
-    name: str, scope: Scope, symbols: Mapping[tuple[str, int], str], path: str | Path
+    name: str,
+    scope: Scope,
+    symbols: Mapping[tuple[str, int], str],
+    path: str | Path,
+    contradiction: str,
 ) -> str:
     """What is not known of a tensor, and what to give."""
     maker = f", made by {label(scope.producers[name])}," if name in scope.producers else ""
@@ -297,6 +303,11 @@ def _unknown(
                     f"give it, as in '{path}?{key}=SIZE'"
                 )
     advice = "write it into the model's value_info"
+    if contradiction:
+        advice = (
+            f"shapes do not fit together ({contradiction}); check the sizes given, and the model "
+            "with onnx.checker.check_model(..., full_check=True)"
+        )
     if name in scope.producers and _is_laid_out(scope.producers[name]):
         advice = (
             "ONNX Runtime has laid the model out for one kind of CPU: save it with at most "

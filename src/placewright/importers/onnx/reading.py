@@ -151,7 +151,8 @@ def _read(
     with printable_errors(assumed):
         inferred, taken = _infer(model, dimensions, given, path)
         scope = Scope.of(model.graph, inferred.graph, None, "")
-        reader = Reader(inferred, path)
+        contradicting = contradiction(model, dimensions)
+        reader = Reader(inferred, path, contradicting)
         nodes = {
             name: number
             for number, name in enumerate(_op_names(model.graph))
@@ -168,7 +169,7 @@ def _read(
         reader,
         assumed,
         tuple(taken),
-        contradiction(model, dimensions),
+        contradicting,
     )
 
 
