@@ -1055,6 +1055,53 @@ def test_what_a_loop_keeps_the_shape_of_has_it_behind_the_loop(read: Callable[..
     )
 
 
+def counted_loop(more: str, *others: Any) -> Any:
+    """A loop that multiplies by `w` and collects, while `more` of its body is true."""
+    return graph_of(
+        [node("MatMul", "state w", "next"), node("Neg", "next", "row"), *others],
+        [("i", INT64, []), ("cond", BOOL, []), ("state", FLOAT, None)],
+        [(more, BOOL, []), ("next", FLOAT, None), ("row", FLOAT, None)],
+        name="body",
+    )
+
+
+@pytest.mark.parametrize("condition", ["_", "true"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        counted_loop("more", node("Identity", "cond", "more")),
+        counted_loop("more", node("Constant", "", "one", value_int=1),
+                     node("Cast", "one", "more", to=BOOL)),
+    ],
+    ids=["passed on", "constant"],
+)  # fmt: skip
+def test_a_loop_costs_its_body_as_often_as_a_size_says(
+    read: Callable[..., Graph], condition: str, body: Any, no_warning: None
+) -> None:
+    nodes = [
+        node("Shape", "x", "shape"),
+        node("Gather", "shape zero", "trips"),
+        node("Loop", f"trips {condition} x", "last rows", body=body),
+        node("Add", "rows last", "y"),
+    ]
+    true = numpy_helper.from_array(np.array(True), "true")
+    weights = [weight("w", 8, 8), numpy_helper.from_array(np.array(0), "zero"), true]
+    graph = read(nodes, [("x", FLOAT, [5, 8])], weights=weights)
+    assert graph.op_flops[2:].tolist() == [5 * (2 * 5 * 8 * 8 + 5 * 8), 5 * 5 * 8]
+    assert graph.op_parameter_bytes[2] >= 256
+    assert "loops_counted_once" not in graph.attributes
+
+
+@pytest.mark.filterwarnings("ignore::placewright.errors.PlacewrightWarning")
+def test_a_loop_that_data_may_end_counts_once(read: Callable[..., Graph]) -> None:
+    ends = [node("ReduceMax", "next", "m", keepdims=0), node("Cast", "m", "more", to=BOOL)]
+    nodes = [node("Loop", "trips _ x", "y _", body=counted_loop("more", *ends))]
+    weights = [weight("w", 8, 8), numpy_helper.from_array(np.array(3), "trips")]
+    graph = read(nodes, [("x", FLOAT, [5, 8])], weights=weights)
+    assert graph.op_flops[0] == 2 * 5 * 8 * 8 + 5 * 8 + 5 * 8
+    assert graph.attributes["loops_counted_once"] == ["y"]
+
+
 def test_a_scan_costs_its_body_for_every_element(read: Callable[..., Graph]) -> None:
     body = graph_of(
         [node("Add", "sum item", "total"), node("Identity", "total", "each")],

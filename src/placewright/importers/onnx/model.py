@@ -6,8 +6,8 @@ Every node becomes an op, except constants. FLOPs and bytes come from the types 
 - Views (Reshape, Identity, …) and the small integer ops that compute shapes cost nothing.
 - An If whose condition is known gives way to the ops of the branch that runs. Any other, Loop and
   Scan are one op each, with the cost of what they hold: of an If, the larger of its branches; of a
-  Loop, its body **once**, for how often it runs is not in the file; of a Scan, its body once per
-  element of its input.
+  Loop, its body as often as it runs, or **once** where the file does not say; of a Scan, its body
+  once per element of its input.
 - A weight that several ops read is counted at the first, and they are colocated. Constants that
   devices can well have a copy of each do not colocate: vectors and scalars (exporters merge equal
   ones), and integer or boolean tables such as masks.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ from placewright.importers.onnx.contrib import attributes_of
 from placewright.importers.onnx.costs import Call, cost_of, is_free
 from placewright.importers.onnx.dimensions import keys
 from placewright.importers.onnx.files import TensorType, has_known_size, subgraphs
+from placewright.importers.onnx.folding import Values, stored_values
+from placewright.importers.onnx.loops import rounds
 from placewright.importers.onnx.shapes import Inferred, types_of
 
 if TYPE_CHECKING:
@@ -228,11 +231,19 @@ class Reader:
         if node.op_type == "If":
             self.branchings.append(node.name or node.output[0])
         if node.op_type == "Loop":
+            known = rounds(node, self._values | stored_values(scope.inferred))
+            if known is not None:
+                return next(iter(bodies.values())).times(known)
             self.loops.append(node.name or node.output[0])
         total = Cost()
         for cost in bodies.values():
             total = total.at_least(cost)
         return total
+
+    @cached_property
+    def _values(self) -> Values:
+        """What is known of the values of the model's own tensors."""
+        return stored_values(self.inferred.graph)
 
     def _body_op(self, node: NodeProto, scope: Scope) -> Op:
         """A node of a subgraph; constants are no ops there either."""

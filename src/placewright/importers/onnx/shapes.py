@@ -17,7 +17,8 @@ from placewright.importers.onnx.files import (
     stored_type,
     subgraphs,
 )
-from placewright.importers.onnx.folding import fold
+from placewright.importers.onnx.folding import fold, stored_values
+from placewright.importers.onnx.loops import rounds
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, TypeProto, ValueInfoProto
@@ -66,7 +67,7 @@ def infer_types(
         types = types_of(graph)
         if _seed_loops(skeleton.graph, types) or _end_loops(skeleton.graph, graph, types):
             continue
-        if _is_complete(graph, types) and not _has_open_if(skeleton.graph, taken):
+        if _is_complete(graph, types) and not _is_open(skeleton.graph, taken):
             break
         filled = _fill(graph, skeleton, sizes, symbols)
         used |= filled
@@ -154,8 +155,13 @@ def _is_complete(graph: GraphProto, types: Mapping[str, TensorType | None]) -> b
     )
 
 
-def _has_open_if(graph: GraphProto, taken: Mapping[str, str]) -> bool:
-    return any(node.op_type == "If" and node.output[0] not in taken for node in graph.node)
+def _is_open(graph: GraphProto, taken: Mapping[str, str]) -> bool:
+    """Whether an If may still turn out to be settled, or the rounds of a Loop to be known."""
+    loops = [node for node in graph.node if node.op_type == "Loop"]
+    values = stored_values(graph) if loops else {}
+    return any(rounds(node, values) is None for node in loops) or any(
+        node.op_type == "If" and node.output[0] not in taken for node in graph.node
+    )
 
 
 def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bool:
@@ -177,21 +183,27 @@ def _seed_loops(graph: GraphProto, types: Mapping[str, TensorType | None]) -> bo
 def _end_loops(
     graph: GraphProto, inferred: GraphProto, types: Mapping[str, TensorType | None]
 ) -> bool:
-    """Give what a Loop carries from round to round, where it is open, the shape that a round keeps.
+    """Give what a Loop makes, where it is open, the shape that its rounds say; whether any was.
 
-    Into `graph`; the bodies of `inferred` know the shapes.
+    What it carries from round to round has the shape that a round keeps, what it collects that of
+    a round so many times, where they are known. Into `graph`; the bodies of `inferred` know shapes.
     """
     found = False
     for node in inferred.node:
         for body in subgraphs(node) if node.op_type == "Loop" else ():
             known = types_of(body)
-            for name, before, after in zip(
-                node.output, body.input[2:], body.output[1:], strict=False
-            ):
-                type = known.get(after.name)
+            carried = len(body.input) - 2
+            made = zip(node.output, body.output[1:], strict=False)
+            for number, (name, value) in enumerate(made):
+                type = known.get(value.name)
                 if not name or types.get(name) is not None or type is None:
                     continue
-                if known.get(before.name) == type:
+                if number >= carried:
+                    count = rounds(node, stored_values(graph))
+                    type = None if count is None else TensorType(type.element, (count, *type.shape))
+                elif known.get(body.input[2 + number].name) != type:
+                    type = None
+                if type is not None and type.elements < _ABSURD:
                     _declare(graph, name, type)
                     found = True
     return found
