@@ -615,6 +615,10 @@ def test_attention_multiplies_scores_and_values(read: Callable[..., Graph]) -> N
     assert graph.op_flops.tolist() == [2 * (2 * 2 * heads * queries * keys * size)]
 
 
+def test_an_input_that_an_op_names_twice_is_read_once(read: Callable[..., Graph]) -> None:
+    assert read([node("Mul", "x x", "y")]).op_bytes_read.tolist() == [2 * 8 * 4]
+
+
 def test_a_gather_reads_the_rows_it_takes_and_not_the_table(read: Callable[..., Graph]) -> None:
     graph = read([node("Gather", "table ids", "y")], [("ids", INT64, [5])],
                  weights=[weight("table", 1000, 8)])  # fmt: skip

@@ -22,12 +22,16 @@ CONTRIB = "com.microsoft."
 
 @dataclass(frozen=True)
 class Call:
-    """An operator with the types of what it reads and writes; None where left out or unknown."""
+    """An operator with the types of what it reads and writes; None where left out or unknown.
+
+    `again` are the numbers of inputs that are one of those before: ``Mul(x, x)`` reads x once.
+    """
 
     operator: str
     attributes: Mapping[str, Any]
     inputs: tuple[TensorType | None, ...]
     outputs: tuple[TensorType | None, ...]
+    again: frozenset[int] = frozenset()
 
     def input(self, index: int) -> TensorType:
         """The input that the operator cannot do without; ValueError where it is missing."""
@@ -97,7 +101,11 @@ def _bytes_read(call: Call) -> float:
     if call.operator in _EMBEDDINGS:
         table = call.input(2)
         return 3 * call.output.elements * table.bytes / max(table.elements, 1)
-    return sum(each.bytes for each in call.inputs if each)
+    return sum(
+        each.bytes
+        for number, each in enumerate(call.inputs)
+        if each is not None and number not in call.again
+    )
 
 
 # -- formulas ------------------------------------------------------------------------------------

@@ -184,11 +184,13 @@ class Reader:
         operator = node.op_type
         if node.domain not in ("", "ai.onnx"):
             operator = f"{node.domain}.{operator}"
+        names = list(node.input)
         return Call(
             operator,
             attributes_of(node),
-            tuple(self.type_of(name, scope) if name else None for name in node.input),
+            tuple(self.type_of(name, scope) if name else None for name in names),
             tuple(scope.types.get(name) if name else None for name in node.output),
+            frozenset(number for number, name in enumerate(names) if name in names[:number]),
         )
 
     def type_of(self, name: str, scope: Scope) -> TensorType | None:
