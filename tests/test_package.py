@@ -80,10 +80,11 @@ def reachable(name: str) -> set[str]:
     return found
 
 
-def reachable_roots(name: str) -> set[str]:
+@cache
+def reachable_roots(name: str) -> frozenset[str]:
     """The first names of all that importing module `name` imports."""
     every = [imported(each, at_import=True) for each in reachable(name)]
-    return {each.partition(".")[0] for some in every for each in some}
+    return frozenset(each.partition(".")[0] for some in every for each in some)
 
 
 def inside(name: str, *places: str) -> bool:
@@ -170,6 +171,15 @@ def test_planning_from_the_zoo_imports_no_framework():
         "print(*(n for n in ('torch', 'onnx', 'transformers') if n in sys.modules))"
     )
     assert in_a_process(code) == ""
+
+
+@pytest.mark.parametrize("name", in_folder("cli"))
+def test_what_a_command_imports_can_be_imported_without_any_extra(name):
+    """What needs an extra is imported where its absence is told in a sentence."""
+    extras = {"torch", "onnx", "onnxruntime", "transformers", "safetensors", "plotly", "matplotlib",
+              "ray", "pymetis", "pyscotch"}  # fmt: skip
+    needing = {each for each in imported(name) if extras & reachable_roots(each)}
+    assert needing == set()
 
 
 # -- who may import whom ---------------------------------------------------------------------------

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from placewright.errors import OptionError
 
-_CLASSES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+if TYPE_CHECKING:
+    import torch
+
+_CLASSES = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}  # in torch.optim
 OPTIMIZERS = tuple(_CLASSES)
 
 
@@ -38,8 +39,10 @@ class Optimizer:
             raise OptionError(f"learning rate is {self.learning_rate}; it must be positive")
 
     def over(self, parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+        from torch import optim
+
         # Parameter by parameter: a rank that holds some makes the same steps as one with all.
-        made: Any = _CLASSES[self.name]
+        made: Any = getattr(optim, _CLASSES[self.name])
         return made(parameters, lr=self.learning_rate, foreach=False)  # type: ignore[no-any-return]
 
 
