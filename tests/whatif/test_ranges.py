@@ -10,9 +10,11 @@ import pytest
 from placewright.plan import Placement
 from placewright.planning import plan
 from placewright.problem import COST_SPREADS, DATASHEET
-from placewright.simulate import evaluate
+from placewright.simulate import evaluate, invocation
+from placewright.simulate.batch import expand
 from placewright.simulate.latency import makespans, schedule_sequence, time_placement
 from placewright.simulate.throughput import sampled_values
+from placewright.whatif import ranges
 from placewright.whatif.ranges import cost_spread, value_range
 from tests.cli.running import run
 
@@ -107,6 +109,41 @@ def test_sampled_times_per_input_are_those_of_the_problem_with_such_times(option
         op_time[ops, placement.device] = seconds
         expected.append(evaluate(replace(problem, op_time=op_time), placement).value)
     assert sampled_values(problem, placement, samples).tolist() == expected
+
+
+@pytest.mark.parametrize("subgraphs", [1, 3])
+def test_sampled_invocation_latencies_are_those_of_the_problem_with_such_times(subgraphs):
+    found = plan(
+        "zoo:gpt2?layers=2", "a100+2xt4+cpu", planner="linear-dp",
+        objective="invocation-latency", subgraphs=subgraphs,
+    )  # fmt: skip
+    problem = found.problem
+    ops, rng = np.arange(problem.op_count), np.random.default_rng(0)
+    device = problem.topological_rank * problem.device_count // problem.op_count
+    for placement in (found.placement, Placement(device)):  # the second in a row over all devices
+        chosen = problem.op_time[ops, placement.device]
+        samples = [chosen * rng.uniform(0.5, 2.0, problem.op_count) for _ in range(5)]
+        expected = []
+        for seconds in samples:
+            op_time = np.array(problem.op_time)
+            op_time[ops, placement.device] = seconds
+            expected.append(evaluate(replace(problem, op_time=op_time), placement).value)
+        assert invocation.sampled_values(problem, placement, samples).tolist() == expected
+
+
+def test_samples_of_a_batch_keep_its_batches_and_their_order(monkeypatch):
+    found, asked = planned("batch-throughput", batch=4), []
+
+    def makespans_noted(problem, placement, samples):
+        asked.append((problem.op_names, placement))
+        return makespans(problem, placement, samples)
+
+    monkeypatch.setattr(ranges, "makespans", makespans_noted)
+    value_range(found)
+    [(names, placement)] = asked
+    expansion = expand(found.problem, found.placement.device)
+    assert names == expansion.problem.op_names
+    assert time_placement(expansion.problem, placement).value == found.value
 
 
 def test_plans_say_their_range():

@@ -16,16 +16,17 @@ True
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
 from placewright.graph import Floats, Ints
+from placewright.outcome import BatchSchedule, Invocations, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import COST_SPREADS, Problem
-from placewright.simulate import evaluate
+from placewright.simulate import invocation, throughput
+from placewright.simulate.batch import batch_sequence, expand
 from placewright.simulate.latency import makespans, schedule_sequence
-from placewright.simulate.throughput import sampled_values
 
 SAMPLES = 400
 MOST_WORK = 20_000_000  # times of ops and transfers in all samples together
@@ -35,22 +36,10 @@ PERCENTILES = (5.0, 95.0)
 
 def value_range(plan: Plan, seed: int = 0) -> tuple[float, float] | None:
     """Seconds: the 5th and 95th percentile of the value, or None where no cost says its source."""
-    problem, device = plan.problem, plan.placement.device
-    spread = cost_spread(problem)
+    spread = cost_spread(plan.problem)
     if spread is None:
         return None
-    draw = _Draws(problem, spread, np.random.default_rng(seed))
-    objective = problem.options.objective
-    if objective in ("latency", "throughput"):  # where only the times of ops are done anew
-        chosen = problem.op_time[np.arange(problem.op_count), device]
-        samples = (chosen * draw.of_ops(device) for _ in range(_count(problem)))
-        if objective == "latency":
-            placement = Placement(device, schedule_sequence(plan))
-            values = makespans(problem, placement, samples)
-        else:
-            values = sampled_values(problem, plan.placement, samples)
-    else:
-        values = np.array([evaluate(each, plan.placement).value for each in _sampled(draw)])
+    values = _values(plan, spread, np.random.default_rng(seed))
     low, high = np.percentile(values, PERCENTILES).tolist()
     return min(low, plan.value), max(high, plan.value)
 
@@ -65,36 +54,38 @@ def cost_spread(problem: Problem) -> Floats | None:
     return found
 
 
-class _Draws:
-    """Factors on times: one normal number per type of op and kind of device in each sample."""
-
-    def __init__(self, problem: Problem, spread: Floats, rng: np.random.Generator) -> None:
-        self.problem = problem
-        self.spread = spread
-        self.rng = rng
-        types, self.op_type = np.unique(np.array(problem.op_types), return_inverse=True)
-        kinds, self.kind = np.unique(np.array(problem.device_kinds), return_inverse=True)
-        self.shape = len(types), len(kinds)
-
-    def of_ops(self, device: Ints) -> Floats:
-        """`[op]` of one sample, on the devices given."""
-        drawn = self.rng.standard_normal(self.shape)[self.op_type, self.kind[device]]
-        found: Floats = np.exp(drawn * self.spread[np.arange(len(device)), device])
-        return found
-
-    def of_all(self) -> Floats:
-        """`[op, device]` of one sample."""
-        drawn = self.rng.standard_normal(self.shape)[self.op_type[:, None], self.kind[None, :]]
-        found: Floats = np.exp(drawn * self.spread)
-        return found
+def _values(plan: Plan, spread: Floats, rng: np.random.Generator) -> Floats:
+    """`[sample]` seconds. Only the times of ops, or of their batches, are done anew for each."""
+    problem, placement, outcome = plan.problem, plan.placement, plan.outcome
+    timed, op, device = problem, np.arange(problem.op_count), placement.device
+    if isinstance(outcome, BatchSchedule):
+        expansion = expand(problem, device)
+        timed, op, device = expansion.problem, expansion.op, expansion.device
+    chosen = timed.op_time[np.arange(timed.op_count), device]
+    factors = _factors(problem, spread, op, device, rng)
+    samples = (chosen * each for each in islice(factors, _count(problem)))
+    if isinstance(outcome, BatchSchedule):
+        return makespans(timed, Placement(device, batch_sequence(plan, outcome)), samples)
+    if isinstance(outcome, Schedule):
+        return makespans(timed, Placement(device, schedule_sequence(plan)), samples)
+    if isinstance(outcome, Invocations):
+        return invocation.sampled_values(problem, placement, samples)
+    return throughput.sampled_values(problem, placement, samples)
 
 
-def _sampled(draw: _Draws) -> Iterator[Problem]:
-    problem = draw.problem
-    for _ in range(_count(problem)):
-        factor = draw.of_all()
-        batch_time = problem.batch_time * factor[:, :, None]
-        yield replace(problem, op_time=problem.op_time * factor, batch_time=batch_time)
+def _factors(
+    problem: Problem, spread: Floats, op: Ints, device: Ints, rng: np.random.Generator
+) -> Iterator[Floats]:
+    """Samples of factors on the times of ops `op` on `device`, both ``[item]``.
+
+    One normal number per type of op and kind of device in each sample.
+    """
+    types, op_type = np.unique(np.array(problem.op_types), return_inverse=True)
+    kinds, kind = np.unique(np.array(problem.device_kinds), return_inverse=True)
+    own_type, own_kind, own_spread = op_type[op], kind[device], spread[op, device]
+    while True:
+        drawn = rng.standard_normal((len(types), len(kinds)))
+        yield np.exp(drawn[own_type, own_kind] * own_spread)
 
 
 def _count(problem: Problem) -> int:
