@@ -7,7 +7,8 @@ No formula is evaluated on data, and nothing is run on a device.
 
 Memory traffic is every input once plus every output once, in bytes, with these exceptions: a
 view costs nothing; a broadcast dimension (stride 0) is read once; a gather (an embedding) reads
-as many bytes of its table as it writes; a grouped product reads the groups that rows can reach.
+as many bytes of its table as it writes; a grouped product reads the groups that rows can reach;
+of a tensor that is overwritten, or is there for its shape, nothing is read.
 """
 
 from __future__ import annotations
@@ -50,6 +51,18 @@ _GROUPED = {
     "transformers::grouped_mm_fallback",
     "transformers::grouped_mm_fallback_backward",
 }
+_READ_FOR_SHAPE = {
+    "aten::copy",
+    "aten::fill",
+    "aten::full_like",
+    "aten::new_full",
+    "aten::new_ones",
+    "aten::new_zeros",
+    "aten::ones_like",
+    "aten::zero",
+    "aten::zeros_like",
+}
+"""Ops that look at the shape of their first input only."""
 _BUILT_IN = ("aten", "prims", "quantized_decomposed", "higher_order")
 
 
@@ -76,7 +89,7 @@ def is_view(node: Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return False
-    return bool(target.is_view) or _op_name(target) in _FREE
+    return bool(target.is_view) or op_name(target) in _FREE
 
 
 class Counter:
@@ -101,7 +114,7 @@ class Counter:
             _bytes_read(node),
             size_of(node.meta["val"]),
             _dtype(node, flops or 0.0),
-            frozenset() if flops is not None else frozenset([_op_name(node.target)]),
+            frozenset() if flops is not None else frozenset([op_name(node.target)]),
         )
 
     def _body(self, body: GraphModule) -> Cost:
@@ -117,7 +130,7 @@ class Counter:
 
         target: Any = node.target
         packet = getattr(target, "overloadpacket", target)
-        name = _op_name(target)
+        name = op_name(target)
         formula = _FORMULAS.get(name) or flop_registry.get(packet)
         composite = isinstance(target, torch._ops.OpOverload) and target._can_decompose()
         if formula is None and not composite:
@@ -223,11 +236,13 @@ def _bytes_read(node: Node) -> float:
 def bytes_of_inputs(node: Node) -> list[float]:
     """Bytes that a call reads of each of its input nodes."""
     found = []
-    name = _op_name(node.target)
+    name = op_name(node.target)
     written = size_of(node.meta["val"])
     for position, source in enumerate(node.all_input_nodes):
         amount = _touched(source)
-        if position == 0 and name in _GATHERS:
+        if position == 0 and name in _READ_FOR_SHAPE:
+            amount = 0.0
+        elif position == 0 and name in _GATHERS:
             amount = min(amount, written)
         elif position == 1 and name in _GROUPED:
             amount *= _reachable_groups(node)
@@ -283,11 +298,11 @@ def _dtype(node: Node, flops: float) -> str:
     found = [name(tensor) for tensor in ordered]
     floating = [each for each in found if each and (each != "int8" or flops)]
     dtype = floating[0] if floating else "fp32"
-    convolves = flops > 0 and "conv" in _op_name(node.target)
+    convolves = flops > 0 and "conv" in op_name(node.target)
     return "tf32" if convolves and dtype == "fp32" else dtype
 
 
-def _op_name(target: Any) -> str:
+def op_name(target: Any) -> str:
     """``aten::linear`` for every overload of aten.linear; the plain name of anything else."""
     schema = getattr(target, "_schema", None)
     return str(schema.name) if schema is not None else f"higher_order::{target}"
