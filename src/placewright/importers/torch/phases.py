@@ -30,6 +30,8 @@ PHASES = ("forward", "prefill", "decode", "generate")
 OWN = "model."
 """What a name of the model begins with inside the module that is exported."""
 
+_OTHER_STATES = ("update_conv_state", "update_recurrent_state", "update_indexer")
+
 Loaded = tuple["torch.nn.Module", tuple[Any, ...], dict[str, Any]]
 
 
@@ -165,21 +167,31 @@ def layers_of(cache: Any) -> list[Any]:
     return [each for each in layers if hasattr(each, "lazy_initialization")]
 
 
+def check_keeps_keys_and_values(model: torch.nn.Module, source: str) -> None:
+    """OptionError where layers of `model` keep a state of another kind, as those of Mamba do."""
+    from transformers import DynamicCache
+
+    config: Any = model.config
+    layers = DynamicCache(config=config).layers
+    others = [each for each in layers if any(hasattr(each, name) for name in _OTHER_STATES)]
+    if others:
+        kinds = ", ".join(sorted({type(each).__name__ for each in others}))
+        raise OptionError(
+            f"hf:{source}: phase is for models whose layers all keep keys and values, and "
+            f"{len(others)} of {len(layers)} of this one keep another state ({kinds} of "
+            "Transformers); leave out phase"
+        )
+
+
 def _kept(found: Any) -> list[Any]:
     """The keys and values of each layer; OptionError where a layer keeps something else."""
     import torch
 
     layers = layers_of(getattr(found, "past_key_values", None))
     kept = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-    others = [
-        name
-        for layer in layers
-        for name in ("conv_states", "recurrent_states", "indexer_keys")
-        if getattr(layer, name, None) is not None
-    ]
-    if not kept or others or not all(isinstance(each, torch.Tensor) for each in kept):
+    if not kept or not all(isinstance(each, torch.Tensor) for each in kept):
         raise OptionError(
-            f"{type(found).__name__}: phase is built for models whose layers all keep keys and "
+            f"{type(found).__name__}: phase is for models whose layers all keep keys and "
             "values, and this one keeps something else; leave out phase"
         )
     return kept

@@ -23,7 +23,12 @@ from placewright.importers.torch.generation import (
     generation_graph,
     with_generation,
 )
-from placewright.importers.torch.phases import PHASES, phase_graph, with_phase
+from placewright.importers.torch.phases import (
+    PHASES,
+    check_keeps_keys_and_values,
+    phase_graph,
+    with_phase,
+)
 from placewright.importers.torch.quantised import TYPES, quantised_weights
 from placewright.importers.torch.tracing import import_torch
 from placewright.system.users_code import named
@@ -236,6 +241,7 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
                 f"hf:{config}: phase is for causal language models, and a "
                 f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
             )
+        check_keeps_keys_and_values(module, config)
         chosen = {"batch": sizes["batch"], "context": sizes["sequence"]}
         if phase == GENERATE:
             return with_generation(module, source=config, **chosen)
