@@ -43,6 +43,11 @@ if __name__ == "__main__":
 def write_device_map(path: str | Path, plan: Plan) -> list[str]:
     """Write the device_map as a JSON object; what to do with it."""
     found = device_map(plan)
+    if plan.source.startswith("zoo:"):
+        raise OptionError(
+            f"accelerate: a device_map names modules, and those of the plan are of {plan.source}, "
+            "which no library has; plan hf:CONFIG or torch:PACKAGE.MODULE:FACTORY"
+        )
     files.write_json(path, found)
     order = f"  # with {PCI_VARIABLE}" if _has_gpus(found) else ""
     return [f"dispatch_model(model, device_map=json.load(open({str(path)!r}))){order}"]
@@ -53,7 +58,7 @@ def write_load_script(path: str | Path, plan: Plan) -> list[str]:
     if not plan.source.startswith("hf:"):
         raise OptionError(
             f"transformers: the plan is of {plan.source or 'no source'}, which Transformers does "
-            "not load; export to accelerate, or plan hf:CONFIG"
+            "not load; plan hf:CONFIG"
         )
     found = device_map(plan, "transformers")
     text = SCRIPT.format(

@@ -37,6 +37,8 @@ class Limits:
       ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
     - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`), any of them
       or, `recomputes_evenly`, as many in each stage, its first;
+    - `quantised`: weights that it computes with as they are: a file of ``gguf``, or those of a
+      checkpoint in ``int4``, ``int8``, ``fp8``;
     - `memory_share`: of a device's memory, what the engine takes.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -54,6 +56,7 @@ class Limits:
     fills_first: bool = False
     recomputes: bool = False
     recomputes_evenly: bool = False
+    quantised: tuple[str, ...] = ()
     memory_share: float = 1.0
 
 
@@ -77,12 +80,16 @@ class Engine:
     count: str = ""
 
 
+_DEVICE_MAP = Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True)
+"""Of Accelerate and Transformers, which read the same map."""
+
 _PIPELINE_SERVER = Limits(
     ("throughput", "latency"),
     "layers",
     "copied",
     cuda=True,
     serves=True,
+    quantised=("gguf", "int4", "int8", "fp8"),
     memory_share=GPU_MEMORY_UTILIZATION,
 )
 """Of vLLM and SGLang, which read a row of counts of layers alike."""
@@ -95,14 +102,14 @@ ENGINES: dict[str, Engine] = {
             "Hugging Face Accelerate: a device_map, as JSON",
             "accelerate 1.15.0, utils/modeling.py (check_device_map) and big_modeling.py "
             "(dispatch_model)",
-            Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True),
+            _DEVICE_MAP,
             write="exporters.accelerate:write_device_map",
         ),
         Engine(
             "transformers",
             "Transformers: a script that loads a model with the device_map",
             "transformers 5.23, modeling_utils.py (from_pretrained, device_map)",
-            Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True),
+            _DEVICE_MAP,
             write="exporters.accelerate:write_load_script",
         ),
         Engine(
@@ -125,7 +132,14 @@ ENGINES: dict[str, Engine] = {
             "llama.cpp: -ts, -ngl, -ot, RPC servers and the order of devices",
             "llama.cpp as in llama-cpp-python 0.3.36, src/llama-model.cpp (load_tensors: "
             "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp",
-            Limits(("latency",), "slots", "copied", cpu_computes=True, serves=True),
+            Limits(
+                ("latency",),
+                "slots",
+                "copied",
+                cpu_computes=True,
+                serves=True,
+                quantised=("gguf", "int4", "int8"),
+            ),
             write="exporters.llama_cpp.arguments:write_arguments",
             options=("rpc-port", "main-host", "backend"),
             count="exporters.llama_cpp.memory:counted",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from placewright.errors import OptionError
 from placewright.exporters.engines import Engine, find_engine
+from placewright.exporters.loading import check_loads, note_on_weights
 from placewright.formats import files
 from placewright.formats.folders import check_new_folder
 from placewright.plan import Plan
@@ -34,8 +35,9 @@ def export(
     check(Path(path))
     found = plan if isinstance(plan, Plan) else Plan.load(plan)
     verify(found).raise_if_failed()
+    check_loads(found.source, row)
     lines: list[str] | None = referred(row.write)(path, found, **given)
-    return lines or []
+    return [*(lines or []), *note_on_weights(found.source, row)]
 
 
 def _arguments(row: Engine, options: Mapping[str, str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
+from placewright.exporters.loading import check_loads
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
 from placewright.exporters.recomputing import best_recomputed
@@ -108,6 +109,7 @@ def plan_for(
     if not isinstance(source, Problem):
         source = imported(source, training=training)
         training = source.graph.is_training
+        check_loads(source.source, row)
         _check_whole(source, row)
     objective = objective_for(row, objective, training)
     if isinstance(cluster, str | Path):

@@ -27,6 +27,7 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
+from placewright.exporters.loading import check_loads
 from placewright.exporters.pieces import Phase, Pieces, pieces_for
 from placewright.exporters.planning import (
     FREE_SECONDS,
@@ -113,6 +114,7 @@ def plan_requests_for(
     kinds = read_kinds(mix) if isinstance(mix, str) else (mix,) if isinstance(mix, Mix) else mix
     objective = objective_for(row, objective, training=False)
     _check_serves(row)
+    check_loads(source, row)
     given = {**options, "objective": objective}
     check_options(given)
     if isinstance(cluster, str | Path):

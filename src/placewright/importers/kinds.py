@@ -51,6 +51,12 @@ def open_source(text: str) -> SourceFile:
     return SourceFile(path, query, content, kind)
 
 
+def is_gguf(source: str) -> bool:
+    """Whether a source is a GGUF file: by its content, or by its name where it is not there."""
+    path, _ = _split(source)
+    return _begins(path) == _GGUF or (path.suffix == ".gguf" and not path.exists())
+
+
 def _split(text: str) -> tuple[Path, str]:
     """A file, and what is behind its ``?``; a file's own name may hold ``?``."""
     cuts = [place for place, character in enumerate(text) if character == "?"]
