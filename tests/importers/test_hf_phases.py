@@ -115,6 +115,7 @@ def test_a_phase_can_be_run_call_by_call() -> None:
         (f"{LLAMA}&phase=decode&context=0", "context is '0'"),
         ("t5?num_layers=1&phase=decode", "phase is for causal language models, and a t5 is none"),
         ("bert?num_hidden_layers=1&phase=prefill", "a bert is none"),
+        ("bert?num_hidden_layers=1&phase=decode&context=2000", "a bert is none"),
         ("gpt2?n_layer=1&phase=decode&context=2000", "the model has 1024 positions"),
         (
             "mamba?hidden_size=32&num_hidden_layers=1&vocab_size=50&phase=decode&context=8",

@@ -592,9 +592,16 @@ def test_a_saved_configuration_gives_the_models_graph(name: str, tmp_path: Path)
         ("gtp2", "no Transformers model type 'gtp2'; did you mean 'gpt2'"),
         ("gpt2?layers=3", "has no 'layers'"),
         ("gpt2?batch=0", "batch is '0'; give a whole number from 1"),
-        ("gpt2?sequence=4096", "sequence is 4096, but the model has 1024 positions"),
+        (
+            "gpt2?sequence=4096",
+            r"4096 tokens are .* model has 1024 positions; give 1024",
+        ),
         ("whisper", "no language model or image classifier"),
         ("gpt2?n_embd=25", "cannot build it"),
+        (
+            "llama?num_attention_heads=6&num_key_value_heads=4&hidden_size=96",
+            "num_attention_heads is 6 and num_key_value_heads is 4, which must divide it",
+        ),
         ("gpt2?n_layer=many", "n_layer"),
         (
             "org/name-7B.v2?batch=2",

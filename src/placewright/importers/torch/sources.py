@@ -226,6 +226,12 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
     with _offline():
         settings = configuration(source, parameters, config)
         kind = _kind(settings, config)
+        if phase != "forward" and kind != "CausalLM":
+            raise OptionError(
+                f"hf:{config}: phase is for causal language models, and a "
+                f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
+            )
+        _check_heads(settings, config)
         factory = getattr(transformers, f"AutoModelFor{kind}")
         try:
             with torch.device("meta"):
@@ -236,16 +242,24 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
         inputs = _example_inputs(settings, kind, training=training, source=config, **sizes)
         if phase == "forward":
             return module, (), inputs
-        if kind != "CausalLM":
-            raise OptionError(
-                f"hf:{config}: phase is for causal language models, and a "
-                f"{settings.model_type} is none; leave out phase, or take a model of the zoo"
-            )
         check_keeps_keys_and_values(module, config)
         chosen = {"batch": sizes["batch"], "context": sizes["sequence"]}
         if phase == GENERATE:
             return with_generation(module, source=config, **chosen)
         return with_phase(module, phase, source=config, **chosen)
+
+
+def _check_heads(settings: Any, config: str) -> None:
+    """OptionError where heads cannot share keys and values; latent attention has them for all."""
+    fields = vars(getattr(settings, "text_config", settings))
+    heads, kept = fields.get("num_attention_heads"), fields.get("num_key_value_heads")
+    if "kv_lora_rank" in fields or not (isinstance(heads, int) and isinstance(kept, int)):
+        return
+    if kept < 1 or heads % kept:
+        raise OptionError(
+            f"hf:{config}: num_attention_heads is {heads} and num_key_value_heads is {kept}, which "
+            "must divide it; give both"
+        )
 
 
 def hf_kind(config: str) -> str:
@@ -349,7 +363,8 @@ def _example_inputs(
     longest = getattr(settings, "max_position_embeddings", None)
     if isinstance(longest, int) and 0 < longest < sequence:
         raise OptionError(
-            f"hf:{source}: sequence is {sequence}, but the model has {longest} positions"
+            f"hf:{source}: {sequence} tokens are asked for (context or sequence), and the model "
+            f"has {longest} positions; give {longest} at most"
         )
     ids = torch.empty(batch, sequence, dtype=torch.long, device="meta")
     inputs = {"input_ids": ids}
