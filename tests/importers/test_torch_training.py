@@ -13,7 +13,12 @@ pytest.importorskip("transformers")
 
 from placewright.coarsen.blocks import find_blocks  # noqa: E402
 from placewright.costs.roofline import CostOptions, op_memory  # noqa: E402
-from placewright.errors import ExecutionError, GraphError, OptionError  # noqa: E402
+from placewright.errors import (  # noqa: E402
+    ExecutionError,
+    GraphError,
+    OptionError,
+    PlacewrightWarning,
+)
 from placewright.graph import Graph  # noqa: E402
 from placewright.importers.torch import export as torch_export  # noqa: E402
 from placewright.importers.torch import sources as torch_sources  # noqa: E402
@@ -379,3 +384,32 @@ def test_layers_under_autocast_are_known_by_their_weights(training: bool) -> Non
     assert [blocks.names[k] for k in np.flatnonzero(blocks.repeated)] == [
         f"layers.{n}" for n in range(3)
     ]
+
+
+class Checkpointed(torch.nn.Module):
+    """A row of layers, each under `torch.utils.checkpoint` or as it is."""
+
+    def __init__(self, reentrant: bool | None) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+        self.reentrant = reentrant
+
+    def forward(self, x: Any) -> Any:
+        from torch.utils.checkpoint import checkpoint
+
+        x = self.layers[0](x)
+        for layer in self.layers[1:]:
+            if self.reentrant is None:
+                x = layer(x)
+            else:
+                x = checkpoint(layer, x, use_reentrant=self.reentrant)
+        return x.sum()
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_parts_under_checkpoint_are_imported_as_they_are_and_told(reentrant: bool) -> None:
+    plain = torch_training.export_training(Checkpointed(None), (torch.ones(2, 8),))
+    with pytest.warns(PlacewrightWarning, match=r"Checkpointed: it runs 2 of its parts under"):
+        program = torch_training.export_training(Checkpointed(reentrant), (torch.ones(2, 8),))
+    calls = [[str(each.target) for each in found.graph.nodes] for found in (plain, program)]
+    assert calls[0] == calls[1]

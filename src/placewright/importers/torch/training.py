@@ -8,16 +8,19 @@ the loss, a gradient per parameter, and the new values of buffers that the forwa
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import ExecutionError, GraphError, OptionError
+from placewright.errors import ExecutionError, GraphError, OptionError, PlacewrightWarning
 from placewright.graph import Graph
 from placewright.importers.torch import costs as torch_costs
 from placewright.importers.torch import graph as torch_graph
 from placewright.importers.torch import tracing
+from placewright.importers.torch.activation_checkpoints import remark, without_checkpoints
 from placewright.importers.torch.graph import Program, Weight
+from placewright.units import printable
 
 if TYPE_CHECKING:
     import torch
@@ -130,7 +133,8 @@ def export_training(
     name = type(module).__name__
     module, args, kwargs = tracing.without_meta(module, args, kwargs or {})
     with tracing.mode_of(module, training=True), tracing.tracing(name):
-        program = torch.export.export(_loss_module(module), args, kwargs, strict=False)
+        with without_checkpoints() as checkpointed:
+            program = torch.export.export(_loss_module(module), args, kwargs, strict=False)
         with contextlib.ExitStack() as stack:
             joint = aot_export_joint_with_descriptors(
                 stack,
@@ -139,6 +143,9 @@ def export_training(
                 kwargs,
                 _record_nn_module_stack=True,
             )
+    if checkpointed:
+        said = printable(f"{name}: {remark(len(checkpointed))}")
+        warnings.warn(said, PlacewrightWarning, stacklevel=2)
     if not any(_is_backward(node) for node in joint.graph_module.graph.nodes):
         raise GraphError(
             f"{name}: its training program has no backward ops; "
