@@ -651,3 +651,32 @@ def test_gpt3_imports_without_weights() -> None:
     )
     assert graph.attributes["parameters"] == 174_604_259_328
     assert graph.op_flops.sum() > 2 * 174e9 * 2048
+
+
+class Tower(torch.nn.Module):
+    """An embedding, two layers of which one keeps more than it reads, and a tower nobody asks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tower = torch.nn.Linear(8, 100)
+        self.embedding = torch.nn.Embedding(10, 8)
+        self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.second.scale = torch.nn.Parameter(torch.ones(5))
+
+    def forward(self, ids: Any) -> Any:
+        return self.second(self.first(self.embedding(ids))).sum()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_parameters_that_no_op_reads_are_kept_where_their_module_begins(training: bool) -> None:
+    ids = torch.ones(3, dtype=torch.long)
+    graph = torch_export.graph_from_module(Tower(), (ids,), training=training)
+    unread = {"embedding": 4 * 900, "second": 4 * 5}
+    assert graph.attributes["unread_parameter_bytes"] == sum(unread.values())
+    kept = graph.op_parameter_bytes + graph.op_state_bytes
+    read = {"embedding": 4 * 80, "first": 4 * 72, "second": 4 * 72}
+    for module in read:
+        ops = [op for op, each in enumerate(graph.op_modules) if each == module]
+        assert kept[ops].sum() == read[module] + unread.get(module, 0)
+    trained = graph.op_parameter_bytes.sum()
+    assert trained == sum(read.values()) + (0 if training else sum(unread.values()))

@@ -168,7 +168,9 @@ def _weights(
         size = torch_costs.size_of(tensors[name])
         kept = stored.get(name, size)
         scale = kept / size if size else 1.0
-        found[placeholder] = Weight(name, torch_graph.same_memory(tensors[name]), kept, scale)
+        is_parameter = placeholder in signature.inputs_to_parameters
+        key = torch_graph.same_memory(tensors[name])
+        found[placeholder] = Weight(name, key, kept, scale, is_parameter)
     return found
 
 

@@ -35,13 +35,14 @@ class Weight:
     """A parameter, buffer or constant: `key` is equal for all names of one memory.
 
     `bytes` are those it is kept in, `scale` times those of its type in the program: below 1 for
-    quantised weights.
+    quantised weights. A parameter may be trained; buffers and constants are none.
     """
 
     name: str
     key: Any
     bytes: float
     scale: float = 1.0
+    is_parameter: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,13 +102,19 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
 
     A weight that several ops read is counted at the first and keeps them all on one device
     (`shared="colocate"`), or is counted at each, which may then be anywhere (`"copy"`). What
-    training does not train (buffers, frozen parameters) is state: it has no gradients.
+    training does not train (buffers, frozen parameters) is state: it has no gradients. Parameters
+    that no op reads are loaded too, and so counted (`_unread`).
     """
     weights = Sharing(_weight_uses(program), program.twins, program.gradients)
     apart = shared == "copy"
     builder = GraphBuilder(program.name)
     held = weights.held_apart() if apart else weights.held()
-    ops, unknown = _add_ops(program, builder, held, weights.frozen())
+    frozen, unread = weights.frozen(), _unread(program, weights.uses)
+    for op, amount in unread.items():
+        held[op] = held.get(op, 0.0) + amount
+        if program.gradients:
+            frozen[op] = frozen.get(op, 0.0) + amount
+    ops, unknown = _add_ops(program, builder, held, frozen)
     if not ops:
         raise GraphError(f"{program.name}: the program computes nothing; export a model with ops")
     for op, group in (weights.copy_groups if apart else weights.groups()).items():
@@ -118,6 +125,8 @@ def build(program: Program, shared: Shared = "colocate") -> Graph:
         if forward is not None:
             builder.set_twin(ops[backward], ops[forward])
     builder.attributes |= dict(program.attributes)
+    if unread:
+        builder.attributes["unread_parameter_bytes"] = sum(unread.values())
     if unknown:
         builder.attributes["flops_unknown"] = sorted(unknown)
         remark = f"{program.name}: {uncounted_remark(unknown)}"
@@ -305,6 +314,31 @@ def _type(node: Node) -> str:
     """``aten.linear`` for aten.linear.default; the overload matters to nobody who plans."""
     schema = getattr(node.target, "_schema", None)
     return schema.name.replace("::", ".") if schema is not None else str(node.target)
+
+
+def _unread(program: Program, uses: Mapping[Any, Use]) -> dict[str, float]:
+    """Bytes of parameters that no op reads, such as a vision tower's where there are no images.
+
+    Engines load them where the module around them is: at the first op that reads a weight there.
+    """
+    modules = _modules(program)
+    readers = {use.first: modules[use.first] for use in uses.values()}
+    unread = {
+        weight.key: weight
+        for weight in program.weights.values()
+        if weight.is_parameter and weight.key not in uses
+    }
+    found: dict[str, float] = {}
+    for weight in unread.values() if readers else ():
+        path = weight.name.removeprefix(program.module_prefix).rpartition(".")[0]
+        while not (inside := [op for op in readers if _is_within(readers[op], path)]):
+            path = path.rpartition(".")[0]
+        found[inside[0]] = found.get(inside[0], 0.0) + weight.bytes
+    return found
+
+
+def _is_within(module: str, path: str) -> bool:
+    return not path or module == path or module.startswith(f"{path}.")
 
 
 def _weight_uses(program: Program) -> dict[Any, Use]:

@@ -233,6 +233,8 @@ def _input_names(program: ExportedProgram) -> list[str]:
 
 
 def _weights(program: TrainingProgram) -> dict[str, Weight]:
+    from torch._functorch._aot_autograd import descriptors
+
     weights = {}
     for node in program.graph.find_nodes(op="placeholder"):
         target = getattr(node.meta["desc"], "target", None)
@@ -240,7 +242,10 @@ def _weights(program: TrainingProgram) -> dict[str, Weight]:
             name = _name(target)
             tensor = program.state[name]
             key = torch_graph.same_memory(tensor)
-            weights[node.name] = Weight(name, key, torch_costs.size_of(tensor))
+            is_parameter = isinstance(node.meta["desc"], descriptors.ParamAOTInput)
+            weights[node.name] = Weight(
+                name, key, torch_costs.size_of(tensor), is_parameter=is_parameter
+            )
     return weights
 
 
