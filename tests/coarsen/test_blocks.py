@@ -196,3 +196,30 @@ def test_blocks_stay_the_same_in_the_problem_that_keeps_them_whole():
     problem = make_problem("zoo:gpt2", "2x3090")[0]
     again = find_blocks(with_granularity(problem, "block"))
     assert again.names == find_blocks(problem).names
+
+
+def names_of(*modules: str) -> list[str]:
+    blocks = find_blocks(line(*modules))
+    return [name for name, repeated in zip(blocks.names, blocks.repeated, strict=True) if repeated]
+
+
+def test_modules_whose_names_end_in_a_number_are_units_too():
+    layers = [f"layers.layer{n}" for n in range(3)]
+    assert names_of("embed", *(f"{layer}.{part}" for layer in layers for part in "ab")) == layers
+
+
+def test_numbers_within_named_layers_are_part_of_them():
+    layers = [f"layers.layer{n}" for n in range(3)]
+    within = [f"{layer}.net.{part}" for layer in layers for part in ("0", "1.a", "1.b")]
+    assert names_of("embed", *within, "head") == layers
+
+
+def test_rows_of_numbers_within_named_towers_are_the_units():
+    layers = [f"{tower}.layers.{n}" for tower in ("tower1", "tower2") for n in range(3)]
+    assert names_of("embed", *(f"{layer}.{part}" for layer in layers for part in "ab")) == layers
+
+
+def test_single_ops_of_numbered_names_are_no_units():
+    layers = [f"layers.{n}" for n in range(3)]
+    within = [f"{layer}.{part}" for layer in layers for part in ("linear1", "linear2")]
+    assert names_of("fc1", *within, "fc2") == layers

@@ -3,11 +3,14 @@
 ``model.layers.3.mlp.down_proj`` is of unit ``model.layers.3``; ``model.norm`` and ``lm_head`` are
 units of their own. The outermost numbers count: ``layers.3.mlp.experts.5`` is of ``layers.3``.
 Where the units so found differ and each is a row of like units itself, as stages of a ResNet are,
-the inner ones count: ``stages.1.layers.0``.
+the inner ones count: ``stages.1.layers.0``. Modules whose names end in a number and that hold
+others count too (``encoder.layer0``, ``encoder.layer1``), where no module is a number, or where
+they are like each other and none is a row of like units.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,7 +36,7 @@ class Units:
 def units_of_modules(problem: Problem) -> Units | None:
     """The units that the problem's module paths name; None where they name no row."""
     paths = {module: tuple(module.split(".")) for module in set(problem.op_modules) if module}
-    rows = _rows(paths.values())
+    rows = _rows(problem, paths.values())
     if not rows:
         return None
     stages = _stages(problem, rows)
@@ -51,23 +54,43 @@ def units_of_modules(problem: Problem) -> Units | None:
     return Units({**of, "": ""}, found)
 
 
-def _rows(paths: Iterable[Path]) -> set[Path]:
-    """Modules with several numbered children."""
+def _rows(problem: Problem, paths: Iterable[Path]) -> set[Path]:
+    """The rows (see `_row`) of several children that count."""
     children: dict[Path, set[str]] = defaultdict(set)
+    holding: dict[Path, set[str]] = defaultdict(set)
     for path in paths:
         for k, part in enumerate(path):
-            if part.isdigit():
-                children[path[:k]].add(part)
-    return {row for row, numbers in children.items() if len(numbers) >= FEWEST}
+            if row := _row(path, k):
+                children[row].add(part)
+                if k + 1 < len(path):
+                    holding[row].add(part)
+    found = {row for row, numbers in children.items() if len(numbers) >= FEWEST}
+    plain = {row for row in found if not row[-1]}
+    named = {row for row in found - plain if holding[row] == children[row]}
+    if not plain:
+        return named
+    members = _members(problem, plain | named)
+    return plain | {
+        row
+        for row in named & members.keys()
+        if _alike(members[row], len(row)) > 0.5 and not _has_inner_rows(members[row], row, plain)
+    }
+
+
+def _row(path: Path, k: int) -> Path | None:
+    """The row that part `k` is in: the module that holds it, and its name up to the number."""
+    match = re.fullmatch(r"(.*?)[0-9]+", path[k])
+    return (*path[:k], match[1]) if match else None
 
 
 def _numbered_unit(path: Path, rows: set[Path], stages: set[Path]) -> Path:
     """The outermost unit of a row, or the next within where that row is one of stages."""
     found: Path = ()
-    for k, part in enumerate(path):
-        if part.isdigit() and path[:k] in rows:
+    for k in range(len(path)):
+        row = _row(path, k)
+        if row in rows:
             found = path[: k + 1]
-            if path[:k] not in stages:
+            if row not in stages:
                 break
     return found
 
@@ -82,6 +105,15 @@ def _unit_beside(path: Path, above: set[Path]) -> Path:
 
 def _stages(problem: Problem, rows: set[Path]) -> set[Path]:
     """The outermost rows of which most units are unlike, and are rows of like units."""
+    return {
+        row
+        for row, members in _members(problem, rows).items()
+        if _alike(members, len(row)) <= 0.5 and _has_inner_rows(members, row, rows)
+    }
+
+
+def _members(problem: Problem, rows: set[Path]) -> dict[Path, list[tuple[Path, str, float]]]:
+    """By row, the outermost ones, path, type and memory of each op in it."""
     outer: dict[Path, list[tuple[Path, str, float]]] = defaultdict(list)
     again, held = recomputed_ops(problem).tolist(), held_bytes(problem).tolist()
     ops = zip(problem.op_modules, problem.op_types, held, again, strict=True)
@@ -89,22 +121,19 @@ def _stages(problem: Problem, rows: set[Path]) -> set[Path]:
         path = tuple(module.split("."))
         unit = _numbered_unit(path, rows, set())
         if unit and not is_again:
-            outer[unit[:-1]].append((path, type_, memory))
-    return {
-        row
-        for row, members in outer.items()
-        if _alike(members, len(row) + 1) <= 0.5 and _has_inner_rows(members, len(row) + 1, rows)
-    }
+            row = _row(unit, len(unit) - 1)
+            assert row is not None
+            outer[row].append((path, type_, memory))
+    return outer
 
 
-def _has_inner_rows(members: list[tuple[Path, str, float]], length: int, rows: set[Path]) -> bool:
-    """Whether one row inside each unit (of paths of that `length`) has most ops, of like units."""
+def _has_inner_rows(members: list[tuple[Path, str, float]], row: Path, rows: set[Path]) -> bool:
+    """Whether one row inside each unit of `row` has most ops, of like units."""
+    length = len(row)
     inner: dict[Path, list[tuple[Path, str, float]]] = defaultdict(list)
     for member in members:
         path = member[0]
-        depth = next(
-            (k for k in range(length, len(path)) if path[k].isdigit() and path[:k] in rows), None
-        )
+        depth = next((k for k in range(length, len(path)) if _row(path, k) in rows), None)
         if depth is not None:
             inner[path[length:depth]].append(member)
     if not inner:
