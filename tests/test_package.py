@@ -182,6 +182,17 @@ def test_what_a_command_imports_can_be_imported_without_any_extra(name):
     assert needing == set()
 
 
+def test_planning_with_one_planner_imports_neither_the_portfolio_nor_what_varying_costs_need():
+    code = (
+        "import sys\nsys.argv = 'placewright plan zoo:gpt2?layers=1 -c 2x3090 -p met'.split()\n"
+        "from placewright.cli import main\n"
+        "try: main()\nexcept SystemExit as stop: assert not stop.code\n"
+        "names = 'portfolio', 'whatif.robustness', 'report.whatif'\n"
+        "print(*(n for n in names if f'placewright.{n}' in sys.modules))"
+    )
+    assert in_a_process(code).splitlines()[1:] == []
+
+
 # -- who may import whom ---------------------------------------------------------------------------
 
 

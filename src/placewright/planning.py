@@ -177,9 +177,10 @@ def _told(on_event: Observer | None, planner: str) -> Callable[[Lesson], None] |
     """What makes an event of each point of a planner's learning curve."""
     if on_event is None:
         return None
-    from placewright.portfolio.events import Event
 
     def tell(lesson: Lesson) -> None:
+        from placewright.portfolio.events import Event  # with all of the portfolio
+
         on_event(Event("episodes", lower_bound=0.0, source=planner, **vars(lesson)))
 
     return tell

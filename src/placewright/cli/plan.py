@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from placewright.plan import Plan
     from placewright.system.interrupts import Interrupts
     from placewright.whatif.robust import RobustPlan
+    from placewright.whatif.robustness import Percentiles
 
 ROBUST_SECONDS = 10.0  # of the search for a robust plan, where nothing says when to end
 
@@ -132,23 +133,32 @@ def _print(
 ) -> None:
     """A plan, with what varying costs make of it if that was asked; in one line if `quiet`."""
     from placewright.cli.output import in_one_line, print_line, print_plan, print_remarks
-    from placewright.report.whatif import percentiles_line, robust_line
-    from placewright.whatif.robustness import makespan_percentiles
 
     noise = before = None
     if robust is not None:
         noise, before = robust.after, robust.before
     elif cost_noise is not None:
+        from placewright.whatif.robustness import makespan_percentiles
+
         noise = makespan_percentiles(plan, cost_noise, seed=seed)
     if json or not in_one_line(quiet, wide):
         print_plan(plan, output, json, cost_noise, noise, before, wide)
         return
-    varying = [] if noise is None or cost_noise is None else [percentiles_line(noise, cost_noise)]
-    if noise is not None and before is not None:
-        varying.append(robust_line(before, noise))
-    print_line(plan, output, *varying)
+    print_line(plan, output, *_varying(noise, before, cost_noise))
     if not quiet:
         print_remarks([plan])
+
+
+def _varying(
+    noise: Percentiles | None, before: Percentiles | None, cost_noise: float | None
+) -> list[str]:
+    """Lines of what varying costs make of a plan, if that was asked."""
+    if noise is None or cost_noise is None:
+        return []
+    from placewright.report.whatif import percentiles_line, robust_line
+
+    lines = [percentiles_line(noise, cost_noise)]
+    return lines if before is None else [*lines, robust_line(before, noise)]
 
 
 def _announce(quiet: bool, *others: object) -> None:
