@@ -6,12 +6,13 @@ import json
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
+from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link, LinkMeasurement
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import ClusterError, FormatError
 from placewright.graph import GraphBuilder
@@ -241,10 +242,20 @@ def test_a_run_that_is_none_is_refused_by_file_and_field(run, message):
     [
         ({"memory": -1.0}, "device 'd': memory is -1.0; it must be ≥ 0"),
         ({"memory": math.nan}, "device 'd': memory is nan"),
-        ({"memory_bandwidth": 0.0}, "device 'd': memory_bandwidth is 0.0; it must be > 0"),
+        ({"memory": "16 GiB"}, "device 'd': memory is '16 GiB'; give a number, without a unit"),
+        ({"memory_bandwidth": 0.0}, "device 'd': memory_bandwidth is 0.0; it must be finite and"),
         ({"memory_bandwidth": math.inf}, "device 'd': memory_bandwidth is inf"),
         ({"peak_flops": {"fp32": -1.0}}, "device 'd': peak_flops.fp32 is -1.0"),
+        ({"peak_flops": {"fp32": None}}, "device 'd': peak_flops.fp32 is None; give a number"),
+        ({"peak_flops": {"fp99": 1.0}}, "device 'd': peak_flops has dtype 'fp99'; use one of"),
+        ({"peak_flops": 5e12}, "device 'd': peak_flops is 5000000000000.0; give FLOP/s per dtype"),
         ({"compute_efficiency": 0.0}, "device 'd': compute_efficiency is 0.0"),
+        ({"compute_efficiency": 1.5}, "device 'd': compute_efficiency is 1.5; it must be > 0 and"),
+        ({"multiprocessors": 2.5}, "device 'd': multiprocessors is 2.5; it must be a whole"),
+        ({"batch_sizes": 4}, "device 'd': batch_sizes is 4; give a tuple of whole numbers"),
+        ({"batch_sizes": (1, "2")}, "device 'd': batch_sizes must be whole numbers of 1 or more"),
+        ({"run": "cpu"}, "device 'd': run has 'cpu'; give CpuRun(...) or CudaRun(...)"),
+        ({"host": 3}, "device 'd': host is 3; give text"),
         ({"memory_efficiency": math.nan}, "device 'd': memory_efficiency is nan"),
         ({"launch_overhead": -1e-6}, "device 'd': launch_overhead is -1e-06"),
         ({"launch_overhead": math.inf}, "device 'd': launch_overhead is inf"),
@@ -259,13 +270,20 @@ def test_an_impossible_device_is_refused(figures, message):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
+        (lambda: Device(1, "T4"), "device 1: name is 1; give a text of one character or more"),
+        (lambda: Device("d", ""), "device 'd': kind is ''; give a text of one character or more"),
+        (lambda: Link(1, "b", 1.0), "link 1 – b: a is 1; give text"),
+        (lambda: LinkMeasurement("x", 0.1, 0.1), "measured: transport is 'x'; choose shared, gl"),
+        (lambda: CpuRun("01"), "run: cores is '01'; give a tuple of numbers of logical CPUs"),
+        (lambda: CpuRun((0.5,)), "run: core 0.5 is no logical CPU"),
+        (lambda: CudaRun("0"), "run: index '0' is no GPU"),
         (lambda: CpuRun(()), "run: cores is empty"),
         (lambda: CpuRun((0, -1)), "run: core -1 is no logical CPU"),
         (lambda: CpuRun((4, 0, 4)), "run: core 4 is there twice"),
         (lambda: CudaRun(-1), "run: index -1 is no GPU"),
     ],
 )
-def test_an_impossible_run_is_refused(make, message):
+def test_what_is_no_name_and_no_number_is_refused(make, message):
     with pytest.raises(ClusterError) as caught:
         make()
     assert str(caught.value).startswith(message)
@@ -276,6 +294,11 @@ def test_an_impossible_run_is_refused(make, message):
     [
         ({"bandwidth": 0.0}, "link a – b: bandwidth is 0.0; it must be > 0"),
         ({"bandwidth": math.nan}, "link a – b: bandwidth is nan"),
+        ({"bandwidth": "12 GB/s"}, "link a – b: bandwidth is '12 GB/s'; give a number, without"),
+        ({"bandwidth": None}, "link a – b: bandwidth is None; give a number"),
+        ({"bandwidth": 1.0, "duplex": "x"}, "link a – b: duplex is 'x'; choose full, half"),
+        ({"bandwidth": 1.0, "channel": 3}, "link a – b: channel is 3; give text"),
+        ({"bandwidth": 1.0, "measured": 3}, "link a – b: measured has 3; give LinkMeasurement"),
         ({"bandwidth": 1.0, "reverse_bandwidth": -1.0}, "link a – b: reverse_bandwidth is -1.0"),
         ({"bandwidth": 1.0, "latency": -1.0}, "link a – b: latency is -1.0"),
         ({"bandwidth": 1.0, "latency": math.inf}, "link a – b: latency is inf"),
@@ -294,6 +317,12 @@ A, B = Device("a", "T4"), Device("b", "T4")
     ("parts", "message"),
     [
         ({"devices": ()}, "cluster 'c' has no devices"),
+        ({"devices": A}, "cluster 'c': devices is Device(name='a', kind='T4', "),
+        ({"devices": ("a", "b")}, "cluster 'c': devices has 'a'; give Device(...)"),
+        ({"devices": (A, B), "links": (("a", "b"),)}, "links has ('a', 'b'); give Link(...)"),
+        ({"devices": (A, B), "switches": "s"}, "switches is 's'; give a tuple of names"),
+        ({"devices": (A, B), "routing": "x"}, "routing is 'x'; choose widest, direct"),
+        ({"devices": (A, B), "host_memory": 3}, "host_memory is 3; give text"),
         ({"devices": (A, A)}, "cluster 'c': two devices or switches are named 'a'; rename"),
         ({"devices": (A, B), "switches": ("b",)}, "two devices or switches are named 'b'"),
         (
@@ -313,6 +342,19 @@ def test_an_impossible_cluster_is_refused(parts, message):
     with pytest.raises(ClusterError) as caught:
         Cluster("c", **parts)
     assert message in str(caught.value)
+
+
+def test_numbers_of_numpy_and_rows_of_any_kind_are_kept_as_a_file_can_hold_them(tmp_path):
+    devices = (
+        Device(
+            name, "T4", memory=np.float32(16e9), multiprocessors=np.int64(40), batch_sizes=[2, 1]
+        )
+        for name in "ab"
+    )
+    made = Cluster("c", devices, [Link("a", "b", np.float64(1e9))], [])
+    assert hash(made)
+    made.save(tmp_path / "c.json")
+    assert Cluster.load(tmp_path / "c.json") == replace(made, file=str(tmp_path / "c.json"))
 
 
 def test_the_peaks_of_a_device_cannot_be_changed():

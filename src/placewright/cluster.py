@@ -11,14 +11,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import isfinite
+from numbers import Integral, Real
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal, get_args
 
 from placewright.errors import ClusterError
+from placewright.graph import DTYPES
 from placewright.stored import Stored
 from placewright.units import listed
 
@@ -31,13 +33,15 @@ class CpuRun:
     host: str = ""
 
     def __post_init__(self) -> None:
-        cores = tuple(self.cores)
-        object.__setattr__(self, "cores", cores)
+        cores = _row("run", "cores", self.cores, object, "numbers of logical CPUs")
         if not cores:
             raise ClusterError("run: cores is empty; name at least one logical CPU")
         for core in cores:
-            if core < 0:
-                raise ClusterError(f"run: core {core} is no logical CPU; they count from 0")
+            if not _is_whole(core, 0):
+                raise ClusterError(f"run: core {core!r} is no logical CPU; they count from 0")
+        cores = tuple(map(int, cores))
+        object.__setattr__(self, "cores", cores)
+        _check_text("run", "host", self.host)
         if len(set(cores)) < len(cores):
             twice = next(core for core in cores if cores.count(core) > 1)
             raise ClusterError(f"run: core {twice} is there twice; leave one of them")
@@ -57,8 +61,10 @@ class CudaRun:
     host: str = ""
 
     def __post_init__(self) -> None:
-        if self.index < 0:
-            raise ClusterError(f"run: index {self.index} is no GPU; they count from 0")
+        if not _is_whole(self.index, 0):
+            raise ClusterError(f"run: index {self.index!r} is no GPU; they count from 0")
+        object.__setattr__(self, "index", int(self.index))
+        _check_text("run", "host", self.host)
 
     def __str__(self) -> str:
         return f"cuda {self.index}{_of(self.host)}"
@@ -118,30 +124,51 @@ class Device:
     run: Run | None = None
 
     def __post_init__(self) -> None:
-        if self.batch_sizes is not None:
-            sizes = tuple(sorted(set(self.batch_sizes)))
-            object.__setattr__(self, "batch_sizes", sizes)
-            if not sizes or sizes[0] < 1:
-                raise ClusterError(f"device '{self.name}': batch_sizes must be 1 or more")
+        where = f"device {self.name!r}"
+        for what in ("name", "kind"):
+            _check_text(where, what, getattr(self, what), empty=False)
+        _check_text(where, "host", self.host)
+        for what, must in _FIGURES.items():
+            value = getattr(self, what)
+            if value is not None:
+                object.__setattr__(self, what, _number(where, what, value, must))
         if self.peak_flops is not None:
-            object.__setattr__(self, "peak_flops", MappingProxyType(dict(self.peak_flops)))
-        positive = {
-            "memory_bandwidth": self.memory_bandwidth,
-            "compute_efficiency": self.compute_efficiency,
-            "memory_efficiency": self.memory_efficiency,
-            "multiprocessors": self.multiprocessors,
-            **{f"peak_flops.{dtype}": peak for dtype, peak in (self.peak_flops or {}).items()},
-        }
-        for what, value in positive.items():
-            if value is not None and not (math.isfinite(value) and value > 0):
-                raise ClusterError(f"device '{self.name}': {what} is {value}; it must be > 0")
-        if self.memory is not None and not self.memory >= 0:
-            raise ClusterError(f"device '{self.name}': memory is {self.memory}; it must be ≥ 0")
-        overhead = self.launch_overhead
-        if overhead is not None and not (math.isfinite(overhead) and overhead >= 0):
+            object.__setattr__(self, "peak_flops", _peaks(where, self.peak_flops))
+        if self.batch_sizes is not None:
+            sizes = _row(where, "batch_sizes", self.batch_sizes, object, "whole numbers")
+            if not sizes or not all(_is_whole(size, 1) for size in sizes):
+                raise ClusterError(f"{where}: batch_sizes must be whole numbers of 1 or more")
+            object.__setattr__(self, "batch_sizes", tuple(sorted(set(map(int, sizes)))))
+        if self.run is not None:
+            _row(where, "run", (self.run,), Run, "CpuRun(...) or CudaRun(...)")
+
+
+_FIGURES = {
+    "memory": "≥ 0",
+    "memory_bandwidth": "finite and > 0",
+    "launch_overhead": "finite and ≥ 0",
+    "compute_efficiency": "> 0 and ≤ 1",
+    "memory_efficiency": "> 0 and ≤ 1",
+    "multiprocessors": "a whole number of 1 or more",
+}
+"""Figures of a device, and what each must be."""
+
+
+def _peaks(where: str, given: Any) -> Mapping[str, float]:
+    if not isinstance(given, Mapping):
+        raise ClusterError(
+            f"{where}: peak_flops is {given!r}; give FLOP/s per dtype, as {{'fp16': 65e12}}"
+        )
+    for dtype in given:
+        if dtype not in DTYPES:
             raise ClusterError(
-                f"device '{self.name}': launch_overhead is {overhead}; it must be finite and ≥ 0"
+                f"{where}: peak_flops has dtype {dtype!r}; use one of {', '.join(DTYPES)}"
             )
+    must = "finite and > 0"
+    peaks = {
+        dtype: _number(where, f"peak_flops.{dtype}", peak, must) for dtype, peak in given.items()
+    }
+    return MappingProxyType(peaks)
 
 
 Transport = Literal["shared", "gloo", "thread", "copy"]
@@ -161,10 +188,13 @@ class LinkMeasurement:
     largest_error: float
 
     def __post_init__(self) -> None:
+        _check_choice("measured", "transport", self.transport, get_args(Transport))
         for what in ("median_error", "largest_error"):
-            value = getattr(self, what)
-            if not (math.isfinite(value) and value >= 0):
-                raise ClusterError(f"measured: {what} is {value}; it must be finite and ≥ 0")
+            value = _number("measured", what, getattr(self, what), "finite and ≥ 0")
+            object.__setattr__(self, what, value)
+
+
+Duplex = Literal["full", "half"]
 
 
 @dataclass(frozen=True)
@@ -182,19 +212,27 @@ class Link:
     bandwidth: float
     reverse_bandwidth: float | None = None
     latency: float = 0.0
-    duplex: Literal["full", "half"] = "full"
+    duplex: Duplex = "full"
     channel: str | None = None
     measured: LinkMeasurement | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        for what in ("bandwidth", "reverse_bandwidth"):
-            value = getattr(self, what)
-            if value is not None and not value > 0:
-                raise ClusterError(f"link {self.a} – {self.b}: {what} is {value}; it must be > 0")
-        if not (math.isfinite(self.latency) and self.latency >= 0):
-            raise ClusterError(
-                f"link {self.a} – {self.b}: latency is {self.latency}; it must be finite and ≥ 0"
-            )
+        where = f"link {self.a} – {self.b}"
+        for what in ("a", "b"):
+            _check_text(where, what, getattr(self, what))
+        _check_choice(where, "duplex", self.duplex, get_args(Duplex))
+        if self.channel is not None:
+            _check_text(where, "channel", self.channel)
+        if self.measured is not None:
+            _row(where, "measured", (self.measured,), LinkMeasurement, "LinkMeasurement(...)")
+        figures = {"bandwidth": "> 0", "latency": "finite and ≥ 0"}
+        if self.reverse_bandwidth is not None:
+            figures["reverse_bandwidth"] = "> 0"
+        for what, must in figures.items():
+            object.__setattr__(self, what, _number(where, what, getattr(self, what), must))
+
+
+Routing = Literal["widest", "direct"]
 
 
 @dataclass(frozen=True)
@@ -213,13 +251,22 @@ class Cluster(Stored):
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     switches: tuple[str, ...] = ()
-    routing: Literal["widest", "direct"] = "widest"
+    routing: Routing = "widest"
     host_memory: str = ""
     description: str = field(default="", compare=False)
     file: str = field(default="", compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        where = f"cluster '{self.name}'"
+        where = f"cluster {self.name!r}"
+        for what in ("name", "host_memory", "description", "file"):
+            _check_text(where, what, getattr(self, what))
+        _check_choice(where, "routing", self.routing, get_args(Routing))
+        for what, kind, wanted in (
+            ("devices", Device, "Device(...)"),
+            ("links", Link, "Link(...)"),
+            ("switches", str, "names"),
+        ):
+            object.__setattr__(self, what, _row(where, what, getattr(self, what), kind, wanted))
         if not self.devices:
             raise ClusterError(f"{where} has no devices")
         names = [*(device.name for device in self.devices), *self.switches]
@@ -254,6 +301,53 @@ class Cluster(Stored):
     @property
     def device_count(self) -> int:
         return len(self.devices)
+
+
+def _check_text(where: str, what: str, value: Any, *, empty: bool = True) -> None:
+    """ClusterError unless it is text, and more than nothing where it may not be `empty`."""
+    if not isinstance(value, str) or not (value or empty):
+        wanted = "text" if empty else "a text of one character or more"
+        raise ClusterError(f"{where}: {what} is {value!r}; give {wanted}")
+
+
+def _check_choice(where: str, what: str, value: Any, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ClusterError(f"{where}: {what} is {value!r}; choose {', '.join(allowed)}")
+
+
+def _row(where: str, what: str, values: Any, kind: Any, wanted: str) -> tuple[Any, ...]:
+    """The `values`; ClusterError unless they are several, each a `kind`."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ClusterError(f"{where}: {what} is {values!r}; give a tuple of {wanted}")
+    found = tuple(values)
+    for each in found:
+        if not isinstance(each, kind):
+            raise ClusterError(f"{where}: {what} has {each!r}; give {wanted}")
+    return found
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+
+
+_MUST: Mapping[str, Callable[[Any], bool]] = {
+    "≥ 0": lambda value: value >= 0,
+    "> 0": lambda value: value > 0,
+    "> 0 and ≤ 1": lambda value: 0 < value <= 1,
+    "finite and ≥ 0": lambda value: value >= 0 and isfinite(value),
+    "finite and > 0": lambda value: value > 0 and isfinite(value),
+    "a whole number of 1 or more": lambda value: _is_whole(value, 1),
+}
+"""What is asked of a number, by how that is said."""
+
+
+def _number(where: str, what: str, value: Any, must: str) -> float:
+    """A number as Python has it; ClusterError unless it is one, and as it `must` be."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise ClusterError(f"{where}: {what} is {value!r}; give a number, without a unit")
+    if not _MUST[must](value):
+        raise ClusterError(f"{where}: {what} is {value}; it must be {must}")
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 @contextmanager
