@@ -170,3 +170,30 @@ def test_a_malformed_plan_is_refused_naming_file_and_field(path, value, message)
 def test_a_wrong_plan_loads_for_judging_it_is_for_verify(tmp_path):
     replace(plan_of(), value=3.0).save(tmp_path / "plan.json")
     assert not verify(Plan.load(tmp_path / "plan.json")).ok
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"device": None}, "the placement's device is no array of whole numbers; give one"),
+        ({"device": 3}, "device is no array of whole numbers"),
+        ({"device": [0.5, 1.0]}, "device is no array of whole numbers"),
+        ({"device": [math.nan]}, "device is no array of whole numbers"),
+        ({"device": [[0], [1, 2]]}, "device is no array of whole numbers"),
+        ({"device": [True]}, "device is no array of whole numbers"),
+        ({"device": [2**40]}, "device has 1099511627776; give a number from 0, or -1 for none"),
+        ({"sequence": "x"}, "sequence is no array of whole numbers"),
+        ({"replicas": 3}, "replicas is 3; give a tuple of numbers for each stage"),
+        ({"replicas": ((0.5, 1),)}, r"replicas is \(\(0\.5, 1\),\); give a tuple of numbers"),
+        ({"row": "x"}, r"row is \('x',\); give a tuple of numbers"),
+    ],
+)
+def test_a_placement_of_what_is_no_whole_number_is_refused(given, says):
+    with pytest.raises(GraphError, match=says):
+        Placement(**{"device": [0], **given})
+
+
+def test_whole_numbers_may_be_of_any_type():
+    for device in (np.zeros(2), np.zeros(2, np.uint8), np.zeros(2, np.int64), [0, np.int32(0)]):
+        found = Placement(device).device
+        assert found.dtype == np.int32 and found.tolist() == [0, 0]

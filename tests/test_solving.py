@@ -601,11 +601,46 @@ def test_a_plan_and_what_it_is_of_print_in_a_line():
         ({"cluster": ["2x3090"]}, "cluster is .*; give a Cluster, a file or a preset's name"),
         ({"time_limit": "5"}, "the time limit is '5'; give seconds of 0 or more"),
         ({"time_limit": None}, "the time limit is None; give seconds of 0 or more"),
+        ({"planner": None}, "planner is None; give the name of one, such as 'heft'"),
+        ({"objective": ["latency"]}, "no objective '.*latency.*'; there are latency"),
+        ({"granularity": ["op"]}, "no granularity '.*op.*'; choose op, module, block"),
     ],
 )
 def test_a_mistake_of_type_is_told_in_a_sentence(asked, says):
     with pytest.raises(OptionError, match=says):
         plan(graph(), **{"cluster": CLUSTER, **asked})
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"problem": "zoo:gpt2"}, "problem is 'zoo:gpt2'; give what build_problem makes"),
+        ({"planner": 3}, "planner is 3; give the name of one"),
+        ({"coarsening": None}, "coarsening is None; give its name, or 'none'"),
+        ({"planner_options": "gap=1"}, "planner_options is 'gap=1'; give a mapping"),
+        ({"bound": 0.1}, r"bound is 0\.1; give a placewright\.bounds\.Bound, or None"),
+        ({"start": [0, 0]}, r"start is \[0, 0\]; give a Placement, such as that of a plan"),
+        ({"start": Placement([0])}, r"start has devices of shape \(1,\); give one of shape \(2,\)"),
+        ({"start": Placement([0, 7])}, "start names device 7; devices go from 0 to 1"),
+        ({"start": Placement([-1, 0])}, "start names device -1; devices go from 0 to 1"),
+    ],
+)
+def test_solve_says_what_it_takes(asked, says):
+    with pytest.raises(OptionError, match=says):
+        solve(**{"problem": chain([1, 1], [9, 9]), "planner": "annealing", **asked})
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"problem": None}, "problem is None; give what build_problem makes"),
+        ({"names": 3}, "names is 3; give a list of planners, or None"),
+        ({"names": ["heft", None]}, "planner is None; give the name of one"),
+    ],
+)
+def test_compare_says_what_it_takes(asked, says):
+    with pytest.raises(OptionError, match=says):
+        compare(**{"problem": chain([1, 1], [9, 9]), **asked})
 
 
 @pytest.mark.parametrize(

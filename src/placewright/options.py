@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from operator import index
+from reprlib import Repr
 from typing import Any, Literal, get_args
 
 from placewright.errors import OptionError
@@ -175,6 +176,16 @@ def check_seed(seed: int) -> int:
     return number
 
 
+_SHORT = Repr()
+_SHORT.maxother = _SHORT.maxstring = 80  # characters
+
+
+def check_kind(given: Any, kind: type | tuple[type, ...], name: str, wanted: str) -> None:
+    """OptionError unless it is a `kind`; `wanted` says what that is."""
+    if not isinstance(given, kind):
+        raise OptionError(f"{name} is {_SHORT.repr(given)}; give {wanted}")
+
+
 def check_mapping(given: Any, name: str, example: str) -> None:
     """OptionError unless it is a mapping, or None; `example` shows one."""
     if given is not None and not isinstance(given, Mapping):
@@ -190,7 +201,7 @@ def check_seconds(limit: float) -> float:
 
 def check_objective(name: str) -> None:
     """OptionError unless `name` is an objective."""
-    if name not in OBJECTIVES:
+    if not isinstance(name, str) or name not in OBJECTIVES:
         raise OptionError(f"no objective '{name}'; there are {', '.join(OBJECTIVES)}")
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from operator import index
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ OPTIMAL_GAP = 1e-4
 MOST_EVENTS = 200  # of a history
 SHARES_ROUNDING = 1e-9  # how far off 1 the shares of a stage may be together
 Status = Literal["optimal", "feasible"]
+Number = TypeVar("Number", int, float)
 
 
 def gap_of(value: float, lower_bound: float) -> float:
@@ -47,6 +49,9 @@ class Placement(ReadOnly):
     `micro_batches`): the devices of the stages in the order of the data. `subgraph[op]`
     (``invocation-latency``): which of its accelerator's invocations, from 0 in their order, an op
     belongs to; -1 on a CPU.
+
+    GraphError for what is no whole number, and shares that do not add up; whether ops and devices
+    are those of a problem is for `solve` and the judge to say.
     """
 
     device: Ints
@@ -57,14 +62,14 @@ class Placement(ReadOnly):
     row: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "device", frozen(self.device, np.int32))
+        object.__setattr__(self, "device", _whole_numbers("device", self.device))
         for name in ("sequence", "subgraph"):
             if getattr(self, name) is not None:
-                object.__setattr__(self, name, frozen(getattr(self, name), np.int32))
-        replicas = tuple(tuple(int(device) for device in stage) for stage in self.replicas)
+                object.__setattr__(self, name, _whole_numbers(name, getattr(self, name)))
+        replicas = _stages("replicas", self.replicas, index)
         object.__setattr__(self, "replicas", replicas)
-        object.__setattr__(self, "row", tuple(int(device) for device in self.row))
-        shares = tuple(tuple(float(share) for share in stage) for stage in self.replica_shares)
+        object.__setattr__(self, "row", _stages("row", (self.row,), index)[0])
+        shares = _stages("replica_shares", self.replica_shares, float)
         object.__setattr__(self, "replica_shares", shares)
         _check_shares(replicas, shares)
 
@@ -80,6 +85,37 @@ class Placement(ReadOnly):
         if self.subgraph is not None:
             mine &= self.subgraph == number
         return np.flatnonzero(mine).astype(np.int32)
+
+
+def _whole_numbers(name: str, given: Any) -> Ints:
+    """GraphError for what is no array of whole numbers, or too large for int32."""
+    try:
+        array = np.asarray(given)
+    except ValueError:  # rows that differ in length
+        array = np.asarray(None)
+    is_whole = array.dtype.kind in "iu" or not array.size
+    if array.dtype.kind == "f":  # as numpy.zeros makes it
+        is_whole = bool((array == np.trunc(array)).all())
+    if array.ndim == 0 or not is_whole:
+        raise GraphError(f"the placement's {name} is no array of whole numbers; give one")
+    held = np.iinfo(np.int32)
+    if array.dtype != np.int32 and array.size:
+        for number in (array.min(), array.max()):
+            if not held.min <= number <= held.max:
+                raise GraphError(
+                    f"the placement's {name} has {number}; give a number from 0, or -1 for none"
+                )
+    return frozen(array, np.int32)
+
+
+def _stages(name: str, given: Any, kind: Callable[[Any], Number]) -> tuple[tuple[Number, ...], ...]:
+    """A row of numbers for each stage; GraphError for anything else."""
+    try:
+        return tuple(tuple(kind(each) for each in stage) for stage in given)
+    except (TypeError, ValueError):
+        raise GraphError(
+            f"the placement's {name} is {given!r}; give a tuple of numbers for each stage"
+        ) from None
 
 
 def _check_shares(

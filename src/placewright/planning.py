@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright import planners
 from placewright.cluster import Cluster
+from placewright.coarsen import check_name
 from placewright.coarsen.granularity import check_granularity, with_granularity
 from placewright.coarsen.recompute import advised, recomputing
 from placewright.costs.clusters import load_cluster
@@ -218,8 +219,7 @@ def make_problem(
     check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
     if not isinstance(costs, CostOptions):
         raise OptionError(f"costs is {costs!r}; give CostOptions(...)")
-    if not isinstance(coarsening, str):
-        raise OptionError(f"coarsening is {coarsening!r}; give its name, or 'none'")
+    check_name(coarsening)
     if isinstance(source, Problem):
         if cluster is not None or pinned or any((options or {}).values()):
             raise OptionError("a Problem has its devices and options already; give a graph instead")

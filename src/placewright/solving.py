@@ -23,7 +23,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
-from placewright.options import check_seconds, check_seed
+from placewright.options import check_kind, check_mapping, check_seconds, check_seed
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
@@ -73,17 +73,24 @@ def solve(
     With a `coarsening` (see `coarsen.COARSENINGS`) the planner sees the coarser problem, and its
     answer is expanded and timed on this one. `start` is a placement that fits, for planners that
     can go on from one (`planners.base.Budget`). One that learns tells `on_lesson` how it gets on.
+
+    Raises OptionError for what cannot be used, InfeasibleError where no plan can exist or the
+    planner found none, VerificationError for a proposal that the judge rejects.
     """
     from placewright.bounds import Bound, lower_bound
     from placewright.budget import Budget, no_progress, unheard
 
+    check_kind(problem, Problem, "problem", "what build_problem makes, or the problem of a plan")
+    check_kind(bound, (Bound, type(None)), "bound", "a placewright.bounds.Bound, or None")
+    check_mapping(planner_options, "planner_options", "{'gap': '0.01'}")
+    _check_start(problem, start)
     problem.options.require_full_pipeline("this planner")
     seed = check_seed(seed)
     started = time.perf_counter()
     budget = Budget(check_seconds(time_limit), start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
     objective = problem.options.objective
-    if isinstance(planner, str):
+    if isinstance(planner, str) or not hasattr(planner, "plan"):
         chosen = planners.create(planner, planner_options, objective)
     else:
         chosen = planner
@@ -126,6 +133,24 @@ def solve(
     return found
 
 
+def _check_start(problem: Problem, start: Placement | None) -> None:
+    """OptionError for a start that is no placement of the problem's ops on its devices."""
+    if start is None:
+        return
+    check_kind(start, Placement, "start", "a Placement, such as that of a plan")
+    options, count = problem.options, problem.device_count
+    per_op = (options.batch,) if options.objective == "batch-throughput" else ()
+    shape = (problem.op_count, *per_op)
+    if start.device.shape != shape:
+        raise OptionError(
+            f"start has devices of shape {start.device.shape}; give one of shape {shape}: "
+            f"a device for each op{' and input' if per_op else ''}"
+        )
+    if start.device.min() < 0 or start.device.max() >= count:
+        wrong = next(each for each in start.device.ravel().tolist() if not 0 <= each < count)
+        raise OptionError(f"start names device {wrong}; devices go from 0 to {count - 1}")
+
+
 def check_feasible(problem: Problem) -> None:
     """Say before planning, with the arithmetic, why no plan can exist, where that is known."""
     problem.check_feasible()
@@ -155,6 +180,8 @@ def compare(
     from placewright.budget import Budget, no_progress
     from placewright.kernels import compiling
 
+    check_kind(problem, Problem, "problem", "what build_problem makes, or the problem of a plan")
+    check_kind(names, (str, Sequence, type(None)), "names", "a list of planners, or None")
     report, budget = on_progress or no_progress, Budget(check_seconds(time_limit))
     problem.options.require_full_pipeline("a comparison of planners")
     seed = check_seed(seed)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from placewright.errors import OptionError
+from placewright.options import check_kind
 
 if TYPE_CHECKING:
     from placewright.graph import Ints
@@ -74,6 +75,7 @@ def coarsen(problem: Problem, name: str) -> Coarser | None:
 
 def check_name(name: str) -> None:
     """OptionError unless `name` is a coarsening, or several."""
+    check_kind(name, str, "coarsening", "its name, or 'none'")
     for part in name.split("+"):
         if part not in COARSENINGS:
             raise OptionError(

@@ -25,7 +25,7 @@ GRANULARITIES = {
 
 def check_granularity(name: str) -> None:
     """OptionError unless `name` is a granularity."""
-    if name not in GRANULARITIES:
+    if not isinstance(name, str) or name not in GRANULARITIES:
         raise OptionError(f"no granularity '{name}'; choose {', '.join(GRANULARITIES)}")
 
 

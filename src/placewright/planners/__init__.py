@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from placewright.errors import OptionError
+from placewright.options import check_kind
 from placewright.planners.table import TABLE, PlannerEntry
 from placewright.system.references import referred
 
@@ -73,5 +74,6 @@ def as_texts(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def _is_own(name: str) -> bool:
-    """Whether a planner is named by its module and class."""
+    """Whether a planner is named by its module and class; OptionError for what is no name."""
+    check_kind(name, str, "planner", "the name of one, such as 'heft'")
     return ":" in name
