@@ -57,7 +57,7 @@ def cost_spread(problem: Problem) -> Floats | None:
 def _values(plan: Plan, spread: Floats, rng: np.random.Generator) -> Floats:
     """`[sample]` seconds. Only the times of ops, or of their batches, are done anew for each."""
     problem, placement, outcome = plan.problem, plan.placement, plan.outcome
-    timed, op, device = problem, np.arange(problem.op_count), placement.device
+    timed, op, device = problem, np.arange(problem.op_count, dtype=np.int32), placement.device
     if isinstance(outcome, BatchSchedule):
         expansion = expand(problem, device)
         timed, op, device = expansion.problem, expansion.op, expansion.device
