@@ -58,6 +58,43 @@ def test_in_processes_all_are_compiled(tmp_path, monkeypatch):
     assert all(what.startswith("compiling ") and 0 <= share < 1 for what, share in stages)
 
 
+class Inbox(list):
+    """A connection that keeps what is sent to it, and is a key."""
+
+    send = list.append
+    __hash__ = object.__hash__
+
+
+def test_processes_compile_what_has_least_in_common():
+    """Of two that need the same kernels one waits for the other."""
+    names = ["heft", "annealing", "annealing", "met", "lns"]
+    latency = [("latency", Member(name, "search")) for name in names]
+    cold = [*latency, ("throughput", Member("greedy", "construct"))]
+    workers = [Inbox() for _ in range(4)]
+    busy = {Inbox(): latency[2]}
+    for worker in workers:
+        module._hand_out(cold, worker, busy)
+    handed_out = [(objective, member.name) for [(objective, member)] in workers]
+    assert handed_out == [
+        ("throughput", "greedy"),
+        ("latency", "heft"),
+        ("latency", "met"),  # a run needs it
+        ("latency", "lns"),
+    ]
+    assert cold == [latency[1], latency[2]]
+
+
+def test_members_of_all_objectives_are_compiled_side_by_side(tmp_path, monkeypatch):
+    done = []
+    monkeypatch.setattr(module, "_folder", lambda: tmp_path)
+    monkeypatch.setattr(module, "perform", lambda problem, task, tell: done.append(problem))
+    members = {"latency": MEMBERS, "throughput": MEMBERS[:1]}
+    assert module.warm_up_all(members, silent, processes=1) == []
+    assert [each.options.objective for each in done] == ["latency", "latency", "throughput"]
+    left = module.warm_up_all({"invocation-latency": MEMBERS[:1]}, silent, 0.0, processes=1)
+    assert left == []  # a run begins with it
+
+
 def test_what_is_not_compiled_in_time_is_left_but_for_what_a_run_needs(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_folder", lambda: tmp_path)
     monkeypatch.setattr(module, "perform", lambda problem, task, tell: tell(Ended()))

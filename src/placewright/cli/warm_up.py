@@ -30,17 +30,18 @@ def command(
     from placewright.cli.output import console, print_json, progress
     from placewright.errors import OptionError
     from placewright.portfolio.members import everybody
-    from placewright.portfolio.warm_up import cold_members, warm_up
+    from placewright.portfolio.warm_up import cold_members, warm_up_all
 
     if objective is not None and objective not in OBJECTIVES:
         raise OptionError(f"objective is '{objective}'; choose {', '.join(OBJECTIVES)}")
-    began, compiled = time.monotonic(), {}
+    began = time.monotonic()
+    members = {each: everybody(each) for each in ([objective] if objective else OBJECTIVES)}
+    compiled = {
+        each: [member.title for member in cold_members(each, some)]
+        for each, some in members.items()
+    }
     with progress(quiet=json) as on_progress:
-        for each in [objective] if objective else OBJECTIVES:
-            members = everybody(each)
-            cold = cold_members(each, members)
-            warm_up(each, members, on_progress)
-            compiled[each] = [member.title for member in cold]
+        warm_up_all(members, on_progress)
     seconds = time.monotonic() - began
     if json:
         print_json({"compiled": compiled, "seconds": seconds})

@@ -13,8 +13,7 @@ import math
 import os
 import sys
 import time
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cache, partial
 from importlib.metadata import version
@@ -45,6 +44,9 @@ MOST_PASSES = 5
 SEARCH = "annealing"  # where no promising member is quicker to compile
 LISTENING = 0.1  # seconds between two looks at the clock
 
+Cold = tuple[str, Member]
+"""An objective, and a member of its portfolio whose kernels are not compiled."""
+
 
 def cold_members(objective: str, members: Iterable[Member]) -> list[Member]:
     """Those whose kernels are not compiled on this machine, the most useful first."""
@@ -65,35 +67,47 @@ def warm_up(
     What a run begins with is compiled in any case, the rest until `seconds` are over. A process
     beside this one for each core, unless there is little to do.
     """
-    cold = deque(cold_members(objective, members))
+    left = warm_up_all({objective: members}, on_progress, seconds, processes)
+    return [member for _, member in left]
+
+
+def warm_up_all(
+    members: Mapping[str, Iterable[Member]],
+    on_progress: Progress,
+    seconds: float = math.inf,
+    processes: int | None = None,
+) -> list[Cold]:
+    """As `warm_up`, for the members of several objectives."""
+    cold = [(each, member) for each in members for member in cold_members(each, members[each])]
     cores = min(processes or os.cpu_count() or 1, len(cold))
     deadline = time.monotonic() + seconds
     if cores > 1:
-        return _in_processes(objective, cold, on_progress, deadline, cores)
+        return _in_processes(cold, on_progress, deadline, cores)
     count = len(cold)
-    while cold and (_is_needed(objective, cold[0]) or time.monotonic() < deadline):
-        member = cold.popleft()
+    while cold and (_is_needed(*cold[0]) or time.monotonic() < deadline):
+        objective, member = cold.pop(0)
         on_progress(_stage(member), 1.0 - (len(cold) + 1) / count)
         _compile(objective, member)
-    return list(cold)
+    return cold
 
 
 def _in_processes(
-    objective: str, cold: deque[Member], on_progress: Progress, deadline: float, cores: int
-) -> list[Member]:
+    cold: list[Cold], on_progress: Progress, deadline: float, cores: int
+) -> list[Cold]:
     """A process that breaks down costs its member, which is then compiled when it is used."""
-    count, busy = len(cold), dict[Connection, Member]()
+    count, busy = len(cold), dict[Connection, Cold]()
     workers = []
     try:
         for _ in range(cores):
             connection, theirs = Pipe()
-            workers.append(start_worker(_serve, theirs, objective))
+            workers.append(start_worker(_serve, theirs))
             theirs.close()
             _hand_out(cold, connection, busy)
-        needed = partial(_is_needed, objective)
-        while busy and (any(map(needed, busy.values())) or time.monotonic() < deadline):
+        while busy and (
+            any(_is_needed(*each) for each in busy.values()) or time.monotonic() < deadline
+        ):
             share = 1.0 - (len(cold) + len(busy)) / count
-            on_progress(_stage(next(iter(busy.values()))), share)
+            on_progress(_stage(next(iter(busy.values()))[1]), share)
             ended = wait(list(busy), timeout=LISTENING)
             for connection in [each for each in busy if each in ended]:
                 del busy[connection]
@@ -108,17 +122,30 @@ def _in_processes(
             worker.join()
 
 
-def _hand_out(cold: deque[Member], to: Connection, busy: dict[Connection, Member]) -> None:
+def _hand_out(cold: list[Cold], to: Connection, busy: dict[Connection, Cold]) -> None:
+    """What a run needs, and of that the first with least in common with what is compiled now.
+
+    Of two processes that need the same kernels one waits for the other, kernel by kernel.
+    """
     if cold:
-        busy[to] = cold.popleft()
-        to.send(busy[to])
+        objectives = {objective for objective, _ in busy.values()}
+        names = {member.name for _, member in busy.values()}
+
+        def preference(each: Cold) -> tuple[bool, bool, bool]:
+            objective, member = each
+            return not _is_needed(*each), objective in objectives, member.name in names
+
+        chosen = min(cold, key=preference)
+        cold.remove(chosen)
+        busy[to] = chosen
+        to.send(chosen)
 
 
-def _serve(connection: Connection, objective: str) -> None:
+def _serve(connection: Connection) -> None:
     """In a worker: compile for one member after another."""
     with suppress(EOFError, OSError):  # nothing is left to do
         while True:
-            _compile(objective, connection.recv())
+            _compile(*connection.recv())
             connection.send(True)
 
 
