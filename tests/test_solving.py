@@ -19,6 +19,7 @@ from placewright import planners
 from placewright.bounds import Bound
 from placewright.budget import Budget, no_progress
 from placewright.cluster import Cluster, Device, Link
+from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import (
     FormatError,
@@ -35,11 +36,16 @@ from placewright.plan import Placement, Plan
 from placewright.planners.base import LatencyPlanner, NoRoomError, Proposal
 from placewright.planners.latency.construct.list_scheduling import Heft
 from placewright.planners.latency.construct.simple import MTopo
-from placewright.planning import make_problem, plan
+from placewright.planning import improve, make_problem, plan
 from placewright.problem import Problem
+from placewright.report.html.writing import report
+from placewright.report.remarks import remarks
+from placewright.serving.planning import plan_request
 from placewright.solving import best_of, compare, no_plan, quick_planners, solve
 from placewright.verify import verify
+from placewright.whatif.explain.explaining import explain
 from placewright.whatif.replan import replan
+from placewright.whatif.sensitivities import sensitivities
 from tests.builders import chain
 from tests.strategies import problems
 
@@ -129,6 +135,7 @@ def test_an_infeasible_problem_is_refused_before_the_planner_is_asked():
     ("name", "options", "message"),
     [
         ("hefty", {}, "no planner 'hefty'; did you mean 'heft'"),
+        ("HEFT", {}, "no planner 'HEFT'; did you mean 'heft'"),
         ("xyz", {}, "no planner 'xyz'; there are auto, single-device, "),
         ("heft", {"speed": "9"}, "planner 'heft' has no option 'speed'; it has: none"),
     ],
@@ -628,6 +635,34 @@ def test_a_mistake_of_type_is_told_in_a_sentence(asked, says):
 def test_solve_says_what_it_takes(asked, says):
     with pytest.raises(OptionError, match=says):
         solve(**{"problem": chain([1, 1], [9, 9]), "planner": "annealing", **asked})
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda _: verify(None), "None is neither a Plan nor the path of its file; give one of"),
+        (lambda _: improve(3), "3 is neither a Plan nor the path of its file"),
+        (lambda found: verify(found.problem), "<Problem .* is neither a Plan nor the path of its"),
+        (lambda found: plan(found.problem, warm_start=3), "3 is neither a Plan nor the path"),
+        (lambda found: found.save(None), "None is no path; give the name of a file"),
+        (lambda found: plan(found), "source is <Plan .*>; give a file, or text such as 'zoo:gpt2'"),
+        (lambda _: load(None), "source is None; give a file, or text such as 'zoo:gpt2'"),
+        (lambda _: load_cluster(CLUSTER), r"cluster is Cluster\(.*; give the name of a preset"),
+        (lambda found: report(None, "x.html"), "plans is None; give a Plan, its file, or several"),
+        (lambda found: report(found, None), "path is None; give the name of a file"),
+        (lambda found: report(found, "x.html", run=3), "run is 3; give a file that"),
+        (lambda found: sensitivities(found, "5"), "what_if is '5'; give seconds above 0"),
+        (lambda found: explain(found, 3), "name is 3; give that of an op, a block, a module or a"),
+        (lambda _: remarks(None), "None is neither a Plan nor the path of its file"),
+        (lambda _: plan_request("zoo:gpt2", "2x3090", None), "mix is None; give text such as 'pr"),
+        (lambda _: plan_request(None, "2x3090", "prompt=1,output=1"), "source is None; give text"),
+        (lambda found: solve(found.problem, "heft", source=3), "source is 3; give text"),
+        (lambda found: plan(found.problem, checkpoint=3), "checkpoint is 3; give the name of a"),
+    ],
+)
+def test_what_is_given_something_else_says_what_it_takes(ask, says):
+    with pytest.raises(InputError, match=says):
+        ask(solve(chain([1, 1], [9, 9]), "heft"))
 
 
 @pytest.mark.parametrize(

@@ -194,9 +194,6 @@ class LinkMeasurement:
             object.__setattr__(self, what, value)
 
 
-Duplex = Literal["full", "half"]
-
-
 @dataclass(frozen=True)
 class Link:
     """A link between `a` and `b` (devices or switches).
@@ -212,7 +209,7 @@ class Link:
     bandwidth: float
     reverse_bandwidth: float | None = None
     latency: float = 0.0
-    duplex: Duplex = "full"
+    duplex: Literal["full", "half"] = "full"
     channel: str | None = None
     measured: LinkMeasurement | None = field(default=None, compare=False)
 
@@ -220,7 +217,7 @@ class Link:
         where = f"link {self.a} – {self.b}"
         for what in ("a", "b"):
             _check_text(where, what, getattr(self, what))
-        _check_choice(where, "duplex", self.duplex, get_args(Duplex))
+        _check_choice(where, "duplex", self.duplex, ("full", "half"))
         if self.channel is not None:
             _check_text(where, "channel", self.channel)
         if self.measured is not None:
@@ -230,9 +227,6 @@ class Link:
             figures["reverse_bandwidth"] = "> 0"
         for what, must in figures.items():
             object.__setattr__(self, what, _number(where, what, getattr(self, what), must))
-
-
-Routing = Literal["widest", "direct"]
 
 
 @dataclass(frozen=True)
@@ -251,7 +245,7 @@ class Cluster(Stored):
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     switches: tuple[str, ...] = ()
-    routing: Routing = "widest"
+    routing: Literal["widest", "direct"] = "widest"
     host_memory: str = ""
     description: str = field(default="", compare=False)
     file: str = field(default="", compare=False, repr=False)
@@ -260,7 +254,7 @@ class Cluster(Stored):
         where = f"cluster {self.name!r}"
         for what in ("name", "host_memory", "description", "file"):
             _check_text(where, what, getattr(self, what))
-        _check_choice(where, "routing", self.routing, get_args(Routing))
+        _check_choice(where, "routing", self.routing, ("widest", "direct"))
         for what, kind, wanted in (
             ("devices", Device, "Device(...)"),
             ("links", Link, "Link(...)"),

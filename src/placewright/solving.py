@@ -83,6 +83,7 @@ def solve(
     check_kind(problem, Problem, "problem", "what build_problem makes, or the problem of a plan")
     check_kind(bound, (Bound, type(None)), "bound", "a placewright.bounds.Bound, or None")
     check_mapping(planner_options, "planner_options", "{'gap': '0.01'}")
+    check_kind(source, str, "source", "text")
     _check_start(problem, start)
     problem.options.require_full_pipeline("this planner")
     seed = check_seed(seed)

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Generic, Self, TypeVar
+
+from placewright.errors import FormatError
 
 T = TypeVar("T")
 
@@ -48,11 +51,17 @@ def shown_as(data: type[T], html: Callable[[T], str]) -> None:
     _shown[data] = html
 
 
+def _is_path(given: Any) -> bool:
+    return isinstance(given, str | PathLike)
+
+
 class Stored:
     """What has a file format of its own."""
 
     def save(self, path: str | Path) -> None:
         """Write a file, whole or not at all; a cluster as YAML if it is named so, else as JSON."""
+        if not _is_path(path):
+            raise FormatError(f"{path!r} is no path; give the name of a file")
         _formats[type(self)].save(self, path)
 
     def _repr_html_(self) -> str | None:
@@ -66,6 +75,10 @@ class Stored:
 
         Whether a plan is right is for `verify` to say.
         """
+        if not _is_path(path):
+            raise FormatError(
+                f"{path!r} is neither a {cls.__name__} nor the path of its file; give one of these"
+            )
         return _formats[cls].load(path)  # type: ignore[no-any-return]
 
     def to_document(self) -> dict[str, Any]:

@@ -194,6 +194,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "a name with a line break": ("a\nb", "a\\nb: no such file"),
     "a name with terminal codes": ("\x1b[31mred", "\\x1b[31mred: no such file"),
     "an unknown zoo model": ("zoo:gtp2", "no zoo model 'gtp2'; did you mean 'gpt2'"),
+    "a zoo model in capitals": ("zoo:GPT2", "no zoo model 'GPT2'; did you mean 'gpt2'"),
+    "a zoo model without zoo:": ("gpt2?batch=2", "no such file; did you mean zoo:gpt2?batch=2?"),
     "no zoo model": ("zoo:", "no zoo model ''"),
     "an unknown zoo key": ("zoo:gpt2?layrs=2", "no parameter 'layrs'; did you mean 'layers'?"),
     "a zoo value that is no number": ("zoo:gpt2?layers=x", "layers=x: must be a whole number"),

@@ -75,7 +75,10 @@ def kinds(json: o.Json = False) -> None:
 @app.command()
 def show(
     cluster: Annotated[
-        str, typer.Argument(help="A preset or a file.", autocompletion=completion.clusters)
+        str,
+        typer.Argument(
+            help="A preset or a file.", metavar="CLUSTER", autocompletion=completion.clusters
+        ),
     ],
     json: o.Json = False,
 ) -> None:

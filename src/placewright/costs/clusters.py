@@ -17,6 +17,7 @@ from placewright.cluster import Cluster, naming_file
 from placewright.costs.catalog import THIS_MACHINE, complete
 from placewright.errors import ClusterError
 from placewright.formats import files
+from placewright.options import check_kind
 
 CATALOG = "placewright.costs.catalog"
 
@@ -36,6 +37,7 @@ def load_cluster(name_or_path: str | Path) -> Cluster:
     ``this-machine`` is detected. ClusterError if there is no such preset or file; FormatError
     and ClusterError for a file at fault.
     """
+    check_kind(name_or_path, (str, Path), "cluster", "the name of a preset, or a file")
     name = str(name_or_path)
     if name.casefold() == THIS_MACHINE:
         from placewright.costs.detect import detect  # takes as long to import as all of this

@@ -25,7 +25,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
-from placewright.options import Options
+from placewright.options import Options, check_mapping
 from placewright.problem import (
     COST_SPREADS,
     DATASHEET,
@@ -104,6 +104,7 @@ def build_problem(
     ):
         if not isinstance(value, kind):
             raise OptionError(f"build_problem takes {hint}, and was given {value!r}")
+    check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
     if costs.recompute != "none":
         raise OptionError(
             "build_problem makes problems without recomputation; let plan or "

@@ -17,6 +17,7 @@ from placewright.formats import files
 from placewright.formats.graphs import FORMAT
 from placewright.graph import Graph
 from placewright.importers.kinds import SourceFile, open_source
+from placewright.options import check_kind
 from placewright.units import printable
 
 
@@ -42,6 +43,7 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
     >>> load("zoo:gpt2").graph.name
     'gpt2'
     """
+    check_kind(source, (str, Path), "source", "a file, or text such as 'zoo:gpt2'")
     text = str(source)
     _check_text(text)
     scheme, separator, rest = text.partition(":")
@@ -62,7 +64,17 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
             f"--training makes forward and backward from zoo:, torch: and hf: sources; "
             f"{text} is a file and is taken as it is"
         )
+    _refuse_bare_name(text)
     return _load_file(open_source(text))
+
+
+def _refuse_bare_name(text: str) -> None:
+    """FormatError for the name of a model of the zoo that is no file."""
+    from placewright.importers import zoo
+
+    name = text.partition("?")[0]
+    if name in zoo.names() and not Path(name).exists():
+        raise FormatError(f"{text}: no such file; did you mean zoo:{text}?")
 
 
 def _load_file(file: SourceFile) -> Imported:

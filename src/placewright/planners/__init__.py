@@ -42,7 +42,7 @@ def entry(name: str, objective: str = "latency") -> PlannerEntry:
             f"planner '{name}' plans for {' and '.join(row.objective for row in rows)}, not for "
             f"{objective}; there are {', '.join(names) or 'none'}"
         )
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name.casefold(), names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(names)}"
     raise OptionError(f"no planner '{name}'; {hint}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,12 +14,15 @@ from placewright.units import format_bytes, listed
 NEARLY = 0.9  # of a plan's value: what a tie takes that limits it
 
 
-def remarks(plan: Plan) -> list[str]:
-    """A sentence for each thing that limits a plan and can be chosen otherwise; mostly none.
+def remarks(plan: Plan | str | Path) -> list[str]:
+    """A sentence for each thing that limits a plan (or plan file) and can be chosen otherwise.
+
+    For most plans there is none.
 
     A pipeline of contiguous stages may be limited by ops that must be on one device, such as those
     with tied weights: all between them is there too, whatever other devices there are.
     """
+    plan = plan if isinstance(plan, Plan) else Plan.load(plan)
     found = [_tie(plan.problem, plan.value), _copies(plan), recompute_words(plan)]
     return [each for each in found if each]
 

@@ -15,7 +15,7 @@ from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, build_problem
 from placewright.errors import InputError, OptionError, ProvedInfeasibleError, VerificationError
 from placewright.importers.phases import Phases, load_phases, with_batch, with_copies
-from placewright.options import Options, chosen_options
+from placewright.options import Options, check_kind, check_mapping, chosen_options
 from placewright.outcome import Schedule
 from placewright.plan import Placement, Plan
 from placewright.planning import DEFAULT_COSTS, plan_problem
@@ -55,6 +55,9 @@ def plan_request(
     >>> served.seconds_per_request == served.prefill.value + 8 * served.decode.value
     True
     """
+    check_kind(source, str, "source", "text such as 'zoo:gpt2'")
+    check_kind(mix, (str, Mix), "mix", "text such as 'prompt=512,output=128'")
+    check_mapping(options, "options", "{'contention': 'port'}")
     given = {**(options or {}), "objective": objective or (options or {}).get("objective")}
     mix = read_mix(mix) if isinstance(mix, str) else mix
     source = with_its_batch(source, mix)

@@ -18,6 +18,7 @@ from placewright.analysis.warm_start import starting_placement
 from placewright.budget import Progress
 from placewright.errors import InfeasibleError, OptionError
 from placewright.graph import Floats
+from placewright.options import check_kind
 from placewright.plan import Plan
 from placewright.planning import AUTO, plan_problem
 from placewright.problem import Problem
@@ -66,6 +67,7 @@ def sensitivities(
     does not hold, OptionError for no time; KeyboardInterrupt after Ctrl-C, for changes that were
     planned for unlike times cannot be compared.
     """
+    check_kind(seconds, (int, float), "what_if", "seconds above 0, such as 10")
     if not 0 < seconds < math.inf:
         raise OptionError(f"--what-if is {seconds}; give seconds above 0, such as 10")
     verify(plan).raise_if_failed()

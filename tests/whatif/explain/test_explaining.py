@@ -34,6 +34,12 @@ def test_a_name_that_there_is_not_is_answered_by_names_like_it():
         placewright.explain(plan_for("latency"), "rtx4091")
 
 
+def test_what_is_both_a_block_and_an_op_is_offered_once():
+    with pytest.raises(InputError) as caught:
+        placewright.explain(plan_for("latency"), "lm_hed")
+    assert str(caught.value).count("'lm_head'") == 1
+
+
 def test_what_encloses_an_op_holds_it_the_smallest_first():
     problem = plan_for("latency").problem
     op = next(k for k, module in enumerate(problem.op_modules) if module.count(".") >= 2)

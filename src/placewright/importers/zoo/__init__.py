@@ -12,7 +12,7 @@ forward graph becomes one for training, in `backward`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
@@ -25,7 +25,7 @@ from placewright.importers.zoo.blocks import ParameterCounter, Writer
 from placewright.importers.zoo.options import Hyper, defaults, did_you_mean, override, read_spec
 from placewright.importers.zoo.table import TABLE, Model
 
-__all__ = ["ZooEntry", "build", "entries", "joint_graph"]
+__all__ = ["ZooEntry", "build", "entries", "joint_graph", "names"]
 
 _MODELS = {model.name: model for model in TABLE}
 
@@ -58,6 +58,11 @@ def build(spec: str, training: bool = False) -> Graph:
     if model.times is not None and (times := model.times(graph, shape)):
         graph = replace(graph, times=times)
     return joint_graph(graph, shape.optimizer) if training else graph
+
+
+def names() -> Iterable[str]:
+    """What the models of the zoo are called."""
+    return _MODELS.keys()
 
 
 @cache

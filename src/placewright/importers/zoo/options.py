@@ -105,8 +105,8 @@ def override(where: str, hyper: AnyHyper, texts: Mapping[str, str]) -> AnyHyper:
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
-    """``"did you mean 'x' or 'y'? "``, or nothing where nothing is close."""
-    close = difflib.get_close_matches(wrong, list(known), n=3, cutoff=0.5)
+    """``"did you mean 'x' or 'y'? "``, or nothing where nothing is close but for its case."""
+    close = difflib.get_close_matches(wrong.casefold(), list(known), n=3, cutoff=0.5)
     return f"did you mean {' or '.join(repr(each) for each in close)}? " if close else ""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
+from placewright.options import check_kind
 from placewright.plan import Plan
 from placewright.stored import shown_as
 
@@ -47,6 +48,9 @@ def report(
     from placewright.report.html.runs import read_run_of
     from placewright.verify import verify
 
+    check_kind(plans, (Plan, str, Path, Iterable), "plans", "a Plan, its file, or several")
+    check_kind(path, (str, Path), "path", "the name of a file")
+    check_kind(run, (str, Path, type(None)), "run", "a file that 'placewright run --json' printed")
     given = [plans] if isinstance(plans, Plan | str | Path) else list(plans)
     if not 0 < len(given) <= MOST_PLANS:
         raise InputError(f"a report is of 1 to {MOST_PLANS} plans, not of {len(given)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from placewright.options import check_kind
 from placewright.plan import Plan
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def explain(plan: Plan | str | Path, name: str) -> PlaceExplanation | DeviceExpl
     from placewright.whatif.explain.named import named
     from placewright.whatif.explain.places import explain_place
 
+    check_kind(name, str, "name", "that of an op, a block, a module or a device")
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
     loaded.problem.options.require_full_pipeline("explain")
     target = named(loaded.problem, name)

@@ -106,7 +106,7 @@ def _block_names(problem: Problem, ops: Whole) -> list[str]:
 def _alike(problem: Problem, name: str) -> str:
     blocks = named_blocks(problem)
     known = [*problem.device_names, *(blocks.names if blocks else ()), *problem.op_names]
-    close = get_close_matches(name, known, OFFERED, 0.4)
+    close = get_close_matches(name, dict.fromkeys(known), OFFERED, 0.4)
     if close:
         return f"there is {listed([repr(each) for each in close])}"
     return f"its devices are {listed(list(problem.device_names))}"
