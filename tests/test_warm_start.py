@@ -8,12 +8,15 @@ import pytest
 
 from placewright.analysis.warm_start import starting_placement
 from placewright.cli.app import app
+from placewright.coarsen.recompute import check_blocks_whole
+from placewright.costs.roofline import CostOptions
 from placewright.errors import InputError, OptionError, VerificationError
 from placewright.plan import Plan
 from placewright.planning import improve, make_problem, plan
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from placewright.whatif.judging.judge import Given, judge
 from tests.builders import chain, invocation_chain
 from tests.verify.test_invocation import plan_of as subgraphs_of
 
@@ -169,3 +172,41 @@ def test_events_of_what_tells_none_are_refused(words, tmp_path):
     assert isinstance(done.exception, OptionError)
     assert "--events is for planner auto" in str(done.exception)
     assert not events.exists()
+
+
+# -- with and without recomputation --------------------------------------------------------------
+
+TRAINED = "zoo:gpt2?layers=2&batch=2"
+
+
+def trained(recompute="none", **options):
+    costs = CostOptions(recompute=recompute)
+    return plan(TRAINED, "2x3090", training=True, costs=costs, planner="m-topo", **options)
+
+
+@pytest.mark.parametrize(("before", "after"), [("none", "block"), ("block", "none")])
+def test_what_runs_again_starts_where_it_ran_first(tmp_path, before, after):
+    old = trained(before, granularity="block")
+    old.save(tmp_path / "old.json")
+    started = trained(after, warm_start=tmp_path / "old.json").device_of()
+    costs = CostOptions(recompute=after)
+    given = Given(placement=tmp_path / "old.json")
+    judged = judge(TRAINED, "2x3090", given, training=True, costs=costs).plan.device_of()
+    assert started.keys() == judged.keys()
+    for name, device in judged.items():
+        assert device == old.device_of()[name.removesuffix("_recompute")]
+
+
+def test_a_split_block_is_no_start_for_recomputing_it(tmp_path):
+    old = trained()
+    split = [name for name in old.problem.op_names if name.startswith("blocks.0.")]
+    device = old.placement.device.copy()
+    group = old.problem.op_unit == old.problem.op_unit[old.problem.op_names.index(split[-1])]
+    device[group] = 1 - device[old.problem.op_names.index(split[0])]
+    problem = make_problem(TRAINED, "2x3090", training=True, costs=CostOptions(recompute="block"))[
+        0
+    ]
+    names = [name.removesuffix("_recompute") for name in problem.op_names]
+    of = dict(zip(old.problem.op_names, device, strict=True))
+    with pytest.raises(InputError, match=r"^old: has 'blocks\.0\..* is on one device; give a plan"):
+        check_blocks_whole(problem, np.array([of[name] for name in names]), "old")

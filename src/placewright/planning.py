@@ -12,7 +12,7 @@ from placewright import planners
 from placewright.cluster import Cluster
 from placewright.coarsen import check_name
 from placewright.coarsen.granularity import check_granularity, with_granularity
-from placewright.coarsen.recompute import advised, recomputing
+from placewright.coarsen.recompute import advised, called_ops, check_blocks_whole, recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions, changed_problem
 from placewright.errors import InputError, OptionError
@@ -189,11 +189,15 @@ def _told(on_event: Observer | None, planner: str) -> Callable[[Lesson], None] |
 
 
 def _start(warm_start: Plan | str | Path, problem: Problem) -> Placement:
+    """The placement of a plan; what runs again is where it ran first."""
     from placewright.analysis.warm_start import starting_placement
 
-    if isinstance(warm_start, Plan):
-        return starting_placement(warm_start, problem)
-    return starting_placement(Plan.load(warm_start), problem, warm_start)
+    plan, path = warm_start, "the plan"
+    if not isinstance(plan, Plan):
+        plan, path = Plan.load(plan), str(warm_start)
+    found = starting_placement(plan, problem, path, called_ops(problem))
+    check_blocks_whole(problem, found.device, path)
+    return found
 
 
 def make_problem(

@@ -79,6 +79,19 @@ def test_a_step_appends_to_the_cache_and_does_not_copy_it() -> None:
         assert graph.op_bytes_read[op] == graph.op_bytes_written[op] == new
 
 
+def test_a_step_reads_keys_and_values_once_for_all_heads_that_share_them() -> None:
+    short, long = (from_hf(f"{LLAMA}&phase=decode&context={tokens}") for tokens in (100, 1100))
+    read, written = (
+        float(more.sum())
+        for more in (
+            long.op_bytes_read - short.op_bytes_read,
+            long.op_bytes_written - short.op_bytes_written,
+        )
+    )
+    assert read == pytest.approx(1000 * TOKEN, rel=0.1)  # and the mask
+    assert written < 1000 * TOKEN * 0.1
+
+
 def test_a_sliding_window_keeps_its_window_only() -> None:
     mistral = LLAMA.replace("llama", "mistral") + "&sliding_window=8&phase=decode"
     assert state(from_hf(f"{mistral}&context=24")) == 8 * TOKEN

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,15 @@ from placewright.plan import Placement, Plan, numbered
 from placewright.problem import Problem
 
 
-def starting_placement(plan: Plan, problem: Problem, path: str | Path = "the plan") -> Placement:
+def starting_placement(
+    plan: Plan,
+    problem: Problem,
+    path: str | Path = "the plan",
+    stand_ins: Sequence[str] | None = None,
+) -> Placement:
     """The plan's placement for `problem`, whose ops and devices have the names of the plan's.
+
+    ``stand_ins[op]`` is the op of the plan that an op which the plan lacks is placed with.
 
     Devices of the plan that the problem lacks must be unused. The order of a schedule is kept
     where the graph is the same. InputError names the op or device at fault; whether the
@@ -29,7 +37,12 @@ def starting_placement(plan: Plan, problem: Problem, path: str | Path = "the pla
             f"{problem.options.batch}"
         )
     devices = _devices(plan, problem, path)
-    ops = _numbers(plan.problem.op_names, problem.op_names, path)
+    theirs_by_name = set(plan.problem.op_names)
+    names = [
+        name if name in theirs_by_name else other
+        for name, other in zip(problem.op_names, stand_ins or problem.op_names, strict=True)
+    ]
+    ops = _numbers(plan.problem.op_names, names, path)
     device = devices[plan.placement.device[ops]]
     replicas = tuple(tuple(devices[list(stage)].tolist()) for stage in plan.placement.replicas)
     subgraph = plan.placement.subgraph
@@ -57,7 +70,7 @@ def _devices(plan: Plan, problem: Problem, path: str | Path) -> Ints:
     return np.array([number.get(name, -1) for name in names], dtype=np.int32)
 
 
-def _numbers(theirs: tuple[str, ...], ours: tuple[str, ...], path: str | Path) -> Ints:
+def _numbers(theirs: Sequence[str], ours: Sequence[str], path: str | Path) -> Ints:
     """`[op of the problem]` the plan's op of that name."""
     number = {name: k for k, name in enumerate(theirs)}
     missing = next((name for name in ours if name not in number), None)

@@ -25,7 +25,7 @@ import numpy as np
 
 from placewright.analysis.subproblem import op_columns
 from placewright.coarsen.granularity import together
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, InputError, OptionError
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.problem import Problem
 from placewright.stash import (
@@ -70,6 +70,27 @@ def called_ops(problem: Problem) -> list[str]:
     names, twins = problem.op_names, problem.forward_twin.tolist()
     again = recomputed_ops(problem).tolist()
     return [names[twins[op]] if again[op] else name for op, name in enumerate(names)]
+
+
+def check_blocks_whole(problem: Problem, device: Ints, path: str) -> None:
+    """InputError where a placement, of `path`, has a recomputed block on several devices.
+
+    ``device[op]``; of batches ``device[op, input]``, each of which has its own place.
+    """
+    if device.ndim > 1:
+        return
+    for unit in np.unique(problem.op_unit[recomputed_ops(problem)]).tolist():
+        ops = np.flatnonzero(problem.op_unit == unit)
+        apart = ops[device[ops] != device[ops[0]]]
+        if len(apart):
+            one, other = (
+                f"'{problem.op_names[op]}' on {problem.device_names[device[op]]}"
+                for op in (ops[0], apart[0])
+            )
+            raise InputError(
+                f"{path}: has {one} and {other}, and a block that is recomputed is on one device; "
+                "give a plan by blocks (--granularity block), or leave out --recompute"
+            )
 
 
 def made_again(problem: Problem) -> Wide:

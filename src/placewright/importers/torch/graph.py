@@ -18,7 +18,7 @@ from placewright.errors import GraphError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers.costs import Cost, uncounted_remark
 from placewright.importers.torch import costs as torch_costs
-from placewright.importers.torch.in_place import traffic
+from placewright.importers.torch import in_place, shared_heads
 from placewright.importers.torch.sharing import Sharing, Use
 from placewright.importers.torch.signature import signature
 from placewright.units import printable
@@ -252,14 +252,14 @@ def _reads_scaled(node: Node, scales: Mapping[str, float]) -> bool:
 
 
 def _as_kept(cost: Cost, node: Node, caches: Caches, scales: Mapping[str, float]) -> Cost:
-    """The traffic with weights read as they are kept, and with writes in place."""
+    """The traffic of the model itself: weights as they are kept, writes in place, shared heads."""
     if caches.inputs.intersection(source.name for source in node.all_input_nodes):
         new = (each for each in node.all_input_nodes if each.name not in caches.inputs)
         moved = sum((torch_costs.size_of(each.meta.get("val")) for each in new), 0.0)
         return replace(cost, bytes_read=moved, bytes_written=moved)
-    in_place = traffic(node)
-    if in_place is not None:
-        return replace(cost, bytes_read=in_place[0], bytes_written=in_place[1])
+    moved_by_model = in_place.traffic(node) or shared_heads.traffic(node)
+    if moved_by_model is not None:
+        return replace(cost, bytes_read=moved_by_model[0], bytes_written=moved_by_model[1])
     if not _reads_scaled(node, scales) or torch_costs.is_view(node):
         return cost
     amounts = torch_costs.bytes_of_inputs(node)

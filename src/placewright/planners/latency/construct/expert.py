@@ -9,12 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.budget import Budget, Progress
+from placewright.coarsen.recompute import called_ops, check_blocks_whole
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.formats.placements import PlacementFile, read_op_numbers, read_placement
 from placewright.graph import Flags, Floats, Ints
 from placewright.plan import Placement
 from placewright.planners.base import LatencyPlanner, Proposal
 from placewright.problem import Problem
+from placewright.stash import RECOMPUTE
 from placewright.units import format_bytes
 
 SEPARATORS = "./"  # between the parts of an op's or a module's name
@@ -30,8 +32,9 @@ class Expert(LatencyPlanner):
         {"format": "placewright.placement/1",
          "placement": {"": "gpu0", "transformer.h.12": "gpu1", "lm_head": "cpu"}}
 
-    An op that costs nothing, such as a view, and has no key but "" is where its first input is
-    made: a file that places layers need not know them.
+    A plan without recomputation places what runs again where it ran first, and one with it places
+    a problem without. An op that costs nothing, such as a view, and has no key but "" is where its
+    first input is made: a file that places layers need not know them.
 
     A published expert placement names ops by number. They are found by the names the importer
     gives unnamed ops, ``node<number>``; where ops have names of their own, option `workload` is
@@ -54,8 +57,10 @@ class Expert(LatencyPlanner):
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         content = self._content or read_placement(self.file)
-        names = _with_views(problem, self._names(problem, content), content.placement.get(""))
+        found = _with_recomputed(problem, self._names(problem, content))
+        names = _with_views(problem, found, content.placement.get(""))
         device = self._devices(problem, names)
+        check_blocks_whole(problem, device, self.file)
         self._check(problem, device)
         if problem.options.objective == "latency":
             self._check_peak(problem, device)
@@ -68,7 +73,9 @@ class Expert(LatencyPlanner):
         if content.by_number is not None:
             return self._by_number(problem, content.by_number)
         if content.exact:
-            self._refuse_unknown(content.placement, problem.op_names)
+            there = set(problem.op_names)
+            again = {name for name in content.placement if name.removesuffix(RECOMPUTE) in there}
+            self._refuse_unknown(content.placement.keys() - again, problem.op_names)
             return [content.placement.get(name) for name in problem.op_names]
         return self._by_prefix(problem, content.placement)
 
@@ -204,6 +211,13 @@ def _views(problem: Problem) -> Flags:
     alone = np.bincount(problem.op_unit, minlength=problem.unit_count)[problem.op_unit] == 1
     free: Flags = (times == 0.0).all(axis=1) & (problem.op_memory == 0.0) & alone
     return free
+
+
+def _with_recomputed(problem: Problem, names: Sequence[str | None]) -> list[str | None]:
+    """Ops without a name that run others again: where these are."""
+    of = dict(zip(problem.op_names, names, strict=True))
+    called = called_ops(problem)
+    return [of[call] if name is None else name for call, name in zip(called, names, strict=True)]
 
 
 def _with_views(
