@@ -321,7 +321,9 @@ def _row(where: str, what: str, values: Any, kind: Any, wanted: str) -> tuple[An
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= least
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        return False
+    return int(value) >= least
 
 
 _MUST: Mapping[str, Callable[[Any], bool]] = {

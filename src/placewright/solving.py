@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -92,7 +92,7 @@ def solve(
     check_feasible(problem)
     objective = problem.options.objective
     if isinstance(planner, str) or not hasattr(planner, "plan"):
-        chosen = planners.create(planner, planner_options, objective)
+        chosen = planners.create(cast(str, planner), planner_options, objective)
     else:
         chosen = planner
     if chosen.objective != objective:

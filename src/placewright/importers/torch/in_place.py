@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, size_of
 
 if TYPE_CHECKING:
@@ -71,14 +73,15 @@ def _is_put_back(node: Node) -> bool:
 
 def _written(node: Node, name: str) -> float | None:
     """Bytes of the places that a call writes to; None where it may be all."""
-    whole = node.args[0].meta["val"]  # type: ignore[union-attr]
+    arguments: Any = node.args
+    whole = arguments[0].meta["val"]
     if name in _ROWS | _PLACES:
-        index = node.args[2].meta["val"]  # type: ignore[union-attr]
+        index = arguments[2].meta["val"]
         if name in _PLACES:
             return float(index.numel() * whole.element_size())
-        return size_of(whole) / max(whole.shape[node.args[1]], 1) * index.numel()
+        return size_of(whole) / max(int(whole.shape[arguments[1]]), 1) * int(index.numel())
     if name == "aten::index_put":
-        return _put(whole, node.args[1])
+        return _put(whole, arguments[1])
     return None
 
 
@@ -90,6 +93,8 @@ def _put(whole: Any, indices: Any) -> float | None:
     found = [each for each in given if each is not None]
     if any(each.dtype in (torch.bool, torch.uint8) for each in found):
         return None
-    places = math.prod(torch.broadcast_shapes(*(each.shape for each in found)))
-    chosen = math.prod(whole.shape[axis] for axis, each in enumerate(given) if each is not None)
+    places = math.prod(np.broadcast_shapes(*(tuple(each.shape) for each in found)))
+    chosen: int = math.prod(
+        whole.shape[axis] for axis, each in enumerate(given) if each is not None
+    )
     return size_of(whole) / max(chosen, 1) * places

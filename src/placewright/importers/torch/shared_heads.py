@@ -7,7 +7,7 @@ engines that serve; only while it is exported does it repeat them, for every tok
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, size_of
 
@@ -27,7 +27,7 @@ def traffic(node: Node) -> tuple[float, float] | None:
         return None
     amounts = dict(zip(node.all_input_nodes, bytes_of_inputs(node), strict=True))
     for position in _SHARED:
-        source = node.args[position]
+        source: Any = node.args[position]
         if source in amounts and (repeated := _repeated_for(source)):
             amounts[source] = sum(bytes_of_inputs(repeated))
     return sum(amounts.values()), size_of(node.meta["val"])
