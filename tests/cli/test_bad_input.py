@@ -196,6 +196,8 @@ SOURCES: dict[str, tuple[str, ...]] = {
     "an unknown zoo model": ("zoo:gtp2", "no zoo model 'gtp2'; did you mean 'gpt2'"),
     "a zoo model in capitals": ("zoo:GPT2", "no zoo model 'GPT2'; did you mean 'gpt2'"),
     "a zoo model without zoo:": ("gpt2?batch=2", "no such file; did you mean zoo:gpt2?batch=2?"),
+    "a factory without torch:": ("my.models:make", "did you mean torch:my.models:make?"),
+    "a file of Python": ("my_models.py", "my_models.py: is Python; write torch:my_models:FACTORY"),
     "no zoo model": ("zoo:", "no zoo model ''"),
     "an unknown zoo key": ("zoo:gpt2?layrs=2", "no parameter 'layrs'; did you mean 'layers'?"),
     "a zoo value that is no number": ("zoo:gpt2?layers=x", "layers=x: must be a whole number"),

@@ -363,6 +363,7 @@ def test_a_plan_that_splits_blocks_is_refused_by_every_engine():
         ("onnxruntime", "onnxruntime takes plans of ONNX files"),
         ("torch-pipelining", "takes plans of modules, and the plan is of zoo:llama-13b"),
         ("nonsense", "no engine 'nonsense'; there are accelerate"),
+        ("Llama.cpp", "no engine 'Llama.cpp'; did you mean 'llama-cpp'?"),
         ("llama-cpp", "keeps the input embedding in host memory"),
         ("transformers", "which Transformers does not load"),
     ],

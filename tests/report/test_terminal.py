@@ -88,6 +88,17 @@ def test_figures_of_devices_are_whole_in_80_characters(objective):
         assert format_bytes(float(plan.device_memory[d])) in row
 
 
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_device_its_load_and_its_blocks_can_be_read_in_40_characters(objective):
+    plan = plan_for(objective)
+    table = table_of(plan, 40)
+    assert all(len(line) <= 40 and "…" not in line for line in table)
+    assert table[2].replace("┃", " ").split() == ["device", "load", "blocks"]
+    for d, name in enumerate(plan.problem.device_names):
+        row = next(line for line in table if line.startswith(f"│ {name} "))
+        assert format_seconds(float(plan.device_load[d])) in row
+
+
 def test_columns_come_back_as_the_terminal_widens():
     plan = plan_for("latency")
     counts = [table_of(plan, width)[2].count("┃") for width in range(60, 160)]

@@ -7,6 +7,7 @@ have none: they take any plan.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from difflib import get_close_matches
 from typing import Literal
 
 from placewright.errors import OptionError
@@ -233,9 +234,11 @@ ENGINES: dict[str, Engine] = {
 
 
 def find_engine(name: str) -> Engine:
-    """The row of that name; OptionError that lists all."""
+    """The row of that name; OptionError with the nearest, or all."""
     if name not in ENGINES:
-        raise OptionError(f"no engine '{name}'; there are {', '.join(ENGINES)}")
+        close = get_close_matches(name.casefold(), ENGINES, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(ENGINES)}"
+        raise OptionError(f"no engine '{name}'; {hint}")
     return ENGINES[name]
 
 

@@ -7,6 +7,7 @@ dimensions, a GGUF file a phase, ``FILE[?NAME=VALUE&…]``), ``zoo:NAME[?key=val
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,12 +70,16 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
 
 
 def _refuse_bare_name(text: str) -> None:
-    """FormatError for the name of a model of the zoo that is no file."""
+    """FormatError for a model of the zoo or a factory that is named as if it were a file."""
     from placewright.importers import zoo
 
     name = text.partition("?")[0]
-    if name in zoo.names() and not Path(name).exists():
-        raise FormatError(f"{text}: no such file; did you mean zoo:{text}?")
+    if Path(name).suffix == ".py":
+        raise FormatError(f"{text}: is Python; write torch:{Path(name).stem}:FACTORY")
+    is_factory = re.fullmatch(r"\w+(\.\w+)*:\w+", text) is not None
+    if (is_factory or name in zoo.names()) and not Path(name).exists():
+        scheme = "torch" if is_factory else "zoo"
+        raise FormatError(f"{text}: no such file; did you mean {scheme}:{text}?")
 
 
 def _load_file(file: SourceFile) -> Imported:

@@ -22,17 +22,19 @@ def _columns(plan: Plan) -> Iterator[Column]:
     names = [short_name(name) for name in problem.device_names]
     kinds = [short_name(kind) for kind in problem.device_kinds]
     yield Column("device", names, number=False, breaks=True)
-    yield Column("kind", kinds, number=False, breaks=True, spare=4)
+    yield Column("kind", kinds, number=False, breaks=True, spare=6)
     if plan.placement.replica_shares:
         yield Column("inputs", input_texts(plan))
-    yield Column("ops", [str(len(ops)) for ops in plan.device_ops], spare=3)
+    yield Column("ops", [str(len(ops)) for ops in plan.device_ops], spare=5)
     yield Column("load", [format_seconds(float(each)) for each in load])
-    yield Column("busy", [f"{float(each) / value:.0%}" if value else "-" for each in load])
-    yield Column("memory", [format_bytes(float(each)) for each in plan.device_memory])
+    busy = [f"{float(each) / value:.0%}" if value else "-" for each in load]
+    yield Column("busy", busy, spare=2)
+    memory = [format_bytes(float(each)) for each in plan.device_memory]
+    yield Column("memory", memory, spare=1)
     capacity = [format_bytes(float(each)) for each in problem.device_memory]
-    yield Column("capacity", capacity, spare=1)
+    yield Column("capacity", capacity, spare=3)
     for title, texts in device_columns(plan).items():
-        yield Column(title, texts, spare=2)
+        yield Column(title, texts, spare=4)
     blocks = device_blocks(plan)
     if blocks is not None:
         yield Column("blocks", list(blocks), number=False, breaks=True)

@@ -15,6 +15,7 @@ from placewright.units import printable
 
 BORDER = 3  # characters that a column takes beside its text
 TEXT_ROOM = 20  # characters that a column of text keeps, where its texts are longer
+LEAST_ROOM = 8  # and where they are folded: fewer characters are no text any more
 NAME_FRONT, NAME_BACK = 20, 11  # characters that are left of a name that is too long
 NOTE = "more columns: in a wider terminal, or with --wide"
 
@@ -68,6 +69,7 @@ def _add(table: Table, column: Column) -> None:
     table.add_column(
         column.title,
         justify=justify,
+        min_width=min(column.width - BORDER, LEAST_ROOM) if column.breaks else None,
         no_wrap=not column.breaks,
         overflow="fold" if column.breaks else "ellipsis",
     )

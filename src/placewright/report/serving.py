@@ -192,14 +192,14 @@ def _device_columns(served: ServingPlan) -> Iterator[Column]:
     names = [short_name(name) for name in problem.device_names]
     kinds = [short_name(kind) for kind in problem.device_kinds]
     yield Column("device", names, number=False, breaks=True)
-    yield Column("kind", kinds, number=False, breaks=True, spare=4)
-    yield Column("ops", [str(len(ops)) for ops in served.decode.device_ops], spare=3)
+    yield Column("kind", kinds, number=False, breaks=True, spare=6)
+    yield Column("ops", [str(len(ops)) for ops in served.decode.device_ops], spare=5)
     yield Column("prefill", _seconds(served.prefill.device_load))
     yield Column("per token", _seconds(served.decode.device_load))
-    yield Column("weights", _bytes(capacity.weights))
-    yield Column("KV cache", _bytes(capacity.cache))
-    yield Column("capacity", _bytes(problem.device_memory), spare=2)
-    yield Column("sequences", ["-" if fit is None else str(fit) for fit in fits], spare=1)
+    yield Column("weights", _bytes(capacity.weights), spare=2)
+    yield Column("KV cache", _bytes(capacity.cache), spare=1)
+    yield Column("capacity", _bytes(problem.device_memory), spare=4)
+    yield Column("sequences", ["-" if fit is None else str(fit) for fit in fits], spare=3)
 
 
 def _seconds(amounts: Floats) -> list[str]:
