@@ -350,3 +350,41 @@ def test_a_tensor_that_was_not_added_cannot_be_read(tensor):
     builder.add_tensor(builder.add_op("a", "op"), 1.0)
     with pytest.raises(GraphError, match=r"graph 'few': there is no tensor .*; give a number"):
         builder.add_op("b", "op", [tensor])
+
+
+@pytest.mark.parametrize(
+    ("op", "message"),
+    [
+        ({"name": 3}, "graph 'g': op_names has 3; give text"),
+        ({"type": None}, "graph 'g': op_types has None; give text"),
+        ({"module": 3}, "graph 'g': op_modules has 3; give text"),
+        ({"inputs": 3}, "graph 'g': inputs of 'a' is 3; give tensors' numbers"),
+        ({"flops": "many"}, "graph 'g': op_flops: could not convert string to float"),
+    ],
+)
+def test_what_is_no_text_and_no_number_is_refused_of_an_op(op, message):
+    builder = GraphBuilder("g")
+    with pytest.raises(GraphError) as caught:
+        builder.add_op(**{"name": "a", "type": "matmul", **op})
+        builder.build()
+    assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "times", "message"),
+    [
+        ((0, "x"), {}, "graph 'g': tensor_bytes: could not convert string to float"),
+        (("a", 1.0), {}, "graph 'g': tensor_producer: invalid literal for int()"),
+        ((0, 1.0, 3), {}, "graph 'g': tensor_names has 3; give text"),
+        ((0, 1.0), {"T4": "x"}, "graph 'g': times['T4']: could not convert string to float"),
+        ((0, 1.0), {3: [1.0]}, "graph 'g': times has 3; give text"),
+    ],
+)
+def test_what_is_no_text_and_no_number_is_refused_of_tensors_and_times(tensor, times, message):
+    builder = GraphBuilder("g")
+    builder.add_op("a", "matmul")
+    builder.add_tensor(*tensor)
+    builder.times.update(times)
+    with pytest.raises(GraphError) as caught:
+        builder.build()
+    assert str(caught.value).startswith(message)

@@ -321,9 +321,9 @@ def _row(where: str, what: str, values: Any, kind: Any, wanted: str) -> tuple[An
 
 
 def _is_whole(value: Any, least: int) -> bool:
-    if isinstance(value, bool) or not isinstance(value, Integral):
+    if isinstance(value, bool):
         return False
-    return int(value) >= least
+    return isinstance(value, Integral) and int(value) >= least
 
 
 _MUST: Mapping[str, Callable[[Any], bool]] = {

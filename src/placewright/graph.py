@@ -165,14 +165,17 @@ class Graph(Stored):
             self._freeze(name, np.int32)
         self._freeze("is_backward", np.bool_)
         self._freeze("consumer_offsets", np.int64)
-        times = {kind: frozen(values, np.float64) for kind, values in self.times.items()}
+        times = {kind: self._frozen(f"times[{kind!r}]", self.times[kind]) for kind in self.times}
         object.__setattr__(self, "times", MappingProxyType(times))
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
         _check(self)
 
     def _freeze(self, name: str, dtype: Any) -> None:
+        object.__setattr__(self, name, self._frozen(name, getattr(self, name), dtype))
+
+    def _frozen(self, name: str, values: Any, dtype: Any = np.float64) -> NDArray[Any]:
         try:
-            object.__setattr__(self, name, frozen(getattr(self, name), dtype))
+            return frozen(values, dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise GraphError(f"graph '{self.name}': {name}: {error}") from None
 
@@ -324,6 +327,10 @@ class GraphBuilder:
         columns["colocation"].append(
             -1 if colocate is None else self._groups.setdefault(colocate, len(self._groups))
         )
+        if not isinstance(inputs, Iterable):
+            raise GraphError(
+                f"graph '{self.name}': inputs of '{name}' is {inputs!r}; give tensors' numbers"
+            )
         for tensor in inputs:
             self.connect(tensor, op)
         return op
@@ -392,15 +399,17 @@ class GraphBuilder:
             name: tuple(values) if name in _NAME_COLUMNS else values
             for name, values in self._columns.items()
         }
+        columns |= {
+            "tensor_producer": self._producers,
+            "tensor_bytes": self._bytes,
+            "consumers": [op for each in self._consumers for op in each],
+            "times": self.times,
+        }
         return Graph(
             name=self.name,
             **columns,
             tensor_names=tuple(self._tensor_names),
-            tensor_producer=np.array(self._producers, dtype=np.int32),
-            tensor_bytes=np.array(self._bytes, dtype=np.float64),
             consumer_offsets=offsets,
-            consumers=np.array([op for each in self._consumers for op in each], dtype=np.int32),
-            times={kind: np.asarray(times) for kind, times in self.times.items()},
             attributes=self.attributes,
             input_samples=self.input_samples,
             **self._copy_columns(),
@@ -520,6 +529,7 @@ def check_consumers(offsets: Wide, consumers: Ints, op_count: int, where: str) -
 def _check(graph: Graph) -> None:
     where = f"graph '{graph.name}'"
     check_samples(graph.input_samples, where)
+    _check_texts(graph, where)
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:
         raise GraphError(f"{where} has no ops")
@@ -567,6 +577,15 @@ def _check_copy_tensors(graph: Graph, where: str) -> None:
         graph.with_copies()
     except GraphError as error:
         raise GraphError(f"{where}, with its copy_tensors: {error}") from None
+
+
+def _check_texts(graph: Graph, where: str) -> None:
+    names = {"name": (graph.name,), "tensor_names": graph.tensor_names, "times": tuple(graph.times)}
+    names |= {column: getattr(graph, column) for column in _NAME_COLUMNS}
+    for column, given in names.items():
+        wrong = next((each for each in given if not isinstance(each, str)), "")
+        if wrong != "":
+            raise GraphError(f"{where}: {column} has {wrong!r}; give text")
 
 
 def _check_names(graph: Graph, where: str) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -90,13 +90,7 @@ def solve(
     started = time.perf_counter()
     budget = Budget(check_seconds(time_limit), start, on_lesson=on_lesson or unheard)
     check_feasible(problem)
-    objective = problem.options.objective
-    if isinstance(planner, str) or not hasattr(planner, "plan"):
-        chosen = planners.create(cast(str, planner), planner_options, objective)
-    else:
-        chosen = planner
-    if chosen.objective != objective:
-        raise OptionError(f"planner '{chosen.name}' plans for {chosen.objective}, not {objective}")
+    chosen = _chosen(planner, planner_options, problem.options.objective)
     contraction = coarsen(problem, coarsening)
     refusal = chosen.supports(contraction.problem if contraction else problem)
     if refusal:
@@ -132,6 +126,20 @@ def solve(
     )
     verify(found).raise_if_failed()
     return found
+
+
+def _chosen(planner: str | Planner, options: Mapping[str, str] | None, objective: str) -> Planner:
+    """The planner of a name, or the one given; OptionError for none, or of another objective."""
+    chosen: Planner
+    if isinstance(planner, str):
+        chosen = planners.create(planner, options, objective)
+    elif hasattr(planner, "plan"):
+        chosen = planner
+    else:
+        raise OptionError(f"planner is {planner!r}; give the name of one, such as 'heft'")
+    if chosen.objective != objective:
+        raise OptionError(f"planner '{chosen.name}' plans for {chosen.objective}, not {objective}")
+    return chosen
 
 
 def _check_start(problem: Problem, start: Placement | None) -> None:
