@@ -61,10 +61,6 @@ def assign_a_number(table: Any, new: Any, places: Any) -> None:
     table[places] = 1.0
 
 
-def assign_where(table: Any, new: Any, places: Any) -> None:
-    table[places > 4] = new[places > 4].sum()
-
-
 def columns(table: Any, new: Any, places: Any) -> None:
     table.scatter_(0, places[:, None].expand(3, 16), new)
 

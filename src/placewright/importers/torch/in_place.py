@@ -11,8 +11,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, size_of
 
 if TYPE_CHECKING:
@@ -73,15 +71,15 @@ def _is_put_back(node: Node) -> bool:
 
 def _written(node: Node, name: str) -> float | None:
     """Bytes of the places that a call writes to; None where it may be all."""
-    arguments: Any = node.args
-    whole = arguments[0].meta["val"]
+    args: Any = node.args
+    whole = args[0].meta["val"]
     if name in _ROWS | _PLACES:
-        index = arguments[2].meta["val"]
+        index = args[2].meta["val"]
         if name in _PLACES:
             return float(index.numel() * whole.element_size())
-        return size_of(whole) / max(int(whole.shape[arguments[1]]), 1) * int(index.numel())
+        return size_of(whole) / max(int(whole.shape[args[1]]), 1) * int(index.numel())
     if name == "aten::index_put":
-        return _put(whole, arguments[1])
+        return _put(whole, args[1])
     return None
 
 
@@ -93,8 +91,9 @@ def _put(whole: Any, indices: Any) -> float | None:
     found = [each for each in given if each is not None]
     if any(each.dtype in (torch.bool, torch.uint8) for each in found):
         return None
-    places = math.prod(np.broadcast_shapes(*(tuple(each.shape) for each in found)))
-    chosen: int = math.prod(
-        whole.shape[axis] for axis, each in enumerate(given) if each is not None
+    broadcast: Any = torch.broadcast_shapes
+    places = math.prod(map(int, broadcast(*(each.shape for each in found))))
+    chosen = math.prod(
+        int(whole.shape[axis]) for axis, each in enumerate(given) if each is not None
     )
     return size_of(whole) / max(chosen, 1) * places
