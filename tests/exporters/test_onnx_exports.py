@@ -286,7 +286,8 @@ def test_stages_follow_one_another_along_the_data(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["onnxruntime", "onnx"])
-def test_a_plan_of_no_onnx_file_is_refused(engine, tmp_path):
+def test_a_plan_of_no_onnx_file_is_refused_even_without_onnx(engine, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
     plan = pw.plan("zoo:gpt2?layers=1", "2x3090", planner="heft")
     with pytest.raises(OptionError, match="takes plans of ONNX files, and the plan is of zoo:gpt2"):
         export(plan, engine, tmp_path / "out")

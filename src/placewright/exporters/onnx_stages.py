@@ -37,15 +37,15 @@ class OnnxStages:
 
 def onnx_stages(plan: Plan, engine: str) -> OnnxStages:
     """The stages of a plan; OptionError for one of no ONNX file, or of batches or replicas."""
-    try:
-        import onnx  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("onnx", f"export to {engine}") from None
     if plan.source.startswith(("zoo:", "hf:", "torch:")) or not plan.source:
         raise OptionError(
             f"{engine} takes plans of ONNX files, and the plan is of {plan.source or 'no source'}; "
             "export the model to ONNX and plan FILE.onnx"
         )
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        raise MissingExtraError("onnx", f"export to {engine}") from None
     check_plan(plan)
     if any(len(stage) > 1 for stage in plan.placement.replicas):
         raise OptionError(f"{engine}: the plan has stages with replicas; plan without --replicate")
