@@ -151,7 +151,10 @@ def _price(
 ) -> str:
     """What the limits of an engine cost: its own value `engines` beside the one without them."""
     if free is None or value is None:
-        return f"without the limits of {engine.name}: nothing was found in the time there was"
+        return (
+            f"without the limits of {engine.name}: no plan is known; a longer --time-limit looks "
+            "for one"
+        )
     more = engines / value - 1 if value else 0.0
     return (
         f"without the limits of {engine.name}{full}: {what} {format_seconds(value)} (lower bound "
