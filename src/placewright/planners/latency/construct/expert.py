@@ -74,8 +74,10 @@ class Expert(LatencyPlanner):
             return self._by_number(problem, content.by_number)
         if content.exact:
             there = set(problem.op_names)
-            again = {name for name in content.placement if name.removesuffix(RECOMPUTE) in there}
-            self._refuse_unknown(content.placement.keys() - again, problem.op_names)
+            unknown = [
+                name for name in content.placement if name.removesuffix(RECOMPUTE) not in there
+            ]
+            self._refuse_unknown(unknown, problem.op_names)
             return [content.placement.get(name) for name in problem.op_names]
         return self._by_prefix(problem, content.placement)
 
