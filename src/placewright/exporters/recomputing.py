@@ -19,11 +19,10 @@ from placewright.coarsen.recompute import NONE, Recomputable, bytes_made_again
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import Engine, limits_of
 from placewright.exporters.pieces import Pieces
-from placewright.exporters.rows import Row, devices_of
 from placewright.exporters.step_costs import Again, StepCosts, step_costs
 from placewright.exporters.step_rows import best_rows
-from placewright.exporters.steps import Stages, best_of, check_step, no_room
-from placewright.exporters.timing import Timed, timed_placement
+from placewright.exporters.steps import Stages, best_of, check_step, no_room, timed_row
+from placewright.exporters.timing import Timed
 from placewright.graph import Floats
 from placewright.plan import OPTIMAL_GAP, gap_of
 from placewright.stash import recomputed_ops
@@ -129,9 +128,8 @@ class _Search:
         return _timed(self.version(again), costs, stages)
 
     def failure(self) -> InfeasibleError:
-        most = replace(self.low.again, least=len(self.names), most=len(self.names))
-        costs = step_costs(self.low.pieces, self.limits, most)
         if not math.isfinite(self.bound):
+            costs = step_costs(self.low.pieces, self.limits, self.low.again)
             return no_room(self.low.pieces, costs)
         return InfeasibleError(
             f"no row of stages was found that fits with layers recomputed; plan for "
@@ -141,7 +139,7 @@ class _Search:
 
 def _timed(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed | None:
     try:
-        return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
+        return timed_row(pieces, costs, stages)
     except InfeasibleError:
         return None
 

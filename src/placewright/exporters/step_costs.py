@@ -153,7 +153,9 @@ class _Kept:
         With so many micro-batches in flight.
         """
         needed = self.memory + (flying - 1) * self.stash
-        end, until = (self._end(n, needed - self.room, flying) for n in self.number)
+        least, most = self.number
+        end = self._end(least, needed - self.room, flying)
+        until = end if most == least else self._end(most, needed - self.room, flying)
         saved = flying * (self.saved[until] - self.saved[self.first])
         fits = needed - saved <= self.room * (1 + ROUNDING)
         classes = np.arange(len(self.seconds))[:, None, None]

@@ -55,7 +55,7 @@ def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
     """
     check_step(pieces.problem)
     costs = step_costs(pieces, limits_of(engine))
-    best, bound = best_of(pieces, costs, lambda stages: _timed(pieces, costs, stages))
+    best, bound = best_of(pieces, costs, lambda stages: timed_row(pieces, costs, stages))
     if best is None:
         raise no_room(pieces, costs)
     return best, bound
@@ -88,7 +88,9 @@ def best_of(
         best, stages, least = better, found, better.value
     if is_whole:
         return best, max(bound, least * (1 - LONG_ROUNDING))
-    return best and _moved(costs, best, stages, timed), bound
+    if best is None:
+        return None, bound
+    return _moved(costs, best, stages, timed), bound
 
 
 def _quickest(
@@ -104,7 +106,8 @@ def _quickest(
     return best, stages
 
 
-def _timed(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed:
+def timed_row(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed:
+    """A row as it runs; InfeasibleError where it does not fit."""
     return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
 
 
