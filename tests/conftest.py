@@ -4,6 +4,7 @@ import gc
 import math
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=long)
         left_out = set(long)
         items[:] = [each for each in items if each not in left_out]
+
+
+UNTIL = "PLACEWRIGHT_TESTS_UNTIL"
+"""In the environment: seconds since 1970 after which no test begins; those left are skipped."""
+
+
+def pytest_runtest_setup() -> None:
+    if time.time() > float(os.environ.get(UNTIL, "inf")):
+        pytest.skip("no time left on this machine")
 
 
 def pytest_collection_finish() -> None:
