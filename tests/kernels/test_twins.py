@@ -319,7 +319,7 @@ PARTS = {
     "batch.changes.has_room": "batch.search.anneal",
     "batch.changes.take_back": "batch.search.anneal",
     "batch.search.keep": "batch.search.anneal",
-    "batch.search.move": "batch.search.anneal",
+    "batch.moves.move": "batch.search.anneal",
     "batch.timing.commit": "batch.search.anneal",
     "common.gaps.with_capacity": "latency.insertion.insertion_schedule",
     "latency.moves.assign": "latency.search.anneal",

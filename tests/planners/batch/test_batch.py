@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError
-from placewright.kernels.batch import changes, timing
+from placewright.kernels.batch import changes, moves, timing
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.arrays import batches_of
 from placewright.kernels.batch.tails import find_tails
@@ -243,13 +243,30 @@ def test_a_walk_knows_the_value_of_what_it_is_at(data, problem):
         return
     heat = 10.0 ** data.draw(st.integers(-3, 0)) * float(walk.state.value[0])
     for _ in range(4):
-        walk.run(kernel.anneal, 3, heat, 1.0, 0.3)
+        walk.run(kernel.anneal, 3, heat, 1.0, 0.3, 0.5)
         value = finish(problem, walk.state.rows, walk.state.op_at)
         assert walk.state.value[CURRENT] == value
         best = finish(problem, walk.state.best_rows, walk.state.best_op_at)
         assert walk.state.value[BEST] == best <= value
     walk.run(kernel.evolve, 5)
     assert walk.state.value[CURRENT] == finish(problem, walk.state.rows, walk.state.op_at)
+
+
+@given(data=st.data(), problem=batch_problems())
+def test_an_op_is_critical_if_delays_of_a_batch_by_more_than_the_slack_delay_the_end(data, problem):
+    walk = Walk(problem, Budget(), 0, math.inf, data.draw(rows_of(problem)))
+    if not changes.has_room(walk.state):
+        return
+    walk.run(kernel.anneal, 0, 1.0, 1.0, 0.0, 0.0)  # settles
+    where, order = input_devices(problem, walk.state.rows), walk.state.op_at.tolist()
+    tails = naive_batch.tails_in_order(problem, where, order)
+    begins, ends = naive_batch.run_in_order(problem, where, order)
+    value, slack = max(ends.values()), data.draw(st.sampled_from([0.0, 0.1, 0.5])) + 1e-9
+    for op in order:
+        ways = [begins[op, device] + tails[op, device] for device in set(where[op])]
+        if abs(max(ways) - (value - slack)) > 1e-12:
+            found = moves.is_critical.py_func(walk.batches, walk.state, walk.scratch, op, slack)
+            assert found == (max(ways) >= value - slack)
 
 
 def listed_for(problem, rows, order):
@@ -312,9 +329,9 @@ def test_annealing_stays_sound_and_does_the_same_however_it_is_cut(problem, shar
         return
     temperature = 0.5
     for count in (1, 7, 60):
-        temperature = one.run(kernel.anneal, count, temperature, 0.95, share)
+        temperature = one.run(kernel.anneal, count, temperature, 0.95, share, share)
         assert_sound(one, problem)
-    assert other.run(kernel.anneal, 68, 0.5, 0.95, share) == temperature
+    assert other.run(kernel.anneal, 68, 0.5, 0.95, share, share) == temperature
     assert other.state.rows.tolist() == one.state.rows.tolist()
     assert other.state.value.tolist() == one.state.value.tolist()
 
@@ -371,7 +388,7 @@ def test_every_row_that_is_allowed_can_be_reached(problem, seed):
     unit = int(walk.space.movable[0])
     seen = set()
     for _ in range(1500):
-        walk.run(kernel.anneal, 1, 1e9, 1.0, 0.0)
+        walk.run(kernel.anneal, 1, 1e9, 1.0, 0.0, 0.5)
         seen.add(tuple(walk.state.rows[unit].tolist()))
     used = walk.splits.of(unit) > 0
     memory = problem.unit_memory[unit]

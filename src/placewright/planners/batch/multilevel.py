@@ -28,7 +28,7 @@ from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.batch.lists import place_quickest
 from placewright.planners.batch.rows import fill, never_worse, placement_of
-from placewright.planners.batch.search import first_rows, starts
+from placewright.planners.batch.search import CRITICAL_SHARE, first_rows, starts
 from placewright.planners.batch.walk import Walk
 from placewright.planners.joining import Forest, in_random_order, levels
 from placewright.problem import Problem
@@ -189,7 +189,9 @@ class _Search(Pace):
             look = max(1, int(LOOK_SECONDS / self.seconds_per_evaluation))
             count = min(look, STEPS_BETWEEN_LOOKS, steps - done)
             started = time.perf_counter()
-            temperature = walk.run(kernel.anneal, count, temperature, cooling, ORDER_SHARE)
+            temperature = walk.run(
+                kernel.anneal, count, temperature, cooling, ORDER_SHARE, CRITICAL_SHARE
+            )
             self.seconds_per_evaluation = (time.perf_counter() - started) / count
             done += count
             self.done += count

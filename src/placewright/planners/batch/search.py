@@ -28,6 +28,7 @@ from placewright.planners.latency.search import strings as search
 from placewright.problem import Problem
 
 SHARE_OF_ORDER_MOVES = 0.4
+CRITICAL_SHARE = 0.5  # of the changes look for an op on a critical path
 # With a free order: the first temperature in mean worsenings, and by how much colder it may be from
 # a given start, drawn on a log scale.
 FREE_SHARE, AGAIN_RANGE = 0.1, 20.0
@@ -86,7 +87,9 @@ class Annealing(search.Annealing):
             cooling = walk.cooling(temperature, hot, hot * search.COLDEST_SHARE)
             if self.cooling is not None:
                 cooling = self.cooling ** (1.0 / walk.choices)
-            temperature = walk.run(kernel.anneal, count, temperature, cooling, order_share)
+            temperature = walk.run(
+                kernel.anneal, count, temperature, cooling, order_share, CRITICAL_SHARE
+            )
             walk.tell()
 
     def _warmest(self, walk: Walk) -> float:
