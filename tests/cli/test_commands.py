@@ -104,7 +104,9 @@ def test_help_lists_every_command_and_the_machinery_of_completion():
     [*COMMANDS, *(f"cluster {each}" for each in ("list", "kinds", "show", "detect"))],
 )
 def test_every_command_has_help(command):
-    assert "Usage: placewright " + command in succeeded(run(*command.split(), "--help")).out
+    out = succeeded(run(*command.split(), "--help")).out
+    assert "Usage: placewright " + command in out
+    assert succeeded(run(*command.split(), "-h")).out == out
 
 
 def test_completion_offers_the_commands_that_begin_so():
