@@ -79,6 +79,8 @@ def anneal(
 ):
     """Simulated annealing; returns the temperature (seconds) it ends with (`search.anneal`).
 
+    An `order_share` of the changes are of the order, the others of rows; a `critical_share` of
+    either look for an op on a critical path, or on a path about a temperature shorter.
     How much worse the next string may be is drawn before it is timed, so that it need not be timed
     to the end.
     """
