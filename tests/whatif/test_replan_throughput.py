@@ -257,7 +257,7 @@ def test_on_random_chains_hardly_any_trade_is_missed():
     """Of all trades that no other split beats nine in ten are found, each to a thousandth."""
     rng = np.random.default_rng(0)
     there = found_of_them = 0
-    for _ in range(15):
+    for _ in range(25):
         contiguous = bool(rng.integers(2))
         problem = replace(
             chain(7, "wxyz"[: rng.integers(3, 5)], contiguous=contiguous),
@@ -278,7 +278,7 @@ def test_on_random_chains_hardly_any_trade_is_missed():
         for moved, value in trade(old, left):
             there += 1
             found_of_them += any(m <= moved and v <= value * 1.002 for m, v in mine)
-    assert there > 15  # there is something to trade
+    assert there > 25  # there is something to trade
     assert found_of_them >= 0.9 * there
 
 

@@ -235,7 +235,7 @@ def test_split_keeps_a_short_limit_on_a_large_problem(with_start):
 
 
 def test_parts_that_there_is_no_time_for_leave_the_bound_below():
-    problem = rwnn(2)
+    problem = rwnn(3)
     modules = split_modules(problem, 1)
     whole = module_bound(modules).value
     assert 0.0 <= module_bound(modules, limit=Budget(0.0)).value <= whole
