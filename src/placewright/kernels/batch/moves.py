@@ -14,7 +14,13 @@ import numpy as np
 from placewright.kernels.batch.changes import allowed, change, load
 from placewright.kernels.batch.ejection import make_room
 from placewright.kernels.compiled import inlined, inner, kernel
-from placewright.kernels.latency.moves import MEAN_SHIFT, below, geometric
+from placewright.kernels.latency.moves import (
+    MEAN_SHIFT,
+    below,
+    geometric,
+    random_op,
+    random_reader,
+)
 from placewright.kernels.latency.search import CURRENT
 
 # Annealing's changes of rows, each up to its share of the draws.
@@ -122,7 +128,7 @@ def _reassign(p, b, space, state, lent, rng, place):
         draw_split(space, state, lent, rng, unit)
         return change(b, state, lent, made, unit)
     if kind < BESIDE:
-        load(state, lent, b.op_unit[_neighbour(p, b, rng, _random_op(space, rng, unit))])
+        load(state, lent, b.op_unit[_neighbour(p, b, rng, random_op(space, rng, unit))])
         return change(b, state, lent, made, unit)
     if kind < EXCHANGE:
         return _exchange(b, space, state, lent, rng, place)
@@ -146,7 +152,7 @@ def _reassign_several(p, b, space, state, lent, rng, kind, place):
         length = most
     along_path = kind < ROW and rng.random() < 0.5  # a path may come by a unit again, and back
     alike = not along_path and rng.random() < ALIKE
-    op = _random_op(space, rng, unit)
+    op = random_op(space, rng, unit)
     model = space.movable[below(rng, len(space.movable))] if alike else unit
     for k in range(length):
         if k == 0 or not alike or _was_first(state, lent, unit):
@@ -161,7 +167,7 @@ def _reassign_several(p, b, space, state, lent, rng, kind, place):
                 _swap_devices(state, lent, unit, device, other_device)
             made = change(b, state, lent, made, unit)
         if along_path:
-            op = _random_reader(p, rng, op)
+            op = random_reader(p, rng, op)
             unit = b.op_unit[op]
         elif place + k + 1 < len(space.movable) and (made > 0 or not alike):
             unit = space.movable[place + k + 1]
@@ -211,32 +217,13 @@ def _swap_devices(state, lent, unit, one, other):
         lent.row[c] = other if d == one else one if d == other else d
 
 
-@inlined
-def _random_op(space, rng, unit):
-    first, last = space.unit_offsets[unit], space.unit_offsets[unit + 1]
-    return space.unit_ops[first + below(rng, last - first)]
-
-
-@inner
-def _random_reader(p, rng, op):
-    """A consumer of a tensor of the op; the op itself if there is none."""
-    outputs = p.output_offsets[op + 1] - p.output_offsets[op]
-    if outputs == 0:
-        return op
-    tensor = p.outputs[p.output_offsets[op] + below(rng, outputs)]
-    first, last = p.consumer_offsets[tensor], p.consumer_offsets[tensor + 1]
-    if first == last:
-        return op
-    return p.consumers[first + below(rng, last - first)]
-
-
 @inner
 def _neighbour(p, b, rng, op):
     """A producer of an input of the op, or a consumer of what it produces."""
     inputs = p.input_offsets[op + 1] - p.input_offsets[op]
     if inputs > 0 and rng.random() < 0.5:
         return b.producer[p.input_offsets[op] + below(rng, inputs)]
-    return _random_reader(p, rng, op)
+    return random_reader(p, rng, op)
 
 
 # -- order -----------------------------------------------------------------------------------

@@ -170,34 +170,34 @@ def reassign(p, space, state, scratch, rng):
 def _reassign_path(p, space, state, scratch, rng, unit):
     """The units along a random path from a random op of `unit`, to one device."""
     device = below(rng, len(state.free))
-    op = _random_op(space, rng, unit)
+    op = random_op(space, rng, unit)
     count = 0
     for _ in range(geometric(rng, MEAN_RUN)):
         count = mutate(space, state, scratch, count, space.op_unit[op], device)
-        op = _random_reader(p, rng, op)
+        op = random_reader(p, rng, op)
     return count
 
 
 @inner
 def _device_beside(p, space, state, rng, unit):
     """The device of a random producer or consumer of a random op of the unit."""
-    op = _random_op(space, rng, unit)
+    op = random_op(space, rng, unit)
     inputs = p.input_offsets[op + 1] - p.input_offsets[op]
     outputs = p.output_offsets[op + 1] - p.output_offsets[op]
     if below(rng, inputs + outputs) < inputs:
         edge = p.inputs[p.input_offsets[op] + below(rng, inputs)]
         return state.device[p.edge_producer[edge]]
-    return state.device[_random_reader(p, rng, op)]
+    return state.device[random_reader(p, rng, op)]
 
 
 @inner
-def _random_op(space, rng, unit):
+def random_op(space, rng, unit):
     first, last = space.unit_offsets[unit], space.unit_offsets[unit + 1]
     return space.unit_ops[first + below(rng, last - first)]
 
 
 @inner
-def _random_reader(p, rng, op):
+def random_reader(p, rng, op):
     """A consumer of a tensor of the op; the op itself if there is none."""
     outputs = p.output_offsets[op + 1] - p.output_offsets[op]
     if outputs == 0:
