@@ -63,7 +63,9 @@ def heads_and_tails(part, routes, first, last, shut):
 def shortest_with_copies(problem, readers, copy):
     """The optimum where `copy[d]` says whether d has a reader (1), none (0), or either (-1)."""
     best = math.inf
-    for devices in product(range(problem.device_count), repeat=len(readers)):
+    pinned = problem.unit_pinned[problem.op_unit[readers]].tolist()
+    choices = [range(problem.device_count) if pin < 0 else [pin] for pin in pinned]
+    for devices in product(*choices):
         there = np.isin(np.arange(problem.device_count), devices)
         if all(said < 0 or bool(said) == at for said, at in zip(copy, there, strict=True)):
             pins = {int(problem.op_unit[op]): d for op, d in zip(readers, devices, strict=True)}

@@ -52,7 +52,7 @@ def value(forest, routes, first, last, copies, horizon, each, weight, memory):
             if forest.entry_fan_out[e] and d != first:
                 if copies.copy[d] == 0:
                     return False
-                begin = max(begin, float((copies.low if copies.copy[d] == 1 else copies.send)[d]))
+                begin = max(begin, float(copies.low[d]))
         end = horizon - forest.late[op, d] - forest.time[op, d]
         if not begin <= end + ROUND * slot:
             return False

@@ -121,7 +121,7 @@ def copy_rows(part, routes, case, head, tail):
         if d == case.first or case.copy[d] != 1:
             continue
         soonest, least, rest[d] = np.inf, np.inf, np.inf
-        for op in range(1, n - 1):
+        for op in range(1, n if case.reader[n - 1] else n - 1):
             if head[op, d] == np.inf or tail[op, d] == np.inf:
                 continue
             soonest, least = min(soonest, head[op, d]), min(least, tail[op, d])

@@ -22,7 +22,8 @@ is done before T. Weights are moved towards rows that the cheapest trees overloa
 Of the *fan-out tensor*, which op 0 sends but once to a device, it is said whether a device gets
 a copy: 1, which then arrives within ``low[d]`` and ``high[d]``, keeps its route busy for as long as
 it is sent and lets no reader on d start before ``low[d]``; 0, so no reader is there; or −1 for
-either: each of k readers elsewhere is charged a k-th of a copy sent some time before it starts.
+either: no reader on d starts before ``low[d]`` either, and each of k readers elsewhere is charged a
+k-th of a copy sent some time before it starts.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ def _start_by(forest, copies, first, op, d):
         if forest.entry_fan_out[k] and d != first:
             if copies.copy[d] == 0:
                 return np.inf
-            begin = max(begin, copies.low[d] if copies.copy[d] == 1 else copies.send[d])
+            begin = max(begin, copies.low[d])
     return begin
 
 

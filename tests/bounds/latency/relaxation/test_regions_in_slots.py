@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from placewright.bounds.latency.relaxation import slots
 from placewright.bounds.latency.relaxation.fan_out import (
+    _receivers,
     bound_by_arrivals,
     bound_by_copies,
     fan_out_of,
@@ -25,6 +26,7 @@ from tests.bounds.latency.relaxation.test_relaxation import EXACT
 from tests.bounds.latency.relaxation.test_repeated_regions import (
     between_two_ends,
     fan_out_problems,
+    fan_outs,
     model,
     repeated_blocks,
 )
@@ -44,9 +46,9 @@ class Region:
         if self.fan_out is None:
             return
         self.routes = self.network.routes
-        part = self.fan_out.part
+        part, self.reader = self.fan_out.part, self.fan_out.readers(self.first, self.last)
         head, tail = heads_and_tails(part, self.routes, self.first, self.last, part.closed > 0)
-        self.forest = forest_of(part, self.fan_out.reader, head, tail)
+        self.forest = forest_of(part, self.reader, head, tail)
         self.send = self.routes.latency[self.first] + (
             self.fan_out.size * self.routes.per_byte[self.first]
         )
@@ -54,6 +56,8 @@ class Region:
         said = st.sampled_from([-1, 0, 1])
         self.copy = np.array([data.draw(said) for _ in range(problem.device_count)])
         self.copy[self.first] = -1
+        if self.reader[-1]:
+            self.copy[self.last] = 1
 
     def value(self, copies, horizon, each, weight, memory, steps):
         return slots_bound(
@@ -98,7 +102,7 @@ def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
     region = Region(problem, data)
     if region.fan_out is None:
         return
-    readers = region.network.order[region.ops[region.fan_out.reader]].tolist()
+    readers = region.network.order[region.ops[region.reader]].tolist()
     optimum = naive_copies.shortest_with_copies(region.problem, readers, region.copy)
     if not 0.0 < optimum < np.inf:
         return
@@ -109,18 +113,18 @@ def test_nothing_is_ruled_out_that_has_a_schedule(problem, data):
     assert region.value(copies, horizon, each, weight, memory, 60) <= SURE
 
 
-@settings(max_examples=30)
-@given(problem=fan_out_problems(), data=st.data())
+@settings(max_examples=40)
+@given(problem=fan_outs(), data=st.data())
 def test_all_cases_of_copies_and_times_bound_the_region(problem, data):
     region = Region(problem, data)
     if region.fan_out is None:
         return
     optimum = naive.shortest_makespan(region.problem)
     known = data.draw(st.sampled_from([0.2, 0.7, 1.0])) * optimum
-    order = [d for d in range(problem.device_count) if d != region.first]
+    receivers = _receivers(region.fan_out, region.network, region.first, region.last)
     with mock.patch.object(slots, "MOST_WORK", 3_000_000):
         bound = bound_in_slots(
-            region.fan_out.part, region.fan_out.reader, region.send, order, region.routes,
+            region.fan_out.part, region.reader, receivers, region.routes,
             (region.first, region.last), known, ENDLESS,
         )  # fmt: skip
     assert known <= bound <= optimum * (1 + EXACT)
@@ -159,8 +163,8 @@ def test_heads_that_wait_for_copies_take_longer_than_all_devices_share_them():
 
 def test_a_part_that_takes_no_time_is_left_as_it_is():
     network, fan_out = attention()
-    send = np.zeros(network.device_count)
+    receivers = _receivers(fan_out, network, 0, 0)
     found = bound_in_slots(
-        fan_out.part, fan_out.reader, send, [1, 2, 3], network.routes, (0, 0), 0.0, ENDLESS
+        fan_out.part, fan_out.reader, receivers, network.routes, (0, 0), 0.0, ENDLESS
     )
     assert found == 0.0

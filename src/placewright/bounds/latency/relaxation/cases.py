@@ -4,7 +4,7 @@ A case says where some ops of the chain are; `lagrangian` bounds the schedules o
 together cover every schedule, so the least of their bounds holds in general. The case with the
 least bound is looked at again: first its arcs are solved more closely, then it is split by the
 device of a further op, until there is none left, or time is up, or all cases are as long as the
-best plan known.
+best plan known. Of devices that can change names, as far as the case says, one stands for all.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from itertools import count
 
 import numpy as np
 
+from placewright.bounds.latency.relaxation.isomorphic import like_throughout
 from placewright.bounds.latency.relaxation.lagrangian import (
     Chain,
     Prices,
@@ -92,11 +93,21 @@ class Cases:
         op = next((op for op in self.boundary if op not in case.pins), -1)
         if op < 0:
             return False
-        closed = self.chain.network.closed[op]
         durations = self.chain.durations()
-        for device in np.flatnonzero(~closed).tolist():
+        for device in self._choices(case, op):
             child = Pricing(self.chain, durations, {**case.pins, op: device})
             child.best = case.best
             self._improve(child, None, STEPS)
             self._add(child)
         return True
+
+    def _choices(self, case: Pricing, op: int) -> list[int]:
+        """Devices for an op, of those that can change names the first."""
+        network = self.chain.network
+        names = like_throughout(network)
+        pinned = list(case.pins.values())
+        names[pinned] = network.device_count + np.array(pinned, dtype=np.int64)
+        devices = np.flatnonzero(~network.closed[op])
+        _, first = np.unique(names[devices], return_index=True)
+        found: list[int] = devices[np.sort(first)].tolist()
+        return found

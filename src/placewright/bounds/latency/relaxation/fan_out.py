@@ -16,10 +16,12 @@ from itertools import count as counter
 
 import numpy as np
 
+from placewright.bounds.latency.relaxation.isomorphic import like_devices
 from placewright.bounds.latency.relaxation.network import Indices, Network
+from placewright.bounds.latency.relaxation.receivers import Receivers
 from placewright.bounds.latency.relaxation.slots import bound_in_slots
 from placewright.budget import Budget
-from placewright.graph import Flags, Floats
+from placewright.graph import Flags
 from placewright.kernels.latency.bound_fan_out import case_bound
 from placewright.kernels.latency.dual_ascent import Part
 
@@ -37,6 +39,12 @@ class FanOut:
     reader: Flags
     size: float
 
+    def readers(self, first: int, last: int) -> Flags:
+        """Those that may need a copy: the last op does not, if it is where the first one is."""
+        reader = self.reader.copy()
+        reader[-1] &= first != last
+        return reader
+
 
 def fan_out_of(network: Network, ops: Indices, part: Part) -> FanOut | None:
     """The largest tensor of the first op with several readers in the region, if sent but once."""
@@ -44,10 +52,11 @@ def fan_out_of(network: Network, ops: Indices, part: Part) -> FanOut | None:
         return None
     tensor = network.tensor[network.edges_between(ops)[0]]
     best: tuple[float, int] | None = None
-    own = (part.tail == 0) & (part.head < len(ops) - 1)
-    for name in np.unique(tensor[own]).tolist():
-        edges = np.flatnonzero(own & (tensor == name))
-        if len(edges) >= FEWEST_READERS and (tensor == name).sum() == len(edges):
+    own = part.tail == 0
+    between = own & (part.head < len(ops) - 1)
+    for name in np.unique(tensor[between]).tolist():
+        edges = np.flatnonzero(between & (tensor == name))
+        if len(edges) >= FEWEST_READERS:
             best = max(best or (0.0, name), (float(part.size[edges[0]]), name))
     if best is None:
         return None
@@ -64,39 +73,39 @@ def bound_by_copies(
 
     The least of all cases of devices with a copy.
     """
-    send, order = _copies(fan_out, network, first)
     routes, devices = network.routes, network.device_count
+    reader, receivers = fan_out.readers(first, last), _receivers(fan_out, network, first, last)
     rows = 1 + 3 * devices + 2 * routes.channel_count
-    weight = np.full(rows, 1.0 / rows)
     number = counter()
-    cases: list[tuple[float, int, tuple[int, ...], Floats]] = [(known, next(number), (), weight)]
+    nothing = np.full(devices, -1)
+    cases = [(known, next(number), nothing, np.full(rows, 1.0 / rows))]
     most = MOST_WORK // (STEPS * max(len(fan_out.part.tail), 1) * devices**2)
     looked_at = 0
     while looked_at < most and budget.left > 0:
         value, _, said, weight = cases[0]
-        if len(said) == len(order):
+        asked = receivers.first_unsaid(said)
+        if asked < 0:
             break
         heapq.heappop(cases)
         looked_at += 2
-        goal = min((case[0] for case in cases if len(case[2]) == len(order)), default=np.inf)
-        for choice in (0, 1):
-            copy = np.full(devices, -1)
-            copy[order[: len(said) + 1]] = (*said, choice)
+        whole = (case[0] for case in cases if receivers.first_unsaid(case[2]) < 0)
+        goal = min(whole, default=np.inf)
+        for copy in receivers.without_and_with(said, asked):
             own = weight.copy()
             bound = case_bound(
                 fan_out.part,
                 routes,
                 first,
                 last,
-                fan_out.reader,
-                send,
+                reader,
+                receivers.send,
                 copy,
                 own,
                 STEPS,
                 goal,
                 ENOUGH,
             )
-            heapq.heappush(cases, (max(value, bound), next(number), (*said, choice), own))
+            heapq.heappush(cases, (max(value, bound), next(number), copy, own))
     return cases[0][0]
 
 
@@ -104,17 +113,14 @@ def bound_by_arrivals(
     fan_out: FanOut, network: Network, first: int, last: int, known: float, budget: Budget
 ) -> float:
     """One by when copies arrive as well, which takes some hundred times as long."""
-    send, order = _copies(fan_out, network, first)
+    reader, receivers = fan_out.readers(first, last), _receivers(fan_out, network, first, last)
     return bound_in_slots(
-        fan_out.part, fan_out.reader, send, order, network.routes, (first, last), known, budget
+        fan_out.part, reader, receivers, network.routes, (first, last), known, budget
     )
 
 
-def _copies(fan_out: FanOut, network: Network, first: int) -> tuple[Floats, list[int]]:
-    """Seconds to send one to each device; the other devices, in the order that cases ask them."""
-    routes = network.routes
-    send = routes.latency[first] + fan_out.size * routes.per_byte[first]
-    send[first] = 0.0
+def _receivers(fan_out: FanOut, network: Network, first: int, last: int) -> Receivers:
     part, reader = fan_out.part, fan_out.reader
-    most = np.where(part.closed[reader] > 0, 0.0, part.time[reader]).sum(axis=0)
-    return send, [int(d) for d in np.argsort(most + send, kind="stable") if d != first]
+    seconds = np.where(part.closed[reader] > 0, 0.0, part.time[reader]).sum(axis=0)
+    like = like_devices(network, part)
+    return Receivers.of(seconds, fan_out.size, network.routes, like, (first, last))

@@ -43,11 +43,20 @@ def like_devices(network: Network, part: Part) -> Indices:
     So what is proved with the ends on a and b holds with them on any a' and b' like these, where
     a' is b' if a is b.
     """
-    first: dict[tuple[int, bytes], int] = {}
+    return _like(network, part.time, part.closed, part.share)
+
+
+def like_throughout(network: Network) -> Indices:
+    """`[device]` the first that can change names with it and the whole problem stays the same."""
+    return _like(network, network.net.time, network.closed, network.share)
+
+
+def _like(network: Network, *columns: NDArray[Any]) -> Indices:
+    first: dict[tuple[int, tuple[bytes, ...]], int] = {}
     like = network.like.copy()
     for device, link in enumerate(network.like.tolist()):
-        column = np.stack([each[:, device] for each in (part.time, part.closed, part.share)])
-        like[device] = first.setdefault((link, column.tobytes()), device)
+        column = tuple(each[:, device].tobytes() for each in columns)
+        like[device] = first.setdefault((link, column), device)
     return like
 
 

@@ -23,6 +23,7 @@ FIRST_EFFORT = 32.0  # ops in a region, times 4 for each earlier try
 MOST_EFFORT = FIRST_EFFORT * 4.0**5
 SMALLEST = 8  # ops of the regions that paths first go over
 SIZES = (64.0, 512.0, np.inf)  # of regions that are bounded, one after the other
+PATIENCE = 1.0  # times the seconds for paths, at least 1: cases that bring no gain for as long wait
 BETTER = 2e-3  # that another chain must be, for its cases to be looked at anew
 
 
@@ -64,17 +65,27 @@ class Search:
         self.cases: Cases | None = None
         effort = FIRST_EFFORT
         while not self.is_over() and effort <= MOST_EFFORT:
+            started = self.budget.left
             reach = self._follow_paths(effort)
             if self.is_over():
                 break
             if self.cases is None or reach.value > self.cases.chain_value * (1 + BETTER):
                 chain = Chain(self.network, self.regions, reach.steps())
                 self.cases = Cases(chain, self.solver, self.budget, self.limit)
-            for value in self.cases.bounds(effort):
-                self._found(value, "cases of a chain of regions, all else priced")
-                if self.is_over():
-                    break
+            most_idle = PATIENCE * max(started - self.budget.left, 1.0)
+            self._look_at_cases(effort, most_idle if effort < MOST_EFFORT else np.inf)
             effort *= 4.0
+
+    def _look_at_cases(self, effort: float, most_idle: float) -> None:
+        """As long as there is a gain within so many seconds."""
+        assert self.cases is not None
+        best, since = self.bound.value, self.budget.left
+        for value in self.cases.bounds(effort):
+            self._found(value, "cases of a chain of regions, all else priced")
+            if self.bound.value > best:
+                best, since = self.bound.value, self.budget.left
+            if self.is_over() or since - self.budget.left > most_idle:
+                return
 
     def _follow_paths(self, effort: float) -> Reach:
         """Bounds alone, then small regions first: solved, they beat the bounds of larger ones."""

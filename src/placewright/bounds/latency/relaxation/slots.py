@@ -4,7 +4,8 @@
 `kernels.latency.bound_slots` tells of ever longer horizons that nothing is done before them; the
 least horizon of all cases holds. The case with the least is looked at next: if a horizon longer by
 its *stride* is not ruled out, a shorter stride is tried; if that is no gain, the case is split by
-one more device, or by the middle of the times of a copy.
+one more device, or by the middle of the times of a copy. What is said of one of several devices
+that are alike tells of others (`receivers`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from placewright.bounds.latency.relaxation.forest import forest_of
 from placewright.bounds.latency.relaxation.network import Indices
+from placewright.bounds.latency.relaxation.receivers import Receivers
 from placewright.budget import Budget
 from placewright.graph import Flags, Floats
 from placewright.kernels.latency.bound_fan_out import heads_and_tails
@@ -56,27 +58,27 @@ class Case:
 
 
 def bound_in_slots(
-    part: Part, reader: Flags, send: Floats, order: list[int], routes: Routes,
+    part: Part, reader: Flags, receivers: Receivers, routes: Routes,
     ends: tuple[int, int], known: float, budget: Budget,
 ) -> float:  # fmt: skip
     """A bound on what a part takes with its ends on devices `ends`; `known` holds already.
 
-    `part`, `reader` are of a `FanOut`; a copy takes `send[device]`. `order`: the devices other than
-    the first, in the order that cases are split by them.
+    `part` is of a `FanOut`, `reader` says who needs a copy where the ends are.
     """
     first, last = ends
     if known <= 0.0:
         return known
     head, tail = heads_and_tails(part, routes, first, last, part.closed > 0)
-    search = _Search(forest_of(part, reader, head, tail), send, order, routes, first, last)
+    forest = forest_of(part, reader, head, tail)
+    search = _Search(forest, receivers, bool(reader[-1]), routes, first, last)
     return search.run(known, budget)
 
 
 @dataclass(eq=False)
 class _Search:
     forest: Forest
-    send: Floats
-    order: list[int]
+    receivers: Receivers
+    last_reads: bool
     routes: Routes
     first: int
     last: int
@@ -84,7 +86,7 @@ class _Search:
     @property
     def work(self) -> int:
         """Of a step."""
-        return len(self.forest.time) * len(self.send) ** 2 * INTERVALS * EACH
+        return len(self.forest.time) * len(self.receivers.send) ** 2 * INTERVALS * EACH
 
     def run(self, known: float, budget: Budget) -> float:
         """The least horizon of all cases when there is no gain or no work left."""
@@ -110,19 +112,22 @@ class _Search:
         return waiting[0][0] if waiting else float("inf")
 
     def _whole(self, known: float) -> Case:
-        devices = len(self.send)
+        devices = len(self.receivers.send)
         rows = devices + self.routes.channel_count
         share = 1.0 / (rows * INTERVALS + devices)
+        copy = np.full(devices, -1)
+        if self.last_reads:
+            copy[self.last] = 1
         return Case(
-            known, STRIDE, np.full(devices, -1), self.send, np.full(devices, np.inf),
+            known, STRIDE, copy, self.receivers.earliest(), np.full(devices, np.inf),
             np.full((rows, INTERVALS), share), np.full(devices, share),
         )  # fmt: skip
 
     def _try(self, case: Case) -> tuple[int, float]:
         """Steps taken for a horizon longer by the stride, and what came of them."""
-        steps = STEPS if self._next_device(case) < 0 else FIRST_STEPS
+        steps = STEPS if self.receivers.first_unsaid(case.copy) < 0 else FIRST_STEPS
         steps = min(steps, MOST_IDLE // self.work)
-        copies = Copies(self.send, case.copy, case.low, case.high)
+        copies = Copies(self.receivers.send, case.copy, case.low, case.high)
         value, taken = slots_bound(
             self.forest, self.routes, self.first, self.last, copies,
             case.horizon * (1.0 + case.stride), EACH, case.weight, case.memory, steps,
@@ -140,16 +145,12 @@ class _Search:
             return [replace(case, stride=stride)]
         return found
 
-    def _next_device(self, case: Case) -> int:
-        return next((d for d in self.order if case.copy[d] < 0), -1)
-
     def _split(self, case: Case) -> list[Case]:
         """By whether one more device gets a copy, or by the middle of the times of one."""
-        device = self._next_device(case)
+        device = self.receivers.first_unsaid(case.copy)
         if device >= 0:
-            none, one = case.copy.copy(), case.copy.copy()
-            none[device], one[device] = 0, 1
-            return [_part_of(case, copy=none), _part_of(case, copy=one)]
+            parts = self.receivers.without_and_with(case.copy, device)
+            return [_part_of(case, copy=copy) for copy in parts]
         until = np.minimum(case.high, case.horizon * (1.0 + case.stride))
         span = np.where(case.copy == 1, until - case.low, 0.0)
         device = int(span.argmax())
@@ -157,7 +158,10 @@ class _Search:
             return []
         low, high = case.low.copy(), case.high.copy()
         low[device] = high[device] = case.low[device] + 0.5 * span[device]
-        return [_part_of(case, high=high), _part_of(case, low=low)]
+        return [
+            _part_of(case, high=self.receivers.sooner(high)),
+            _part_of(case, low=self.receivers.later(low)),
+        ]
 
 
 def _raised(case: Case, steps: int) -> Case:

@@ -1,6 +1,7 @@
 """A closer look at regions between two ops on given devices, for what bounds have left open.
 
-Small ones are searched for their shortest schedule, large ones bounded with more effort.
+Small ones are searched for their shortest schedule, large ones bounded with more effort. Those in
+the middle that begin with a tensor for many are bounded first: a search hardly gets anywhere.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from placewright.problem import Problem
 CLOSER = 0.125  # what it takes to bound a region closer, for what a search would take
 CLOSER_STEPS = 480
 CLOSER_WORK = 30_000_000  # steps · edges · pairs of devices
+CLOSER_TRIES = 3  # by prices, by who gets copies, by when
+MOST_PLACES = 256  # ops · devices of a region with a fan-out that is searched at once
 LONGER = 1.3  # than the bound known: the horizon of a search, unless less is of use
 FIRST_UNITS = 0.25  # of CP-SAT's deterministic time, four times as much each time
 MOST_TRIES = 5
@@ -53,6 +56,7 @@ class Solver:
         self.tries: dict[Arc, int] = {}
         self.closed: set[Arc] = set()
         self.found: dict[Place, Found] = {}
+        self.fan_outs: dict[int, bool] = {}
 
     def waiting(self, arcs: list[Arc], effort: float) -> list[Arc]:
         """Those that may yet be raised with no more effort, the ones looked at least so far."""
@@ -62,8 +66,23 @@ class Solver:
         return [arc for arc in open_arcs if self._effort(arc) <= most]
 
     def _effort(self, arc: Arc) -> float:
-        count = float(self.regions.count[arc[0]])
-        return 4.0 ** self.tries.get(arc, 0) * (count if count <= MOST_SEARCHED else count * CLOSER)
+        tries, count = self.tries.get(arc, 0), float(self.regions.count[arc[0]])
+        return 4.0**tries * (count if self._is_searched(arc[0], tries) else count * CLOSER)
+
+    def _is_searched(self, region: int, tries: int) -> bool:
+        """Or else bounded closer, when it has been looked at so often."""
+        count = int(self.regions.count[region])
+        if count > MOST_SEARCHED:
+            return False
+        is_large = count * self.regions.network.device_count > MOST_PLACES
+        return tries >= CLOSER_TRIES or not (is_large and self._has_fan_out(region))
+
+    def _has_fan_out(self, region: int) -> bool:
+        if region not in self.fan_outs:
+            ops = self.regions.ops(region)
+            part = self.regions.part(ops)
+            self.fan_outs[region] = fan_out_of(self.regions.network, ops, part) is not None
+        return self.fan_outs[region]
 
     def raise_costs(self, arcs: list[Arc]) -> None:
         """Look closer at each of them, as long as there is time; at twins once."""
@@ -86,7 +105,7 @@ class Solver:
         found = self.found.setdefault(place, Found())
         if self._take(arc, found) or place in sought:
             return
-        if regions.count[region] <= MOST_SEARCHED:
+        if self._is_searched(region, found.tries):
             self._search(arc, found)
         else:
             self._bound_closer(arc, found)
@@ -133,9 +152,10 @@ class Solver:
             steps = max(STEPS, min(CLOSER_STEPS, CLOSER_WORK // max(work, 1)))
             found.proved, _ = region_bound(part, network.routes, first, last, steps, ENOUGH)
         elif fan_out is not None:
-            bound = bound_by_copies if found.tries == 2 else bound_by_arrivals
+            bound = bound_by_copies if found.tries < CLOSER_TRIES else bound_by_arrivals
             found.proved = bound(fan_out, network, first, last, found.proved, self.budget)
-        found.done = fan_out is None or found.tries > 2
+        is_last = fan_out is None or found.tries >= CLOSER_TRIES
+        found.done = is_last and regions.count[region] > MOST_SEARCHED
 
     def _search(self, arc: Arc, found: Found) -> None:
         """Search for a schedule of the region within a horizon.
