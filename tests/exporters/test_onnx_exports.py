@@ -137,6 +137,21 @@ def test_outputs_of_types_that_numpy_lacks_are_written_as_their_bits(tmp_path):
         assert found["labels"].tolist() == ["cat"]
 
 
+def test_sizes_that_one_stage_reckons_resize_in_another(tmp_path):
+    nodes = [
+        node("Shape", "like", "sizes"),
+        node("Relu", "image", "r"),
+        node("Resize", "r _ _ sizes", "y", mode="nearest"),
+    ]
+    shapes = {"image": ["n", 1, 4, 4], "like": ["n", 1, "h", "w"]}
+    made = model(nodes, [value(name, FLOAT, shape) for name, shape in shapes.items()], "y")
+    source, folder = saved(made, tmp_path), tmp_path / "sessions"
+    export(plan_of(f"{source}?h=8&w=6", [0, 1, 1]), "onnxruntime", folder)
+    done = started(folder, "--outputs", tmp_path / "outputs.npz")
+    assert done.returncode == 0, done.stderr
+    check_equal(tmp_path / "outputs.npz", in_one_session(source, folder / "inputs.npz"))
+
+
 def test_each_node_runs_on_the_provider_meant(tmp_path):
     source, folder = saved(convolutional(), tmp_path), tmp_path / "sessions"
     plan = plan_of(source, None, CpuRun((0,)), None, seed=2)

@@ -28,6 +28,7 @@ from placewright.exporters.onnx_stages import OnnxStages, add_types, onnx_stages
 from placewright.formats import files
 from placewright.formats.folders import new_folder
 from placewright.importers.onnx.reading import with_values
+from placewright.importers.onnx.shapes import lasting_shapes
 from placewright.plan import Plan
 from placewright.problem import Problem
 from placewright.runtime.onnx_sessions.inputs import blanks_of
@@ -91,12 +92,13 @@ def _write_models(folder: Path, stages: OnnxStages) -> list[dict[str, Any]]:
     """Write the sub-models; what the script is to know of each."""
     found, problem = stages.model, stages.plan.problem
     models = SubModels(found, with_values(found))
+    lasting = lasting_shapes(found.model, found.path)
     records = []
     for number, (part, device) in enumerate(zip(stages.parts, stages.device, strict=True)):
         name = f"stage{number}.onnx"
         model = loaded(models.build(part), found.path)
         model.graph.name = f"stage{number}"
-        add_types(model, found)
+        add_types(model, found, lasting)
         save_model(model, folder / name)
         records.append(
             {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING
@@ -64,10 +64,16 @@ def _in_order(parts: Sequence[SubModel]) -> tuple[SubModel, ...]:
     return tuple(parts[number] for number in TopologicalSorter(needs).static_order())
 
 
-def add_types(model: ModelProto, found: OnnxModel) -> None:
+def add_types(
+    model: ModelProto,
+    found: OnnxModel,
+    lasting: Mapping[str, tuple[int | None, ...]] | None = None,
+) -> None:
     """Give inputs and outputs that have no type theirs, as the checker of ONNX asks.
 
-    Sizes are left open: they may have been chosen for the plan, or depend on data.
+    Sizes are left open: they may have been chosen for the plan, or depend on data. But those of
+    vectors are given where they are `lasting`: Resize is not opened without the length of the
+    vector that says its sizes.
     """
     for value in (*model.graph.input, *model.graph.output):
         constant = found.scope.constants.get(value.name)
@@ -79,3 +85,6 @@ def add_types(model: ModelProto, found: OnnxModel) -> None:
         tensor.shape.SetInParent()
         for _ in type.shape:
             tensor.shape.dim.add()
+        length = (lasting or {}).get(value.name)
+        if length is not None and len(type.shape) == len(length) == 1 and length[0] is not None:
+            tensor.shape.dim[0].dim_value = length[0]

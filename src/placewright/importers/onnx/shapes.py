@@ -100,6 +100,29 @@ def tensor_type(proto: TypeProto) -> TensorType | None:
     return found if found.elements < _ABSURD else None
 
 
+def lasting_shapes(model: ModelProto, path: str | Path) -> dict[str, tuple[int | None, ...]]:
+    """The shapes of tensors with the sizes that they have whatever the dynamic dimensions are.
+
+    Others are None. What the file says of tensors that nodes make is not believed.
+    """
+    skeleton = type(model)()
+    skeleton.CopyFrom(model)
+    make_dense(skeleton.graph)
+    replace_contrib_ops(skeleton.graph)
+    del skeleton.graph.value_info[:]
+    for value in skeleton.graph.output:
+        value.ClearField("type")
+    graph = _infer(skeleton, path)
+    return {
+        value.name: tuple(
+            dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+            for dim in value.type.tensor_type.shape.dim
+        )
+        for value in (*graph.value_info, *graph.output, *graph.input)
+        if value.type.tensor_type.HasField("shape")
+    }
+
+
 def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     """What of the types that `model` gives does not fit those inferred; "" if all does.
 
