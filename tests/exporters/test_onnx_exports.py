@@ -137,6 +137,42 @@ def test_outputs_of_types_that_numpy_lacks_are_written_as_their_bits(tmp_path):
         assert found["labels"].tolist() == ["cat"]
 
 
+def test_inputs_of_types_that_numpy_lacks_are_their_bits(tmp_path):
+    kinds = {"bfloat16": onnx.TensorProto.BFLOAT16, "float8": onnx.TensorProto.FLOAT8E5M2}
+    nodes = [node("Cast", name, f"{name}_y", to=FLOAT) for name in kinds]
+    inputs = [value(name, kind, [1, 2]) for name, kind in kinds.items()]
+    made = model(nodes, inputs, "bfloat16_y float8_y", opset=21)
+    folder, outputs = tmp_path / "sessions", tmp_path / "outputs.npz"
+    export(plan_of(saved(made, tmp_path), [0, 1]), "onnxruntime", folder)
+    assert started(folder).returncode == 0
+    bits = {"bfloat16": np.uint16([[0x3F80, 0xC000]]), "float8": np.uint8([[0x3C, 0xC0]])}
+    np.savez(tmp_path / "inputs.npz", **bits)
+    done = started(folder, "--inputs", tmp_path / "inputs.npz", "--outputs", outputs)
+    assert done.returncode == 0, done.stderr
+    with np.load(outputs) as found:
+        assert {name: found[name].tolist() for name in found.files} == {
+            "bfloat16_y": [[1.0, -2.0]],
+            "float8_y": [[1.0, -2.0]],
+        }
+
+
+def test_inputs_that_the_plan_does_not_have_are_refused(tmp_path):
+    folder = tmp_path / "sessions"
+    made = model([node("Neg", "x", "y")], [value("x", FLOAT, [1])], "y")
+    export(plan_of(saved(made, tmp_path), [0]), "onnxruntime", folder)
+    np.savez(tmp_path / "inputs.npz", x=np.ones(1, np.float32), scale=np.ones(1))
+    done = started(folder, "--inputs", tmp_path / "inputs.npz")
+    assert done.returncode == 1
+    assert done.stderr.strip().endswith("'scale' is none of the plan's inputs: x")
+
+
+def test_an_input_whose_elements_share_bytes_is_refused(tmp_path):
+    inputs = [value("x", onnx.TensorProto.INT4, [2])]
+    made = model([node("Cast", "x", "y", to=FLOAT)], inputs, "y", opset=21)
+    with pytest.raises(OptionError, match=r"elements of input 'x' of .* share bytes"):
+        export(plan_of(saved(made, tmp_path), [0]), "onnxruntime", tmp_path / "sessions")
+
+
 def test_sizes_that_one_stage_reckons_resize_in_another(tmp_path):
     nodes = [
         node("Shape", "like", "sizes"),

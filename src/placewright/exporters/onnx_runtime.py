@@ -1,6 +1,6 @@
 """ONNX Runtime: a folder with a sub-model per stage, and a script that runs them.
 
-    stages.json    the stages in order: model, device, execution provider and its options
+    stages.json    inputs; the stages in order: model, device, execution provider and its options
     stage0.onnx …  the sub-models, with their weights
     inputs.npz     example inputs
     run.py         `scripts/run_sessions.py`
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from placewright.cluster import CpuRun
-from placewright.costs.profiles.onnx.values import is_plain, made_up
+from placewright.costs.profiles.onnx.values import is_packed, is_plain, made_up
 from placewright.errors import OptionError
 from placewright.exporters.devices import check_cuda, check_one_host, gpu_index
 from placewright.exporters.onnx_annotations import annotated, layer_name
@@ -47,12 +47,13 @@ def write_sessions(path: str | Path, plan: Plan) -> list[str]:
     layers, why = _layers(stages)
     with new_folder(path) as folder:
         records = _write_models(folder, stages)
-        _write_inputs(folder, stages)
+        inputs = _write_inputs(folder, stages)
         if layers:
             save_model(annotated(stages), folder / ANNOTATED)
         document = {
             "source": plan.source,
             "stages": records,
+            "inputs": inputs,
             "outputs": list(dict.fromkeys(each.name for each in stages.model.model.graph.output)),
             "annotated": layers,
         }
@@ -113,19 +114,23 @@ def _write_models(folder: Path, stages: OnnxStages) -> list[dict[str, Any]]:
     return records
 
 
-def _write_inputs(folder: Path, stages: OnnxStages) -> None:
-    """Example inputs, made up; OptionError for a type that numpy has none for."""
+def _write_inputs(folder: Path, stages: OnnxStages) -> dict[str, int | None]:
+    """Example inputs, made up; ONNX's number for the type of each that numpy has only bits of.
+
+    OptionError for a type whose elements share bytes.
+    """
     generator = np.random.default_rng(0)
     blanks = blanks_of(stages.model)
     for name, blank in blanks.items():
-        if not is_plain(blank.type):
+        if is_packed(blank.type):
             raise OptionError(
-                f"{ENGINE}: input '{name}' of {stages.model.path} has a type that numpy lacks; "
-                "export the model with inputs of float16 or float32"
+                f"{ENGINE}: elements of input '{name}' of {stages.model.path} share bytes, which "
+                "no array of numpy does; export the model with inputs of at least a byte"
             )
     arrays: dict[str, Any] = {name: made_up(each, generator) for name, each in blanks.items()}
     with (folder / "inputs.npz").open("wb") as file:
         np.savez(file, **arrays)
+    return {n: None if is_plain(each.type) else each.type.element for n, each in blanks.items()}
 
 
 def _provider(problem: Problem, device: int) -> list[Any]:

@@ -193,6 +193,32 @@ def test_inputs_may_be_given_as_arrays_or_as_a_file(tmp_path: Path) -> None:
         np.testing.assert_allclose(report.results[0][3], expected, rtol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("element", "bits"),
+    [
+        ("BFLOAT16", np.array([[0x3F80, 0xC000]], np.uint16)),
+        ("FLOAT8E4M3FN", np.array([[0x38, 0xC0]], np.uint8)),
+        ("INT4", np.array([0xE1], np.uint8)),
+    ],
+)
+def test_inputs_of_types_that_numpy_lacks_are_given_as_their_bits(
+    element: str, bits: Any, tmp_path: Path
+) -> None:
+    inputs = [value("x", getattr(onnx.TensorProto, element), [1, 2])]
+    made = model([node("Cast", "x", "h", to=FLOAT), node("Neg", "h", "y")], inputs, "y", opset=21)
+    plan = plan_of(saved(made, tmp_path), [0, 1])
+    assert run_plan(plan, ONCE).max_abs_difference == 0.0
+    assert run_plan(plan, ONCE, inputs={"x": bits}).results[0][0].tolist() == [[-1.0, 2.0]]
+
+
+def test_a_value_that_the_model_has_itself_is_no_input(tmp_path: Path) -> None:
+    scale = onnx.numpy_helper.from_array(np.ones(2, np.float32), "scale")
+    inputs = [value("x", FLOAT, [2]), value("scale", FLOAT, [2])]
+    plan = plan_of(saved(model([node("Mul", "x scale", "y")], inputs, "y", [scale]), tmp_path), [0])
+    with pytest.raises(InputError, match=r"'scale' has its value in .* planned as a weight"):
+        run_plan(plan, ONCE, inputs={"scale": np.zeros(2, np.float32)})
+
+
 def write_bad_archives() -> None:
     """One with a byte changed, one that claims more than there is, one without arrays."""
     np.savez_compressed("damaged.npz", ids=np.arange(1000))

@@ -4,8 +4,8 @@
 
 What a stage gives stays on its device where all that read it are there, else it goes through the
 host's memory. Nodes run as they are written; --optimize lets ONNX Runtime change and fuse them.
---annotated runs the whole model in one session, by its layer annotations. Outputs of bfloat16 are
-written as their bits (uint16), those of other types that numpy lacks as bytes.
+--annotated runs the whole model in one session, by its layer annotations. Inputs and outputs of
+bfloat16 are their bits (uint16), those of other types that numpy lacks bytes (uint8).
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ def main() -> None:
     sessions = [opened(stage, options) for stage in stages]
     for stage, session in zip(stages, sessions, strict=True):
         print(f"{stage['model']} on {stage['device']}: {where(session)}")
-    with np.load(options.inputs, allow_pickle=False) as given:
-        inputs = {name: ort.OrtValue.ortvalue_from_numpy(given[name]) for name in given.files}
+    inputs = loaded(options.inputs, plan["inputs"])
     places = homes(stages, plan["outputs"])
     seconds = []
     for _ in range(options.repeats):
@@ -64,6 +63,22 @@ def parsed() -> argparse.Namespace:
     if options.repeats < 1:
         parser.error("--repeats is at least 1")
     return options
+
+
+def loaded(path: str | Path, types: dict[str, int | None]) -> dict[str, ort.OrtValue]:
+    """The arrays of a file; those of a type that numpy lacks are bits, which `types` tells of."""
+    values = {}
+    with np.load(path, allow_pickle=False) as given:
+        for name in given.files:
+            if name not in types:
+                sys.exit(f"{path}: '{name}' is none of the plan's inputs: {', '.join(types)}")
+            bits = types[name]
+            values[name] = (
+                ort.OrtValue.ortvalue_from_numpy(given[name])
+                if bits is None
+                else ort.OrtValue.ortvalue_from_numpy_with_onnx_type(given[name], bits)
+            )
+    return values
 
 
 def whole(plan: dict[str, Any]) -> dict[str, Any]:

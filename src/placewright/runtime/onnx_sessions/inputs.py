@@ -22,9 +22,16 @@ def input_values(found: OnnxModel, given: Given, seed: int) -> dict[str, OrtValu
     """Every input of the model, as ONNX Runtime takes it.
 
     Those that are not `given` are made up from `seed`. InputError for one that the model does not
-    have, or not of that type.
+    have, has a value of its own for, or has of another type.
     """
     blanks = blanks_of(found)
+    stored = {tensor.name for tensor in found.model.graph.initializer}
+    for name in given.arrays:
+        if name in stored:
+            raise InputError(
+                f"{given.where}: '{name}' has its value in {found.path}, and was planned as a "
+                "weight; take the initializer out of the file, and plan again to give it another"
+            )
     given.check_names(blanks)
     generator = np.random.default_rng(seed)
     values = {}

@@ -76,10 +76,15 @@ def _limit(node: NodeProto, number: int, types: Types) -> int | None:
 
 
 def made_up(blank: Blank, generator: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Values for a tensor; its bits as whole numbers where numpy has no such type."""
+    """Values for a tensor; its bits as whole numbers where numpy has no such type.
+
+    Elements of less than a byte are packed into a row of bytes.
+    """
     shape, element = blank.type.shape, blank.type.element
-    if element not in _NUMPY and element != _BFLOAT16:  # packed, or floats of a byte
+    if is_packed(blank.type):
         return np.full(int(blank.type.bytes), _SMALL, dtype=np.uint8)
+    if element not in _NUMPY and element != _BFLOAT16:  # floats of a byte
+        return np.full(shape, _SMALL, dtype=np.uint8)
     dtype = np.dtype(_NUMPY.get(element, "float32"))
     if dtype.kind in "iu" and blank.limit is not None:
         return generator.integers(0, max(blank.limit, 1), shape, dtype=dtype)
@@ -97,10 +102,18 @@ def is_plain(type: TensorType) -> bool:
     return type.element in _NUMPY
 
 
+def is_packed(type: TensorType) -> bool:
+    """Whether several elements of that type share a byte."""
+    return TensorType(type.element, (2,)).bytes < 2
+
+
 def ort_value(blank: Blank, array: np.ndarray[Any, Any]) -> OrtValue:
-    """An array as ONNX Runtime takes it, not copied."""
+    """An array of `made_up`, or one like it, as ONNX Runtime takes it; not copied but if packed."""
     import onnxruntime
 
     if is_plain(blank.type):
         return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    if is_packed(blank.type):  # ONNX Runtime takes the shape of the array, and reads what it needs
+        packed, array = array, np.zeros(blank.type.shape, np.uint8)
+        array.reshape(-1)[: packed.size] = packed
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(array, blank.type.element)
