@@ -80,6 +80,15 @@ def test_names_that_would_command_a_terminal_are_escaped(tmp_path):
     assert "[bold]" in done.out
 
 
+def test_names_of_ops_do_not_break_lines(tmp_path):
+    problem = replace(chain([6.0, 6.0], [6.0, 8.0], tensor_bytes=1.0), op_names=("a\nb", "c\td"))
+    solve(problem, "heft").save(tmp_path / "plan.json")
+    text = run("explain", tmp_path / "plan.json", "c\td").out
+    assert r"op c\td is on" in text
+    assert r"c\td elsewhere" in text
+    assert r"transfer of a\nb, " in text
+
+
 def test_a_name_that_there_is_not_ends_with_2_and_a_wrong_plan_with_4(plan_file):
     done = run("explain", plan_file, "o7")
     assert done.code == 2

@@ -31,6 +31,7 @@ from tests.runtime.onnx_sessions.models import (  # noqa: E402
     FLOAT,
     MODELS,
     SIZES,
+    body,
     convolutional,
     model,
     node,
@@ -171,6 +172,27 @@ def test_an_input_whose_elements_share_bytes_is_refused(tmp_path):
     made = model([node("Cast", "x", "y", to=FLOAT)], inputs, "y", opset=21)
     with pytest.raises(OptionError, match=r"elements of input 'x' of .* share bytes"):
         export(plan_of(saved(made, tmp_path), [0]), "onnxruntime", tmp_path / "sessions")
+
+
+def test_nodes_that_share_a_name_get_their_own_in_the_sub_models(tmp_path):
+    branch = body([node("Neg", "x", "n"), node("Abs", "n", "a")], (), [value("a", FLOAT, [2])])
+    nodes = [
+        node("If", "c", "i", then_branch=branch, else_branch=branch),
+        node("Relu", "i", "r"),
+        node("Exp", "r", "y"),
+    ]
+    for each in (*nodes, *branch.node, *nodes[0].attribute[0].g.node):
+        each.name = "same"
+    inputs = [value("x", FLOAT, [2]), value("c", onnx.TensorProto.BOOL, [])]
+    folder, outputs = tmp_path / "sessions", tmp_path / "outputs.npz"
+    export(plan_of(saved(model(nodes, inputs, "y"), tmp_path), [0, 0, 0]), "onnxruntime", folder)
+    np.savez(tmp_path / "inputs.npz", x=np.zeros(2, np.float32), c=np.array(True))
+    for arguments in ((), ("--annotated",)):
+        given = ("--inputs", tmp_path / "inputs.npz", "--outputs", outputs)
+        done = started(folder, *given, *arguments)
+        assert done.returncode == 0, done.stderr
+        with np.load(outputs) as found:
+            assert found["y"].tolist() == [1.0, 1.0]
 
 
 def test_sizes_that_one_stage_reckons_resize_in_another(tmp_path):

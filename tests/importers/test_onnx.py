@@ -804,6 +804,11 @@ def test_op_names_are_unique_whatever_the_nodes_are_called(read: Callable[..., G
     assert read(nodes).op_names == ("same", "same#1", "Relu_2", "Relu_2#3")
 
 
+def test_an_op_name_is_a_line_that_can_be_typed(read: Callable[..., Graph]) -> None:
+    graph = read([node("Relu", "x", "a", name="one\ntwo"), node("Relu", "a", "y", name="\x1b[2J")])
+    assert graph.op_names == (r"one\ntwo", r"\x1b[2J")
+
+
 def test_constants_are_no_ops_and_count_as_parameters_of_their_reader(
     read: Callable[..., Graph],
 ) -> None:

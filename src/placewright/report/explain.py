@@ -11,7 +11,7 @@ from rich.table import Table
 
 from placewright.plan import Plan
 from placewright.report.words import value_words
-from placewright.units import format_bytes, format_seconds, listed
+from placewright.units import format_bytes, format_seconds, listed, printable
 from placewright.whatif.explain.devices import DeviceExplanation, Without
 from placewright.whatif.explain.moved import Move
 from placewright.whatif.explain.places import PlaceExplanation, Wait
@@ -29,7 +29,7 @@ def place_words(found: PlaceExplanation) -> str:
     count = f" ({_ops(len(found.ops))})" if found.kind != "op" else ""
     together = f", with {_ops(found.together)} that must be together with it"
     together = together if found.together else ""
-    where = f"{found.kind} {found.name}{count} is on {listed(names)}{together}"
+    where = f"{found.kind} {printable(found.name)}{count} is on {listed(names)}{together}"
     value = f"{value_words(plan.problem)} {format_seconds(plan.value)}"
     return f"{where}; {value}, {_role(found)}"
 
@@ -106,7 +106,7 @@ def ties_table(plan: Plan, moves: Sequence[Move], title: str) -> Table:
 
 
 def _moves_table(plan: Plan, title: str, first: str, rows: Sequence[tuple[str, Move]]) -> Table:
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(printable(title)), title_justify="left")
     table.add_column(first)
     for column in ("value", "change"):
         table.add_column(column, justify="right")
@@ -114,7 +114,7 @@ def _moves_table(plan: Plan, title: str, first: str, rows: Sequence[tuple[str, M
     for name, move in rows:
         timed = math.isfinite(move.value)
         table.add_row(
-            escape(name),
+            escape(printable(name)),
             format_seconds(move.value) if timed else "-",
             _change(plan, move) if timed else "-",
             escape(_why(plan, move)),
@@ -152,14 +152,15 @@ def chain_lines(found: PlaceExplanation) -> list[str]:
 
 
 def _wait_words(plan: Plan, wait: Wait) -> str:
-    names, ops = plan.problem.device_names, plan.problem.op_names
+    names = plan.problem.device_names
+    first, last = (printable(plan.problem.op_names[op]) for op in (wait.first, wait.last))
     when = f"{format_seconds(wait.start)} to {format_seconds(wait.finish)}"
     if wait.target >= 0:
-        what = f"transfer of {ops[wait.first]}, {names[wait.device]} → {names[wait.target]}"
+        what = f"transfer of {first}, {names[wait.device]} → {names[wait.target]}"
     elif wait.steps == 1:
-        what = f"{ops[wait.first]} on {names[wait.device]}"
+        what = f"{first} on {names[wait.device]}"
     else:
-        what = f"{wait.steps} ops on {names[wait.device]}, {ops[wait.first]} … {ops[wait.last]}"
+        what = f"{wait.steps} ops on {names[wait.device]}, {first} … {last}"
     idle = f", after {format_seconds(wait.idle)} of nothing" if wait.idle > TIE * plan.value else ""
     return f"{when}  {what}{idle}"
 

@@ -13,7 +13,7 @@ from placewright.outcome import Schedule
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.runtime.tuning.comparison import RunComparison, compare_run
-from placewright.units import format_seconds
+from placewright.units import format_seconds, printable
 
 if TYPE_CHECKING:
     from placewright.runtime.results import RunReport
@@ -45,7 +45,7 @@ def worst_ops_table(plan: Plan, found: RunComparison, limit: int = WORST) -> Tab
         table.add_column(column, justify="right")
     for each in slower[:limit]:
         table.add_row(
-            escape(problem.op_names[each.op]),
+            escape(printable(problem.op_names[each.op])),
             escape(problem.op_types[each.op]),
             escape(problem.device_names[each.device]),
             *_figures(each.planned, each.measured),

@@ -30,6 +30,7 @@ from placewright.importers.onnx.ops import Op, Reader, Scope, label
 from placewright.importers.onnx.ordering import put_in_order
 from placewright.importers.onnx.shapes import Inferred, contradiction, infer_types, real_inputs
 from placewright.importers.onnx.signature import Signatures
+from placewright.units import printable
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
@@ -107,7 +108,8 @@ def read_model(
 def with_values(found: OnnxModel) -> ModelProto:
     """``found.model`` with the values of its weights, read from its file again.
 
-    What lies in other files stays there. FormatError where the file is not what it was.
+    What lies in other files stays there. No two nodes share a name, which ONNX Runtime refuses.
+    FormatError where the file is not what it was.
     """
     with printable_errors():
         model = _prepared(parse_model(found.path), found.path)
@@ -115,7 +117,17 @@ def with_values(found: OnnxModel) -> ModelProto:
             take_branches(model.graph, taken, found.path)
         if _wiring(model.graph) != _wiring(found.model.graph):
             raise FormatError(f"{found.path}: the file has changed meanwhile; plan it again")
+    _part_names(model.graph)
     return model
+
+
+def _part_names(graph: GraphProto) -> None:
+    """Give each node that has a name one of its own, in the graphs within too."""
+    for node, name in zip(graph.node, _op_names(graph), strict=True):
+        if node.name:
+            node.name = name
+        for subgraph in subgraphs(node):
+            _part_names(subgraph)
 
 
 def _wiring(graph: GraphProto) -> list[tuple[str, list[str], list[str]]]:
@@ -178,11 +190,11 @@ def _is_constant(node: NodeProto, scope: Scope) -> bool:
 
 
 def _op_names(graph: GraphProto) -> list[str]:
-    """Unique names: the nodes' own, else ``<op_type>_<number>``."""
+    """Unique names in one printable line: the nodes' own, else ``<op_type>_<number>``."""
     taken: set[str] = set()
     names = []
     for number, node in enumerate(graph.node):
-        name = node.name or f"{node.op_type}_{number}"
+        name = printable(node.name or f"{node.op_type}_{number}")
         while name in taken:
             name = f"{name}#{number}"
         taken.add(name)
