@@ -445,7 +445,8 @@ def test_a_shape_that_fails_at_size_one_blames_the_dimensions_taken_so(
     path = saved(**model)
     assert_refused(
         GraphError,
-        r"shape of tensor 'z'.*dynamic dimensions taken as 1: images\.0, height",
+        r"tensor 'z'.* would have the shape \[1, \d, -\d, -\d\]; give larger sizes "
+        r"\(dynamic dimensions taken as 1: images\.0, height",
         lambda: load(path),
     )
     assert load(f"{path}?height=9&width=9&images.0=1").graph.op_count == 2
@@ -481,6 +482,25 @@ def test_a_shape_that_nothing_tells_is_named(read: Callable[..., Graph]) -> None
     )
 
 
+def test_an_input_of_unknown_rank_is_named(read: Callable[..., Graph]) -> None:
+    assert_refused(
+        GraphError,
+        "input 'x' does not say how many dimensions it has",
+        lambda: read([node("Relu", "x", "y")], [("x", FLOAT, None)]),
+    )
+
+
+def test_an_inner_dimension_that_was_given_is_among_those_that_there_are(
+    read: Callable[..., Graph],
+) -> None:
+    nodes = [node("NonZero", "x", "hits"), node("Cast", "hits", "y", to=FLOAT)]
+    assert_refused(
+        OptionError,
+        r"no dynamic dimension 'hits\.2'; did you mean 'hits\.1'\? the file has hits\.1",
+        lambda: read(nodes, dimensions={"hits.1": 6, "hits.2": 6}),
+    )
+
+
 def test_an_operator_without_a_formula_is_told_in_the_attributes(
     read: Callable[..., Graph],
 ) -> None:
@@ -512,6 +532,36 @@ def test_a_product_of_matrices_that_do_not_fit_is_refused(
 def test_shapes_that_contradict_each_other_are_told(read: Callable[..., Graph]) -> None:
     with pytest.warns(PlacewrightWarning, match=r"of shapes contradicts itself .*\(8\) vs \(9\)"):
         read([node("Relu", "x", "y")], outputs=[("y", FLOAT, [2, 9])])
+
+
+def test_a_reshape_to_another_number_of_elements_is_told(read: Callable[..., Graph]) -> None:
+    model = {
+        "nodes": [node("Reshape", "x fixed", "y")],
+        "inputs": [("x", FLOAT, ["batch", 8])],
+        "weights": [integers("fixed", 4, 4)],
+    }
+    with pytest.warns(PlacewrightWarning, match=r"produces 'y' makes 16 elements of 24: it may"):
+        read(**model, batch=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(**model, batch=2)
+
+
+def test_an_operator_that_the_opset_of_the_model_has_no_more_is_told(
+    read: Callable[..., Graph],
+) -> None:
+    nodes = [node("Upsample", "x scales", "y")]
+    scales = [numpy_helper.from_array(np.array([1, 2], np.float32), "scales")]
+    with pytest.warns(PlacewrightWarning, match="opset 10, which the file asks for, has no Upsamp"):
+        assert read(nodes, weights=scales, opset=10).op_bytes_written.tolist() == [128]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        read(nodes, weights=scales, opset=9)
+
+
+def test_an_input_that_is_an_output_too_may_have_no_type_there(read: Callable[..., Graph]) -> None:
+    outputs = [("y", FLOAT, None), ("x", FLOAT, None)]
+    assert read([node("Relu", "x", "y")], outputs=outputs).op_flops.tolist() == [16]
 
 
 def test_an_output_with_a_dimension_of_minus_one_contradicts_nothing(
@@ -1149,6 +1199,19 @@ def test_local_functions_are_put_in_place_of_their_calls(read: Callable[..., Gra
     graph = read(nodes, functions=[function])
     assert graph.op_types == ("Relu", "Exp", "Relu", "Exp")
     assert len(edges(graph)) == 3
+
+
+def test_a_function_of_another_opset_than_the_model_is_refused(read: Callable[..., Graph]) -> None:
+    function = helper.make_function(
+        "local", "Old", ["a"], ["b"], [node("ReduceMean", "a", "b", axes=[1])],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    nodes = [node("Old", "x", "y", domain="local")]
+    assert_refused(
+        GraphError,
+        "function 'Old' is of other versions of operators than the model",
+        lambda: read(nodes, functions=[function], opset=18),
+    )
 
 
 def test_a_function_that_calls_itself_is_refused(read: Callable[..., Graph]) -> None:

@@ -308,6 +308,9 @@ def _unknown(
     if proto is not None and proto.tensor_type.elem_type == 8:
         return f"tensor '{name}'{maker} holds text, which has no size; take it out of the model"
     if proto is not None and proto.tensor_type.HasField("shape"):
+        sizes = [dim.dim_value for dim in proto.tensor_type.shape.dim]
+        if min(sizes, default=0) < 0:
+            return f"tensor '{name}'{maker} would have the shape {sizes}; give larger sizes"
         for axis, dim in enumerate(proto.tensor_type.shape.dim):
             if not dim.HasField("dim_value"):
                 key = keys(symbols.get((name, axis), ""), [(name, axis)])[0]
@@ -315,6 +318,8 @@ def _unknown(
                     f"dimension {axis} of tensor '{name}'{maker} is not known; "
                     f"give it, as in '{path}?{key}=SIZE'"
                 )
+    if name in {value.name for value in graph.input}:
+        return f"input '{name}' does not say how many dimensions it has; export the model so"
     advice = "write it into the model's value_info"
     if contradiction:
         advice = (

@@ -34,6 +34,7 @@ from placewright.units import printable
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
+    from onnx.defs import OpSchema
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,16 @@ class OnnxModel:
             yield (
                 f"what the file says of shapes contradicts itself ({self.contradiction}); it may "
                 "not run; check it with onnx.checker.check_model(..., full_check=True)"
+            )
+        elif misfit := _misfit(self.model.graph, self.scope):
+            yield (
+                f"{misfit}: it may not run with these sizes; if its exporter has fixed some, give "
+                "the sizes that it was exported with"
+            )
+        if gone := _gone(self.model):
+            yield (
+                f"opset {_version(self.model)}, which the file asks for, has no {listed(gone)} any "
+                "more: runtimes refuse it; export it with the opset that its nodes are of"
             )
 
     @property
@@ -185,6 +196,26 @@ def _read(
     )
 
 
+def _misfit(graph: GraphProto, scope: Scope) -> str:
+    """The first Reshape to another number of elements; "" if there is none."""
+    for node in graph.node:
+        if node.op_type == "Reshape" and _is_standard(node):
+            found, made = (scope.types.get(name) for name in (node.input[0], node.output[0]))
+            if found and made and found.elements != made.elements:
+                return f"{label(node)} makes {made.elements} elements of {found.elements}"
+    return ""
+
+
+def _gone(model: ModelProto) -> list[str]:
+    """Operators of nodes that the model's version of ONNX's operators has no more."""
+    from onnx import defs
+
+    version = _version(model)
+    used = {node.op_type for node in _all_nodes(model.graph.node) if _is_standard(node)}
+    known = (name for name in sorted(used) if defs.has(name))
+    return [name for name in known if _schema(name, version).deprecated]
+
+
 def _is_constant(node: NodeProto, scope: Scope) -> bool:
     return bool(node.output) and node.output[0] in scope.constants
 
@@ -240,13 +271,21 @@ def _inline(model: ModelProto, path: str | Path) -> ModelProto:
 
     _check_functions(model, path)
     try:
-        return inliner.inline_local_functions(model)
+        inlined = inliner.inline_local_functions(model)
     except Exception as error:  # several of onnx's own, RuntimeError, ValueError
         reason = (str(error).strip().splitlines() or ["no reason given"])[0]
         raise GraphError(
             f"{path}: the functions of the model cannot be inlined ({reason}); export it "
             "without local functions"
         ) from None
+    left = {(function.domain, function.name): function for function in inlined.functions}
+    for node in _all_nodes(inlined.graph.node):
+        if function := left.get((node.domain, node.op_type)):
+            raise GraphError(
+                f"{path}: function '{function.name}' is of other versions of operators than the "
+                "model, and cannot be put in place of its calls; export both with one opset"
+            )
+    return inlined
 
 
 def _check_functions(model: ModelProto, path: str | Path) -> None:
@@ -275,16 +314,13 @@ def _check_nodes(model: ModelProto, path: str | Path) -> None:
     """Refuse nodes with fewer inputs or outputs than their operator has."""
     from onnx import defs
 
-    versions = {entry.domain.removeprefix("ai.onnx"): entry.version for entry in model.opset_import}
+    version = _version(model)
     for node in _all_nodes(model.graph.node):
         if not node.op_type:
             raise GraphError(f"{path}: {label(node)} has no op_type; export the model again")
         least = (0, 1)
-        if node.domain in ("", "ai.onnx") and defs.has(node.op_type):
-            try:
-                schema = defs.get_schema(node.op_type, versions[""], "")
-            except defs.SchemaError:
-                schema = defs.get_schema(node.op_type)
+        if _is_standard(node) and defs.has(node.op_type):
+            schema = _schema(node.op_type, version)
             least = (schema.min_input, max(1, schema.min_output))
         for what, names, count in zip(
             ("inputs", "outputs"), (node.input, node.output), least, strict=True
@@ -294,6 +330,26 @@ def _check_nodes(model: ModelProto, path: str | Path) -> None:
                     f"{path}: {label(node)} has {len(names)} {what}, {node.op_type} needs "
                     f"{count}; export the model again"
                 )
+
+
+def _version(model: ModelProto) -> int:
+    """Of ONNX's own operators."""
+    versions = {entry.domain.removeprefix("ai.onnx"): entry.version for entry in model.opset_import}
+    return int(versions[""])
+
+
+def _is_standard(node: NodeProto) -> bool:
+    return node.domain in ("", "ai.onnx")
+
+
+def _schema(operator: str, version: int) -> OpSchema:
+    """What ONNX says of an operator of its own, in that version or else the newest."""
+    from onnx import defs
+
+    try:
+        return defs.get_schema(operator, version, "")
+    except defs.SchemaError:
+        return defs.get_schema(operator)
 
 
 def _check_names(graph: GraphProto, outer: set[str], path: str | Path) -> None:

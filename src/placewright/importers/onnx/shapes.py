@@ -75,7 +75,8 @@ def infer_types(
             break
     for name in given:
         if name not in used:
-            raise unknown(name, dimensions, list(dict.fromkeys(_open(graph, symbols))), path)
+            inner = used - {each.name for each in dimensions}
+            raise unknown(name, dimensions, [*sorted(inner), *_open(graph, symbols)], path)
     return Inferred(graph, symbols, taken)
 
 
@@ -251,11 +252,14 @@ def real_inputs(graph: GraphProto) -> list[ValueInfoProto]:
 
 
 def _fix_inputs(graph: GraphProto, dimensions: Sequence[Dimension]) -> None:
-    """Give the dynamic dimensions of the inputs their sizes."""
+    """Give the dynamic dimensions of the inputs their sizes, also where these are outputs."""
     inputs = {value.name: value for value in graph.input}
     for each in dimensions:
         for name, axis in each.places:
             inputs[name].type.tensor_type.shape.dim[axis].dim_value = each.size
+    for value in graph.output:
+        if value.name in inputs:
+            value.type.CopyFrom(inputs[value.name].type)
 
 
 def _clear_symbols(graph: GraphProto) -> Iterator[tuple[tuple[str, int], str]]:
@@ -308,7 +312,9 @@ def _fill(
 
 
 def _open(graph: GraphProto, symbols: Mapping[tuple[str, int], str]) -> Iterator[str]:
-    """The dimensions that inference left open, by name or place."""
-    for value in (*graph.value_info, *graph.output):
-        for axis, _ in dynamic_axes(value):
-            yield symbols.get((value.name, axis), place(value.name, axis))
+    """The dimensions that inference left open, by name or place, each once."""
+    yield from dict.fromkeys(
+        symbols.get((value.name, axis), place(value.name, axis))
+        for value in (*graph.value_info, *graph.output)
+        for axis, _ in dynamic_axes(value)
+    )
