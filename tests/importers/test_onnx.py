@@ -750,6 +750,19 @@ def test_operators_of_onnx_runtime_have_shapes_and_costs(
     assert "uncounted" not in graph.attributes
 
 
+@pytest.mark.parametrize(
+    ("operator", "packed", "heads"),
+    [("GroupQueryAttention", [1, 3, 64], {"num_heads": 4, "kv_num_heads": 2}),
+     ("MultiHeadAttention", [1, 3, 4, 3, 8], {"num_heads": 4})],
+)  # fmt: skip
+def test_keys_and_values_packed_into_the_query_are_no_queries(
+    operator: str, packed: list[int], heads: dict[str, int], read: Callable[..., Graph]
+) -> None:
+    made = node(operator, "x", "y", domain="com.microsoft", **heads)
+    graph = read([made], [("x", FLOAT, packed)], [("y", FLOAT, [1, 3, 32])])
+    assert graph.op_flops.tolist() == [2 * 2 * 3 * 3 * 32]
+
+
 UINT8, INT32 = onnx.TensorProto.UINT8, onnx.TensorProto.INT32
 BYTE, ROW = ("x", UINT8, [6, 8]), weight("w", 8, 5, dtype=np.uint8)
 PICTURE, TOKENS = ("x", UINT8, [2, 4, 8, 8]), ("x", INT32, [2, 3])

@@ -193,12 +193,16 @@ def _attention_products(query: TensorType, output: TensorType, keys: int) -> flo
 
 
 def _attention(past: int) -> Callable[[Call], float]:
-    """Attention of a query over keys, [batch, heads, keys, size] or [batch, keys, features]."""
+    """Attention of a query over keys, [batch, heads, keys, size] or [batch, keys, features].
+
+    Without keys they and the values are packed into the query, which is as large as the output.
+    """
 
     def formula(call: Call) -> float:
         query, key, before = call.input(0), call.optional_input(1), call.optional_input(past)
         keys = _length(key if key is not None else query)
-        return _attention_products(query, call.output, keys + (before.shape[2] if before else 0))
+        keys += before.shape[2] if before else 0
+        return _attention_products(query if key is not None else call.output, call.output, keys)
 
     return formula
 
