@@ -940,6 +940,15 @@ def test_a_sparse_weight_counts_as_the_dense_one_that_engines_make_of_it(saved: 
     assert graph.tensor_bytes[0] == 4 * 2 * 5
 
 
+@pytest.mark.parametrize("domain", ["", "ai.onnx"])
+def test_the_domain_of_onnx_may_be_written_out(saved: Save, domain: str) -> None:
+    path = saved([node("Relu", "x", "h", domain="ai.onnx"), node("Neg", "h", "y")])
+    made = onnx.load(path)
+    made.opset_import[0].domain = domain
+    path.write_bytes(made.SerializeToString())
+    assert read_onnx(path).op_flops.tolist() == [16, 16]
+
+
 def test_initializers_listed_as_inputs_are_weights(read: Callable[..., Graph]) -> None:
     """As files before IR version 4 have it."""
     inputs = [("x", FLOAT, [2, 8]), ("w", FLOAT, [8, 8])]
@@ -1411,6 +1420,13 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert_refused(FormatError, "no such file", lambda: read_onnx(tmp_path / "model.onnx"))
 
 
+def referring() -> Any:
+    """A node that takes an attribute of the function around it."""
+    made = node("LeakyRelu", "x", "y")
+    made.attribute.add(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    return made
+
+
 MALFORMED: list[tuple[str, dict[str, Any], str]] = [
     ("unknown tensor", {"nodes": [node("Relu", "z", "y", name="r")]}, "op 'r'.*reads tensor 'z'"),
     (
@@ -1465,6 +1481,34 @@ MALFORMED: list[tuple[str, dict[str, Any], str]] = [
             "outputs": [("y", onnx.TensorProto.STRING, None)],
         },
         "holds text",
+    ),
+    (
+        "attribute of another type",
+        {"nodes": [node("Transpose", "x", "y", perm="ab")]},
+        "attribute 'perm' is of type STRING, and Transpose takes INTS",
+    ),
+    (
+        "attribute of no function",
+        {"nodes": [referring()]},
+        "attribute 'alpha' refers to one of a function, and the node is in none",
+    ),
+    (
+        "sizes of attention",
+        {
+            "nodes": [
+                node("Attention", "x w", "y", domain="com.microsoft", qkv_hidden_sizes=[1]),
+            ],
+            "weights": [weight("w", 8, 24)],
+        },
+        r"the shape of tensor 'y', made by the Attention .* is not known",
+    ),
+    (
+        "bits",
+        {
+            "nodes": [node("GatherBlockQuantized", "w i s", "y", domain="com.microsoft", bits=0)],
+            "weights": [weight("w", 8, 4, dtype=np.uint8), weight("s", 8, 1), integers("i", 1)],
+        },
+        r"the shape of tensor 'y', made by the GatherBlockQuantized .* is not known",
     ),
 ]
 

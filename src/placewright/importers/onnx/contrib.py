@@ -48,7 +48,10 @@ def _stand_ins(node: NodeProto, graph: GraphProto) -> list[NodeProto]:
         return []
     if node.domain != "com.microsoft" and node.op_type not in _UNDECLARED:
         return []
-    return rule(node, graph)
+    try:
+        return rule(node, graph)
+    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+        return []  # its attributes do not fit: the shape stays unknown, and is named where needed
 
 
 def _node(op_type: str, inputs: list[str], output: str, **attributes: Any) -> NodeProto:

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto
     from onnx.defs import OpSchema
 
+_OWN = "ai.onnx"  # the long name of the domain of ONNX's own operators
+
 
 @dataclass(frozen=True)
 class OnnxModel:
@@ -257,10 +259,23 @@ def _infer(
 
 
 def _prepared(model: ModelProto, path: str | Path) -> ModelProto:
-    """`model` without functions of its own, its nodes in order."""
+    """`model` without functions of its own, its nodes in order, ONNX's own domain as ""."""
+    _shorten_domain(model)
     model = _inline(model, path)
     put_in_order(model.graph)
     return model
+
+
+def _shorten_domain(model: ModelProto) -> None:
+    """Write the domain of ONNX's own operators as "", which is all that its inference knows."""
+    for owner in (model, *model.functions):
+        for entry in owner.opset_import:
+            if entry.domain == _OWN:
+                entry.domain = ""
+    for nodes in (model.graph.node, *(each.node for each in model.functions)):
+        for node in _all_nodes(nodes):
+            if node.domain == _OWN:
+                node.domain = ""
 
 
 def _inline(model: ModelProto, path: str | Path) -> ModelProto:
@@ -311,16 +326,22 @@ def _all_nodes(nodes: object) -> Iterator[NodeProto]:
 
 
 def _check_nodes(model: ModelProto, path: str | Path) -> None:
-    """Refuse nodes with fewer inputs or outputs than their operator has."""
+    """Refuse nodes with fewer inputs or outputs than their operator has, or other attributes."""
     from onnx import defs
 
     version = _version(model)
     for node in _all_nodes(model.graph.node):
         if not node.op_type:
             raise GraphError(f"{path}: {label(node)} has no op_type; export the model again")
+        if outside := next((each for each in node.attribute if each.ref_attr_name), None):
+            raise GraphError(
+                f"{path}: {label(node)}: attribute '{outside.name}' refers to one of a function, "
+                "and the node is in none; export the model again"
+            )
         least = (0, 1)
         if _is_standard(node) and defs.has(node.op_type):
             schema = _schema(node.op_type, version)
+            _check_attributes(node, schema, path)
             least = (schema.min_input, max(1, schema.min_output))
         for what, names, count in zip(
             ("inputs", "outputs"), (node.input, node.output), least, strict=True
@@ -332,14 +353,27 @@ def _check_nodes(model: ModelProto, path: str | Path) -> None:
                 )
 
 
+def _check_attributes(node: NodeProto, schema: OpSchema, path: str | Path) -> None:
+    """Refuse attributes of another type than the operator's."""
+    for attribute in node.attribute:
+        known = schema.attributes.get(attribute.name)
+        wanted = attribute.type if known is None else int(known.type.value)
+        if attribute.type not in (attribute.UNDEFINED, wanted):
+            names = attribute.AttributeType.Name
+            raise GraphError(
+                f"{path}: {label(node)}: attribute '{attribute.name}' is of type "
+                f"{names(attribute.type)}, and {node.op_type} takes {names(wanted)}; export the "
+                "model again"
+            )
+
+
 def _version(model: ModelProto) -> int:
     """Of ONNX's own operators."""
-    versions = {entry.domain.removeprefix("ai.onnx"): entry.version for entry in model.opset_import}
-    return int(versions[""])
+    return int({entry.domain: entry.version for entry in model.opset_import}[""])
 
 
 def _is_standard(node: NodeProto) -> bool:
-    return node.domain in ("", "ai.onnx")
+    return node.domain == ""
 
 
 def _schema(operator: str, version: int) -> OpSchema:
