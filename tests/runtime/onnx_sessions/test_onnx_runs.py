@@ -281,6 +281,15 @@ def test_ops_that_draw_at_random_are_counted(tmp_path: Path) -> None:
     assert run_onnx_plan(plan, ONCE).random_ops == 1
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_a_dropout_draws_at_random_where_it_trains(training: bool, tmp_path: Path) -> None:
+    weights = [onnx.numpy_helper.from_array(np.float32(0.5), "ratio")]
+    weights.append(onnx.numpy_helper.from_array(np.array(training), "training"))
+    nodes = [node("Dropout", "x ratio training", "y")]
+    made = model(nodes, [value("x", FLOAT, [8])], "y", weights)
+    assert run_onnx_plan(plan_of(saved(made, tmp_path), [0]), ONCE).random_ops == training
+
+
 def test_a_run_reports_times_transfers_and_steps(tmp_path: Path) -> None:
     plan = plan_of(saved(two_branches(), tmp_path), [0, 1, 0])
     told: list[tuple[str, float]] = []

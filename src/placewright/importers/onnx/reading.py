@@ -357,13 +357,12 @@ def _check_attributes(node: NodeProto, schema: OpSchema, path: str | Path) -> No
     """Refuse attributes of another type than the operator's."""
     for attribute in node.attribute:
         known = schema.attributes.get(attribute.name)
-        wanted = attribute.type if known is None else int(known.type.value)
-        if attribute.type not in (attribute.UNDEFINED, wanted):
-            names = attribute.AttributeType.Name
+        found = attribute.AttributeType.Name(attribute.type)
+        wanted = found if known is None else str(known.type).rpartition(".")[2]
+        if found not in ("UNDEFINED", wanted):
             raise GraphError(
-                f"{path}: {label(node)}: attribute '{attribute.name}' is of type "
-                f"{names(attribute.type)}, and {node.op_type} takes {names(wanted)}; export the "
-                "model again"
+                f"{path}: {label(node)}: attribute '{attribute.name}' is of type {found}, and "
+                f"{node.op_type} takes {wanted}; export the model again"
             )
 
 

@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from placewright.budget import Progress, no_progress
 from placewright.costs.profiles.onnx.options import import_runtime
+from placewright.importers.onnx.folding import Values, stored_values
 from placewright.plan import Plan
 from placewright.runtime.inputs import given_inputs
 from placewright.runtime.onnx_sessions.inputs import input_values
@@ -84,12 +87,21 @@ def run_onnx_plan(
         progress(f"running on {len(devices)} devices", 0.5)
         measured = measure(team, program, sessions, samples, options, progress)
     report = _report(plan, program, devices, single, measured)
-    return replace(report, random_ops=sum(map(_draws, found.model.graph.node)))
+    graph = found.model.graph
+    values = stored_values(graph)
+    return replace(report, random_ops=sum(_draws(node, values) for node in graph.node))
 
 
-def _draws(node: NodeProto) -> bool:
-    """Whether a node draws at random in a run; dropout does so in training alone."""
-    return node.op_type in RANDOM and node.domain in ("", "ai.onnx")
+def _draws(node: NodeProto, values: Values) -> bool:
+    """Whether a node draws at random in a run; dropout does so in training alone.
+
+    `values` are the small constants of the model.
+    """
+    if node.domain:
+        return False
+    if node.op_type == "Dropout" and len(node.input) > 2 and node.input[2]:
+        return bool(values.get(node.input[2], np.True_).any())
+    return node.op_type in RANDOM
 
 
 def _report(
