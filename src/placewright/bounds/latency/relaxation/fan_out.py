@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass
 from itertools import count as counter
+from itertools import pairwise
 
 import numpy as np
 
@@ -21,14 +22,15 @@ from placewright.bounds.latency.relaxation.network import Indices, Network
 from placewright.bounds.latency.relaxation.receivers import Receivers
 from placewright.bounds.latency.relaxation.slots import bound_in_slots
 from placewright.budget import Budget
-from placewright.graph import Flags
+from placewright.graph import Flags, Floats
 from placewright.kernels.latency.bound_fan_out import case_bound
-from placewright.kernels.latency.dual_ascent import Part
+from placewright.kernels.latency.dual_ascent import Part, Routes
 
 FEWEST_READERS = 3
 STEPS = 150
 MOST_WORK = 200_000_000  # cases · steps · edges · pairs of devices
 ENOUGH = 1e-3
+EVEN = 0.02  # of the weight of a device: what every row has to begin with
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,10 +77,18 @@ def bound_by_copies(
     """
     routes, devices = network.routes, network.device_count
     reader, receivers = fan_out.readers(first, last), _receivers(fan_out, network, first, last)
-    rows = 1 + 3 * devices + 2 * routes.channel_count
+
+    def bounded(copy: Indices, weight: Floats) -> float:
+        """Of a case; the weights become the best found."""
+        bound: float = case_bound(
+            fan_out.part, routes, first, last, reader, receivers.send, copy, weight, STEPS, goal,
+            ENOUGH,
+        )  # fmt: skip
+        return bound
+
+    even = np.full(1 + 3 * devices + 2 * routes.channel_count, 1.0)
     number = counter()
-    nothing = np.full(devices, -1)
-    cases = [(known, next(number), nothing, np.full(rows, 1.0 / rows))]
+    cases = [(known, next(number), np.full(devices, -1), even / even.sum())]
     most = MOST_WORK // (STEPS * max(len(fan_out.part.tail), 1) * devices**2)
     looked_at = 0
     while looked_at < most and budget.left > 0:
@@ -87,26 +97,42 @@ def bound_by_copies(
         if asked < 0:
             break
         heapq.heappop(cases)
-        looked_at += 2
         whole = (case[0] for case in cases if receivers.first_unsaid(case[2]) < 0)
         goal = min(whole, default=np.inf)
         for copy in receivers.without_and_with(said, asked):
-            own = weight.copy()
-            bound = case_bound(
-                fan_out.part,
-                routes,
-                first,
-                last,
-                reader,
-                receivers.send,
-                copy,
-                own,
-                STEPS,
-                goal,
-                ENOUGH,
-            )
+            tries = [
+                (bounded(copy, own), next(number), own)
+                for own in (weight.copy(), _one_by_one(copy, routes, first))
+            ]
+            looked_at += len(tries)
+            bound, _, own = max(tries)
             heapq.heappush(cases, (max(value, bound), next(number), copy, own))
     return cases[0][0]
+
+
+def _one_by_one(copy: Indices, routes: Routes, first: int) -> Floats:
+    """Weights as if the devices shared all work, those with a copy from when it comes.
+
+    Copies that go over one channel come one after the other: most of them over the channel of
+    which most is made. A part of the weights is even.
+    """
+    devices, channels = len(copy), routes.channel_count
+    weight = np.full(1 + 3 * devices + 2 * channels, EVEN)
+    device, late, queue = 1, 1 + 2 * devices + channels, 1 + 3 * devices + channels
+    offsets = routes.channel_offsets[first * devices : (first + 1) * devices + 1]
+    ways = [routes.channels[low:high] for low, high in pairwise(offsets)]
+    copies = np.zeros(channels)
+    for d in np.flatnonzero(copy == 1).tolist():
+        copies[ways[d]] += 1
+    for d, way in enumerate(ways):
+        if copy[d] != 1:
+            weight[device + d] += 1.0
+        elif len(way):
+            weight[queue + way[copies[way].argmax()]] += 1.0
+        else:
+            weight[late + d] += 1.0
+    weight /= weight.sum()
+    return weight
 
 
 def bound_by_arrivals(

@@ -41,6 +41,7 @@ from placewright.kernels.latency.dual_ascent import Part, add_loads, pair_prices
 
 STEEPEST = 4.0  # change of a weight's logarithm in the first step
 LEAST_WEIGHT = 1e-9
+FEWEST_STEPS, LOOK_BACK = 30, 10  # until steps are given up, by how much they gained
 
 
 @dataclass(eq=False)
@@ -211,13 +212,18 @@ class Pricing:
         ]
 
     def improve(self, prices: Prices, steps: int, goal: float, budget: Budget) -> None:
-        """`steps` of exponentiated gradient from `prices`, until the bound reaches `goal`."""
+        """`steps` of exponentiated gradient from `prices`, until the bound reaches `goal`.
+
+        Fewer where those left cannot come to the best bound, by what the last ones gained.
+        """
         prices = prices.copy()
         limited = self.network.share.max(axis=0) > 0
+        values: list[float] = []
         for step in range(steps):
-            if budget.left <= 0:
+            if budget.left <= 0 or _is_hopeless(values, steps, self.best):
                 return
             value, gains, used = self.value(prices)
+            values.append(value)
             if value > self.best or self.best_prices is None:
                 self.best, self.best_prices = max(value, self.best), prices.copy()
             if self.best >= goal or gains.max() <= 0:
@@ -310,6 +316,14 @@ class Pricing:
         )  # fmt: skip
         add_loads(part, network.routes, label, gains[1 : 1 + count], gains[1 + count :], used)
         return float(bound)
+
+
+def _is_hopeless(values: list[float], steps: int, best: float) -> bool:
+    """Whether the steps left, each with the mean gain of the last ones, stay below the best."""
+    if len(values) < FEWEST_STEPS:
+        return False
+    last, before = max(values[-LOOK_BACK:]), max(values[-2 * LOOK_BACK : -LOOK_BACK])
+    return last + max(last - before, 0.0) * (steps - len(values)) / LOOK_BACK < best
 
 
 def chain_alone(network: Network) -> Prices:
