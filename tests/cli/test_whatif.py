@@ -99,6 +99,17 @@ def test_a_sweep_for_an_engine_says_why_a_variant_has_no_plan():
     one, two = run(*asked, "--json").json
     assert one["value"] is None and "24.2 GiB" in one["error"] and two["value"] > 0
     refused(run(*asked, "-p", "heft"), "leave out -p")
+    refused(run(*asked, "--time-limit", "3"), "and --time-limit")
+
+
+@pytest.mark.parametrize(
+    ("engine", "why"), [("nonesuch", "no engine"), ("csv", "plans for a format")]
+)
+def test_an_engine_that_no_variant_can_be_planned_for_is_an_option_that_does_not_exist(engine, why):
+    asked = ("sweep", "zoo:gpt2?layers=1", "--clusters", "2x3090,4090+3060", "--for", engine)
+    found = run(*asked)
+    refused(found, why)
+    assert found.out == ""
 
 
 def test_sweep_prints_a_line_per_cluster_and_marks_the_front(here):

@@ -219,3 +219,11 @@ def test_the_command_plans_for_an_engine_and_writes_the_plan(tmp_path):
     assert words.code == 0 and "accelerate, stage 1: rtx4090, embedding to lm_head" in words.out
     refused = run("plan", GPT, "-c", "4090+3060", "--for", "vllm", "-p", "heft")
     assert refused.code == 2 and "leave out --planner" in refused.err
+
+
+@pytest.mark.parametrize(
+    "given", [("-O", "tries=3"), ("--gap", 0.3), ("--iterations", 3), ("--processes", 1)]
+)
+def test_what_a_planner_would_be_told_is_refused_in_plans_for_an_engine(given):
+    refused = run("plan", GPT, "-c", "4090+3060", "--for", "accelerate", *given)
+    assert refused.code == 2 and "leave out -O, --gap, --iterations" in refused.err

@@ -55,7 +55,7 @@ def command(
     _announce(quiet, engine, mix, cost_noise)
     gaps = Gaps()
     if engine is not None:
-        _refuse_beside_engine(planner, coarsen, granularity, cost_noise, warm_start, events)
+        _refuse_beside_engine(planner, coarsen, granularity, cost_noise, warm_start, events, search)
         _plan_for_engine(
             source, cluster, engine, mix, problem, time_limit, seed, output, json=json, wide=wide
         )
@@ -204,15 +204,22 @@ def _refuse_beside_engine(
     planner: str,
     coarsen: str,
     granularity: str,
-    *others: object,
+    cost_noise: float | None,
+    warm_start: Path | None,
+    events: Path | None,
+    search: o.Search,
 ) -> None:
     """OptionError for options that say how to plan, which the engine's limits do."""
-    if (planner, coarsen, granularity) != ("auto", "none", "op") or any(
-        each is not None for each in others
-    ):
+    given = [each for each in (cost_noise, warm_start, events) if each is not None]
+    if (planner, coarsen, granularity) != ("auto", "none", "op") or given:
         raise OptionError(
             "--for plans whole blocks in a way of its own; leave out --planner, --coarsen, "
             "--granularity, --cost-noise, --warm-start and --events"
+        )
+    if search.planner_options:
+        raise OptionError(
+            "--for plans whole blocks in a way of its own; leave out -O, --gap, --iterations, "
+            "--processes and --ray"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,8 +154,10 @@ def command(
         "seed": seed,
     }
     if engine is not None:
-        if (planner, coarsen, planner_option) != ("auto", "none", None):
-            raise OptionError("--for has a way of its own to plan; leave out -p, -O and --coarsen")
+        if (planner, coarsen, planner_option, time_limit) != ("auto", "none", None, math.inf):
+            raise OptionError(
+                "--for has a way of its own to plan; leave out -p, -O, --coarsen and --time-limit"
+            )
         if mix is not None:
             problem.of_requests("op")
         lines = _for_engine(source, varied, engine, mix, asked, quiet=json)
@@ -231,8 +234,6 @@ def _print_remarks(lines: list[SweepLine], json: bool) -> None:
 
 
 def _prices(price: list[str] | None) -> dict[str, float]:
-    import math
-
     found = {}
     for kind, text in o.pairs(price, "--price").items():
         try:

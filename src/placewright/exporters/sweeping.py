@@ -34,7 +34,8 @@ def sweep_for(
 
     With a `mix` these are plans for requests. `asked` is what `plan_for` and `plan_requests_for`
     take: costs, pins, a seed and options of the problem. A variant for which there is no plan is a
-    line with the reason; Ctrl-C ends the sweep with those that are planned, if any.
+    line with the reason; Ctrl-C ends the sweep with those that are planned, if any. OptionError
+    where an option is refused for every variant.
 
     >>> lines = sweep_for("zoo:llama-7b", variants, "vllm", mix="prompt=512,output=128,batch=best",
     ...                   prices={"RTX 4090": 0.35})                     # doctest: +SKIP
@@ -45,6 +46,7 @@ def sweep_for(
     check_prices([variant.cluster for variant in variants], prices)
     kinds = read_kinds(mix) if isinstance(mix, str) else mix
     model = imported(source, training=training) if kinds is None else source
+    refusals: list[OptionError] = []
 
     def line(variant: Variant) -> SweepLine:
         price = price_of(variant.cluster, prices) if prices else None
@@ -59,6 +61,8 @@ def sweep_for(
             served = plan_requests_for(source, variant.cluster, engine, kinds, **given).served
             return replace(bare, plan=served.plan, served=served)
         except (InfeasibleError, OptionError) as error:
+            if isinstance(error, OptionError):
+                refusals.append(error)
             return replace(bare, error=str(error))
         except KeyboardInterrupt:
             interrupts.came = True
@@ -72,4 +76,6 @@ def sweep_for(
             lines.append(line(variant))
     if interrupts.came and not any(each.plan for each in lines):
         raise KeyboardInterrupt
+    if refusals and len(refusals) == len(lines):
+        raise refusals[0]
     return with_certainty(with_front(lines))
