@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import get_args
 
@@ -344,6 +344,25 @@ def test_sets_that_overlap_are_one_group_however_long_the_chain_of_them(sets):
         assert {other for other in found if found[other] == found[op]} == others
 
 
+@pytest.mark.parametrize("value", [object(), {1}, float("nan"), b"x", {(1, 2): 3}, np.int64(3)])
+def test_an_attribute_that_no_file_can_hold_is_told_when_the_graph_is_saved(tmp_path, value):
+    builder = GraphBuilder("g")
+    builder.add_op("a", "op")
+    builder.attributes["fact"] = value
+    path = tmp_path / "g.json"
+    with pytest.raises(GraphError, match=r"graph 'g': its attribute 'fact' is .*; give text, numb"):
+        builder.build().save(path)
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("attributes", [None, [1]])
+def test_attributes_that_are_no_mapping_are_refused(attributes):
+    builder = GraphBuilder("g")
+    builder.add_op("a", "op")
+    with pytest.raises(GraphError, match=r"graph 'g': attributes is .*; give a mapping"):
+        replace(builder.build(), attributes=attributes)
+
+
 @pytest.mark.parametrize("tensor", [-1, 1, "t", None, 0.0])
 def test_a_tensor_that_was_not_added_cannot_be_read(tensor):
     builder = GraphBuilder("few")
@@ -358,6 +377,7 @@ def test_a_tensor_that_was_not_added_cannot_be_read(tensor):
         ({"name": 3}, "graph 'g': op_names has 3; give text"),
         ({"type": None}, "graph 'g': op_types has None; give text"),
         ({"module": 3}, "graph 'g': op_modules has 3; give text"),
+        ({"colocate": [1]}, "graph 'g': the group [1] is no text; give its name"),
         ({"inputs": 3}, "graph 'g': inputs of 'a' is 3; give tensors' numbers"),
         ({"flops": "many"}, "graph 'g': op_flops: could not convert string to float"),
     ],

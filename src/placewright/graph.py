@@ -167,6 +167,10 @@ class Graph(Stored):
         self._freeze("consumer_offsets", np.int64)
         times = {kind: self._frozen(f"times[{kind!r}]", self.times[kind]) for kind in self.times}
         object.__setattr__(self, "times", MappingProxyType(times))
+        if not isinstance(self.attributes, Mapping):
+            raise GraphError(
+                f"graph '{self.name}': attributes is {self.attributes!r}; give a mapping"
+            )
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
         _check(self)
 
@@ -324,9 +328,7 @@ class GraphBuilder:
         columns["op_signatures"].append(signature)
         columns["is_backward"].append(backward)
         columns["forward_twin"].append(twin)
-        columns["colocation"].append(
-            -1 if colocate is None else self._groups.setdefault(colocate, len(self._groups))
-        )
+        columns["colocation"].append(-1 if colocate is None else self._group(colocate))
         if not isinstance(inputs, Iterable):
             raise GraphError(
                 f"graph '{self.name}': inputs of '{name}' is {inputs!r}; give tensors' numbers"
@@ -361,7 +363,13 @@ class GraphBuilder:
 
     def colocate(self, op: int, group: str) -> None:
         """Keep `op` on one device with all others of `group`."""
-        self._columns["colocation"][op] = self._groups.setdefault(group, len(self._groups))
+        self._columns["colocation"][op] = self._group(group)
+
+    def _group(self, name: str) -> int:
+        """The number of a group; GraphError for a name that is none."""
+        if not isinstance(name, str):
+            raise GraphError(f"graph '{self.name}': the group {name!r} is no text; give its name")
+        return self._groups.setdefault(name, len(self._groups))
 
     def say_copies(
         self,

@@ -186,16 +186,28 @@ def check_kind(given: Any, kind: type | tuple[type, ...], name: str, wanted: str
         raise OptionError(f"{name} is {_SHORT.repr(given)}; give {wanted}")
 
 
+def check_called(**given: Any) -> None:
+    """OptionError unless each is a function, or None."""
+    for name, each in given.items():
+        if each is not None and not callable(each):
+            raise OptionError(f"{name} is {_SHORT.repr(each)}; give a function, or None")
+
+
+def check_training(given: Any) -> None:
+    """OptionError unless it is a truth value: text such as 'no' would count as true."""
+    check_kind(given, bool, "training", "True or False")
+
+
 def check_mapping(given: Any, name: str, example: str) -> None:
     """OptionError unless it is a mapping, or None; `example` shows one."""
     if given is not None and not isinstance(given, Mapping):
         raise OptionError(f"{name} is {given!r}; give a mapping, as {example}")
 
 
-def check_seconds(limit: float) -> float:
+def check_seconds(limit: float, name: str = "the time limit") -> float:
     """A time limit; OptionError for one that is none."""
     if not isinstance(limit, (int, float)) or not limit >= 0:
-        raise OptionError(f"the time limit is {limit!r}; give seconds of 0 or more")
+        raise OptionError(f"{name} is {limit!r}; give seconds of 0 or more")
     return limit
 
 

@@ -18,7 +18,15 @@ from placewright.costs.roofline import CostOptions, changed_problem
 from placewright.errors import InputError, OptionError
 from placewright.graph import WHOLE_MEMORY, Graph
 from placewright.importers import Imported, load
-from placewright.options import check_kind, check_mapping, check_seconds, check_seed, chosen_options
+from placewright.options import (
+    check_called,
+    check_kind,
+    check_mapping,
+    check_seconds,
+    check_seed,
+    check_training,
+    chosen_options,
+)
 from placewright.plan import History, Placement, Plan
 from placewright.problem import Problem
 from placewright.solving import solve
@@ -129,6 +137,7 @@ def plan_problem(
     problem.options.require_full_pipeline("this planner")
     check_mapping(planner_options, "planner_options", "{'gap': '0.01'}")
     check_seconds(time_limit)
+    check_called(on_event=on_event, on_progress=on_progress)
     check_kind(checkpoint, (str, Path, type(None)), "checkpoint", "the name of a file")
     seed = check_seed(seed)
     start = None if warm_start is None else _start(warm_start, problem)
@@ -267,6 +276,7 @@ def make_problem(
 
 def imported(source: str | Path | Graph | Imported, *, training: bool = False) -> Imported:
     """What a source brings; `training` is for one that is still to be read."""
+    check_training(training)
     graph = source.graph if isinstance(source, Imported) else source
     if training and isinstance(graph, Graph) and not graph.is_training:
         raise OptionError(

@@ -23,7 +23,13 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import Floats
-from placewright.options import check_kind, check_mapping, check_seconds, check_seed
+from placewright.options import (
+    check_called,
+    check_kind,
+    check_mapping,
+    check_seconds,
+    check_seed,
+)
 from placewright.outcome import Outcome, Schedule
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
@@ -84,6 +90,7 @@ def solve(
     check_kind(bound, (Bound, type(None)), "bound", "a placewright.bounds.Bound, or None")
     check_mapping(planner_options, "planner_options", "{'gap': '0.01'}")
     check_kind(source, str, "source", "text")
+    check_called(on_progress=on_progress, on_lesson=on_lesson)
     _check_start(problem, start)
     problem.options.require_full_pipeline("this planner")
     seed = check_seed(seed)
@@ -191,6 +198,7 @@ def compare(
 
     check_kind(problem, Problem, "problem", "what build_problem makes, or the problem of a plan")
     check_kind(names, (str, Sequence, type(None)), "names", "a list of planners, or None")
+    check_called(on_progress=on_progress)
     report, budget = on_progress or no_progress, Budget(check_seconds(time_limit))
     problem.options.require_full_pipeline("a comparison of planners")
     seed = check_seed(seed)

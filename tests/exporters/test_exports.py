@@ -22,6 +22,7 @@ from placewright.exporters.engines import ENGINES
 from placewright.exporters.exporting import export
 from placewright.exporters.llama_cpp.arguments import command
 from placewright.exporters.planning import plan_for
+from placewright.exporters.requests import plan_requests_for
 from placewright.exporters.serving_engines import sglang_settings, vllm_settings
 from placewright.exporters.training_engines import megatron_settings
 from placewright.simulate import evaluate
@@ -32,6 +33,25 @@ LLAMA = "zoo:llama-13b?phase=decode&context=512"
 
 def planned(engine, source=LLAMA, cluster="4090+3060", **options):
     return plan_for(source, cluster, engine, free_seconds=0, **options).by_blocks
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: planned(3), "engine is 3; give the name of one, such as 'vllm'"),
+        (lambda: plan_for(LLAMA, "2x3090", "vllm", free_seconds="x"), "free_seconds is 'x'; give"),
+        (lambda: plan_for(LLAMA, "2x3090", "vllm", free_seconds=-1), "free_seconds is -1; give se"),
+        (lambda: planned("megatron", training="no"), "training is 'no'; give True or False"),
+        (lambda: plan_requests_for(LLAMA, "2x3090", "vllm", 3), "mix is 3; give text such as"),
+        (lambda: plan_requests_for(3, "2x3090", "vllm", "prompt=1,output=1"), "source is 3; give"),
+        (lambda: export("p.json", "csv", 3), "path is 3; give the name of a file"),
+        (lambda: export("p.json", "onnxruntime", 3), "path is 3; give the name of a folder"),
+        (lambda: export("p.json", "csv", "x.csv", 3), "options is 3; give a mapping"),
+    ],
+)
+def test_what_is_asked_for_an_engine_with_something_else_says_what_it_takes(ask, says):
+    with pytest.raises(OptionError, match=says):
+        ask()
 
 
 def layer_devices(found):

@@ -25,7 +25,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
 )
 from placewright.graph import ITEM_BYTES, WHOLE_MEMORY, Floats, Graph, Ints
-from placewright.options import Options, check_mapping
+from placewright.options import Options, check_kind, check_mapping
 from placewright.problem import (
     COST_SPREADS,
     DATASHEET,
@@ -75,6 +75,7 @@ class CostOptions:
             raise OptionError(
                 f"recompute is '{self.recompute}'; choose {', '.join(get_args(Recompute))}"
             )
+        check_kind(self.profiles, (str, Path, type(None)), "profiles", "a file, 'user' or None")
 
 
 def build_problem(

@@ -11,6 +11,7 @@ from difflib import get_close_matches
 from typing import Literal
 
 from placewright.errors import OptionError
+from placewright.options import check_kind
 from placewright.serving.capacity import GPU_MEMORY_UTILIZATION
 
 Cuts = Literal["blocks", "layers", "slots"]
@@ -235,6 +236,7 @@ ENGINES: dict[str, Engine] = {
 
 def find_engine(name: str) -> Engine:
     """The row of that name; OptionError with the nearest, or all."""
+    check_kind(name, str, "engine", "the name of one, such as 'vllm'")
     if name not in ENGINES:
         close = get_close_matches(name.casefold(), ENGINES, n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"there are {', '.join(ENGINES)}"

@@ -10,6 +10,7 @@ from placewright.exporters.engines import Engine, find_engine
 from placewright.exporters.loading import check_loads, note_on_weights
 from placewright.formats import files
 from placewright.formats.folders import check_new_folder
+from placewright.options import check_kind, check_mapping
 from placewright.plan import Plan
 from placewright.system.references import referred
 from placewright.verify import verify
@@ -30,6 +31,8 @@ def export(
     ['VLLM_PP_LAYER_PARTITION=5,27 … vllm serve MODEL --pipeline-parallel-size 2 …']
     """
     row = find_engine(engine)
+    check_kind(path, (str, Path), "path", f"the name of a {'folder' if row.folder else 'file'}")
+    check_mapping(options, "options", "{'backend': 'vulkan'}")
     given = _arguments(row, options or {})
     check = check_new_folder if row.folder else files.check_writable
     check(Path(path))

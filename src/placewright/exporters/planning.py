@@ -34,6 +34,7 @@ from placewright.exporters.steps import best_step, check_steps
 from placewright.exporters.timing import Timed, timed_placement
 from placewright.graph import Floats
 from placewright.importers import Imported
+from placewright.options import check_seconds, check_training
 from placewright.plan import OPTIMAL_GAP, Plan, gap_of
 from placewright.planning import (
     DEFAULT_COSTS,
@@ -104,6 +105,8 @@ def plan_for(
     'optimal'
     """
     row = find_engine(engine)
+    check_seconds(free_seconds, "free_seconds")
+    check_training(training)
     check_recompute(costs, row)
     objective_for(row, objective, training)  # before a large model is read
     if not isinstance(source, Problem):

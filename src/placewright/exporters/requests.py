@@ -45,7 +45,7 @@ from placewright.exporters.timing import Timed
 from placewright.graph import Flags, frozen
 from placewright.importers import Imported
 from placewright.importers.phases import Phases, load_phases, with_batch
-from placewright.options import Options
+from placewright.options import Options, check_kind, check_seconds
 from placewright.plan import Plan
 from placewright.planning import DEFAULT_COSTS
 from placewright.problem import Problem
@@ -111,6 +111,9 @@ def plan_requests_for(
     'optimal'
     """
     row = find_engine(engine)
+    check_kind(source, str, "source", "text such as 'zoo:gpt2'")
+    check_kind(mix, (str, Mix, Sequence), "mix", "text such as 'prompt=512,output=128'")
+    check_seconds(free_seconds, "free_seconds")
     kinds = read_kinds(mix) if isinstance(mix, str) else (mix,) if isinstance(mix, Mix) else mix
     objective = objective_for(row, objective, training=False)
     _check_serves(row)

@@ -61,10 +61,23 @@ def graph_document(graph: Graph) -> dict[str, Any]:
             for kind, values in graph.times.items()
         }
     if graph.attributes:
-        document["attributes"] = dict(graph.attributes)
+        document["attributes"] = _written(graph)
     if graph.input_samples is not None:
         document["input_samples"] = graph.input_samples
     return document
+
+
+def _written(graph: Graph) -> dict[str, Any]:
+    """The attributes; GraphError for what JSON has no way to say."""
+    for name, value in graph.attributes.items():
+        try:
+            files.json_text({name: value})
+        except (TypeError, ValueError):
+            raise GraphError(
+                f"graph '{graph.name}': its attribute {name!r} is {value!r}, which a file cannot "
+                "hold; give text, numbers, or lists and mappings of them"
+            ) from None
+    return dict(graph.attributes)
 
 
 def _copy_tensors(given: CopyTensors | None) -> tuple[CopyTensor, ...]:

@@ -18,7 +18,7 @@ from placewright.formats import files
 from placewright.formats.graphs import FORMAT
 from placewright.graph import Graph
 from placewright.importers.kinds import SourceFile, open_source
-from placewright.options import check_kind
+from placewright.options import check_kind, check_training
 from placewright.units import printable
 
 
@@ -45,6 +45,7 @@ def load(source: str | Path, *, training: bool = False) -> Imported:
     'gpt2'
     """
     check_kind(source, (str, Path), "source", "a file, or text such as 'zoo:gpt2'")
+    check_training(training)
     text = str(source)
     _check_text(text)
     scheme, separator, rest = text.partition(":")
