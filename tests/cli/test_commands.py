@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,25 @@ def test_interrupting_a_command_exits_130_and_says_so(monkeypatch):
     monkeypatch.setattr("placewright.importers.load", interrupted)
     result = run("info", "zoo:gpt2")
     assert (result.code, result.out, result.err) == (130, "", "placewright: interrupted\n")
+
+
+def test_interrupting_the_script_while_it_imports_is_no_traceback():
+    """By the entry that the console script has; as numpy is imported, which takes the longest."""
+    project = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())
+    module, function = project["project"]["scripts"]["placewright"].split(":")
+    code = f"""
+import signal, sys
+class Interrupting:
+    def find_spec(self, name, *others):
+        if name == "numpy":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from {module} import {function}
+{function}()
+"""
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (found.returncode, found.stdout) == (130, b"")
+    assert found.stderr == b"placewright: interrupted\n"
 
 
 def test_an_error_of_execution_exits_5(monkeypatch):
