@@ -128,3 +128,28 @@ def test_where_colours_are_not_wanted_there_are_none(monkeypatch):
         shown.print(table)
         shown.print("[red]red[/red]")
         assert bool(colours.search(terminal.getvalue())) == wanted
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (("planners",), ("single-device", "module-annealing")),
+        (("zoo",), ("llama-13b", "vocabulary=50257")),
+        (("cluster", "list"), ("moirai-inter-server",)),
+        (("cluster", "kinds"), ("360.0 GB/s",)),
+        (("cluster", "show", "4090+3060"), ("rtx4090", "22.4 GiB", "12.5 GB/s")),
+        (("cluster", "show", "8xA100"), ("gpu7", "routes: in a wider terminal")),
+        (
+            ("compare", "zoo:gpt2?layers=1", "-c", "4090+3060", "--planners", "single-device"),
+            ("single-device *", "gap"),
+        ),
+    ],
+)
+def test_lists_can_be_read_in_40_characters(command, names, monkeypatch):
+    monkeypatch.setattr("placewright.cli.output.PIPED_WIDTH", 40)
+    found = run(*command)
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert all(len(line) <= 40 and "…" not in line for line in lines)
+    folded = " ".join(found.out.split())
+    assert all(name in folded for name in names)

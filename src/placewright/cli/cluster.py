@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +15,13 @@ from placewright.cli.groups import grouped
 from placewright.cli.measured_links import Measuring
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from placewright.cluster import Cluster
+    from placewright.costs.links import Routes
+    from placewright.report.fitted_table import FittedTable
+
+MOST_ROUTED = 16  # devices, of which the routes between each two are shown
 
 app = typer.Typer(
     help="List, show or detect clusters.", no_args_is_help=True, rich_markup_mode=None
@@ -35,14 +42,16 @@ def list_presets(json: o.Json = False) -> None:
             ]
         )
         return
-    from rich.table import Table
+    from placewright.report.fitted_table import LIST_NOTE, Column, FittedTable
 
-    table = Table()
-    for column in ("preset", "devices", "description"):
-        table.add_column(column)
-    for preset in presets():
-        table.add_row(preset.name, preset.devices, preset.description)
-    console().print(table)
+    there = list(presets())
+    text = partial(Column, number=False, breaks=True, room=16)
+    columns = (
+        Column("preset", [each.name for each in there], number=False),
+        text("devices", [each.devices for each in there]),
+        text("description", [each.description for each in there], spare=1),
+    )
+    console().print(FittedTable("", columns, note=LIST_NOTE))
 
 
 @app.command()
@@ -55,21 +64,22 @@ def kinds(json: o.Json = False) -> None:
         found = ({**vars(each), "peak_flops": dict(each.peak_flops)} for each in known().values())
         print_json(list(found))
         return
-    from rich.table import Table
-
+    from placewright.report.fitted_table import LIST_NOTE, Column, FittedTable
     from placewright.units import format_count
 
-    table = Table()
-    for column in ("kind", "memory", "bandwidth", "peak FLOP/s"):
-        table.add_column(column)
-    for each in known().values():
-        table.add_row(
-            each.name,
-            "of its machine" if each.memory is None else f"{each.memory / 1e9:g} GB",
-            f"{format_count(each.memory_bandwidth)}B/s",
-            _peaks(each.peak_flops),
-        )
-    console().print(table)
+    there = list(known().values())
+    memory = [
+        "of its machine" if each.memory is None else f"{each.memory / 1e9:g} GB" for each in there
+    ]
+    bandwidth = [f"{format_count(each.memory_bandwidth)}B/s" for each in there]
+    text = partial(Column, number=False, breaks=True, room=13)
+    columns = (
+        text("kind", [each.name for each in there]),
+        text("memory", memory, room=7),
+        text("bandwidth", bandwidth, spare=1),
+        text("peak FLOP/s", [_peaks(each.peak_flops) for each in there], spare=2),
+    )
+    console().print(FittedTable("", columns, note=LIST_NOTE))
 
 
 @app.command()
@@ -120,7 +130,7 @@ def detect(
 
 
 def _print(cluster: Cluster, json: bool) -> None:
-    from placewright.cli.output import console, print_json
+    from placewright.cli.output import UNBOUNDED, console, print_json
     from placewright.cluster import naming_file
     from placewright.costs.links import routes
 
@@ -129,33 +139,64 @@ def _print(cluster: Cluster, json: bool) -> None:
     if json:
         print_json(cluster.to_document())
         return
+    out = console()
+    out.print(_device_table(cluster))
+    if cluster.device_count <= MOST_ROUTED:
+        table = _route_table(cluster, paths)
+        fits = out.measure(table, options=out.options.update(max_width=UNBOUNDED)).minimum
+        note = "routes: in a wider terminal, or with --json"
+        out.print(table if fits <= out.width else note)
+    _print_measured(cluster)
+    if cluster.description:
+        out.print(cluster.description, markup=False)
+
+
+def _device_table(cluster: Cluster) -> FittedTable:
+    """A line per device, with every figure that it has."""
+    from placewright.report.fitted_table import LIST_NOTE, Column, FittedTable
+    from placewright.units import format_bytes, format_count, format_seconds
+
+    devices = cluster.devices
+    text = partial(Column, number=False, breaks=True)
+    columns = [
+        text("device", [each.name for each in devices]),
+        text("kind", [each.kind for each in devices], spare=4),
+        text("host", [each.host for each in devices], spare=6),
+        text(
+            "memory",
+            ["-" if each.memory is None else format_bytes(each.memory) for each in devices],
+        ),
+        text(
+            "bandwidth",
+            [
+                f"{format_count(each.memory_bandwidth)}B/s" if each.memory_bandwidth else "-"
+                for each in devices
+            ],
+            spare=2,
+        ),
+        text("peak FLOP/s", [_peaks(each.peak_flops or {}) for each in devices], room=13, spare=1),
+        text(
+            "overhead",
+            [format_seconds(each.launch_overhead or 0.0) for each in devices],
+            spare=5,
+        ),
+    ]
+    if any(each.run for each in devices):
+        columns.append(text("runs on", [str(each.run or "-") for each in devices], spare=3))
+    return FittedTable(cluster.name, columns, note=LIST_NOTE)
+
+
+def _route_table(cluster: Cluster, paths: Routes) -> Table:
+    """Bandwidth and latency from each device to each other."""
     from rich.markup import escape
     from rich.table import Table
 
-    from placewright.units import format_bytes, format_count, format_seconds
+    from placewright.units import format_count, format_seconds
 
-    out = console()
-    table = Table(title=escape(cluster.name), title_justify="left")
-    runs = any(device.run for device in cluster.devices)
-    columns = ("device", "kind", "host", "memory", "bandwidth", "peak FLOP/s", "overhead")
-    for column in (*columns, *(("runs on",) if runs else ())):
-        table.add_column(column)
-    for device in cluster.devices:
-        table.add_row(
-            escape(device.name),
-            escape(device.kind),
-            escape(device.host),
-            "-" if device.memory is None else format_bytes(device.memory),
-            f"{format_count(device.memory_bandwidth)}B/s" if device.memory_bandwidth else "-",
-            _peaks(device.peak_flops or {}),
-            format_seconds(device.launch_overhead or 0.0),
-            *((str(device.run or "-"),) if runs else ()),
-        )
-    out.print(table)
-    pairs = Table(title="routes: bandwidth, latency", title_justify="left")
-    pairs.add_column("from / to")
+    table = Table(title="routes: bandwidth, latency", title_justify="left")
+    table.add_column("from / to")
     for name in cluster.device_names:
-        pairs.add_column(escape(name))
+        table.add_column(escape(name), overflow="fold")
     for a, name in enumerate(cluster.device_names):
         cells = []
         for b in range(cluster.device_count):
@@ -163,12 +204,8 @@ def _print(cluster: Cluster, json: bool) -> None:
             speed = f"{format_count(1 / seconds)}B/s" if seconds else "unlimited"
             latency = format_seconds(float(paths.link_latency[a, b]))
             cells.append("-" if a == b else f"{speed}, {latency}")
-        pairs.add_row(escape(name), *cells)
-    if cluster.device_count <= 16:
-        out.print(pairs)
-    _print_measured(cluster)
-    if cluster.description:
-        out.print(cluster.description, markup=False)
+        table.add_row(escape(name), *cells)
+    return table
 
 
 def _peaks(peak_flops: Mapping[str, float]) -> str:

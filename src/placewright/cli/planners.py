@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placewright.cli import options as o
 
 
@@ -24,11 +26,13 @@ def command(json: o.Json = False) -> None:
             ]
         )
         return
-    from rich.table import Table
+    from placewright.report.fitted_table import LIST_NOTE, Column, FittedTable
 
-    table = Table()
-    for column in ("planner", "objective", "what it does", "from"):
-        table.add_column(column)
-    for row in TABLE:
-        table.add_row(row.name, row.objective, row.summary, row.paper)
-    console().print(table)
+    text = partial(Column, number=False, breaks=True, room=16)
+    columns = (
+        text("planner", [row.name for row in TABLE], room=20),
+        text("objective", [row.objective for row in TABLE], room=20, spare=1),
+        text("what it does", [row.summary for row in TABLE]),
+        text("from", [row.paper for row in TABLE], spare=2),
+    )
+    console().print(FittedTable("", columns, note=LIST_NOTE))

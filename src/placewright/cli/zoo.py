@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from placewright.cli import options as o
 
 
@@ -25,13 +27,16 @@ def command(json: o.Json = False) -> None:
             ]
         )
         return
-    from rich.table import Table
+    from placewright.report.fitted_table import LIST_NOTE, Column, FittedTable
 
-    table = Table()
-    for column in ("name", "family", "weights", "description", "keys and defaults"):
-        table.add_column(column, justify="right" if column == "weights" else "left")
-    for entry in entries():
-        keys = " ".join(f"{key}={value}" for key, value in entry.parameters.items())
-        weights = format_count(entry.parameter_count)
-        table.add_row(entry.name, entry.family, weights, entry.description, keys)
-    console().print(table)
+    there = list(entries())
+    keys = [" ".join(f"{key}={each.parameters[key]}" for key in each.parameters) for each in there]
+    text = partial(Column, number=False, breaks=True, room=16)
+    columns = (
+        text("name", [each.name for each in there]),
+        text("family", [each.family for each in there], spare=2),
+        Column("weights", [format_count(each.parameter_count) for each in there], spare=1),
+        text("description", [each.description for each in there], spare=3),
+        text("keys and defaults", keys),
+    )
+    console().print(FittedTable("", columns, note=LIST_NOTE))

@@ -18,6 +18,7 @@ TEXT_ROOM = 20  # characters that a column of text keeps, where its texts are lo
 LEAST_ROOM = 8  # and where they are folded: fewer characters are no text any more
 NAME_FRONT, NAME_BACK = 20, 11  # characters that are left of a name that is too long
 NOTE = "more columns: in a wider terminal, or with --wide"
+LIST_NOTE = "more columns: in a wider terminal, or with --json"
 
 T = TypeVar("T")
 
@@ -28,6 +29,7 @@ class Column:
     texts: Sequence[str]
     number: bool = True
     breaks: bool = False  # into lines, where it is long
+    room: int = TEXT_ROOM  # characters that it keeps where it breaks
     spare: int = 0  # left out where there is no room, the largest first; 0: always there
 
     @property
@@ -37,23 +39,24 @@ class Column:
     @property
     def width(self) -> int:
         longest = max(map(cell_len, (self.title, *self.shown)))
-        return BORDER + (min(longest, TEXT_ROOM) if self.breaks else longest)
+        return BORDER + (min(longest, self.room) if self.breaks else longest)
 
 
 @dataclass(frozen=True)
 class FittedTable:
     """A line per text of the columns; which columns were left out, if any, is said below.
 
-    `styles` has one for each line, or none at all.
+    `styles` has one for each line, or none at all; `note` says where the other columns are.
     """
 
     title: str
     columns: Sequence[Column]
     styles: Sequence[str] = ()
+    note: str = NOTE
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         kept = fitting(self.columns, options.max_width)
-        table = Table(title=escape(self.title), title_justify="left")
+        table = Table(title=escape(self.title) or None, title_justify="left")
         for column in kept:
             _add(table, column)
         rows = zip(*(column.shown for column in kept), strict=True)
@@ -61,7 +64,7 @@ class FittedTable:
             table.add_row(*map(escape, row), style=self.styles[number] if self.styles else "")
         yield table
         if len(kept) < len(self.columns):
-            yield NOTE
+            yield self.note
 
 
 def _add(table: Table, column: Column) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from placewright.plan import Plan
 from placewright.report.blocks import block_words
 from placewright.report.cache import cache_words
 from placewright.report.costs import cost_words
+from placewright.report.fitted_table import Column, FittedTable, fitting
 from placewright.report.memory import memory_rows
 from placewright.report.shares import share_words
 from placewright.report.words import (
@@ -113,35 +114,57 @@ class ComparisonTable:
             if Measurement.get(console, unbounded, whole).maximum <= options.max_width:
                 yield whole
                 return
-        yield self._table(())
-        if devices:
+        columns = self._columns()
+        yield FittedTable(self.title, columns, [_style(mark) for mark in self._marks()])
+        if devices and len(fitting(columns, options.max_width)) == len(columns):
             yield "load and memory of each device: in a wider terminal, or with --wide"
 
+    def _marks(self) -> list[bool | None]:
+        """Whether each line is the best; None where it has no plan."""
+        values = [None if line.plan is None else line.plan.value for line in self.lines]
+        best = min((value for value in values if value is not None), default=0.0)
+        return [None if value is None else value == best for value in values]
+
+    def _columns(self) -> list[Column]:
+        """What is said of every plan, whatever its devices."""
+        plans = [line.plan for line in self.lines]
+        names = [
+            line.planner + " *" * bool(mark)
+            for line, mark in zip(self.lines, self._marks(), strict=True)
+        ]
+
+        def texts(text: Callable[[Plan], str], missing: str = "") -> list[str]:
+            return [missing if plan is None else text(plan) for plan in plans]
+
+        value = next((value_title(plan.problem) for plan in plans if plan), "makespan")
+        bounds = texts(lambda plan: format_seconds(plan.lower_bound))
+        return [
+            Column("planner", names, number=False, breaks=True),
+            Column(value, texts(lambda plan: format_seconds(plan.value), "-")),
+            Column("lower bound", bounds, spare=2),
+            Column("gap", texts(lambda plan: f"{plan.gap:.1%}"), spare=1),
+            Column("planned in", texts(lambda plan: format_seconds(plan.seconds)), spare=3),
+        ]
+
     def _table(self, devices: Sequence[str]) -> Table:
-        plans = [line.plan for line in self.lines if line.plan is not None]
+        """The same, with two lines for each device beside it."""
+        columns = self._columns()
         table = Table(title=escape(self.title), title_justify="left")
-        table.add_column("planner")
-        value = value_title(plans[0].problem) if plans else "makespan"
-        for column in (value, "lower bound", "gap", "planned in"):
-            table.add_column(column, justify="right")
+        for column in columns:
+            table.add_column(column.title, justify="right" if column.number else "left")
         for name in devices:
             table.add_column(f"{escape(name)}\nload, memory", justify="right")
-        best = min((plan.value for plan in plans), default=0.0)
-        for line in self.lines:
-            if line.plan is None:
-                table.add_row(line.planner, "-", style="dim")
-                continue
-            mark = " *" if line.plan.value == best else ""
-            table.add_row(
-                line.planner + mark,
-                format_seconds(line.plan.value),
-                format_seconds(line.plan.lower_bound),
-                f"{line.plan.gap:.1%}",
-                format_seconds(line.plan.seconds),
-                *(_load_and_memory(line.plan, d) for d in range(len(devices))),
-                style="bold" if mark else "",
-            )
+        rows = zip(*(column.shown for column in columns), strict=True)
+        for line, mark, row in zip(self.lines, self._marks(), rows, strict=True):
+            plan = line.plan
+            loads = [] if plan is None else [_load_and_memory(plan, d) for d in range(len(devices))]
+            table.add_row(*map(escape, row), *loads, style=_style(mark))
         return table
+
+
+def _style(mark: bool | None) -> str:
+    """Of a line that is the best, one of the others, or one without a plan (None)."""
+    return "dim" if mark is None else "bold" if mark else ""
 
 
 def run_table(plan: Plan, report: RunReport) -> Table:
