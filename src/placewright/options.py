@@ -136,6 +136,14 @@ class Options:
                 "leave out --micro-batches"
             )
 
+    def require_full_plan(self, what: str) -> None:
+        """The same of a plan that there is already, which only another can take the place of."""
+        if self.micro_batches is not None:
+            raise OptionError(
+                f"{what} is for pipelines that are kept full, and the plan is of steps of "
+                f"{self.micro_batches} micro-batches; plan anew, with --for"
+            )
+
     def to_document(self) -> dict[str, Any]:
         """The objective and the options that belong to it."""
         return {

@@ -332,6 +332,7 @@ def improve(
     >>> better = improve("plan.json", time_limit=60)        # doctest: +SKIP
     """
     old = plan if isinstance(plan, Plan) else Plan.load(plan)
+    old.problem.options.require_full_plan("improve")
     verify(old).raise_if_failed()
     new = plan_problem(
         old.problem,

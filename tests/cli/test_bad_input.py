@@ -20,6 +20,8 @@ from typing import Any
 import pytest
 
 from placewright.cli import main
+from placewright.errors import InputError
+from placewright.importers import load
 from tests.cli.running import Run, run, without_remark
 
 REMOVED = object()
@@ -971,6 +973,13 @@ def test_a_name_that_is_no_text_is_refused(here: Path) -> None:
     name = os.fsdecode(b"gr\xffaph.json")
     Path(name).write_bytes(content(GRAPH))
     refuse(here, ("plan", name, "-c", "pair.json"), "this name is not UTF-8; rename the file")
+
+
+def test_a_name_that_python_takes_for_another_encoding_is_said_to_be_that(monkeypatch) -> None:
+    name = "gr\udcc3\udcbcn.json"
+    monkeypatch.setattr(sys, "getfilesystemencoding", lambda: "ascii")
+    with pytest.raises(InputError, match="Python takes names for ascii here; set PYTHONUTF8=1"):
+        load(name)
 
 
 def test_gpu_layers_alone_are_refused_with_what_goes_with_them(here: Path) -> None:

@@ -23,6 +23,8 @@ from placewright.planning import make_problem
 from placewright.report.engines import engine_record, engine_words
 from placewright.simulate import evaluate
 from placewright.verify import verify
+from placewright.whatif.replan import replan
+from placewright.whatif.sensitivities import sensitivities
 from tests.naive.steps import every_step, least_of_chains
 from tests.strategies.steps import step_problems
 
@@ -165,10 +167,20 @@ def test_other_planners_say_that_steps_are_planned_for_engines():
                 micro_batches=4)  # fmt: skip
 
 
-def test_moves_are_not_explained_of_steps():
+@pytest.mark.parametrize(
+    ("what", "ask"),
+    [
+        ("explain", lambda plan: pw.explain(plan, "lm_head")),
+        ("improve", pw.improve),
+        ("replan", lambda plan: replan(plan, plan.problem)),
+        ("what-if", lambda plan: sensitivities(plan, 1)),
+    ],
+)
+def test_plans_of_steps_are_neither_explained_nor_changed(what, ask):
     found = plan_for("zoo:gpt2?layers=2", "2x3090", "deepspeed", micro_batches=4, free_seconds=0)
-    with pytest.raises(OptionError, match="explain is for pipelines that are kept full"):
-        pw.explain(found.plan, "lm_head")
+    says = f"{what} is for pipelines that are kept full, and the plan is of steps of 4 micro"
+    with pytest.raises(OptionError, match=says):
+        ask(found.plan)
 
 
 def test_the_price_of_limits_is_beside_a_pipeline_kept_full():

@@ -8,6 +8,7 @@ dimensions, a GGUF file a phase, ``FILE[?NAME=VALUE&…]``), ``zoo:NAME[?key=val
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,4 +123,8 @@ def _check_text(source: str) -> None:
     try:
         source.encode()
     except UnicodeEncodeError:
-        raise InputError(f"{printable(source)}: this name is not UTF-8; rename the file") from None
+        encoding = sys.getfilesystemencoding()
+        why = "this name is not UTF-8; rename the file"
+        if encoding != "utf-8":
+            why = f"Python takes names for {encoding} here; set PYTHONUTF8=1"
+        raise InputError(f"{printable(source)}: {why}") from None

@@ -113,6 +113,7 @@ def replan(
     if not max_move >= 0.0:
         raise OptionError(f"--max-move is {max_move}; give bytes, such as 2GiB")
     seed = check_seed(seed)
+    old.problem.options.require_full_plan("replan")
     verify(old).raise_if_failed()
     problem.check_feasible()
     budget = Budget(check_seconds(time_limit))

@@ -70,6 +70,7 @@ def sensitivities(
     check_kind(seconds, (int, float), "what_if", "seconds above 0, such as 10")
     if not 0 < seconds < math.inf:
         raise OptionError(f"--what-if is {seconds}; give seconds above 0, such as 10")
+    plan.problem.options.require_full_plan("what-if")
     verify(plan).raise_if_failed()
     asked = list(changes(plan))
     found = []

@@ -34,7 +34,7 @@ def explain(plan: Plan | str | Path, name: str) -> PlaceExplanation | DeviceExpl
 
     check_kind(name, str, "name", "that of an op, a block, a module or a device")
     loaded = plan if isinstance(plan, Plan) else Plan.load(plan)
-    loaded.problem.options.require_full_pipeline("explain")
+    loaded.problem.options.require_full_plan("explain")
     target = named(loaded.problem, name)
     verify(loaded).raise_if_failed()
     if target.kind == "device":
