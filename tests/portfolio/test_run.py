@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -92,6 +93,16 @@ def test_a_run_without_a_plan_ends_at_its_limit(seconds, processes, monkeypatch)
     with pytest.raises(InfeasibleError, match="no planner found a plan"):
         best_plan(packing(), Limits(seconds), processes=processes)
     assert time.monotonic() - began < seconds + 20.0  # workers start, on a busy machine
+
+
+def test_members_that_take_a_moment_are_asked_though_the_bound_took_all_the_time(monkeypatch):
+    """The first of them that finds a plan here, `greedy`, is not the best."""
+    monkeypatch.setattr(run, "GRACE", 30.0)  # machines differ
+    problem, _ = make_problem("zoo:gpt2?layers=4", "2x3090")
+    tight = problem.with_device_memory(np.full(2, 0.7 * problem.op_memory.sum()))
+    quick = compare(tight, ["greedy", "memory-fill", "heft"])
+    values = [line.plan.value for line in quick if line.plan is not None]
+    assert plan_problem(tight, time_limit=0).value <= min(values) < values[0]
 
 
 def test_a_proof_that_there_is_no_plan_ends_the_run():

@@ -38,6 +38,10 @@ ROUND = 2
 SHORT_SECONDS = 4.0
 """A run that takes no longer than workers take to start is done in this process."""
 
+GRACE = 0.3
+"""Seconds that members that are done at once have whatever the time limit: the first of them is
+seldom the best, and the bound before them may have taken all the time."""
+
 AT_ONCE = 0.3
 """Seconds within which most small problems are solved, so that nothing is prepared for workers."""
 
@@ -113,9 +117,12 @@ class Run:
             self._tell("end", self._why_it_ends())
 
     def _instant_members(self) -> None:
-        """Without a plan all of them are asked, whatever the time limit: it takes a moment."""
+        """Without a plan all of them are asked, whatever the time limit; else for a moment."""
         alone = Alone(self.problem)
-        while not self._is_finished and (self.left > 0 or not self._has_plan):
+        until = time.monotonic() + GRACE
+        while not self._is_finished and (
+            self.left > 0 or not self._has_plan or time.monotonic() < until
+        ):
             if self._has_processes and time.monotonic() - self.started > AT_ONCE:
                 expect_processes()
             task = self.scheduler.instant(self.incumbent, self.left)
