@@ -60,8 +60,9 @@ def main_host(problem: Problem, asked: str | None = None) -> str:
     hosts = [problem.device_host(each) for each in range(problem.device_count)]
     if asked is not None:
         if asked not in hosts:
-            known = ", ".join(dict.fromkeys(host for host in hosts if host)) or "which has no name"
-            raise OptionError(f"main-host={asked}: no device is there; the plan's hosts: {known}")
+            named = ", ".join(dict.fromkeys(host for host in hosts if host))
+            known = f"the plan's hosts are {named}" if named else "the plan's host has no name"
+            raise OptionError(f"main-host={asked}: no device is there; {known}")
         return asked
     cpus = np.flatnonzero(problem.is_cpu)
     return hosts[int(cpus[0]) if cpus.size else 0]

@@ -102,6 +102,12 @@ def test_the_main_host_may_be_another(spread):
         command(spread, main="10.0.0.2")
 
 
+def test_a_main_host_where_hosts_have_no_names_is_refused():
+    plan = planned(gpu("one", "", 9e9), gpu("two", "", 9e9))
+    with pytest.raises(OptionError, match="no device is there; the plan's host has no name"):
+        command(plan, main="attic")
+
+
 def test_a_host_of_a_run_counts_before_that_of_the_cluster():
     plan = planned(
         cpu("near", "x", run=CpuRun((0,))),

@@ -18,6 +18,7 @@ from placewright.options import Options  # noqa: E402
 from placewright.plan import Placement, Plan  # noqa: E402
 from placewright.planning import plan as make_plan  # noqa: E402
 from placewright.runtime import RunOptions  # noqa: E402
+from placewright.runtime.decoding import Decoding  # noqa: E402
 from placewright.runtime.pipelined import PipelineReport, run_pipeline  # noqa: E402
 from placewright.runtime.pipelined.cutting import cut_chain  # noqa: E402
 from placewright.runtime.pipelined.executing import Request, execute_chain  # noqa: E402
@@ -205,6 +206,11 @@ def test_a_training_plan_on_one_device_is_trained(training_plan: Plan) -> None:
     assert report.losses[0] > report.losses[-1]
 
 
+def test_an_optimizer_without_steps_to_take_is_refused(training_plan: Plan) -> None:
+    with pytest.raises(OptionError, match="add steps to optimizer"):
+        run_pipeline(training_plan, RunOptions(optimizer=Optimizer("adam")))
+
+
 # -- what fails --------------------------------------------------------------------------------
 
 
@@ -245,6 +251,7 @@ def test_a_plan_for_another_program_is_refused(chain_plan: Plan) -> None:
         ({"steps": -1}, "steps is -1"),
         ({"steps": 1}, "for inference, which takes no training steps"),
         ({"optimizer": Optimizer("sgd")}, "for inference, which takes no training steps"),
+        ({"decoding": Decoding(3)}, "makes no tokens; leave out tokens"),
         ({"timeout": float("inf")}, "at most a week"),
         ({"schedule": "zigzag"}, "choose gpipe, 1f1b, interleaved"),
     ],
@@ -253,7 +260,7 @@ def test_impossible_options_are_refused(chain_plan: Plan, options: Any, message:
     with pytest.raises(OptionError, match=message):
         asked = {
             name: options.pop(name)
-            for name in ("repeats", "threads", "timeout", "optimizer")
+            for name in ("repeats", "threads", "timeout", "optimizer", "decoding")
             if name in options
         }
         run_pipeline(chain_plan, RunOptions(**asked), **options)

@@ -131,6 +131,11 @@ def _check_request(options: RunOptions, micro_batches: int, steps: int, *, train
         raise OptionError(f"a pipeline runs on processes; leave out launcher {options.launcher}")
     if options.memory_limits:
         raise OptionError("the memory of a pipeline's ranks is not limited; leave out the limit")
+    if options.decoding is not None:
+        raise OptionError(
+            "a pipeline makes no tokens; leave out tokens, or plan hf:CONFIG?phase=generate for "
+            "latency"
+        )
     if micro_batches < 1:
         raise OptionError(f"micro_batches is {micro_batches}; it must be at least 1")
     if steps < 0:
@@ -140,3 +145,5 @@ def _check_request(options: RunOptions, micro_batches: int, steps: int, *, train
             "the plan is for inference, which takes no training steps; leave out steps and "
             "optimizer"
         )
+    if options.optimizer is not None and not steps:
+        raise OptionError("a pipeline takes as many steps as it is told; add steps to optimizer")
