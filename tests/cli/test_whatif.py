@@ -103,7 +103,7 @@ def test_a_sweep_for_an_engine_says_why_a_variant_has_no_plan():
 
 
 @pytest.mark.parametrize(
-    ("engine", "why"), [("nonesuch", "no engine"), ("csv", "plans for a format")]
+    ("engine", "why"), [("nonesuch", "no engine"), ("csv", "takes any plan, so leave out --for")]
 )
 def test_an_engine_that_no_variant_can_be_planned_for_is_an_option_that_does_not_exist(engine, why):
     asked = ("sweep", "zoo:gpt2?layers=1", "--clusters", "2x3090,4090+3060", "--for", engine)

@@ -142,7 +142,7 @@ def test_two_rows_of_layers_are_refused_by_engines_that_number_one():
 @pytest.mark.parametrize(
     ("engine", "options", "why"),
     [
-        ("csv", {}, "nothing plans for a format"),
+        ("csv", {}, "takes any plan, so leave out --for"),
         ("tgi", {}, "no engine 'tgi'"),
         ("accelerate", {"objective": "throughput"}, "are for latency, not throughput"),
         ("accelerate", {"training": True}, "plans inference"),

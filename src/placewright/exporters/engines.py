@@ -245,8 +245,11 @@ def find_engine(name: str) -> Engine:
 
 
 def limits_of(engine: Engine) -> Limits:
-    """What it can express; OptionError for a format, which nothing is planned for."""
+    """What it can express; OptionError for a format, which takes any plan."""
     if engine.limits is None:
         able = ", ".join(name for name, row in ENGINES.items() if row.limits)
-        raise OptionError(f"--for {engine.name}: nothing plans for a format; choose {able}")
+        raise OptionError(
+            f"--for {engine.name}: it takes any plan, so leave out --for, and export --to "
+            f"{engine.name}; plans are made for {able}"
+        )
     return engine.limits
