@@ -684,6 +684,14 @@ def test_compare_says_what_it_takes(asked, says):
         compare(**{"problem": chain([1, 1], [9, 9]), **asked})
 
 
+def test_a_comparison_on_a_coarser_graph_that_there_is_not_is_refused_as_a_plan_is():
+    problem = chain([1, 1], [9, 9])
+    for ask in (lambda: compare(problem, coarsening="repeats"),
+                lambda: solve(problem, "heft", coarsening="repeats")):  # fmt: skip
+        with pytest.raises(OptionError, match="coarsening 'repeats' finds no block of ops"):
+            ask()
+
+
 @pytest.mark.parametrize(
     ("position", "value", "says"),
     [

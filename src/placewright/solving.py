@@ -207,6 +207,7 @@ def compare(
     rows = [planners.entry(name, problem.options.objective) for name in chosen]
     check_name(coarsening)
     check_feasible(problem)
+    coarsen(problem, coarsening)  # no planner could take a problem that this refuses
     lines: dict[int, Comparison] = {}
     turns = sorted(range(len(chosen)), key=lambda number: not rows[number].quick)
     with compiling() as compiled, noticed_interrupts() as interrupts:
