@@ -126,26 +126,59 @@ class Course:
         for resource in self.over(item):
             self.free[resource] = finish
 
+    def is_to_begin(self, item: int) -> bool:
+        return item >= 0 or (self.crosses(-1 - item) and self.key(-1 - item) not in self.sent)
+
+    def takes(self, item: int) -> float:
+        if item >= 0:
+            return float(self.problem.op_time[item, self.device[item]])
+        producer, consumer = (
+            self.problem.edge_producer[-1 - item],
+            self.problem.consumers[-1 - item],
+        )
+        tensor = int(self.problem.edge_tensor[-1 - item])
+        ends = self.device[int(producer)], self.device[int(consumer)]
+        return transfer_time(self.problem, tensor, *ends)
+
+    def begin_together(self, items: list[int], at: float) -> int:
+        """Begin the first item and as few as need be of those behind it; how many, 0 if in vain."""
+        for count, item in enumerate(items, 1):
+            if not self.is_to_begin(item):
+                if self.finish.get(int(self.problem.edge_producer[-1 - item]), math.inf) > at:
+                    return 0
+                continue
+            ready = self.ready(item)
+            if count > 1 and (ready is None or ready > at or self.takes(item) > 0.0):
+                return 0
+            self.begin(item, at)
+            if self.fits(at):
+                return count
+            if self.takes(item) > 0.0:
+                return 0
+        return 0
+
     def later(self, at: float) -> list[float]:
         """When something ends after `at`, as far as is known."""
         return sorted({end for _, _, end, _ in self.lives() if at < end < math.inf})
 
 
 def gated(problem: Problem, device, sequence) -> Course | None:
-    """Items in order, none before the one ahead, each when it has room; None if one never has."""
-    course = Course(problem, device)
+    """Items in order, none before the one ahead, each when it has room; None if one never has.
+
+    Items of no duration have room where they have it together with such as come after them.
+    """
+    course, items = Course(problem, device), [int(item) for item in sequence]
     if not course.fits(-1.0):
         return None
-    for item in sequence:
-        item = int(item)
-        if item < 0 and (not course.crosses(-1 - item) or course.key(-1 - item) in course.sent):
+    while items:
+        if not course.is_to_begin(items[0]):
+            items.pop(0)
             continue
-        at = course.ready(item)
+        at = course.ready(items[0])
         for when in [at, *course.later(at)]:
             trial = course.copy()
-            trial.begin(item, when)
-            if trial.fits(when):
-                course = trial
+            if count := trial.begin_together(items, when):
+                course, items = trial, items[count:]
                 break
         else:
             return None
@@ -153,7 +186,13 @@ def gated(problem: Problem, device, sequence) -> Course | None:
 
 
 def shortest_makespan(problem: Problem) -> float:
-    """The optimum by every placement and every order of starts; `inf` where nothing fits.
+    """The optimum; `inf` where nothing fits. See `best_course`."""
+    best = best_course(problem)
+    return max(best.finish.values()) if best else math.inf
+
+
+def best_course(problem: Problem) -> Course | None:
+    """The optimum by every placement and every order of starts; None where nothing fits.
 
     Each item begins when it can or, if there is no room for it then, at an instant at which
     something ends: nothing is gained by any other. An instant may be overfull while more items are
@@ -162,12 +201,13 @@ def shortest_makespan(problem: Problem) -> float:
     """
     search = _Search(problem)
     search.place([])
-    return search.best
+    return search.course
 
 
 class _Search:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.best, self.states = problem, math.inf, 0
+        self.course: Course | None = None
 
     def place(self, device: list[int]) -> None:
         problem, op = self.problem, len(device)
@@ -207,8 +247,9 @@ class _Search:
         if self.states > MOST_STATES:
             reject()
         if len(course.start) == self.problem.op_count:
-            if course.fits(course.last):
-                self.best = min(self.best, max(course.finish.values()))
+            makespan = max(course.finish.values())
+            if makespan < self.best and course.fits(course.last):
+                self.best, self.course = makespan, course
             return
         items = [op for op in range(self.problem.op_count) if op not in course.start]
         items += [

@@ -1,6 +1,7 @@
 """Schedules that wait for memory (option ``peak``)."""
 
 import math
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -13,10 +14,11 @@ from placewright.kernels.latency import within_memory
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.problem import Problem
-from placewright.simulate.latency import schedule_placement, time_placement
+from placewright.simulate.latency import schedule_placement, sequence_of, time_placement
 from placewright.simulate.peak import peak_excess
 from placewright.verify import verify
 from tests import naive
+from tests.builders import chain
 from tests.naive import peak as naive_peak
 from tests.strategies import graph_columns, placements, sequences, short_of_peaks
 
@@ -92,6 +94,48 @@ def test_no_schedule_that_fits_is_shorter_than_the_best_order_of_brute_force(pro
         )
     ]
     assert best <= min([each for each in found if each < OVERFULL], default=math.inf) * (1 + 1e-9)
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_the_best_schedule_of_brute_force_is_as_short_in_the_order_of_its_starts(data):
+    problem = data.draw(short_of_peaks(max_ops=4, max_devices=2))
+    is_free = data.draw(st.lists(st.booleans(), min_size=4, max_size=4))
+    times = np.where(np.array(is_free[: problem.op_count])[:, None], 0.0, problem.op_time)
+    problem = replace(problem, op_time=times)
+    best = naive_peak.best_course(problem)
+    assume(best is not None)
+    sent = [best.sent.get(best.key(edge), (-1.0, -1.0)) for edge in range(problem.edge_count)]
+    local = [not best.crosses(edge) for edge in range(problem.edge_count)]
+    begin, end = np.where(local, -1.0, np.array(sent).reshape(-1, 2).T)
+    start, finish = (
+        np.array([times[op] for op in range(problem.op_count)])
+        for times in (best.start, best.finish)
+    )
+    sequence = sequence_of(problem, start, finish, begin, end)
+    device = np.array(best.device, dtype=np.int32)
+    value = value_within_memory(arrays_with_memory(problem), device, sequence)
+    assert value <= finish.max() * (1 + 1e-9)
+
+
+def test_views_of_a_tensor_take_its_place_at_one_instant():
+    """No view has room while the tensor lives, which is gone when the last of them is made."""
+    builder = GraphBuilder("views")
+    for name in ("whole", "view", "other view", "sum"):
+        builder.add_op(name, "op")
+    for size, producer, readers in ((4.0, 0, (1, 2)), (2.0, 1, (3,)), (2.0, 2, (3,))):
+        tensor = builder.add_tensor(producer, size)
+        for reader in readers:
+            builder.connect(tensor, reader)
+    problem = replace(
+        chain([0.0] * 4, [4.0, 4.0]),
+        **graph_columns(builder.build()),
+        op_time=np.repeat([[1.0], [0.0], [0.0], [1.0]], 2, axis=1),
+        options=Options(memory="peak"),
+    )
+    sequence = np.array([0, -1, 1, -2, 2, -3, -4, 3], dtype=np.int32)
+    where = np.zeros(4, dtype=np.int32)
+    assert value_within_memory(arrays_with_memory(problem), where, sequence) == 2.0
 
 
 def test_a_transfer_waits_until_there_is_room_for_it():

@@ -2,10 +2,11 @@
 
 The schedule is gated: items begin in the order of the sequence, no item before the one ahead of
 it, and each as soon as its inputs are there, its device or channels are free, and its tensors have
-room beside all that is alive. Some order of their starts gives an optimal schedule: by induction
-each item begins no later than in the optimum, so at each start no more is alive than there. Only
-where several items of no duration hand memory on at one instant may it ask for more than is needed;
-of one op it is known that what it reads is gone when what it makes begins.
+room beside all that is alive. Items of no duration that follow each other may begin at one instant
+if they have room together, when it is over: the first may make what it has room for only because
+the others read something for the last time. So some order of their starts, those of no duration
+first, gives an optimal schedule: by induction each item begins no later than in the optimum, so at
+each start no more is alive than there.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class Lives(NamedTuple):
     end_key: Floats  # a heap of lives that end, by when
     end_life: Wide
     number: Wide  # [life] itself: which of two that end at once is the first
+    look: Wide  # [life] the last look ahead in which it was used, see `_room_together`
+    used: Wide  # [life] how often in that
+    begun: Wide  # [life] the last look ahead in which the copy began
 
 
 @kernel(allocates=True)
@@ -136,48 +140,56 @@ def _gated(
     if lives.free.min() < 0.0:  # what ops keep is too much
         return OVERFULL * 2.0
     now, ending, makespan = 0.0, 0, 0.0
+    together, look = 0, 0
     for k in range(len(sequence)):
         item = sequence[k]
         if item >= 0:
             d = device[item]
             start = max(now, device_free[d], op_ready[item])
-            needed = _needed(p, device, lives, item, d)
-            start, ending = _wait(lives, ending, start, d, needed)
-            if start == np.inf:
+            duration, needed = p.op_time[item, d], _made_bytes(p, item)
+        else:
+            edge = -1 - item
+            producer, consumer = p.edge_ends[edge, 0], p.edge_ends[edge, 1]
+            source, d = device[producer], device[consumer]
+            if source == d:
+                op_ready[consumer] = max(op_ready[consumer], op_finish[producer])
+                continue
+            if edge_finish[edge] != NOT_SENT:
+                continue  # sent already
+            pair = source * device_count + d
+            first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
+            start = max(now, op_finish[producer])
+            for c in range(first, last):
+                start = max(start, channel_free[p.channels[c]])
+            duration, needed = _transfer_time(p, edge, source, d), p.edge_bytes[edge]
+        while k >= together:  # those before it have room with the items after them
+            ending = _release(lives, ending, start)
+            if needed <= max(lives.free[d], 0.0):
+                break
+            if duration == 0.0:
+                look += 1
+                together = _room_together(
+                    p, device, sequence, lives, look, k, start, op_ready, op_finish, edge_finish,
+                    device_free, channel_free,
+                )  # fmt: skip
+                if together > k:
+                    break
+            if ending == 0:
                 return OVERFULL * (1.0 + (len(sequence) - k) / len(sequence))
-            now = start
-            finish = start + p.op_time[item, d]
+            start = max(start, lives.end_key[0])
+        now = start
+        finish = start + duration
+        if item >= 0:
             op_start[item], op_finish[item], device_free[d] = start, finish, finish
             makespan = max(makespan, finish)
             ending = _make_and_read(p, device, lives, ending, item, d, finish)
             continue
-        edge = -1 - item
-        producer, consumer = p.edge_ends[edge, 0], p.edge_ends[edge, 1]
-        source, target = device[producer], device[consumer]
-        if source == target:
-            op_ready[consumer] = max(op_ready[consumer], op_finish[producer])
-            continue
-        if edge_finish[edge] != NOT_SENT:
-            continue  # sent already
-        start = max(now, op_finish[producer])
-        pair = source * device_count + target
-        first, last = p.channel_offsets[pair], p.channel_offsets[pair + 1]
-        for c in range(first, last):
-            start = max(start, channel_free[p.channels[c]])
-        start, ending = _wait(lives, ending, start, target, p.edge_bytes[edge])
-        if start == np.inf:
-            return OVERFULL * (1.0 + (len(sequence) - k) / len(sequence))
-        now = start
-        finish = start + (
-            p.link_latency[source, target]
-            + p.edge_bytes[edge] * p.link_seconds_per_byte[source, target]
-        )
         for c in range(first, last):
             channel_free[p.channels[c]] = finish
         edge_start[edge] = start
-        _arrive(p, device, edge, target, finish, op_ready, edge_finish)
-        lives.free[target] -= p.edge_bytes[edge]
-        copy = _copy_of(p, edge, target)
+        _arrive(p, device, edge, d, finish, op_ready, edge_finish)
+        lives.free[d] -= p.edge_bytes[edge]
+        copy = _copy_of(p, edge, d)
         lives.until[copy] = finish
         ending = _use(lives, ending, p.edge_tensor[edge], finish)
     return makespan
@@ -206,7 +218,11 @@ def _lives(p, device):
         uses[copy] += 1
         where[copy], size[copy] = target, p.edge_bytes[edge]
     number = np.arange(count)
-    return Lives(free, where, size, uses, np.zeros(count), np.empty(count), number.copy(), number)
+    none = np.full(count, -1)
+    return Lives(
+        free, where, size, uses, np.zeros(count), np.empty(count), number.copy(), number,
+        none, np.zeros(count, dtype=np.int64), none.copy(),
+    )  # fmt: skip
 
 
 @inner
@@ -218,33 +234,89 @@ def _copy_of(p, edge, target):
 
 
 @inner
-def _needed(p, device, lives, op, d):
-    """Bytes that the op's tensors take; less what an op of no length reads as the last."""
-    instant = p.op_time[op, d] == 0.0
-    needed = 0.0
-    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
-        tensor = p.outputs[k]
-        if not (instant and lives.uses[tensor] == 1):  # else it is gone at once
-            needed += p.tensor_bytes[tensor]
-    if instant and needed > 0.0:
-        for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-            edge = p.inputs[k]
-            home = device[p.edge_producer[edge]] == d
-            life = p.edge_tensor[edge] if home else _copy_of(p, edge, d)
-            if lives.uses[life] == 1:
-                needed -= p.edge_bytes[edge]
-    return needed
+def _life_read(p, device, edge, d):
+    """What an op on `d` reads over `edge`: the tensor itself, made there, or the copy of it."""
+    home = device[p.edge_producer[edge]] == d
+    return p.edge_tensor[edge] if home else _copy_of(p, edge, d)
 
 
 @inner
-def _wait(lives, ending, start, d, needed):
-    """When it fits, from `start` on, `inf` if never; and how many lives are still to end."""
-    while ending > 0 and (lives.end_key[0] <= start or needed > lives.free[d]):
-        start = max(start, lives.end_key[0])
+def _made_bytes(p, op):
+    made = 0.0
+    for k in range(p.output_offsets[op], p.output_offsets[op + 1]):
+        made += p.tensor_bytes[p.outputs[k]]
+    return made
+
+
+@inner
+def _transfer_time(p, edge, source, target):
+    per_byte = p.link_seconds_per_byte[source, target]
+    return p.link_latency[source, target] + p.edge_bytes[edge] * per_byte
+
+
+@inner
+def _release(lives, ending, now):
+    """Give back the room of what has ended by `now`; how many lives are still to end."""
+    while ending > 0 and lives.end_key[0] <= now:
         life = lives.end_life[0]
         ending = heap_pop(lives.end_key, lives.end_life, ending, lives.number)
         lives.free[lives.where[life]] += lives.size[life]
-    return (start if needed <= max(lives.free[d], 0.0) else np.inf), ending
+    return ending
+
+
+@inner(allocates=True)
+def _room_together(
+    p, device, sequence, lives, look, first, now, op_ready, op_finish, edge_finish, device_free,
+    channel_free,
+):  # fmt: skip
+    """The end of the items from `first` on that together have room at `now`; `first` if none.
+
+    They take no time, and all else but memory lets each begin at `now`. It is the `look`-th time
+    that this is asked. Of the ops among them `op_finish` is written, as if they began.
+    """
+    needed = np.zeros(len(lives.free))
+    for k in range(first, len(sequence)):
+        item = sequence[k]
+        if item >= 0:
+            d = device[item]
+            if p.op_time[item, d] > 0.0 or max(device_free[d], op_ready[item]) > now:
+                return first
+            op_finish[item] = now
+            needed[d] += _made_bytes(p, item)
+            for j in range(p.output_offsets[item], p.output_offsets[item + 1]):
+                _use_ahead(lives, look, p.outputs[j], needed)
+            for j in range(p.input_offsets[item], p.input_offsets[item + 1]):
+                _use_ahead(lives, look, _life_read(p, device, p.inputs[j], d), needed)
+        else:
+            edge = -1 - item
+            source, target = device[p.edge_ends[edge, 0]], device[p.edge_ends[edge, 1]]
+            if op_finish[p.edge_ends[edge, 0]] > now:
+                return first
+            copy = _copy_of(p, edge, target)
+            if source == target or edge_finish[edge] != NOT_SENT or lives.begun[copy] == look:
+                continue
+            pair = source * len(lives.free) + target
+            for c in range(p.channel_offsets[pair], p.channel_offsets[pair + 1]):
+                if channel_free[p.channels[c]] > now:
+                    return first
+            if _transfer_time(p, edge, source, target) > 0.0:
+                return first
+            lives.begun[copy] = look
+            needed[target] += p.edge_bytes[edge]
+            _use_ahead(lives, look, p.edge_tensor[edge], needed)
+        if (needed <= np.maximum(lives.free, 0.0)).all():
+            return k + 1
+    return first
+
+
+@inner
+def _use_ahead(lives, look, life, needed):
+    """A use of a life is over in this look ahead; with the last of them its room is free."""
+    if lives.look[life] != look:
+        lives.look[life], lives.used[life] = look, 0
+    lives.used[life] += 1
+    if lives.used[life] == lives.uses[life]:
+        needed[lives.where[life]] -= lives.size[life]
 
 
 @inner
@@ -265,9 +337,7 @@ def _make_and_read(p, device, lives, ending, op, d, finish):
         lives.free[d] -= p.tensor_bytes[tensor]
         ending = _use(lives, ending, tensor, finish)
     for k in range(p.input_offsets[op], p.input_offsets[op + 1]):
-        edge = p.inputs[k]
-        home = device[p.edge_producer[edge]] == d
-        ending = _use(lives, ending, p.edge_tensor[edge] if home else _copy_of(p, edge, d), finish)
+        ending = _use(lives, ending, _life_read(p, device, p.inputs[k], d), finish)
     return ending
 
 
