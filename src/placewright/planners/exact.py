@@ -115,8 +115,8 @@ class ExactRun(Generic[Plan]):
         if self.best is None and self.untimed:
             raise InfeasibleError(
                 f"planner '{planner}' found no plan: what its program has for the best does not "
-                "fit when it is timed, for rounding or for what takes no time; give the devices "
-                "a little more memory or try another planner"
+                "fit when it is timed, for a solver rounds; give the devices a little more memory "
+                "or try another planner"
             )
         if self.best is None:
             raise reason or InfeasibleError(

@@ -125,12 +125,13 @@ class PeakRows:
         left: Any = most
         if kept:
             left = model.new_int_var(0, most, "")  # a sum is no capacity for CP-SAT
-            model.add(left + self.model.sum_of([(x, int(size / unit)) for x, size in kept]) == most)
+            used = [(x, _units(size, unit, most)) for x, size in kept]
+            model.add(left + self.model.sum_of(used) == most)
         intervals = [
             model.new_optional_interval_var(life.start, self._time(), life.end, life.is_there, "")
             for life in alive
         ]
-        demands = [int(life.size / unit) for life in alive]
+        demands = [_units(life.size, unit, most) for life in alive]
         model.add_cumulative(intervals, demands, left)
         if few:
             self._count_at_starts(alive, demands, left)
@@ -183,4 +184,9 @@ def _unit(sizes: Floats, capacity: float) -> float:
         common = float(math.gcd(*(int(size) for size in sizes)))
         if capacity / common <= UNITS:
             return common
-    return capacity / UNITS
+    return capacity / UNITS if capacity > 0 else float(sizes[sizes > 0].min())
+
+
+def _units(size: float, unit: float, most: int) -> int:
+    """Whole units of a size, rounded down; of what is larger than `most` one more than that."""
+    return int(min(size / unit, most + 1.0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,23 +130,43 @@ def test_three_hundred_problems_by_the_default_planner():
     assert said["optimal"] > 150 and said["none"] > 50 and said.get("skipped", 0) < 10
 
 
-def test_a_best_plan_that_no_schedule_here_comes_to_is_told_so_whatever_the_time_limit():
+def read_at_once(tensor_bytes: list[float], memory: float) -> Problem:
     """Two tensors must come to x and be read there all at one instant: x has room for one."""
-    problem = Problem(
+    return Problem(
         **plain(3, 2)
         | {
             "op_time": [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]],
             "op_memory": np.zeros(3),
             "op_pinned": [Y, Y, X],
             "tensor_producer": [0, 0, 0, 1],
-            "tensor_bytes": [2.0, 2.0, 0.0, 0.0],
+            "tensor_bytes": [*tensor_bytes, 0.0, 0.0],
             "consumer_offsets": range(5),
             "consumers": [2, 2, 1, 2],
-            "device_memory": [3.0, np.inf],
+            "device_memory": [memory, np.inf],
             "link_latency": np.zeros((2, 2)),
             "link_seconds_per_byte": np.zeros((2, 2)),
             "options": Options(memory="peak"),
         }
     )
+
+
+@pytest.mark.parametrize("planner", ["moirai-milp", "cp-sat"])
+def test_what_comes_and_is_read_at_one_instant_takes_no_room(planner):
+    plan = solve(read_at_once([2.0, 2.0], 3.0), planner, time_limit=SECONDS)
+    assert (plan.value, plan.status) == (2.0, "optimal")
+
+
+@pytest.mark.parametrize("memory", [0.0, 1e-15])
+def test_cp_sat_takes_devices_that_have_no_room_for_a_part_of_a_byte(memory):
+    """Of a second at least, the last op keeps its copy on x."""
+    problem = read_at_once([0.5, 0.5], memory)
+    problem = replace(problem, op_time=np.ones((3, 2)))
+    with pytest.raises(ProvedInfeasibleError, match="as CP-SAT has proved"):
+        solve(problem, "cp-sat", time_limit=SECONDS)
+
+
+def test_a_best_plan_that_does_not_fit_when_it_is_timed_is_told_so_whatever_the_time_limit():
+    """The solver takes 2 B for no more than the memory of x, which the judge does not."""
+    problem = replace(read_at_once([2.0, 0.0], 2.0 - 1e-7), op_time=np.ones((3, 2)))
     with pytest.raises(InfeasibleError, match="does not fit when it is timed"):
         solve(problem, "moirai-milp", time_limit=SECONDS)
