@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, no_progress
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.kernels.batch import changes, moves, timing
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.arrays import batches_of
@@ -35,7 +35,7 @@ from placewright.planners.batch.rows import input_devices, listed, order_of, pla
 from placewright.planners.batch.search import Annealing, OnePlusOneEA
 from placewright.planners.batch.splits import splits_of
 from placewright.planners.batch.walk import Walk
-from placewright.planning import make_problem
+from placewright.planning import make_problem, plan_problem
 from placewright.problem import Problem
 from placewright.simulate import evaluate
 from placewright.simulate.batch import expand
@@ -507,11 +507,37 @@ def test_an_op_that_finds_no_room_is_placed_before_the_others():
         assert solve(problem, kind()).placement.device.tolist() == [[1] * 4, [0] * 4]
 
 
-def test_no_room_at_all_is_said():
+def test_that_there_is_no_room_at_all_is_proved():
     problem = by_hand(op_memory=[2.0, 2.0], op_pinned=[-1, 0], device_memory=[3.0, 1.0])
     for kind in (MinimumExecutionTime, Greedy, Heft, OnePlusOneEA):
-        with pytest.raises(InfeasibleError, match=r"op 'a'|needs"):
+        with pytest.raises(ProvedInfeasibleError, match="fits the devices' memory"):
             solve(problem, kind())
+
+
+def test_of_some_splits_alone_it_is_not_proved_that_none_fits(monkeypatch):
+    problem = Problem(
+        **unconnected([2.0] * 3, [3.0, 3.0])
+        | {
+            "op_time": np.ones((3, 2)),
+            "batch_sizes": [1, 2, 3, 4],
+            "batch_time": np.ones((3, 2, 4)),
+            "options": Options("batch-throughput", batch=4),
+        }
+    )
+    with pytest.raises(ProvedInfeasibleError):
+        solve(problem, Heft())
+    monkeypatch.setattr(splitting, "MOST_SPLITS", 2)
+    with pytest.raises(InfeasibleError, match="found no device for op") as error:
+        solve(replace(problem, name="anew"), Heft())
+    assert not isinstance(error.value, ProvedInfeasibleError)
+
+
+@pytest.mark.parametrize("planner", ["auto", "heft", "multilevel"])
+def test_that_no_sizes_add_up_is_proved(planner):
+    time = np.full((2, 2, 4), np.inf)
+    time[:, :, 2] = 1.0  # three of four inputs
+    with pytest.raises(ProvedInfeasibleError, match="add up to 4 inputs"):
+        plan_problem(by_hand(batch_time=time), planner=planner, time_limit=60)
 
 
 # -- searches --------------------------------------------------------------------------------

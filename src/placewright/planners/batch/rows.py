@@ -70,7 +70,8 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
     Such a unit is placed before all others, and the attempt made again; where that does not help,
     every unit is split over as few devices as it can be, for copies take the room in small pieces,
     and where that does not, all are placed as a search says that they fit. InfeasibleError if it
-    finds no way (not NoRoomError: pinned whole to one device, its batch may have no allowed size).
+    finds no way (not NoRoomError: pinned whole to one device, its batch may have no allowed size),
+    ProvedInfeasibleError if it has proved that there is none.
     """
     splits = splits_of(problem)
     for choice, most_first in zip((splits, splits.over_fewest), MOST_FIRST, strict=True):
@@ -93,7 +94,10 @@ def fill(problem: Problem, planner: str, attempt: Callable[[Draft], int]) -> Dra
 
 
 def _fitted(problem: Problem, splits: Splits) -> Draft | None:
-    """A draft with a split of every unit, such that there is room; None if none is found."""
+    """A draft with a split of every unit, such that there is room; None if none is found.
+
+    ProvedInfeasibleError if there is none.
+    """
     chosen = _chosen(problem)
     if chosen is None:
         return None
@@ -111,6 +115,8 @@ def _chosen(problem: Problem) -> list[int] | None:
     try:
         return fit(problem.unit_memory, [each > 0 for each in table], problem.device_memory)
     except ProvedInfeasibleError:  # of the splits that are looked at
+        if splits.complete:
+            raise
         return None
 
 

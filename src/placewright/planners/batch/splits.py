@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from placewright.errors import InfeasibleError
+from placewright.errors import ProvedInfeasibleError
 from placewright.graph import Flags, Floats, Ints, Wide
 from placewright.kernels.batch.arrays import batches_of
 from placewright.problem import Problem, once_per_problem
@@ -24,12 +24,13 @@ class Splits:
 
     Units with the same allowed batch sizes on every device are of one kind (`unit_kind`). Of
     more than `_most_splits` those over fewest devices are kept, and of those over the next number
-    of devices an even choice.
+    of devices an even choice; then it is not `complete`.
     """
 
     unit_kind: Ints
     offsets: Wide
     counts: Wide
+    complete: bool
 
     def of(self, unit: int) -> Wide:
         """`[split, device]` chunks."""
@@ -44,23 +45,25 @@ class Splits:
         sizes = np.diff(self.offsets)
         chosen = devices == np.repeat(fewest, sizes)
         number = np.add.reduceat(chosen, self.offsets[:-1], dtype=np.int64)
-        return Splits(self.unit_kind, np.cumsum([0, *number]), self.counts[chosen])
+        return Splits(self.unit_kind, np.cumsum([0, *number]), self.counts[chosen], False)
 
 
 @once_per_problem
 def splits_of(problem: Problem) -> Splits:
-    """The splits of every unit; InfeasibleError if one has none."""
+    """The splits of every unit; ProvedInfeasibleError if one has none."""
     b = batches_of(problem)
     kinds, first, unit_kind = np.unique(
         b.allowed.reshape(len(b.allowed), -1), axis=0, return_index=True, return_inverse=True
     )
     most = _most_splits(problem)
-    tables = [_enumerate(kind.reshape(b.allowed.shape[1:])[b.kind], most) for kind in kinds]
+    found = [_enumerate(kind.reshape(b.allowed.shape[1:])[b.kind], most) for kind in kinds]
+    tables = [table for table, _ in found]
     for kind, table in enumerate(tables):
         if not len(table):
             raise _unsplittable(problem, int(first[kind]))
     offsets = np.cumsum([0, *(len(table) for table in tables)])
-    return Splits(unit_kind.ravel().astype(np.int32), offsets, np.concatenate(tables))
+    complete = all(has_all for _, has_all in found)
+    return Splits(unit_kind.ravel().astype(np.int32), offsets, np.concatenate(tables), complete)
 
 
 def split_seconds(problem: Problem, splits: Splits) -> list[Floats]:
@@ -80,8 +83,11 @@ def _most_splits(problem: Problem) -> int:
     return min(MOST_SPLITS, max(affordable, problem.device_count))
 
 
-def _enumerate(allowed: Flags, most: int) -> Wide:
-    """`[split, device]` of ``allowed[device, count]``, those over fewer devices first."""
+def _enumerate(allowed: Flags, most: int) -> tuple[Wide, bool]:
+    """`[split, device]` of ``allowed[device, count]``, those over fewer devices first.
+
+    And whether these are all.
+    """
     devices, chunks = allowed.shape[0], allowed.shape[1] - 1
     ways = _ways(allowed)
     rows: list[list[int]] = []
@@ -89,7 +95,8 @@ def _enumerate(allowed: Flags, most: int) -> Wide:
         number, places = int(ways[0][used, chunks]), most - len(rows)
         chosen = range(number) if number <= places else _evenly(number, places)
         rows += [_split(allowed, ways, used, index) for index in chosen]
-    return np.array(rows, dtype=np.int64).reshape(-1, devices)
+    has_all = len(rows) == sum(ways[0][1:, chunks])
+    return np.array(rows, dtype=np.int64).reshape(-1, devices), bool(has_all)
 
 
 def _ways(allowed: Flags) -> list[NDArray[np.object_]]:
@@ -131,9 +138,9 @@ def _evenly(number: int, places: int) -> Iterator[int]:
     return (number * place // places for place in range(places))
 
 
-def _unsplittable(problem: Problem, unit: int) -> InfeasibleError:
+def _unsplittable(problem: Problem, unit: int) -> ProvedInfeasibleError:
     op = problem.op_names[int(np.flatnonzero(problem.op_unit == unit)[0])]
-    return InfeasibleError(
+    return ProvedInfeasibleError(
         f"no batch sizes of the devices that op '{op}' may run on add up to "
         f"{problem.options.batch} inputs; give the devices other batch_sizes"
     )
