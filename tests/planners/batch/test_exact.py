@@ -24,8 +24,10 @@ from placewright.formulations.batch.instance import (
 )
 from placewright.graph import GraphBuilder
 from placewright.options import Options
+from placewright.plan import Placement
 from placewright.planners.batch.diviml import BatchMilp
 from placewright.planners.batch.module_bound import by_cp_sat, module_bound
+from placewright.planners.batch.rows import input_devices
 from placewright.planners.batch.split import BatchSplit
 from placewright.planners.batch.starts import first_plans, one_after_another, whole_inputs
 from placewright.planners.latency.exact.one_node import repeated_on_hosts
@@ -34,9 +36,10 @@ from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.verify import verify
 from tests.builders import batches_of_four as by_hand
+from tests.builders import plain
 from tests.naive.batch import shortest_batch_time
 from tests.strategies import problems
-from tests.strategies.batch import batch_problems
+from tests.strategies.batch import batch_problems, rows_of
 
 LATENCY = st.builds(
     Options, transfer_unit=st.sampled_from(["tensor", "edge"]), contention=st.just("none")
@@ -95,14 +98,27 @@ def with_equal_devices(problem: Problem) -> Problem:
     )
 
 
+def three_ops(**columns) -> Problem:
+    """One input of three ops on three devices; a byte takes a second from one to another."""
+    apart = 1.0 - np.eye(3)
+    always = {
+        "op_time": np.ones((3, 3)),
+        "link_latency": 0.0 * apart,
+        "link_seconds_per_byte": apart,
+        "options": Options("batch-throughput", contention="none", batch=1),
+        "batch_sizes": [1],
+    }
+    return Problem(**plain(3, 3) | always | columns)
+
+
 def is_contended(problem: Problem) -> bool:
     return problem.options.contention != "none"
 
 
-def is_optimal(problem: Problem, planner) -> None:
+def is_optimal(problem: Problem, planner, start: Placement | None = None) -> None:
     best = shortest_batch_time(problem)
     assume(np.isfinite(best))
-    plan = solve(problem, planner)
+    plan = solve(problem, planner, start=start)
     assert verify(plan).ok
     assert plan.value >= best * (1 - 1e-9)
     assert plan.lower_bound <= best * (1 + 1e-9)
@@ -132,6 +148,31 @@ def test_cp_sat_finds_the_least_time(problem):
 @given(batch_problems(4, 2, 3).filter(is_contended))
 def test_cp_sat_finds_the_least_time_under_contention(problem):
     is_optimal(problem, BatchMilp(solver="cp-sat"))
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+@settings(max_examples=15)
+@given(data=st.data())
+def test_it_finds_the_least_time_from_any_start(solver, data):
+    """The better the start, the less time there is for what could be where."""
+    problem = data.draw(batch_problems(3, 3, 2, contention="none", memory=False))
+    start = Placement(input_devices(problem, data.draw(rows_of(problem))))
+    is_optimal(problem, BatchMilp(solver=solver), start)
+
+
+@pytest.mark.parametrize("solver", ["highs", "cp-sat"])
+def test_a_device_that_could_begin_late_only_need_not_be_used(solver):
+    """b could end on y after 3.5 s, as a is on x: sooner than in the start, but not the best."""
+    problem = three_ops(
+        op_pinned=[0, -1, -1],
+        tensor_producer=[0],
+        tensor_bytes=[2.5],
+        consumer_offsets=[0, 1],
+        consumers=[1],
+        batch_time=[[[1.0]] * 3, [[1.0], [0.0], [np.inf]], [[2.0], [np.inf], [1.0]]],
+    )
+    plan = solve(problem, BatchMilp(solver=solver), start=Placement(np.zeros((3, 1), dtype=int)))
+    assert (plan.value, plan.status) == (2.0, "optimal")
 
 
 @settings(max_examples=20)

@@ -146,18 +146,27 @@ class BatchModel:
                 self.model.add(sum(used) <= TICKS + len(here))
 
     def _latency(self) -> None:
+        """As `BatchProgram._latency`."""
         instance, model = self.instance, self.model
         work: dict[int, list[int]] = {}
         for (op, u), start in self.start.items():
-            after = self.ticks(instance.tail[op, u])
-            end = [(int(self.time[op, u, k]) + after) * b for k, b in self._sizes(op, u).items()]
-            model.add(self.latency >= start + sum(end))
+            head, after = self.ticks(instance.head[op, u]), self.ticks(instance.tail[op, u])
+            whole = head + after
+            end = [(int(self.time[op, u, k]) + whole) * b for k, b in self._sizes(op, u).items()]
+            model.add(self.latency + head >= start + sum(end))
             work.setdefault(u, []).append(op)
         for u, ops in work.items():
             outside = self.ticks(instance.head[ops, u].min()) + self.ticks(
                 instance.tail[ops, u].min()
             )
-            model.add(self.latency >= outside + sum(self._duration(op, u) for op in ops))
+            load = sum(self._duration(op, u) for op in ops)
+            there = [b for op in ops for b in self._sizes(op, u).values()]
+            busy: Any = True
+            if outside > 0 and not any(b is True for b in there):
+                busy = model.new_bool_var("")
+                for b in there:
+                    model.add_implication(b, busy)
+            model.add(self.latency >= outside * busy + load)
 
     def _dependencies(self) -> None:
         for (i, j), move in self.instance.moves.items():

@@ -3,8 +3,9 @@
 Variables, in scaled time: C; x[unit, device, chunk], which chunks of inputs are where (a chunk in
 place of the paper's single input, see `batch_instance`; ops of a unit share theirs); b[unit,
 device, size], which batches there are; s[op, device], when they start; d[op, op, device], which of
-two batches on a device is first. d may differ from device to device, also for ops on a path:
-inputs 1 and 2 can be at a late op on a device before inputs 3 and 4 come to an early one there.
+two batches on a device is first; busy[device], whether there are any. d may differ from device to
+device, also for ops on a path: inputs 1 and 2 can be at a late op on a device before inputs 3 and 4
+come to an early one there.
 
 Two places differ from the paper's text. Its equation 3 also holds up batches that share no input
 (with x + x − 1 = −1 it reads s_iu + t − om/β ≤ s_jv); here y[i, j, u, v] says whether they share
@@ -123,19 +124,27 @@ class BatchProgram:
                 )
 
     def _latency(self) -> None:
-        """C is no less than the end of a batch and what must follow, nor than a device's work."""
-        instance = self.instance
+        """C is no less than the end of a batch and what must follow, nor than a device's work.
+
+        Where there is no batch its start is the head, and C may be less; nor does anything come
+        before or after the work of a device that has none.
+        """
+        instance, program = self.instance, self.program
         work: dict[int, list[int]] = {}
         for op, starts in enumerate(self.start):
             for u, start in starts.items():
-                tail = float(instance.tail[op, u])
-                end = [*self._duration(op, u, -1.0), *self._used(op, u, -tail)]
-                self.program.row([(self.latency, 1.0), (start, -1.0), *end], lower=0.0)
+                head, tail = float(instance.head[op, u]), float(instance.tail[op, u])
+                end = [*self._duration(op, u, -1.0), *self._used(op, u, -head - tail)]
+                program.row([(self.latency, 1.0), (start, -1.0), *end], lower=-head)
                 work.setdefault(u, []).append(op)
+        self.busy: dict[int, int] = {}
         for u, ops in work.items():
+            self.busy[u] = program.variable(0.0, 1.0)
+            for op in ops:
+                program.row([(self.busy[u], 1.0), *self._used(op, u, -1.0)], lower=0.0)
             outside = float(instance.head[ops, u].min() + instance.tail[ops, u].min())
             load = [term for op in ops for term in self._duration(op, u, -1.0)]
-            self.program.row([(self.latency, 1.0), *load], lower=outside if load else 0.0)
+            program.row([(self.latency, 1.0), (self.busy[u], -outside), *load], lower=0.0)
 
     def _dependencies(self) -> None:
         for (i, j), move in self.instance.moves.items():
@@ -244,6 +253,8 @@ class BatchProgram:
 
     def _fill(self, values: Floats, device: Ints, when: dict[Batch, tuple[float, float]]) -> None:
         first_op = [ops[0] for ops in self.instance.units]
+        for u, busy in self.busy.items():
+            values[busy] = (device == u).any()
         for unit, op in enumerate(first_op):
             for u in self.on[unit]:
                 there = device[op] == u
