@@ -236,6 +236,11 @@ def test_a_total_that_just_fits_is_feasible():
     small(device_memory=[5, 5]).check_feasible()
 
 
+def test_a_unit_that_just_fits_but_for_rounding_is_feasible():
+    assert 0.1 + 0.2 > 0.3
+    small(op_memory=[0.0, 0.1, 0.2, 0.0], device_memory=[0.0, 0.3]).check_feasible()
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 IMPOSSIBLE = [

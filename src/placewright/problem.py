@@ -283,7 +283,7 @@ class Problem(ReadOnly):
     @cached_property
     def unit_allowed(self) -> Flags:
         """`[unit, device]` whether the unit can be there: supported, and room for it alone."""
-        fits = self.unit_memory[:, None] <= self.device_memory[None, :]
+        fits = self.unit_memory[:, None] <= self.device_memory[None, :] * (1 + ROUNDING)
         return frozen(np.isfinite(self.unit_time) & fits, np.bool_)
 
     @cached_property
