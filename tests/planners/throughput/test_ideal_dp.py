@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from placewright.analysis.contracted import contracted_graph, directions
 from placewright.budget import Budget, no_progress
-from placewright.errors import InfeasibleError, OptionError
+from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.options import Options
 from placewright.planners.throughput import ideal_search
@@ -26,6 +26,7 @@ from placewright.planning import make_problem
 from placewright.problem import Problem
 from placewright.simulate.throughput import loads
 from placewright.solving import solve
+from tests.builders import throughput_chain
 from tests.naive.throughput import all_splits, best_split, is_contiguous
 from tests.planners.judging import check_refusal
 from tests.strategies.throughput import throughput_problems
@@ -287,11 +288,22 @@ def test_lower_limits_are_asked_about_where_ideals_are_too_many(monkeypatch):
     assert goes_on.proved <= loads(problem, best.placement).value
 
 
+def test_pairs_of_limits_are_not_asked_about_where_nothing_fits(monkeypatch):
+    """One device of three has room for two ops of four, the others for none."""
+    monkeypatch.setattr(Search, "_possible", None)
+    problem = throughput_chain(
+        is_backward=[False, False, True, True],
+        device_memory=[2.0, 0.0, 0.0],
+        options=Options("throughput", schedule="gpipe"),
+    )
+    assert searched(problem).impossible
+
+
 def test_a_problem_without_room_is_said_to_have_no_split(workloads):
     path = workloads / "tarnawski" / "throughput" / "op_bert_l-3_inference.json"
     problem, _ = make_problem(path, None, {"objective": "throughput"})
     tight = problem.with_device_memory(np.full(problem.device_count, 1e6))
-    with pytest.raises(InfeasibleError, match=r"no split that fits the devices \(there is no"):
+    with pytest.raises(ProvedInfeasibleError, match=r"that fits the devices \(there is no"):
         IdealDP().plan(tight, Budget(), 0, no_progress)
     with pytest.raises(InfeasibleError, match="no cuts"):
         LinearDP().plan(tight, Budget(), 0, no_progress)

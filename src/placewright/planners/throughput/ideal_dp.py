@@ -16,7 +16,7 @@ from typing import ClassVar
 from placewright.analysis.contracted import ContractedGraph, directions
 from placewright.analysis.reductions.reading import Reading
 from placewright.budget import Budget, Progress, no_progress
-from placewright.errors import InfeasibleError
+from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, whole_number
 from placewright.planners.throughput.block_moves import BlockMoves
@@ -82,7 +82,8 @@ class IdealDP:
         if search.best is None:
             reason = "there is no contiguous one" if search.impossible else "none that it looked at"
             other = "allow stages" if problem.options.contiguous else "try a planner of stages"
-            raise InfeasibleError(
+            is_proved = search.impossible and problem.options.contiguous
+            raise (ProvedInfeasibleError if is_proved else InfeasibleError)(
                 f"planner '{self.name}' found no split that fits the devices ({reason}); give the "
                 f"devices more memory or {other} that are not contiguous"
             )

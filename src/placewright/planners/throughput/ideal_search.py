@@ -303,6 +303,8 @@ class Search:
 
     def _prove_pairs(self, windows: WindowTables) -> float:
         """Rectangles (largest forward load < high, sum below the best) until none is open."""
+        if self.best is None and self._none_at_all(windows):
+            return self.below()
         open_rectangles = [(0.0, self.limit)]
         while open_rectangles:
             if self.budget.left <= 0:
@@ -331,6 +333,14 @@ class Search:
             self.take(split)
             open_rectangles += [(forward, high), (low, forward)]
         return self.below()
+
+    def _none_at_all(self, windows: WindowTables) -> bool:
+        """Whether it is proved that no split fits, whatever its loads; one that does is taken."""
+        limits = [self.limit] * windows.tables.passes
+        listed = self._ideals(windows, limits)
+        answer, split = self._decide(windows, listed, limits) if listed else (GAVE_UP, None)
+        self.take(split)
+        return answer == NONE
 
     # -- questions -----------------------------------------------------------------------------
 

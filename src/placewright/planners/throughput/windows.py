@@ -25,6 +25,7 @@ from placewright.problem import ROUNDING
 
 TOO_MUCH = 10.0  # times all there is: the price of what no device of a window can run
 MOST_CLASSES = 3  # that do not lead, of which every subset has windows of its own
+MOST_KEPT = 2_000_000  # of charges for a node or net
 
 
 class _Condition(NamedTuple):
@@ -46,6 +47,18 @@ class _Knapsack(NamedTuple):
     """Seconds (or bytes) of the second class after each."""
 
 
+class _Charges(NamedTuple):
+    """What any class of a condition charges at least, at prices of the classes."""
+
+    node: Floats
+    refused: NDArray[np.bool_]
+    """`[node]` whether none of the classes runs it."""
+    most: float
+    """What the dearest class charges for each node, of all nodes."""
+    outgoing: Floats
+    incoming: Floats
+
+
 class WindowTables:
     """What devices can do at most, for any thresholds: what does not depend on them, worked out."""
 
@@ -53,6 +66,7 @@ class WindowTables:
         self.tables = tables
         self._knapsacks: dict[tuple[int, int, int], _Knapsack] = {}
         self._last: tuple[tuple[float, ...], Windows] | None = None
+        self._charges: dict[tuple[int, bytes], _Charges] = {}
 
     def within(self, thresholds: Sequence[float]) -> Windows:
         """What devices can do at most within the thresholds; see `ideals.Windows`."""
@@ -65,23 +79,26 @@ class WindowTables:
         tables, graph = self.tables, self.tables.graph
         limits = [self._class_limits(row, thresholds) for row in range(len(tables.rows) + 1)]
         found = [
-            each for each in self._conditions if not np.isinf(limits[each.row][each.members]).any()
+            (number, each)
+            for number, each in enumerate(self._conditions)
+            if not np.isinf(limits[each.row][each.members]).any()
         ]
         price = np.zeros((graph.node_count, len(found)))
         out_price = np.zeros((graph.net_count, len(found)))
         in_price = np.zeros((graph.net_count, len(found)))
         lead = np.zeros(len(found))
         capacity = np.full((len(found), len(tables.states)), np.inf)
-        for w, condition in enumerate(found):
+        for w, (number, condition) in enumerate(found):
             limit = limits[condition.row]
             class_price = self._class_prices(condition, limit)
-            price[:, w] = self._cheapest(condition, class_price, limit)
-            if condition.row < len(tables.rows):
-                out_price[:, w], in_price[:, w] = self._cheapest_cut(condition, class_price)
+            charges = self._charges_at(number, class_price)
+            most = class_price * limit
+            worst = charges.most + (most * tables.class_size)[condition.members].sum()
+            price[:, w] = np.where(charges.refused, TOO_MUCH * worst, charges.node)
+            out_price[:, w], in_price[:, w] = charges.outgoing, charges.incoming
             if tables.lead >= 0:
-                lead[w] = limit[tables.lead] * class_price[tables.lead]
-            most = class_price[condition.others] * limit[condition.others]
-            capacity[w, condition.usable] = condition.states @ most
+                lead[w] = most[tables.lead]
+            capacity[w, condition.usable] = condition.states @ most[condition.others]
         return Windows(price, out_price, in_price, lead, capacity, tables.lead_count)
 
     def _class_limits(self, row: int, thresholds: Sequence[float]) -> Floats:
@@ -161,15 +178,28 @@ class WindowTables:
             self._knapsacks[key] = _Knapsack(ratio[order], filled)
         return self._knapsacks[key]
 
-    def _cheapest(self, condition: _Condition, class_price: Floats, limit: Floats) -> Floats:
-        """`[node]` what any class of the condition charges for it at least."""
+    def _charges_at(self, number: int, class_price: Floats) -> _Charges:
+        """Of a condition, by its number: a search comes back to the same few prices."""
+        key = number, class_price.tobytes()
+        if key not in self._charges:
+            graph = self.tables.graph
+            if len(self._charges) * (graph.node_count + graph.net_count) > MOST_KEPT:
+                self._charges.clear()
+            self._charges[key] = self._work_out(self._conditions[number], class_price)
+        return self._charges[key]
+
+    def _work_out(self, condition: _Condition, class_price: Floats) -> _Charges:
         members = condition.members
         added = self._added[condition.row][members] * class_price[members][:, None]
-        if condition.row < len(self.tables.rows):
-            most = limit * self.tables.class_size * class_price
-            worst = TOO_MUCH * (added.max(axis=0).sum() + most[members].sum())
-            added = np.where(self._allowed[members], added, worst)
-        return np.asarray(added.min(axis=0))
+        if condition.row == len(self.tables.rows):
+            nothing = np.zeros(self.tables.graph.net_count)
+            nowhere = np.zeros(added.shape[1], dtype=np.bool_)
+            return _Charges(added.min(axis=0), nowhere, 0.0, nothing, nothing)
+        allowed = self._allowed[members]
+        least = np.where(allowed, added, np.inf).min(axis=0)
+        most = float(added.max(axis=0).sum())
+        cut = self._cheapest_cut(condition, class_price)
+        return _Charges(least, ~allowed.any(axis=0), most, *cut)
 
     def _cheapest_cut(self, condition: _Condition, class_price: Floats) -> tuple[Floats, Floats]:
         """`[net]` what the producer's side and the other pay at least for a net that is cut."""
