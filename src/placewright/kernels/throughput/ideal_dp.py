@@ -31,6 +31,7 @@ from placewright.kernels.throughput.stage_transfers import (
 )
 
 DEAR = 3  # of counting the transfers of a pair, beside looking at it
+PINS = 32  # ends of nets, of all stages of a chain, that are looked at as quickly as a pair
 FOUND, NONE, GAVE_UP = 1, 0, -1
 
 
@@ -212,7 +213,8 @@ def find_chain(
     For stages whose transfers are only known when all stages are: `need` (from `fewest`) says what
     cannot be completed, and every chain it allows is tried depth first, stages charged as
     `chain_rows` does, until one keeps the limits, none is left, or `most_steps` are made or more
-    than `most_work` ideals and pairs looked at (counted as `fewest` does).
+    than `most_work` ideals and pairs looked at (counted as `fewest` does; a step looks at every
+    net).
     """
     count, codes = need.shape
     nodes = costs.added.shape[0]
@@ -275,6 +277,7 @@ def find_chain(
             continue
         kind_of[depth] = kind
         steps += 1
+        work += (len(nets.readers) + len(nets.producer)) // PINS
         fill(stage, ideals.bits, smaller, larger, depth)
         charged = chain_rows(nets, costs, chain, stage, kind_of, depth + 1)
         fits = True

@@ -73,6 +73,7 @@ MOST_WORK = 600_000_000  # without a limit of time: pairs of ideals, some count 
 MOST_TIMED_WORK = 10_000_000_000  # in one table
 MOST_WORKED_OUT = 20_000  # ideals of which the least load of all chains is worked out
 MOST_CHAINS = 300_000  # tried where the table is only a necessary condition
+CHAINS_SHARE = 0.25  # of the work left, for the chains of one limit: there are others to ask about
 
 
 @dataclass
@@ -406,7 +407,7 @@ class Search:
         if tables.approximate:
             work, answer, reached, kinds = find_chain(
                 *listed, alive, need, most, *shared, tables.chain, limits, MOST_CHAINS,
-                self._work_left(),
+                int(CHAINS_SHARE * self._work_left()),
             )  # fmt: skip
             self.work += work
         else:

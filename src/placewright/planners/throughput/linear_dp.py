@@ -32,6 +32,7 @@ MOST_EXACT = 1_500  # positions for which chains of stages are proved where cuts
 ROUNDS = 8
 NEGLIGIBLE = 1e-9  # of all work: what a piece without work counts for
 MORE_ORDERS = 50  # where none of those asked for fits
+MOST_WORK = 60_000_000  # pairs of positions for one order: some seconds
 
 
 class LinearDP:
@@ -140,7 +141,7 @@ def _cut(line: ContractedGraph, budget: Budget, on_progress: Progress) -> Split 
     if (not tables.approximate and tables.passes == 1) or line.node_count > MOST_EXACT:
         return best_of_lines(tables, [order], np.inf)
     path = replace(line, edge_source=order[:-1], edge_target=order[1:])
-    search = Search(budget, line.node_count + 2, on_progress)
+    search = Search(budget, line.node_count + 2, on_progress, most_work=MOST_WORK)
     search.run([stage_tables(path)])
     return search.best if isinstance(search.best, Split) else None
 
