@@ -12,11 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from placewright.analysis.contracted import contracted_graph, directions
+from placewright.analysis.reductions.circles import contracted_in_order
 from placewright.budget import Budget, no_progress
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
+from placewright.graph import GraphBuilder
 from placewright.kernels.throughput.stage_loads import chain_rows
 from placewright.options import Options
-from placewright.planners.throughput import ideal_search
+from placewright.planners.throughput import coarse_ideals, ideal_search
 from placewright.planners.throughput.ideal_dp import IdealDP
 from placewright.planners.throughput.ideal_search import MOST_IDEALS, Search
 from placewright.planners.throughput.linear_dp import LinearDP
@@ -297,6 +299,29 @@ def test_pairs_of_limits_are_not_asked_about_where_nothing_fits(monkeypatch):
         options=Options("throughput", schedule="gpipe"),
     )
     assert searched(problem).impossible
+
+
+@pytest.mark.parametrize("most", [2, 100])
+@given(throughput_problems(max_ops=10))
+@settings(max_examples=50)
+def test_nodes_joined_for_a_coarser_graph_are_in_no_circle(most, problem):
+    for graph in directions(problem):
+        group = coarse_ideals._joined(graph, math.inf, most)
+        assert np.bincount(group).max(initial=0) <= most
+        assert contracted_in_order(graph, group).node_count == len(set(group.tolist()))
+
+
+def test_a_star_is_made_coarser_in_a_few_steps():
+    """Pairs would join its middle with one op after another."""
+    builder = GraphBuilder("star")
+    middle = builder.add_tensor(builder.add_op("middle", "matmul", flops=1e9), 1.0)
+    for op in range(200):
+        builder.add_op(f"op{op}", "matmul", inputs=[middle], flops=1e9)
+    problem, _ = make_problem(builder.build(), "2x3090", {"objective": "throughput"})
+    (graph,) = directions(problem)
+    seconds = graph.time.min(axis=2).sum()
+    coarser = coarse_ideals._coarser(graph, seconds / 4)
+    assert len(coarser) < 4 and coarser[-1].node_count < 160
 
 
 def test_a_problem_without_room_is_said_to_have_no_split(workloads):

@@ -199,7 +199,8 @@ class WindowTables:
         least = np.where(allowed, added, np.inf).min(axis=0)
         most = float(added.max(axis=0).sum())
         cut = self._cheapest_cut(condition, class_price)
-        return _Charges(least, ~allowed.any(axis=0), most, *cut)
+        refused = np.asarray(~allowed.any(axis=0))
+        return _Charges(least, refused, most, *cut)
 
     def _cheapest_cut(self, condition: _Condition, class_price: Floats) -> tuple[Floats, Floats]:
         """`[net]` what the producer's side and the other pay at least for a net that is cut."""
