@@ -2,8 +2,9 @@
 
 Inputs come in chunks of g, the greatest common divisor of their number and of all batch sizes:
 sums of batch sizes are multiples of it. What is decided is a row per unit: the device of each
-chunk. No batch is left out by that, and nothing is lost where transfers do not contend. Where they
-do, a chunk whose inputs part could be sent over several links at once; no search looks for that.
+chunk. No batch is left out by that, and nothing is lost in the cases that
+`formulations.batch.instance` tells. Under contention a chunk whose inputs part could be sent over
+several links at once; no search looks for that.
 """
 
 from __future__ import annotations
