@@ -138,15 +138,27 @@ MLA = (
 )
 
 
-def test_latent_attention_expands_its_cache_once_per_step() -> None:
+def test_latent_attention_multiplies_with_its_latents_and_expands_none_of_them() -> None:
     pytest.importorskip("transformers")
     short, long = (sources.from_hf(f"{MLA}&context={tokens}") for tokens in (40, 140))
-    latent, rotated, keys, values = 32, 8, 4 * (16 + 8), 4 * 16
-    expanded = 4 * (16 + 16)
-    # The product reads latents; parts of it and what is rotated are put together as keys.
-    read = latent + (4 * 16 + rotated) + (keys + values)
-    written = expanded + keys
+    latent, rotated, heads = 32, 8, 4
     more = long.op_bytes_read.sum() - short.op_bytes_read.sum()
-    assert more == pytest.approx(100 * 4 * read, rel=0.02)
-    more = long.op_bytes_written.sum() - short.op_bytes_written.sum()
-    assert more == pytest.approx(100 * 4 * written, rel=0.02)
+    assert more == 100 * 4 * (latent + rotated)
+    assert long.op_bytes_written.sum() == short.op_bytes_written.sum()
+    more = long.op_flops.sum() - short.op_flops.sum()
+    assert more == pytest.approx(100 * 2 * heads * (latent + rotated + latent))
+
+
+def test_what_would_expand_latents_multiplies_with_new_tokens_alone() -> None:
+    pytest.importorskip("transformers")
+    graph = sources.from_hf(f"{MLA}&context=40")
+    expands = next(op for op, path in enumerate(graph.op_modules) if path.endswith("kv_b_proj"))
+    assert graph.op_flops[expands] == pytest.approx(2 * 32 * 4 * (16 + 16))
+    assert graph.op_bytes_read[expands] == pytest.approx(4 * (32 * 4 * (16 + 16) + 32))
+
+
+def test_a_prompt_expands_its_latents() -> None:
+    pytest.importorskip("transformers")
+    graph = sources.from_hf(f"{MLA.replace('decode', 'prefill')}&context=40")
+    expands = next(op for op, path in enumerate(graph.op_modules) if path.endswith("kv_b_proj"))
+    assert graph.op_flops[expands] == 40 * 2 * 32 * 4 * (16 + 16)

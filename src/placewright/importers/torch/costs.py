@@ -161,7 +161,7 @@ def _trace(target: Any, args: Any, kwargs: Any) -> float | None:
 
 
 def _attention(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> float:
-    """Scores and weighted sum; the mask is not taken as sparsity, just as in torch's counter."""
+    """Scores and weighted sum of all pairs, as torch's counter has it (see `attention`)."""
     scores = math.prod(query.shape[:-1]) * key.shape[-2]
     return float(2 * scores * (query.shape[-1] + value.shape[-1]))
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,7 +18,8 @@ from placewright.errors import GraphError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
 from placewright.importers.costs import Cost, uncounted_remark
 from placewright.importers.torch import costs as torch_costs
-from placewright.importers.torch import in_place, shared_heads
+from placewright.importers.torch import in_place
+from placewright.importers.torch.attention import Attention, attention_of
 from placewright.importers.torch.sharing import Sharing, Use
 from placewright.importers.torch.signature import signature
 from placewright.units import printable
@@ -50,11 +51,12 @@ class Caches:
     """The KV cache of a program: the placeholders it comes in by, and the bytes ops keep of it.
 
     On a device the cache is not copied but appended to: an op that reads such an input moves
-    what is new.
+    what is new. With `is_served` attention costs what kernels of engines that serve take.
     """
 
     inputs: frozenset[str] = frozenset()
     kept: Mapping[str, float] = field(default_factory=dict)
+    is_served: bool = False
 
 
 NO_CACHES = Caches()
@@ -186,6 +188,7 @@ def _add_ops(
     scales = _scales(program)
     weights = set(program.weights)
     modules = _modules(program)
+    attention = _attention(program)
     ops: dict[str, int] = {}
     outputs: dict[str, list[int]] = {}
     unknown: set[str] = set()
@@ -197,7 +200,7 @@ def _add_ops(
             outputs[node.name] = sources
             continue
         _refuse_mutation(node, program.name)
-        cost = _as_kept(counter.cost(node), node, program.caches, scales)
+        cost = _as_kept(counter.cost(node), node, program.caches, scales, attention)
         if cost.uncounted:
             unknown.add(_type(node))
         ops[node.name] = builder.add_op(
@@ -214,12 +217,18 @@ def _add_ops(
             backward=node.name in program.twins,
             signature="" if _reads_scaled(node, scales) else signature(node),
         )
-        size = torch_costs.size_of
+        made = attention.made
         if _is_part_of_weight(node, weights):
             weights.add(node.name)
-            size = _no_bytes
-        _add_tensors(builder, node, ops[node.name], outputs, size)
+            made = {each.name: 0.0 for each in (node, *node.users)}
+        _add_tensors(builder, node, ops[node.name], outputs, made)
     return ops, unknown
+
+
+def _attention(program: Program) -> Attention:
+    caches = program.caches
+    cached = caches.kept if caches.inputs else {}
+    return attention_of(program.graph, cached if caches.is_served else None)
 
 
 def _is_part_of_weight(node: Node, weights: Collection[str]) -> bool:
@@ -230,10 +239,6 @@ def _is_part_of_weight(node: Node, weights: Collection[str]) -> bool:
     if not torch_costs.is_view(node) or not node.all_input_nodes:
         return False
     return all(source.name in weights for source in node.all_input_nodes)
-
-
-def _no_bytes(value: Any) -> float:
-    return 0.0
 
 
 def _scales(program: Program) -> dict[str, float]:
@@ -251,18 +256,23 @@ def _reads_scaled(node: Node, scales: Mapping[str, float]) -> bool:
     return any(source.name in scales for source in node.all_input_nodes)
 
 
-def _as_kept(cost: Cost, node: Node, caches: Caches, scales: Mapping[str, float]) -> Cost:
-    """The traffic of the model itself: weights as they are kept, writes in place, shared heads."""
+def _as_kept(
+    cost: Cost, node: Node, caches: Caches, scales: Mapping[str, float], attention: Attention
+) -> Cost:
+    """The cost in the model itself: weights as they are kept, writes in place, kernels."""
     if caches.inputs.intersection(source.name for source in node.all_input_nodes):
         new = (each for each in node.all_input_nodes if each.name not in caches.inputs)
         moved = sum((torch_costs.size_of(each.meta.get("val")) for each in new), 0.0)
         return replace(cost, bytes_read=moved, bytes_written=moved)
-    moved_by_model = in_place.traffic(node) or shared_heads.traffic(node)
-    if moved_by_model is not None:
+    call = attention.calls.get(node.name)
+    if call is not None:
+        flops, read = cost.flops * call.share, sum(call.read)
+        cost = replace(cost, flops=flops, bytes_read=read, bytes_written=call.written)
+    elif moved_by_model := in_place.traffic(node):
         return replace(cost, bytes_read=moved_by_model[0], bytes_written=moved_by_model[1])
     if not _reads_scaled(node, scales) or torch_costs.is_view(node):
         return cost
-    amounts = torch_costs.bytes_of_inputs(node)
+    amounts = torch_costs.bytes_of_inputs(node) if call is None else call.read
     spared = sum(
         amount * (1.0 - scales.get(source.name, 1.0))
         for source, amount in zip(node.all_input_nodes, amounts, strict=True)
@@ -275,12 +285,19 @@ def _add_tensors(
     node: Node,
     op: int,
     outputs: dict[str, list[int]],
-    size: Callable[[Any], float],
+    made: Mapping[str, float],
 ) -> None:
-    """One tensor for a single output; one per picked output where there are several."""
+    """One tensor for a single output; one per picked output where there are several.
+
+    It has the bytes that it says, or those of its name in `made`.
+    """
+
+    def size(name: str, value: Any) -> float:
+        return made[name] if name in made else torch_costs.size_of(value)
+
     value = node.meta["val"]
     if not isinstance(value, (list, tuple)):
-        outputs[node.name] = [builder.add_tensor(op, size(value), node.name)]
+        outputs[node.name] = [builder.add_tensor(op, size(node.name, value), node.name)]
         return
     by_position: dict[int, int] = {}
     for user in node.users:
@@ -289,14 +306,14 @@ def _add_tensors(
             assert isinstance(position, int)
             position %= len(value)
             if position not in by_position:
-                amount = size(value[position])
+                amount = size(user.name, value[position])
                 by_position[position] = builder.add_tensor(op, amount, user.name)
             outputs[user.name] = [by_position[position]]
     if any(user.target is not operator.getitem for user in node.users):
         for position, each in enumerate(value):
             if position not in by_position and torch_costs.tensors_in(each):
                 name = f"{node.name}.{position}"
-                amount = size(each)
+                amount = size(node.name, each)
                 by_position[position] = builder.add_tensor(op, amount, name)
     outputs[node.name] = list(by_position.values())
 

@@ -223,7 +223,7 @@ def _caches(program: ExportedProgram, windows: list[float], cache_tokens: int | 
         tokens = int(value.shape[-2])
         most = min(cache_tokens or tokens, windows[number // 2] if windows else math.inf)
         kept[op] = kept.get(op, 0.0) + size_of(value) / tokens * most
-    return Caches(inputs, kept)
+    return Caches(inputs, kept, is_served=True)
 
 
 def _behind_views(node: Node) -> Node:

@@ -6,47 +6,36 @@ engines that serve; only while it is exported does it repeat them, for every tok
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, size_of
+from placewright.importers.torch.costs import is_view, op_name
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
-_ATTENTION = "aten::scaled_dot_product_attention"
-_SHARED = (1, 2)  # of its arguments: keys, values
+Attending = Mapping[str, Collection[int]]
+"""Calls that are attention, by name, and which of their arguments are keys or values."""
 
 
-def traffic(node: Node) -> tuple[float, float] | None:
-    """Bytes that a call reads and writes where heads share keys and values; None: they do not."""
-    name = op_name(node.target)
-    if name == "aten::clone":
-        return (0.0, 0.0) if _is_repeated(node) else None
-    if name != _ATTENTION:
-        return None
-    amounts = dict(zip(node.all_input_nodes, bytes_of_inputs(node), strict=True))
-    for position in _SHARED:
-        source: Any = node.args[position]
-        if source in amounts and (repeated := _repeated_for(source)):
-            amounts[source] = sum(bytes_of_inputs(repeated))
-    return sum(amounts.values()), size_of(node.meta["val"])
-
-
-def _repeated_for(source: Node) -> Node | None:
+def repeated_for(source: Node, attending: Attending) -> Node | None:
     """The copy that attention reads through views, if it is one that repeats heads."""
     while is_view(source) and source.all_input_nodes:
         source = source.all_input_nodes[0]
     is_copy = source.op == "call_function" and op_name(source.target) == "aten::clone"
-    return source if is_copy and _is_repeated(source) else None
+    return source if is_copy and _is_repeated(source, attending) else None
 
 
-def _is_repeated(node: Node) -> bool:
+def _is_repeated(node: Node, attending: Attending) -> bool:
     """Whether a copy is of a broadcast tensor, and for keys and values of attention alone."""
     broadcast = node.all_input_nodes[0].meta["val"]
     return 0 in broadcast.stride() and all(
-        op_name(reader.target) == _ATTENTION
-        and source not in (reader.args[0], *reader.args[3:], *reader.kwargs.values())
+        reader.name in attending
+        and source not in reader.kwargs.values()
+        and all(
+            source is not each or position in attending[reader.name]
+            for position, each in enumerate(reader.args)
+        )
         for source, reader in _readers(node)
     )
 
