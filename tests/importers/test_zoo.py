@@ -300,6 +300,33 @@ def test_a_decoding_step_reads_every_parameter_once_and_computes_for_one_token()
     assert graph.op_bytes_read[matmuls].sum() == pytest.approx(held, rel=0.01)
 
 
+@pytest.mark.parametrize("granularity", ["op", "head"])
+def test_a_prompt_is_read_by_kernels_that_skip_what_is_masked(granularity: str) -> None:
+    sizes = f"layers=1&context=512&granularity={granularity}"
+    prompt, forward = (
+        zoo.build(f"llama3-8b?{sizes}&phase={phase}") for phase in ("prefill", "forward")
+    )
+    pairs, heads, size = 512 * 512, 32, 128
+
+    def of(graph: Graph, name: str) -> list[int]:
+        return [op for op, each in enumerate(graph.op_names) if each.endswith(f".{name}")]
+
+    for name in ("scores", "context"):
+        assert prompt.op_flops[of(prompt, name)].sum() == 2 * heads * size * pairs * 10 / 16
+        assert forward.op_flops[of(forward, name)].sum() == 2 * heads * size * pairs
+    for name in ("scores", "scale", "mask", "softmax"):
+        assert not prompt.op_bytes_written[of(prompt, name)].any()
+        assert forward.op_bytes_written[of(forward, name)].sum() == 2 * heads * pairs
+
+
+@pytest.mark.parametrize("model", ["gpt2", "llama3-8b"])
+def test_a_prompt_makes_the_logits_of_its_last_token(model: str) -> None:
+    graph = zoo.build(f"{model}?layers=1&context=512&batch=3&phase=prefill")
+    head = graph.op_index["lm_head"]
+    width, vocabulary = (768, 50257) if model == "gpt2" else (4096, 128256)
+    assert graph.op_flops[head] == 3 * 2 * width * vocabulary
+
+
 def test_decoding_t5_runs_no_encoder_and_finds_both_caches_full() -> None:
     graph = zoo.build("t5-small?phase=decode&context=100&target=50")
     assert not any(module.startswith("encoder") for module in graph.op_modules)

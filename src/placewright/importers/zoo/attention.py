@@ -5,12 +5,16 @@ transpose of k; scores; scale; mask or position bias; softmax; context), and the
 concat of the heads, the output matmul and its bias. With two norms, two residual adds and a
 feed-forward of four ops that makes ``11 + 12·heads`` ops a layer: exactly the counts of the
 Moirai paper's Table IV.
+
+The ops are the same where a prompt is served, but there scores, mask, softmax and context are one
+kernel: it skips what the mask leaves out, and scores stay in it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from placewright.importers.pairs import causal, share_of_pairs
 from placewright.importers.zoo.blocks import Tensor, Writer
 
 
@@ -22,7 +26,7 @@ class Attention:
     position biases per head are added to the scores (Swin), or a `position_bias` tensor (T5).
     `cache` > 0 keeps keys and values of that many tokens where the ``cache`` ops run; with
     `cached_only` they are all there already, and none are computed (cross-attention of a decoding
-    step).
+    step). With `one_kernel` scores are not kept in memory, and masked ones not computed.
     """
 
     heads: int
@@ -36,6 +40,7 @@ class Attention:
     table: int = 0
     cache: int = 0
     cached_only: bool = False
+    one_kernel: bool = False
 
     @property
     def _bias(self) -> str:
@@ -122,6 +127,8 @@ def _context(
     query = w.linear("q", x, heads * how.head_size, bias=how._bias)
     if how.rope:
         query = w.elementwise("q_rope", "rope", (query,))
+    if how.one_kernel:
+        return _kernel(w, query, keys, values, how)
     scores = w.matmul("scores", (query, keys), (batch, heads, length, other), how.head_size)
     if how.scale:
         scores = w.elementwise("scale", "scale", (scores,))
@@ -133,6 +140,22 @@ def _context(
         scores = w.elementwise("mask", "mask", (scores,))
     weights = w.elementwise("softmax", "softmax", (scores,))
     return w.matmul("context", (weights, values), (batch, length, heads * how.head_size), other)
+
+
+def _kernel(w: Writer, query: Tensor, keys: Tensor, values: Tensor, how: Attention) -> Tensor:
+    """softmax(q·kᵀ + mask)·v, in the ops of `_context`: what is between the products is free."""
+    batch, length, width = query.shape
+    other = int(keys.shape[1])
+    heads = width / how.head_size
+    pairs = batch * heads * length * other * share_of_pairs(int(length), other, causal())
+    flops = 2 * pairs * how.head_size
+    shape = (batch, heads, length, other)
+    scores = w.op("scores", "matmul", (query, keys), shape, flops=flops, written=0.0)
+    for name in (*(["scale"] if how.scale else []), "mask", "softmax"):
+        scores = w.view(name, name, scores)
+    return w.op(
+        "context", "matmul", (scores, values), query.shape, flops=flops, read=values.elements
+    )
 
 
 def _add_position_bias(w: Writer, scores: Tensor, bias: Tensor) -> Tensor:

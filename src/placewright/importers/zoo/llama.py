@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from placewright.importers.zoo.attention import Attention, attend
 from placewright.importers.zoo.blocks import Tensor, Writer, require
 from placewright.importers.zoo.options import Hyper, choice, number
-from placewright.importers.zoo.transformers import cached_tokens, head_size
+from placewright.importers.zoo.transformers import cached_tokens, head_size, last_token
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,8 @@ def write_llama(w: Writer, shape: Llama) -> None:
                 y = w.norm("norm", x, "rmsnorm")
                 y = _mixture(w, y, shape) if isinstance(shape, Mixtral) else _mlp(w, y, shape)
                 x = w.elementwise("residual", "add", (y, x))
+    if shape.phase == "prefill":
+        x = last_token(w, x)
     x = w.norm("final_norm", x, "rmsnorm")
     w.linear("lm_head", x, shape.vocabulary, bias="none")
 
@@ -74,6 +76,7 @@ def _attention(w: Writer, shape: Llama) -> Attention:
         masked=True,
         rope=True,
         cache=cached_tokens(shape.phase, shape.context),
+        one_kernel=shape.phase == "prefill",
     )
 
 

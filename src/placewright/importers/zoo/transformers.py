@@ -37,7 +37,8 @@ class Gpt(Transformer):
     """A decoder. `phase` says which run is meant:
 
     - ``forward``: one pass over `context` tokens, nothing kept;
-    - ``prefill``: the same, and keys and values are kept in a KV cache;
+    - ``prefill``: the same for the logits of the last token, and keys and values are kept in a KV
+      cache; attention is one kernel;
     - ``decode``: one new token per sample, against a cache of `context` tokens.
     """
 
@@ -58,7 +59,13 @@ def write_gpt(w: Writer, shape: Gpt) -> None:
 
     GPT-3's alternating sparse attention is written as dense attention.
     """
-    how = _attention(w, shape, masked=True, cache=cached_tokens(shape.phase, shape.context))
+    how = _attention(
+        w,
+        shape,
+        masked=True,
+        cache=cached_tokens(shape.phase, shape.context),
+        one_kernel=shape.phase == "prefill",
+    )
     tokens = 1 if shape.phase == "decode" else shape.context
     x = _embed(w, shape, (shape.batch, tokens, shape.hidden))
     for layer in range(shape.layers):
@@ -69,6 +76,8 @@ def write_gpt(w: Writer, shape: Gpt) -> None:
             with w.scope("mlp"):
                 changed = _feed_forward(w, w.norm("norm", x), shape)
                 x = w.elementwise("residual", "add", (changed, x))
+    if shape.phase == "prefill":
+        x = last_token(w, x)
     x = w.norm("final_norm", x)
     w.linear("lm_head", x, shape.vocabulary, bias="none", tied="token_embedding")
 
@@ -97,6 +106,11 @@ def cached_tokens(phase: str, context: int) -> int:
     return 0 if phase == "forward" else context
 
 
+def last_token(w: Writer, x: Tensor) -> Tensor:
+    """Of each sample: the only one whose logits a prompt is read for."""
+    return w.copy("last_token", "gather", x, (x.shape[0], 1, x.shape[-1]))
+
+
 def head_size(w: Writer, hidden: int, heads: int) -> int:
     """hidden / heads; OptionError unless whole."""
     require(
@@ -107,7 +121,9 @@ def head_size(w: Writer, hidden: int, heads: int) -> int:
     return hidden // heads
 
 
-def _attention(w: Writer, shape: Transformer, *, masked: bool, cache: int = 0) -> Attention:
+def _attention(
+    w: Writer, shape: Transformer, *, masked: bool, cache: int = 0, one_kernel: bool = False
+) -> Attention:
     return Attention(
         heads=shape.heads,
         kv_heads=shape.heads,
@@ -115,6 +131,7 @@ def _attention(w: Writer, shape: Transformer, *, masked: bool, cache: int = 0) -
         by_head=shape.granularity == "head",
         masked=masked,
         cache=cache,
+        one_kernel=one_kernel,
     )
 
 
