@@ -88,6 +88,14 @@ def test_a_matrix_computes_in_the_type_of_activations_and_reads_its_own_bytes(ll
     assert graph.op_bytes_read[embedding] == 30 * HIDDEN * 2  # rows of F16, not the table
 
 
+@pytest.mark.parametrize(("phase", "tiles"), [("prefill", 10), ("forward", 10), ("decode", 16)])
+def test_attention_skips_what_is_masked(llama: Path, phase: str, tiles: int) -> None:
+    graph = graph_of(llama, f"phase={phase}&context=512")
+    tokens = 1 if phase == "decode" else 512
+    pairs = HEADS * tokens * 512 * tiles / 16
+    assert graph.op_flops[op(graph, "blk.0.attention")] == pairs * (4 * SIZE + 5)
+
+
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
 def test_a_phase_keeps_the_keys_and_values_of_its_context(llama: Path, phase: str) -> None:
     graph = graph_of(llama, f"phase={phase}&context=24&batch=3&dtype=fp32")

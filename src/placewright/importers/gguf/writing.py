@@ -16,6 +16,7 @@ from placewright.errors import FormatError
 from placewright.importers.gguf.architectures import Architecture
 from placewright.importers.gguf.options import GgufOptions
 from placewright.importers.gguf.parts import Parts, Sizes
+from placewright.importers.pairs import causal, share_of_pairs
 from placewright.importers.zoo.blocks import Tensor, Writer
 
 CACHE_ITEM_BYTES = 2.0
@@ -118,21 +119,26 @@ class Decoder:
         room = min(self.options.context, heads.window)
         if self.options.phase != "forward":
             keys, values = self._cache("k_cache", keys, room), self._cache("v_cache", values, room)
-        context = self._context(query, keys, values, heads, room)
+        context = self._context(query, keys, values, heads)
         return self._linear("attn_output", context, self.hidden)
 
-    def _context(
-        self, query: Tensor, keys: Tensor, values: Tensor, heads: Heads, room: float
-    ) -> Tensor:
+    def _context(self, query: Tensor, keys: Tensor, values: Tensor, heads: Heads) -> Tensor:
         """softmax(q·kᵀ)·v in one op, which keeps no scores in memory."""
         batch, length = query.shape[:2]
-        pairs = batch * heads.query * length * room
+        pairs = batch * heads.query * self._pairs(heads.window)
         return self.w.op(
             "attention", "attention", (query, keys, values),
             (batch, length, heads.query * heads.value_size),
             flops=pairs * (2 * heads.key_size + 2 * heads.value_size + 5),
             parameters=self._numbers("attn_sinks"),
         )  # fmt: skip
+
+    def _pairs(self, window: float) -> float:
+        """How many pairs of a query and a key a head of one sample computes."""
+        context = self.options.context
+        if self.options.phase == "decode":
+            return min(context, window)
+        return self.tokens * context * share_of_pairs(self.tokens, context, causal(window))
 
     def _cache(self, name: str, new: Tensor, room: float) -> Tensor:
         """Append to what is kept here; its output is all of it, its traffic only the new."""
