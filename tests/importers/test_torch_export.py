@@ -224,6 +224,16 @@ def test_a_few_tokens_read_only_the_experts_they_can_reach() -> None:
     assert graph.op_bytes_read[experts] == rows + weights + 16 * 4
 
 
+def test_more_tokens_read_the_experts_that_they_can_be_expected_to_reach() -> None:
+    module, _ = make("mixtral", num_local_experts=16)
+    ids = torch.zeros(1, 8, dtype=torch.long)
+    graph = torch_export.graph_from_module(module, (ids,), {"use_cache": False})
+    experts = graph.op_index["grouped_mm_fallback"]
+    rows, weights = 16 * 32 * 4, 16 * 32 * 128 * 4
+    reached = 1 - (1 - 2 / 16) ** 8
+    assert graph.op_bytes_read[experts] == pytest.approx(rows + weights * reached + 16 * 4)
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [("float64", "fp64"), ("float32", "fp32"), ("bfloat16", "bf16"), ("float16", "fp16")],

@@ -7,8 +7,8 @@ No formula is evaluated on data, and nothing is run on a device.
 
 Memory traffic is every input once plus every output once, in bytes, with these exceptions: a
 view costs nothing; a broadcast dimension (stride 0) is read once; a gather (an embedding) reads
-as many bytes of its table as it writes; a grouped product reads the groups that rows can reach;
-of a tensor that is overwritten, or is there for its shape, nothing is read.
+as many bytes of its table as it writes; a grouped product reads the groups that its rows can be
+expected to reach; of a tensor that is overwritten, or is there for its shape, nothing is read.
 """
 
 from __future__ import annotations
@@ -51,6 +51,8 @@ _GROUPED = {
     "transformers::grouped_mm_fallback",
     "transformers::grouped_mm_fallback_backward",
 }
+_ROUTERS = {"aten::linear", "aten::matmul", "aten::mm"}
+"""What makes the scores that experts are chosen by: before them nothing is chosen."""
 _READ_FOR_SHAPE = {
     "aten::copy",
     "aten::fill",
@@ -245,7 +247,7 @@ def bytes_of_inputs(node: Node) -> list[float]:
         elif position == 0 and name in _GATHERS:
             amount = min(amount, written)
         elif position == 1 and name in _GROUPED:
-            amount *= _reachable_groups(node)
+            amount *= _reached_groups(node)
         found.append(amount)
     return found
 
@@ -260,12 +262,32 @@ def _touched(source: Node) -> float:
     return total
 
 
-def _reachable_groups(node: Node) -> float:
-    """The share of a grouped product's matrices that its rows can reach at most."""
+def _reached_groups(node: Node) -> float:
+    """The share of a grouped product's matrices that its rows can be expected to reach.
+
+    Each token takes some of them, all as likely as one another.
+    """
     rows, groups = (tensors_in(source.meta["val"])[0].shape for source in node.all_input_nodes[:2])
     if len(rows) != 2 or len(groups) != 3:
         return 1.0
-    return min(1.0, _concrete(rows[0], node) / max(_concrete(groups[0], node), 1))
+    count, all_groups = _concrete(rows[0], node), max(_concrete(groups[0], node), 1)
+    chosen = min(_chosen_of_each_token(node, count), all_groups)
+    return 1.0 - float((1.0 - chosen / all_groups) ** (count / chosen))
+
+
+def _chosen_of_each_token(node: Node, rows: int) -> int:
+    """How many groups a token takes, by the nearest ``topk`` of so many rows; 1 without any."""
+    looked: dict[Node, None] = dict.fromkeys(node.all_input_nodes[2:])
+    for each in (waiting := list(looked)):
+        if each.op != "call_function" or op_name(each.target) in _ROUTERS:
+            continue
+        if op_name(each.target) == "aten::topk":
+            shape = tensors_in(each.meta["val"])[0].shape
+            if math.prod(_concrete(size, each) for size in shape) == rows:
+                return max(_concrete(shape[-1], each), 1)
+        waiting += [source for source in each.all_input_nodes if source not in looked]
+        looked |= dict.fromkeys(each.all_input_nodes)
+    return 1
 
 
 def _dtype(node: Node, flops: float) -> str:
