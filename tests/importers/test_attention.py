@@ -99,6 +99,18 @@ def test_a_sliding_window_spares_more() -> None:
     assert graph.op_flops[op] == FLOPS * 7 / 16
 
 
+@pytest.mark.parametrize("chunk", [512, 300])
+def test_attention_in_chunks_is_causal_too(chunk: int) -> None:
+    graph = from_hf(
+        f"llama4_text?{SIZES}&num_local_experts=4&intermediate_size_mlp=96&phase=prefill"
+        f"&context=512&attention_chunk_size={chunk}"
+    )
+    (op,) = numbers_of(graph, "scaled_dot_product")
+    assert graph.op_flops[op] == FLOPS * CAUSAL
+    mask = 512 * 512 if chunk == 300 else 0  # which no comparison of positions says
+    assert graph.op_bytes_read[op] == 512 * 16 * 4 * (4 + 2 + 2) + mask
+
+
 def test_an_encoder_sees_all_pairs() -> None:
     graph = from_hf(
         "bert?hidden_size=64&num_hidden_layers=1&num_attention_heads=4&vocab_size=100"

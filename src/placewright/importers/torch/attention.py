@@ -80,7 +80,7 @@ class _Reader:
         mask, limits = self._limits(node)
         share = _share(node.args[0], node.args[1], limits)
         amounts = self._amounts(node, attending)
-        if limits is not None and mask is not None:
+        if mask is not None and limits is not None and self.masks.is_whole(mask):
             self._unread[node.name] = {mask}
             amounts[mask] = 0.0
         expansion = expansion_of(node, self.cached)
@@ -159,14 +159,20 @@ class _Reader:
         for node in reversed(self.graph.nodes):
             if node.op != "call_function" or node.name in self.found.calls:
                 continue
-            readers = list(_readers(node))
-            if readers and all(
-                user in left_out or node in self._unread.get(user.name, ()) for user in readers
-            ):
-                left_out.add(node)
-                self.found.made[node.name] = 0.0
-                if not is_view(node):
-                    self._say(node, 0.0, {}, written=0.0)
+            is_needed = any(
+                user not in left_out and node not in self._unread.get(user.name, ())
+                for user in _readers(node)
+            )
+            if is_needed or not (node.users and self._is_for_masks(node)):
+                continue
+            left_out.add(node)
+            self.found.made[node.name] = 0.0
+            if not is_view(node):
+                self._say(node, 0.0, {}, written=0.0)
+
+    def _is_for_masks(self, node: Node) -> bool:
+        """Whether somebody reads it, or it is a mask, of which only its type was looked at."""
+        return any(True for _ in _readers(node)) or self.masks.limits(node) is not None
 
 
 def _readers(node: Node) -> Iterator[Node]:

@@ -41,9 +41,13 @@ class Positions:
 
 @dataclass(frozen=True)
 class Mask:
-    """True, or 0 where False is -inf, where all `limits` are at least 0."""
+    """True, or 0 where False is -inf, where all `limits` are at least 0.
+
+    One that is not `is_whole` leaves out others too.
+    """
 
     limits: tuple[Positions, ...] = ()
+    is_whole: bool = True
 
 
 Found = Positions | Mask | None
@@ -54,6 +58,11 @@ class Masks:
 
     def __init__(self) -> None:
         self._found: dict[str, Found] = {}
+
+    def is_whole(self, node: Any) -> bool:
+        """Whether the limits of a mask are all that it says."""
+        found = self._read(node)
+        return isinstance(found, Mask) and found.is_whole
 
     def limits(self, node: Any) -> list[Limit] | None:
         """Those of a mask ``[…, queries, keys]`` of all samples and heads; None: unknown."""
@@ -164,10 +173,28 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _both(read: Read, node: Node) -> Found:
-    one, two = read(node.args[0]), read(node.args[1])
-    if not (isinstance(one, Mask) and isinstance(two, Mask)):
+    known = [each for each in map(read, node.args[:2]) if isinstance(each, Mask)]
+    is_whole = len(known) == 2 and all(each.is_whole for each in known)
+    limits = dict.fromkeys(limit for each in known for limit in each.limits)
+    return Mask(tuple(limits), is_whole) if known else None
+
+
+def _zeros(_: Read, node: Node) -> Found:
+    value = node.meta["val"]
+    is_of_numbers = not (value.is_floating_point() or value.is_complex())
+    return Positions(0.0, (0.0,) * value.dim()) if is_of_numbers else None
+
+
+def _chunks(read: Read, node: Node) -> Found:
+    """Which chunk of so many places each is in, where all are in the same."""
+    found, size = read(node.args[0]), node.args[1]
+    if not (isinstance(found, Positions) and isinstance(size, int) and size > 0):
         return None
-    return Mask(tuple(dict.fromkeys(one.limits + two.limits)))
+    shape = [int(each) for each in node.meta["val"].shape]
+    spread = [step * (length - 1) for step, length in zip(found.steps, shape, strict=True)]
+    first = (found.offset + sum(min(0.0, each) for each in spread)) // size
+    last = (found.offset + sum(max(0.0, each) for each in spread)) // size
+    return Positions(first, (0.0,) * len(shape)) if first == last else None
 
 
 def _true(_: Read, node: Node) -> Found:
@@ -223,7 +250,7 @@ def _over_axes(read: Read, node: Node, change: Callable[[list[float]], Any]) -> 
 
     if isinstance(found, Positions):
         return changed(found)
-    return found and Mask(tuple(map(changed, found.limits)))
+    return found and replace(found, limits=tuple(map(changed, found.limits)))
 
 
 def _unsqueeze(read: Read, node: Node) -> Found:
@@ -275,6 +302,8 @@ _RULES: Mapping[str, Callable[[Read, Node], Found]] = {
     "index": _picked,
     **dict.fromkeys(("__and__", "bitwise_and", "logical_and"), _both),
     **dict.fromkeys(("full", "new_full", "ones", "new_ones"), _true),
+    **dict.fromkeys(("zeros", "new_zeros"), _zeros),
+    "floor_divide": _chunks,
     "where": _chosen,
     **dict.fromkeys(("_to_copy", "alias", "clone", "contiguous", "expand"), _same),
     "unsqueeze": _unsqueeze,
