@@ -37,11 +37,11 @@ def test_pairs_are_those_of_the_tiles_that_a_mask_leaves_something_of(
 
 
 def test_a_new_token_sees_the_whole_cache() -> None:
-    assert share_of_pairs(1, 5000, [(4999.0, 1.0, -1.0)]) == 1.0
+    assert share_of_pairs(1, 5000, ((4999.0, 1.0, -1.0),)) == 1.0
 
 
 def test_a_query_that_sees_nothing_computes_nothing() -> None:
-    assert share_of_pairs(256, 256, [(-128.0, 1.0, 0.0)]) == 0.5
+    assert share_of_pairs(256, 256, ((-128.0, 1.0, 0.0),)) == 0.5
 
 
 @cache

@@ -13,7 +13,7 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
@@ -24,13 +24,14 @@ Limit = tuple[float, float, float]
 """`(constant, query, key)`: query i sees key j only where constant + query·i + key·j ≥ 0."""
 
 
-def causal(window: float = math.inf) -> list[Limit]:
+def causal(window: float = math.inf) -> tuple[Limit, ...]:
     """A token sees itself and those before it, the last `window` of all."""
-    within = [] if math.isinf(window) else [(window - 1.0, -1.0, 1.0)]
-    return [(0.0, 1.0, -1.0), *within]
+    before = (0.0, 1.0, -1.0)
+    return (before,) if math.isinf(window) else (before, (window - 1.0, -1.0, 1.0))
 
 
-def share_of_pairs(queries: int, keys: int, limits: Iterable[Limit]) -> float:
+@lru_cache(maxsize=64)
+def share_of_pairs(queries: int, keys: int, limits: tuple[Limit, ...]) -> float:
     """The part of ``queries · keys`` in the tiles of which all `limits` leave something.
 
     The keys that they leave a query lie side by side.

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from torch.fx import Graph as FxGraph
     from torch.fx import Node
 
+Limits = Sequence[Limit]
+
 _KEYS_AND_VALUES = (1, 2)
 """Of the arguments of a call that is attention as a whole."""
 
@@ -103,7 +105,7 @@ class _Reader:
             written = size_of(node.meta["val"]) * expansion.new
             self._say(node, expansion.new, amounts, written=written)
 
-    def _limits(self, node: Node) -> tuple[Any, list[Limit] | None]:
+    def _limits(self, node: Node) -> tuple[Any, Limits | None]:
         """The mask of a call, and what it leaves of the pairs; None where a kernel computes all."""
         mask = _argument(node, "attn_mask")
         if mask is None:
@@ -185,12 +187,12 @@ def _is_kernel(node: Node) -> bool:
     return "scaled_dot_product" in name and name.startswith("aten::")
 
 
-def _share(queries: Any, keys: Any, limits: list[Limit] | None, keys_axis: int = -2) -> float:
+def _share(queries: Any, keys: Any, limits: Limits | None, keys_axis: int = -2) -> float:
     """The part of all pairs that a kernel computes."""
     shapes = queries.meta["val"].shape[-2], keys.meta["val"].shape[keys_axis]
     if limits is None or not all(isinstance(each, int) for each in shapes):
         return 1.0
-    return share_of_pairs(*shapes, limits)
+    return share_of_pairs(*shapes, tuple(limits))
 
 
 def _argument(node: Node, name: str) -> Any:

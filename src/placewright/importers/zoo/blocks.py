@@ -3,7 +3,8 @@
 The conventions of every graph of the zoo:
 
 - FLOPs: 2·m·n·k for a matrix product or a convolution; other ops a nominal number per element
-  (`_FLOPS_PER_ELEMENT`; an exponential counts as one). Masked and padded elements are computed.
+  (`_FLOPS_PER_ELEMENT`; an exponential counts as one). Masked and padded elements are computed,
+  but for those of a prompt that is served (`attention`).
 - Traffic: each op reads its inputs and its parameters once and writes its output once, all in the
   model's number format. Views (`view`) move nothing and cost nothing.
 - A parameter used by several ops (tied embeddings) is counted at the first and holds them in one
