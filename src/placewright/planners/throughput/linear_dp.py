@@ -11,6 +11,7 @@ work, each ending where least is cut; then the cuts found are moved among all po
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import replace
 from typing import ClassVar
 
@@ -32,7 +33,7 @@ MOST_EXACT = 1_500  # positions for which chains of stages are proved where cuts
 ROUNDS = 8
 NEGLIGIBLE = 1e-9  # of all work: what a piece without work counts for
 MORE_ORDERS = 50  # where none of those asked for fits
-MOST_WORK = 60_000_000  # pairs of positions for one order: some seconds
+MOST_WORK = 2_000_000_000  # without a limit of time, for one order; see `ideal_search.MOST_WORK`
 
 
 class LinearDP:
@@ -141,7 +142,8 @@ def _cut(line: ContractedGraph, budget: Budget, on_progress: Progress) -> Split 
     if (not tables.approximate and tables.passes == 1) or line.node_count > MOST_EXACT:
         return best_of_lines(tables, [order], np.inf)
     path = replace(line, edge_source=order[:-1], edge_target=order[1:])
-    search = Search(budget, line.node_count + 2, on_progress, most_work=MOST_WORK)
+    most = MOST_WORK if math.isinf(budget.left) else 0
+    search = Search(budget, line.node_count + 2, on_progress, most_work=most)
     search.run([stage_tables(path)])
     return search.best if isinstance(search.best, Split) else None
 
