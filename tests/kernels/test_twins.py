@@ -123,6 +123,7 @@ TWINS = {
         "bounds.latency.relaxation.test_repeated_regions", "tests.naive.copies.heads_and_tails"
     ),
     "latency.bound_paths.arrivals": Twin(RELAXATION, "tests.naive.relaxation.earliest_ends"),
+    "latency.bound_paths.mark_arcs": Twin(RELAXATION, "tests.naive.relaxation.arcs_below"),
     "latency.bound_paths.mark_between": Twin(RELAXATION, "tests.naive.relaxation.between"),
     "latency.bound_paths.mark_cuts": Twin(
         "bounds.latency.relaxation.test_repeated_regions", "tests.naive.copies.cuts"

@@ -130,6 +130,22 @@ def earliest_ends(net, routes, closed, arcs):
     return ends
 
 
+def arcs_below(via, closed, tail, arc_tail):
+    """Arcs that the last op's ends rest on, from op to op."""
+    edges, waiting, seen, found = len(tail), [len(via) - 1], {len(via) - 1}, set()
+    while waiting:
+        op = waiting.pop()
+        for way in [int(way) for d, way in enumerate(via[op]) if not closed[op, d]]:
+            if way == edges:
+                continue
+            found |= {-1 - way} if way < 0 else set()
+            below = int(arc_tail[-1 - way] if way < 0 else tail[way])
+            if below not in seen:
+                seen.add(below)
+                waiting.append(below)
+    return found
+
+
 def least_rest(net, routes, closed, arcs):
     """`[op][device]` from its end to the end of all."""
     n, devices = net.time.shape

@@ -13,6 +13,7 @@ from placewright.errors import InfeasibleError
 from placewright.kernels.latency.bound_chain import cheapest_chain, pair_values
 from placewright.kernels.latency.bound_paths import (
     arrivals,
+    mark_arcs,
     mark_between,
     measure_regions,
     meeting_points,
@@ -177,8 +178,12 @@ def test_ends_and_rests_over_arcs_are_those_of_the_twins(problem, data):
     )
     cost = np.array(data.draw(costs)).reshape(regions.cost.shape)
     arcs = list(zip(regions.first.tolist(), regions.last.tolist(), cost, strict=True))
-    ends, _, _ = arrivals(net, routes, closed, regions.offsets, regions.first, cost)
+    ends, via, _ = arrivals(net, routes, closed, regions.offsets, regions.first, cost)
     assert np.allclose(ends, naive_relaxation.earliest_ends(net, routes, closed, arcs))
+    used = np.zeros(len(arcs), dtype=np.bool_)
+    mark_arcs(via, closed, net.tail, regions.first, used)
+    below = naive_relaxation.arcs_below(via, closed, net.tail, regions.first)
+    assert set(np.flatnonzero(used).tolist()) == below
     by_first = np.argsort(regions.first, kind="stable")
     offsets = np.searchsorted(regions.first[by_first], np.arange(network.count + 1))
     rest = remainders(net, routes, closed, offsets, by_first, regions.last, cost)

@@ -170,6 +170,30 @@ def arrivals(net, routes, closed, arc_offsets, arc_tail, cost):
 
 
 @kernel(allocates=True)
+def mark_arcs(via, closed, tail, arc_tail, used):
+    """Set `used[arc]` for arcs that the ends of the last op rest on, see `arrivals`.
+
+    Those that some op they rest on is reached over, whichever device it is on.
+    """
+    n, devices = via.shape
+    edges = len(tail)
+    looked_at = np.zeros(n, dtype=np.bool_)
+    looked_at[n - 1] = True
+    for op in range(n - 1, -1, -1):
+        if not looked_at[op]:
+            continue
+        for d in range(devices):
+            if closed[op, d] or via[op, d] == edges:
+                continue
+            if via[op, d] < 0:
+                arc = -1 - via[op, d]
+                used[arc] = True
+                looked_at[arc_tail[arc]] = True
+            else:
+                looked_at[tail[via[op, d]]] = True
+
+
+@kernel(allocates=True)
 def remainders(net, routes, closed, arc_offsets, arcs, arc_head, cost):
     """`[op, device]`: from the end of an op on a device to the end of all, at least.
 

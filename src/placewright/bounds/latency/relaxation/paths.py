@@ -11,7 +11,7 @@ from placewright.bounds.latency.relaxation.network import Indices, Network
 from placewright.bounds.latency.relaxation.regions import GUESSED, Regions
 from placewright.budget import Budget
 from placewright.graph import Floats
-from placewright.kernels.latency.bound_paths import arrivals
+from placewright.kernels.latency.bound_paths import arrivals, mark_arcs
 
 Arc = tuple[int, int, int]
 """A region and the devices of its ends."""
@@ -38,20 +38,12 @@ class Reach:
     def value(self) -> float:
         return float(self.reach[-1].min())
 
-    def used(self) -> list[int]:
+    def used(self) -> Indices:
         """The regions that the value rests on."""
-        found: list[int] = []
-        waiting, seen = [self.network.count - 1], {self.network.count - 1}
-        while waiting:
-            op = waiting.pop()
-            for d in np.flatnonzero(~self.network.closed[op]).tolist():
-                tail, region = self._tail(op, d)
-                if region >= 0:
-                    found.append(region)
-                if tail >= 0 and tail not in seen:
-                    seen.add(tail)
-                    waiting.append(tail)
-        return list(dict.fromkeys(found))
+        used = np.zeros(len(self.regions.first), dtype=np.bool_)
+        network = self.network
+        mark_arcs(self.via, network.closed, network.net.tail, self.regions.first, used)
+        return np.flatnonzero(used)
 
     def steps(self) -> list[Step]:
         """The path that ends last, each step over the device that makes it shortest."""
@@ -125,7 +117,8 @@ def settle(network: Network, regions: Regions, budget: Budget, largest: float = 
     """
     while True:
         found = reach(network, regions, largest)
-        guessed = [region for region in found.used() if regions.level[region] == GUESSED]
+        used = found.used()
+        guessed = used[regions.level[used] == GUESSED].tolist()
         if not guessed:
             return found
         for region in guessed:
