@@ -204,7 +204,7 @@ def test_the_cache_is_written_where_it_is(source_of: Any) -> None:
         (Decoding(0), "tokens is 0; it must be at least 1"),
         (Decoding(4, [()]), "a prompt is empty; give token ids"),
         (Decoding(4, [(96,)]), "the prompt has token 96, and the model has tokens 0 to 95"),
-        (Decoding(4, [(1,), (2,)]), "2 prompts are given for 1 sequences"),
+        (Decoding(4, [(1,), (2,)]), "2 prompts are given for a batch of 1; give one"),
     ],
 )
 def test_tokens_that_cannot_be_made_are_refused(

@@ -98,7 +98,7 @@ def _prompts(
     """One for each sequence; OptionError for another number, or ids that are none."""
     if len(given) not in (1, batch):
         raise OptionError(
-            f"{program.name}: {len(given)} prompts are given for {batch} sequences; give one for "
+            f"{program.name}: {len(given)} prompts are given for a batch of {batch}; give one for "
             "all, or one for each"
         )
     logits = program.outputs[program.results[LOGITS]]
