@@ -35,8 +35,8 @@ class InvocationProgram:
       of one unit and way where accelerators have one subgraph (per way), else an op;
     - `z[slot][op]` of eqs 11 to 13, which make a slot's ops contiguous;
     - `comm_in[slot][tensor]`, `comm_out[slot][tensor]`, `start`, `finish`, `latency[op]`, `total`;
-    - in training `forward[slot]`: whether the slot is for forward ops (as many are as for
-      backward ones; a device runs its slots in any such order);
+    - in training `forward[slot]`: whether the slot is for forward ops (a device runs those of both
+      ways in any order; of no way are there more than it has ops);
     - with `ranked`, `rank` of ops and slots: a slot comes after what it reads even where that
       takes no time. Without, subgraphs that take no time might wait for each other.
     """
@@ -49,11 +49,12 @@ class InvocationProgram:
         self.ranked = ranked
         self.training = bool(problem.is_backward.any())
         q = problem.options.subgraphs
+        backward = int(problem.is_backward.sum())
+        self.forward_slots = min(q, problem.op_count - backward)
+        slots = self.forward_slots + min(q, backward)
         self.cpus: list[int] = cpu_choices(problem).tolist()
         self.slots: list[Slot] = [
-            (device, number)
-            for device in accelerators(problem).tolist()
-            for number in range(2 * q if self.training else q)
+            (device, number) for device in accelerators(problem).tolist() for number in range(slots)
         ]
         self.part = self._parts()
         self.edges = list(
@@ -156,8 +157,7 @@ class InvocationProgram:
         self.forward = {slot: self.program.binary() for slot in self.slots}
         for device in {slot[0] for slot in self.slots}:
             flags = [(flag, 1.0) for slot, flag in self.forward.items() if slot[0] == device]
-            q = float(self.problem.options.subgraphs)
-            self.program.row(flags, q, q)
+            self.program.row(flags, float(self.forward_slots), float(self.forward_slots))
         for part, backward in enumerate(self.part_backward):
             for slot, x in self.x[part].items():
                 if isinstance(slot, tuple):
@@ -296,7 +296,16 @@ class InvocationProgram:
                 program.row([(rank, 1.0), (source, -1.0), *far], lower=-most)
 
     def _break_symmetry(self) -> None:
-        """Of equal accelerators, the next one takes no part before the one before it has one."""
+        """Of equal accelerators, the next one takes no part before the one before it has one.
+
+        Of the slots of an accelerator those that have ops come first.
+        """
+        for slot, following in pairwise(self.slots):
+            if slot[0] == following[0]:
+                there = [(here[slot], -1.0) for here in self.x if slot in here]
+                for here in self.x:
+                    if following in here:
+                        self.program.row([(here[following], 1.0), *there], upper=0.0)
         for group in equal_accelerators(self.problem):
             for before, after in pairwise(group):
                 earlier: list[Term] = []
@@ -376,14 +385,13 @@ class InvocationProgram:
                     values[z[op]] = 1.0
 
     def _hint_turns(self, values: Floats, where: list[int | Slot]) -> None:
-        q = self.problem.options.subgraphs
         backward = {place for op, place in enumerate(where) if self.problem.is_backward[op]}
         used = set(where)
         for device in {slot[0] for slot in self.slots}:
             mine = [slot for slot in self.slots if slot[0] == device]
             forward = [slot for slot in mine if slot in used and slot not in backward]
             forward += [slot for slot in mine if slot not in used]
-            for slot in forward[:q]:
+            for slot in forward[: self.forward_slots]:
                 values[self.forward[slot]] = 1.0
 
     def _renamed(self, placement: Placement) -> Placement:
