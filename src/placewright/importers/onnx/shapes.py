@@ -53,10 +53,7 @@ def infer_types(
     tensor that cannot be inferred takes the size that `given` has for its name, or for its place
     (``"hits.1"``: axis 1 of the tensor hits). Raises OptionError for a size that fits none.
     """
-    skeleton = type(model)()
-    skeleton.CopyFrom(model)
-    make_dense(skeleton.graph)
-    replace_contrib_ops(skeleton.graph)
+    skeleton = _for_inference(model)
     _fix_inputs(skeleton.graph, dimensions)
     symbols = dict(_clear_symbols(skeleton.graph))
     sizes = {each.name: each.size for each in dimensions} | dict(given)
@@ -106,10 +103,7 @@ def lasting_shapes(model: ModelProto, path: str | Path) -> dict[str, tuple[int |
 
     Others are None. What the file says of tensors that nodes make is not believed.
     """
-    skeleton = type(model)()
-    skeleton.CopyFrom(model)
-    make_dense(skeleton.graph)
-    replace_contrib_ops(skeleton.graph)
+    skeleton = _for_inference(model)
     del skeleton.graph.value_info[:]
     for value in skeleton.graph.output:
         value.ClearField("type")
@@ -131,10 +125,7 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     """
     from onnx import shape_inference
 
-    checked = type(model)()
-    checked.CopyFrom(model)
-    make_dense(checked.graph)
-    replace_contrib_ops(checked.graph)
+    checked = _for_inference(model)
     _fix_inputs(checked.graph, dimensions)
     for value in (*checked.graph.value_info, *checked.graph.output):
         for _, dim in dynamic_axes(value):
@@ -145,6 +136,15 @@ def contradiction(model: ModelProto, dimensions: Sequence[Dimension]) -> str:
     except Exception as error:  # several of onnx's own, RuntimeError, ValueError
         return reason(error).removeprefix("[ShapeInferenceError] Inference error(s): ")
     return ""
+
+
+def _for_inference(model: ModelProto) -> ModelProto:
+    """A copy with what ONNX's inference of shapes passes over put in words that it knows."""
+    copy = type(model)()
+    copy.CopyFrom(model)
+    make_dense(copy.graph)
+    replace_contrib_ops(copy.graph)
+    return copy
 
 
 def make_dense(graph: GraphProto) -> None:

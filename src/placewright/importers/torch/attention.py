@@ -11,12 +11,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placewright.importers.pairs import Limit, causal, share_of_pairs
-from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, size_of
+from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, readers, size_of
 from placewright.importers.torch.latents import Expansion, expansion_of
 from placewright.importers.torch.masks import Masks
 from placewright.importers.torch.shared_heads import Attending, repeated_for
@@ -163,7 +163,7 @@ class _Reader:
                 continue
             is_needed = any(
                 user not in left_out and node not in self._unread.get(user.name, ())
-                for user in _readers(node)
+                for user in readers(node)
             )
             if is_needed or not (node.users and self._is_for_masks(node)):
                 continue
@@ -174,12 +174,7 @@ class _Reader:
 
     def _is_for_masks(self, node: Node) -> bool:
         """Whether somebody reads it, or it is a mask, of which only its type was looked at."""
-        return any(True for _ in _readers(node)) or self.masks.limits(node) is not None
-
-
-def _readers(node: Node) -> Iterator[Node]:
-    """Those who read a call's result; an assertion only looks at its type."""
-    return (user for user in node.users if user.users or user.op == "output")
+        return any(True for _ in readers(node)) or self.masks.limits(node) is not None
 
 
 def _is_kernel(node: Node) -> bool:

@@ -94,6 +94,11 @@ def is_view(node: Node) -> bool:
     return bool(target.is_view) or op_name(target) in _FREE
 
 
+def readers(node: Node) -> Iterator[Node]:
+    """Those who read a call's result; an assertion only looks at its type."""
+    return (user for user in node.users if user.users or user.op == "output")
+
+
 class Counter:
     """Counts nodes; equal shapes are counted once, so a deep model costs as much as one layer."""
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from placewright.importers.torch.costs import is_view, op_name, size_of
+from placewright.importers.torch.costs import is_view, op_name, readers, size_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -56,7 +56,7 @@ def expansion_of(attention: Node, cached: Collection[str]) -> Expansion | None:
     calls = [node for node in kept if node.name not in cached]
     products = [node for node in calls if op_name(node.target) in _PRODUCTS]
     ours = {*calls, attention}
-    if not products or not all(user in ours for node in calls for user in _readers(node)):
+    if not products or not all(user in ours for node in calls for user in readers(node)):
         return None
 
     def width(node: Any) -> int:
@@ -102,7 +102,3 @@ def _sources(node: Node) -> Iterator[Node]:
     """What it is made of, weights left aside."""
     of_product = op_name(node.target) in _PRODUCTS
     return iter(node.all_input_nodes[:1] if of_product else node.all_input_nodes)
-
-
-def _readers(node: Node) -> Iterator[Node]:
-    return (user for user in node.users if user.users or user.op == "output")
