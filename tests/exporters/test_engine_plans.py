@@ -7,10 +7,11 @@ import pytest
 
 from placewright.analysis.offloading import PAGEABLE_BANDWIDTH
 from placewright.costs.clusters import load_cluster
+from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import ENGINES
 from placewright.exporters.pieces import pieces_for
-from placewright.exporters.planning import plan_for
+from placewright.exporters.planning import plan_for, with_kernels
 from placewright.exporters.stages import block_plan, stage_records
 from placewright.exporters.timing import judged_blocks
 from placewright.importers import load
@@ -117,8 +118,9 @@ def test_llama_cpp_has_the_embedding_on_the_cpu():
 @pytest.mark.parametrize("engine", ["accelerate", "llama-cpp", "vllm"])
 def test_placements_by_hand_are_judged_by_the_rules_of_the_engine(engine):
     plan = planned(LLAMA, "a100+2xt4+cpu", engine, objective="latency").plan
-    problem = make_problem(LLAMA, "a100+2xt4+cpu", {"objective": "latency"})[0]
     row = ENGINES[engine]
+    costs = with_kernels(CostOptions(), row)
+    problem = make_problem(LLAMA, "a100+2xt4+cpu", {"objective": "latency"}, costs=costs)[0]
     pieces = pieces_for(problem, row)
     again = judged_blocks(pieces, row, block_plan(plan, engine).device)
     assert again.value == pytest.approx(plan.value, rel=1e-9)

@@ -14,6 +14,7 @@ from placewright.coarsen import COARSENINGS
 from placewright.coarsen.granularity import GRANULARITIES
 from placewright.costs.profiles.lookup import USERS
 from placewright.costs.roofline import CostOptions
+from placewright.costs.roofline import Kernels as KindsOfKernels
 from placewright.costs.roofline import Optimizer as Optimizers
 from placewright.costs.roofline import Recompute as Recomputes
 from placewright.errors import OptionError
@@ -153,6 +154,14 @@ Recompute = Annotated[
         "in the backward pass (block); or so of as few blocks as must, with --for and "
         "--micro-batches (needed).",
         get_args(Recomputes),
+    ),
+]
+Kernels = Annotated[
+    str,
+    chosen(
+        "Each call is a kernel, as PyTorch runs a program (program), or several are one, as in "
+        "engines that serve (fused); auto: as --for ENGINE does, else fused with a phase.",
+        get_args(KindsOfKernels),
     ),
 ]
 Profiles = Annotated[
@@ -309,6 +318,7 @@ class Problem:
     training: Training = False
     optimizer: Optimizer = "adam"
     recompute: Recompute = "none"
+    kernels: Kernels = "auto"
     pin: Pins = None
     profiles: Profiles = None
 
@@ -321,7 +331,9 @@ class Problem:
     def costs(self) -> CostOptions:
         store = USERS if self.profiles is None else self.profiles
         recompute = _word(self.recompute, Recomputes, "--recompute")
-        return CostOptions(_word(self.optimizer, Optimizers, "--optimizer"), store, recompute)
+        optimizer = _word(self.optimizer, Optimizers, "--optimizer")
+        kernels = _word(self.kernels, KindsOfKernels, "--kernels")
+        return CostOptions(optimizer, store, recompute, kernels)
 
     @property
     def pinned(self) -> dict[str, str]:

@@ -1,8 +1,7 @@
 """Fusion rules: ordered lists of op types, from data files.
 
-A rule speaks in words (``matmul``, ``relu``) because the same op has many names: ``conv`` in the
-zoo, ``aten.conv2d`` in an exported PyTorch program, ``Conv`` in ONNX. ``rules/words.yaml`` says
-which op types each word stands for; a type no word claims is a word of its own.
+A rule speaks in words (``matmul``, ``relu``), for the same op has many names (see
+`formats.op_words`).
 
 >>> rules = load_rules("eigen")
 >>> rules.word("aten.conv2d"), rules.word("Conv"), rules.word("conv")
@@ -23,14 +22,13 @@ from typing import TYPE_CHECKING
 
 from placewright.errors import FormatError, OptionError
 from placewright.formats import files
+from placewright.formats.op_words import key_of, keys_of, shared_words
 
 if TYPE_CHECKING:
     from placewright.coarsen.fusion_schema import RulesFile
 
 FORMAT = "placewright.fusion-rules/1"
-WORDS_FORMAT = "placewright.fusion-words/1"
 _FOLDER = "rules"
-_WORDS = "words"
 _MARKS = {"?": (True, False), "*": (True, True), "+": (False, True)}
 
 
@@ -59,7 +57,7 @@ class Rules:
 
     def word(self, op_type: str) -> str:
         """The word for an op type of any framework."""
-        key = _key(op_type)
+        key = key_of(op_type)
         return self.word_of_key.get(key, key)
 
 
@@ -67,7 +65,7 @@ def rule_names() -> tuple[str, ...]:
     """The rules that come with placewright."""
     folder = resources.files("placewright.coarsen") / _FOLDER
     names = {each.name.removesuffix(".yaml") for each in folder.iterdir()}
-    return tuple(sorted(names - {_WORDS}))
+    return tuple(sorted(names))
 
 
 def load_rules(name_or_path: str | Path) -> Rules:
@@ -106,7 +104,7 @@ def _read(path: Path, name: str) -> Rules:
     document = files.read_document(path)
     files.check_format(document, FORMAT, path)
     entry = files.validate(RulesFile, document, path)
-    word_of_key = {**_shared_words(), **_keys(entry.words, path)}
+    word_of_key = {**shared_words(), **keys_of(entry.words, path)}
     rules = tuple(
         tuple(_item(text, entry, word_of_key, f"{path}: field rules.{row}") for text in texts)
         for row, texts in enumerate(entry.rules)
@@ -122,30 +120,6 @@ def _read(path: Path, name: str) -> Rules:
     return Rules(name, entry.description, written, rules, through, word_of_key)
 
 
-@cache
-def _shared_words() -> Mapping[str, str]:
-    from placewright.coarsen.fusion_schema import WordsFile
-
-    with resources.as_file(_resource(_WORDS)) as path:
-        document = files.read_document(path)
-        files.check_format(document, WORDS_FORMAT, path)
-        return _keys(files.validate(WordsFile, document, path).words, path)
-
-
-def _keys(words: Mapping[str, list[str]], path: Path) -> dict[str, str]:
-    """Each op type's key → its word; FormatError where two words claim one."""
-    word_of_key: dict[str, str] = {}
-    for word, op_types in words.items():
-        for op_type in (word, *op_types):
-            other = word_of_key.setdefault(_key(op_type), word)
-            if other != word:
-                raise FormatError(
-                    f"{path}: field words.{word}: op type '{op_type}' belongs to word '{other}' "
-                    "already; leave it in one of them"
-                )
-    return word_of_key
-
-
 def _item(text: str, entry: RulesFile, word_of_key: Mapping[str, str], where: str) -> Item:
     name, mark = (text[:-1], text[-1]) if text[-1] in _MARKS else (text, "")
     if not name or any(each in name for each in "?*+ "):
@@ -159,20 +133,4 @@ def _item(text: str, entry: RulesFile, word_of_key: Mapping[str, str], where: st
 
 
 def _known(words: Iterable[str], word_of_key: Mapping[str, str]) -> frozenset[str]:
-    return frozenset(word_of_key.get(_key(each), _key(each)) for each in words)
-
-
-_NAMESPACES = frozenset({"aten", "prims", "torch", "torchvision", "onnx", "microsoft"})
-
-
-def _key(op_type: str) -> str:
-    """An op type without namespace, overload, case and underscores.
-
-    >>> _key("aten._softmax.default"), _key("com.microsoft.FusedMatMul"), _key("relu_")
-    ('softmax', 'fusedmatmul', 'relu')
-    """
-    parts = op_type.lower().replace("::", ".").split(".")
-    named = [at for at, part in enumerate(parts[:-1]) if part in _NAMESPACES]
-    if named:
-        parts = parts[named[0] + 1 :]
-    return parts[0].replace("_", "") or op_type.lower()
+    return frozenset(word_of_key.get(key_of(each), key_of(each)) for each in words)

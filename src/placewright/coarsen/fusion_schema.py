@@ -12,13 +12,6 @@ Text = Annotated[str, Field(min_length=1)]
 Texts = Annotated[list[Text], Field(min_length=1)]
 
 
-class WordsFile(Strict):
-    """``placewright.fusion-words/1``: the op types that each word stands for."""
-
-    format: str
-    words: Annotated[dict[Text, Texts], Field(min_length=1)]
-
-
 class RulesFile(Strict):
     """``placewright.fusion-rules/1``.
 

@@ -51,8 +51,9 @@ def op_times_of_batch(graph: Graph, device: Device, size: int) -> Floats:
             f"this kind, but none for batches of {size}; add times named '{device.kind}@{size}', "
             "or give the device other batch_sizes"
         )
-    activations = graph.op_bytes_read + graph.op_bytes_written - graph.op_parameter_bytes
-    moved = graph.op_parameter_bytes + size * np.maximum(activations, 0.0)
+    weights = np.minimum(graph.op_parameter_bytes, graph.op_bytes_read)  # a lookup reads some rows
+    activations = graph.op_bytes_read - weights + graph.op_bytes_written
+    moved = np.minimum(graph.op_parameter_bytes, size * weights) + size * activations
     return roofline(graph, device, size * graph.op_flops, moved)
 
 

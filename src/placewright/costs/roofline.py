@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from placewright.cluster import Cluster, Device, naming_file
 from placewright.costs.batches import batch_times, roofline
 from placewright.costs.catalog import complete, is_cpu, is_same_kind
+from placewright.costs.fused_kernels import with_fused_kernels
 from placewright.costs.links import host_routes, routes
 from placewright.costs.profiles.lookup import USERS, Found, is_there, measured_seconds
 from placewright.costs.step import once_per_step
@@ -42,6 +43,10 @@ if TYPE_CHECKING:
 
 Optimizer = Literal["sgd", "momentum", "adam"]
 Recompute = Literal["none", "block", "needed"]
+Kernels = Literal["auto", "program", "fused"]
+
+SERVED = ("prefill", "decode")
+"""The phases of a model that serves."""
 
 _STATE_COPIES: Mapping[str, int] = {"sgd": 0, "momentum": 1, "adam": 2}
 """What an optimizer keeps per parameter, in fp32 or wider."""
@@ -62,11 +67,16 @@ class CostOptions:
     repeated unit what goes into it, and runs its forward ops again (``block``; see
     `coarsen.recompute`); or so of as few units as must for a plan to fit (``needed``: for an engine
     with steps of micro-batches).
+
+    `kernels`: whether each call is a kernel of its own (``program``), as PyTorch runs a program, or
+    some are one (``fused``), as in engines that serve (see `costs.fused_kernels`). ``auto`` is
+    ``fused`` for a graph of prefill or decode, and ``program`` for any other.
     """
 
     optimizer: Optimizer = "adam"
     profiles: str | Path | None = USERS
     recompute: Recompute = "none"
+    kernels: Kernels = "auto"
 
     def __post_init__(self) -> None:
         if self.optimizer not in _STATE_COPIES:
@@ -75,6 +85,8 @@ class CostOptions:
             raise OptionError(
                 f"recompute is '{self.recompute}'; choose {', '.join(get_args(Recompute))}"
             )
+        if self.kernels not in get_args(Kernels):
+            raise OptionError(f"kernels is '{self.kernels}'; choose {', '.join(get_args(Kernels))}")
         check_kind(self.profiles, (str, Path, type(None)), "profiles", "a file, 'user' or None")
 
 
@@ -127,7 +139,7 @@ def changed_problem(
     """`build_problem`, changed; copies of weights fit where they do in the `least` of that."""
     with naming_file(cluster):
         cluster = complete(cluster)
-        graph = _with_times_of(graph, cluster)
+        graph = _with_kernels(_with_times_of(graph, cluster), costs)
         problem = _problem(graph, cluster, options, costs, pinned)
     pays = options.contiguous or not graph.is_training  # else ops between run anywhere as it is
     may_copy = options.objective == "throughput" and pays and not together
@@ -138,6 +150,19 @@ def changed_problem(
             least(changed).check_feasible()
             return changed
     return change(once_per_step(problem, graph))
+
+
+def _with_kernels(graph: Graph, costs: CostOptions) -> Graph:
+    """The graph with the costs of the kernels that it is run by."""
+    if costs.kernels == "fused" and graph.is_training:
+        raise OptionError(
+            "kernels fused is for inference, which engines that serve do; leave it out, or leave "
+            "out training"
+        )
+    is_served = graph.attributes.get("phase") in SERVED
+    if costs.kernels == "fused" or (costs.kernels == "auto" and is_served):
+        return with_fused_kernels(graph)
+    return graph
 
 
 def _with_times_of(graph: Graph, cluster: Cluster) -> Graph:

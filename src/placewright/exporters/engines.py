@@ -41,7 +41,8 @@ class Limits:
       or, `recomputes_evenly`, as many in each stage, its first;
     - `quantised`: weights that it computes with as they are: a file of ``gguf``, or those of a
       checkpoint in ``int4``, ``int8``, ``fp8``;
-    - `memory_share`: of a device's memory, what the engine takes.
+    - `memory_share`: of a device's memory, what the engine takes;
+    - `fuses`: it runs several ops as one kernel (`costs.fused_kernels`); else as PyTorch runs them.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
     """
@@ -60,6 +61,7 @@ class Limits:
     recomputes_evenly: bool = False
     quantised: tuple[str, ...] = ()
     memory_share: float = 1.0
+    fuses: bool = False
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ _PIPELINE_SERVER = Limits(
     serves=True,
     quantised=("gguf", "int4", "int8", "fp8"),
     memory_share=GPU_MEMORY_UTILIZATION,
+    fuses=True,
 )
 """Of vLLM and SGLang, which read a row of counts of layers alike."""
 
@@ -141,6 +144,7 @@ ENGINES: dict[str, Engine] = {
                 cpu_computes=True,
                 serves=True,
                 quantised=("gguf", "int4", "int8"),
+                fuses=True,
             ),
             write="exporters.llama_cpp.arguments:write_arguments",
             options=("rpc-port", "main-host", "backend"),

@@ -117,6 +117,7 @@ def plan_for(
     objective = objective_for(row, objective, training)
     if isinstance(cluster, str | Path):
         cluster = load_cluster(cluster)
+    costs = with_kernels(costs, row)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
     if costs.recompute == "needed":
@@ -249,6 +250,13 @@ def check_recompute(costs: CostOptions, engine: Engine) -> None:
         f"plans for {engine.name} do not recompute activations; leave out --recompute, or plan "
         f"--for {' or '.join(able)}"
     )
+
+
+def with_kernels(costs: CostOptions, engine: Engine) -> CostOptions:
+    """The costs with the kernels of the engine, where nobody says which."""
+    if costs.kernels != "auto":
+        return costs
+    return replace(costs, kernels="fused" if limits_of(engine).fuses else "program")
 
 
 def hosts_of(problem: Problem) -> list[Problem]:

@@ -41,8 +41,12 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def moved(source: str, ops: Iterable[str], to: str = "cpu", rest: int = 1) -> Plan:
-    """All on a GPU but the input embedding and these ops, which are on another device."""
-    plan = pw.plan(source, CLUSTER, planner="single-device")
+    """All on a GPU but the input embedding and these ops, which are on another device.
+
+    With a time for every op, also for those that llama.cpp has in one kernel.
+    """
+    costs = pw.CostOptions(kernels="program")
+    plan = pw.plan(source, CLUSTER, planner="single-device", costs=costs)
     device = np.full(plan.problem.op_count, rest, dtype=np.int32)
     names = plan.problem.op_names
     device[0] = 0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from placewright import planners
+from placewright.costs.roofline import CostOptions, Kernels
 from placewright.errors import OptionError
 from placewright.formats import files
 from placewright.formats.placements import PlacementFile, parse_placement
 from placewright.graph import Ints
 from placewright.plan import Plan
-from placewright.planning import Source, make_problem
+from placewright.planning import DEFAULT_COSTS, Source, imported, make_problem
 from placewright.problem import Problem
 from placewright.solving import solve
 from placewright.system.references import referred
@@ -66,23 +67,45 @@ class Judgement:
     remarks: tuple[str, ...]
 
 
-def judge(source: Source, cluster: Any, given: Given, **asked: Any) -> Judgement:
+def judge(
+    source: Source,
+    cluster: Any,
+    given: Given,
+    *,
+    training: bool = False,
+    costs: CostOptions = DEFAULT_COSTS,
+    **asked: Any,
+) -> Judgement:
     """Value a placement as if it were a plan: timed, bounded and verified.
 
-    `asked` goes to `planning.make_problem`. Raises InputError for what cannot be read,
-    InfeasibleError where the placement does not fit, with the arithmetic.
+    Ops cost what they do in the engine that the placement is for. The rest goes to
+    `planning.make_problem`. Raises InputError for what cannot be read, InfeasibleError where the
+    placement does not fit, with the arithmetic.
 
     >>> judge("zoo:gpt2", "2x3090", Given(layer_partition="6,6")).plan.status   # doctest: +SKIP
     'feasible'
     """
     given.check()
-    problem, name = make_problem(source, cluster, **asked)
-    read = _read(problem, given)
+    document = files.read_document(Path(given.placement)) if given.placement is not None else None
+    if not isinstance(source, Problem):
+        source = imported(source, training=training)
+        if costs.kernels == "auto" and not source.graph.is_training:
+            costs = replace(costs, kernels=_kernels(given, document))
+        training = False  # it is read
+    problem, name = make_problem(source, cluster, training=training, costs=costs, **asked)
+    read = _read(problem, given, document)
     row = planners.entry(PLANNER, problem.options.objective)
     planner = referred(row.home)(file=read.where, content=read.content)
     told = {**given.told, **read.told}
     plan = solve(read.problem, planner, planner_options=told, source=name)
     return Judgement(plan, tuple(read.remarks))
+
+
+def _kernels(given: Given, document: Any) -> Kernels:
+    """How the engine runs a model that a placement is for, if it says which."""
+    if given.placement is None:  # llama.cpp, or vLLM
+        return "fused"
+    return "program" if is_device_map(document) else "auto"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +119,7 @@ class _Read:
     told: dict[str, str] = field(default_factory=dict)
 
 
-def _read(problem: Problem, given: Given) -> _Read:
+def _read(problem: Problem, given: Given, document: Any) -> _Read:
     if given.tensor_split is not None:
         problem, device, remarks = ops_of_tensor_split(
             problem, given.tensor_split, given.gpu_layers
@@ -108,7 +131,6 @@ def _read(problem: Problem, given: Given) -> _Read:
         return _Read(problem, _by_op(problem, device), where, remarks)
     assert given.placement is not None
     path = Path(given.placement)
-    document = files.read_document(path)
     if is_device_map(document):
         device, remarks = ops_of_map(problem, document, path)
         problem, helper, remark = as_dispatched(problem, device)
