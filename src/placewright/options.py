@@ -28,7 +28,7 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
 }
 """What the options that are words may be."""
 
-ADDED = ("shares", "micro_batches")
+ADDED = ("shares", "micro_batches", "data_parallel")
 """Options that came after the first files: left out of them where they have their default, so that
 files without them stay as they are."""
 MOST_MICRO_BATCHES = 10_000  # each of which is timed
@@ -57,7 +57,8 @@ class Options:
     ones that take as many inputs each or, where `shares` are ``unequal``, any that can run its ops,
     each with a share of the inputs of its own; `micro_batches`: how many inputs make a step, after
     which the pipeline is empty (None: it is kept full); ``pipedream`` then is 1F1B, ``gpipe`` all
-    forward and then all backward passes.
+    forward and then all backward passes; `data_parallel`: how many pipelines of equal stages share
+    the micro-batches of a step.
 
     Objective ``invocation-latency`` (Tarnawski et al. §4): `subgraphs`, the number q of
     contiguous subgraphs that an accelerator may hold.
@@ -75,6 +76,7 @@ class Options:
     subgraphs: int = 1
     batch: int = 1
     micro_batches: int | None = None
+    data_parallel: int = 1
 
     def __post_init__(self) -> None:
         check_objective(self.objective)
@@ -83,7 +85,7 @@ class Options:
                 raise OptionError(
                     f"{_written(name)} is '{getattr(self, name)}'; choose {', '.join(allowed)}"
                 )
-        for name in ("subgraphs", "batch", "micro_batches"):
+        for name in ("subgraphs", "batch", "micro_batches", "data_parallel"):
             value = getattr(self, name)
             if value is None and name == "micro_batches":
                 continue
@@ -105,6 +107,11 @@ class Options:
             )
         if self.micro_batches is not None:
             self._check_steps(self.micro_batches)
+        elif self.data_parallel > 1:
+            raise OptionError(
+                f"data-parallel is '{self.data_parallel}', and pipelines share the micro-batches "
+                "of a step; give micro-batches too, or leave data-parallel out"
+            )
 
     def _check_steps(self, count: int) -> None:
         """OptionError for what a step of micro-batches is not timed with."""
@@ -116,6 +123,17 @@ class Options:
                     f"micro-batches go through a row of stages that compute, receive and send in "
                     f"turn; leave out option {name}, or micro-batches"
                 )
+        if count % self.data_parallel:
+            raise OptionError(
+                f"micro-batches is '{count}', which {self.data_parallel} pipelines do not share "
+                f"evenly; give a multiple of {self.data_parallel}, or another data-parallel"
+            )
+
+    @property
+    def pipeline_micro_batches(self) -> int | None:
+        """The micro-batches of a step that one pipeline does."""
+        count = self.micro_batches
+        return None if count is None else count // self.data_parallel
 
     @property
     def row(self) -> ObjectiveEntry:

@@ -46,9 +46,10 @@ class Placement(ReadOnly):
     `replicas` (objective ``throughput``): stages that run on several devices, each a tuple of
     them; its ops name the first. `replica_shares`, in the same order: which part of the inputs
     each of them takes, above 0 and 1 together; empty where all take as many. `row` (with option
-    `micro_batches`): the devices of the stages in the order of the data. `subgraph[op]`
-    (``invocation-latency``): which of its accelerator's invocations, from 0 in their order, an op
-    belongs to; -1 on a CPU.
+    `micro_batches`): the devices of the stages in the order of the data; with option
+    `data_parallel` too, `replicas` has each stage of it, in its order: its device in the first
+    pipeline, in the second, …. `subgraph[op]` (``invocation-latency``): which of its accelerator's
+    invocations, from 0 in their order, an op belongs to; -1 on a CPU.
 
     GraphError for what is no whole number, and shares that do not add up; whether ops and devices
     are those of a problem is for `solve` and the judge to say.
@@ -78,6 +79,13 @@ class Placement(ReadOnly):
         """Per stage of `replicas` the part of the inputs that each takes."""
         equal = (tuple(1 / len(stage) for _ in stage) for stage in self.replicas)
         return self.replica_shares or tuple(equal)
+
+    @property
+    def rows(self) -> tuple[tuple[int, ...], ...]:
+        """The `row` of each pipeline: of one, or of those that are data-parallel."""
+        return (
+            tuple(zip(*self.replicas, strict=True)) if self.row and self.replicas else (self.row,)
+        )
 
     def subgraph_ops(self, device: int, number: int) -> Ints:
         """The ops of a subgraph of an accelerator; all there are where subgraphs are not told."""
@@ -290,8 +298,10 @@ class Plan(Stored):
         more, stash = np.zeros(self.problem.device_count), self.problem.op_stash
         step = self.outcome.step if isinstance(self.outcome, Loads) else None
         if step is not None and stash.size:
-            for device, count in zip(self.placement.row, step.in_flight.tolist(), strict=True):
-                more[device] = (count - 1) * stash[self.device_ops[device]].sum()
+            ops = self.device_ops
+            for row in self.placement.rows:
+                for device, count in zip(row, step.in_flight.tolist(), strict=True):
+                    more[device] = (count - 1) * stash[ops[device]].sum()
         return more
 
     def device_of(self) -> dict[str, str]:

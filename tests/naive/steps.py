@@ -79,6 +79,24 @@ def every_step(problem, op_piece, most_stages=None):
                     yield loads(problem, placement).value, placement
 
 
+def every_parallel_step(problem, op_piece, count):
+    """`(seconds per input, placement)` of each row in `count` pipelines, on any devices.
+
+    Those of a stage in all pipelines differ; what is left open is which are alike.
+    """
+    pieces, devices = int(op_piece.max()) + 1, problem.device_count
+    for number in range(1, min(pieces, devices // count) + 1):
+        for cuts in combinations(range(1, pieces), number - 1):
+            lengths = np.diff([0, *cuts, pieces])
+            for each in permutations(range(devices), number * count):
+                rows = [each[k * number : (k + 1) * number] for k in range(count)]
+                device = np.repeat(rows[0], lengths)[op_piece]
+                placement = Placement(device, row=rows[0], replicas=tuple(zip(*rows, strict=True)))
+                kept = kept_bytes(problem, placement)
+                if (kept <= problem.device_memory * (1 + 1e-12)).all():
+                    yield loads(problem, placement).value, placement
+
+
 def least_of_chains(costs):
     """Of all rows by the tables of `StepCosts`, the least of what two chains of passes come to."""
     count, classes = costs.count, [len(each) for each in costs.classes[1]]

@@ -8,7 +8,7 @@ are those of both passes together.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +32,13 @@ RESOLUTION = 1 << 40  # whole numbers per largest load of a single unit
 
 
 def lower_bound(problem: Problem) -> Bound:
-    """The best of the bounds below that take some seconds at most."""
+    """The best of the bounds below that take some seconds at most.
+
+    A device of R data-parallel pipelines (`Options.data_parallel`) works on one of R micro-batches.
+    """
     bounds = [work(problem), even_share(problem), single_unit(problem), least_load(problem)]
-    return max(bounds, key=lambda bound: bound.value)
+    best = max(bounds, key=lambda bound: bound.value)
+    return replace(best, value=best.value / problem.options.data_parallel)
 
 
 def work(problem: Problem) -> Bound:

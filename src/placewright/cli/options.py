@@ -137,6 +137,14 @@ MicroBatches = Annotated[
         "pipedream is 1F1B then.",
     ),
 ]
+DataParallel = Annotated[
+    str | None,
+    typer.Option(
+        help="With --micro-batches: so many pipelines of equal stages share them; best looks for "
+        "the best number.",
+        metavar="NUMBER|best",
+    ),
+]
 Training = Annotated[
     bool, typer.Option("--training", help="Import forward and backward (zoo:, torch:, hf:).")
 ]
@@ -357,6 +365,14 @@ class PlannedProblem(Problem):
     """The same with what only plans for engines are about."""
 
     micro_batches: MicroBatches = None
+    data_parallel: DataParallel = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The fields of `Options`, and ``best`` for a number of pipelines that is looked for."""
+        given = self.data_parallel
+        number = int(given) if given is not None and given.isdecimal() else given
+        return {**super().options, "data_parallel": number}
 
 
 @dataclass(frozen=True)

@@ -261,7 +261,9 @@ def _advice(problem: Problem, again: Callable[[], Problem]) -> str:
         kept = float(again().op_memory.sum())
     except OptionError:
         return ""
-    how = "block" if problem.options.micro_batches is None else "needed"
+    options = problem.options
+    one_pipeline = options.micro_batches is not None and options.data_parallel == 1
+    how = "needed" if one_pipeline else "block"
     if problem.options.memory == "peak":
         return f"; --recompute {how} keeps fewer activations"
     if kept >= before:

@@ -2,7 +2,8 @@
 
 A pipeline that works in steps (option `micro_batches`) adds up gradients over the micro-batches of
 one. So the optimizer's ops, and what copies of a weight send each other, count once per step. They
-are spread evenly over its micro-batches: each takes the share 1/M of their seconds and bytes.
+are spread evenly over the M micro-batches of a pipeline: each takes the share 1/M of their seconds
+and bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from placewright.problem import Problem
 
 def once_per_step(problem: Problem, graph: Graph) -> Problem:
     """`problem`, made of `graph` or of it with copies, with what a step does once spread evenly."""
-    count = problem.options.micro_batches
+    count = problem.options.pipeline_micro_batches
     if count is None or not graph.is_training:
         return problem
     time, size = problem.op_time.copy(), problem.tensor_bytes.copy()

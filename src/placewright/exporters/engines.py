@@ -37,6 +37,7 @@ class Limits:
     - `serves`: it makes tokens for requests of language models;
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
       ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
+    - `data_parallel`: several pipelines of equal stages share the micro-batches of a step;
     - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`), any of them
       or, `recomputes_evenly`, as many in each stage, its first;
     - `quantised`: weights that it computes with as they are: a file of ``gguf``, or those of a
@@ -57,6 +58,7 @@ class Limits:
     serves: bool = False
     schedules: tuple[str, ...] = ()
     fills_first: bool = False
+    data_parallel: bool = False
     recomputes: bool = False
     recomputes_evenly: bool = False
     quantised: tuple[str, ...] = ()
@@ -162,6 +164,7 @@ ENGINES: dict[str, Engine] = {
                 "layers",
                 "copied",
                 schedules=("pipedream",),
+                data_parallel=True,
                 recomputes=True,
                 recomputes_evenly=True,
             ),
@@ -173,7 +176,14 @@ ENGINES: dict[str, Engine] = {
             "DeepSpeed: the parts of a PipelineModule",
             "DeepSpeed 0.19.6, deepspeed/runtime/pipe/module.py (_partition_layers: parts, "
             "_is_checkpointable), schedule.py (TrainSchedule: num_pipe_buffers), runtime/config.py",
-            Limits(("throughput",), "blocks", "copied", schedules=("pipedream",), recomputes=True),
+            Limits(
+                ("throughput",),
+                "blocks",
+                "copied",
+                schedules=("pipedream",),
+                data_parallel=True,
+                recomputes=True,
+            ),
             write="exporters.training_engines:write_deepspeed",
             options=("samples",),
         ),

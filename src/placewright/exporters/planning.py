@@ -23,6 +23,7 @@ from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_o
 from placewright.exporters.loading import check_loads
 from placewright.exporters.offloading import Found, any_helper, best_offloaded
 from placewright.exporters.pieces import NO_COPIES, Pieces, pieces_for
+from placewright.exporters.pipelines import BEST, best_number
 from placewright.exporters.recomputing import best_recomputed
 from placewright.exporters.row_costs import RowCosts, row_costs
 from placewright.exporters.row_search import best_of_rows
@@ -76,11 +77,19 @@ class EnginePlan:
     def free_value(self) -> float | None:
         """The least value known without the limits: the engine's own plan may be that.
 
-        Without the limits a pipeline is kept full: of micro-batches the largest load counts.
+        Without the limits a pipeline is kept full: of micro-batches the largest load counts, which
+        data-parallel pipelines share.
         """
-        steps = self.plan.problem.options.micro_batches is not None
-        own = float(self.plan.device_load.max()) if steps else self.plan.value
+        options = self.plan.problem.options
+        full = float(self.plan.device_load.max()) / options.data_parallel
+        own = self.plan.value if options.micro_batches is None else full
         return None if self.free is None else min(self.free.value, own)
+
+    @property
+    def free_bound(self) -> float | None:
+        """What is proved of plans without the limits, which `free` is of one pipeline of."""
+        value = self.free_value
+        return None if value is None or self.free is None else min(self.free.lower_bound, value)
 
 
 def plan_for(
@@ -98,7 +107,8 @@ def plan_for(
 ) -> EnginePlan:
     """The best plan that `engine` can run, proved, beside the best without its limits.
 
-    Takes what `planning.plan` does. The objective is the engine's own where none is given. For
+    Takes what `planning.plan` does. The objective is the engine's own where none is given;
+    `data_parallel` may be ``"best"``: each number that divides the micro-batches is tried. For
     `free_seconds` the default planner looks for a plan without the limits; with 0 it does not.
 
     >>> plan_for("zoo:llama-7b", "4090+3060", "vllm").plan.status        # doctest: +SKIP
@@ -120,6 +130,18 @@ def plan_for(
     costs = with_kernels(costs, row)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": objective}
+    if options.get("data_parallel") == BEST:
+        given: dict[str, Any] = {"objective": objective, "costs": costs, "pinned": pinned}
+
+        def planned(number: int) -> EnginePlan:
+            one = {**given, **options, "data_parallel": number, "seed": seed}
+            one["free_seconds"] = free_seconds if number == 1 else 0.0
+            return plan_for(source, cluster, engine, **one)
+
+        count = options.get("micro_batches")
+        if not isinstance(count, int):
+            raise OptionError("data-parallel best is for steps; give --micro-batches too")
+        return best_number(planned, count, _devices_of(source, cluster))
     if costs.recompute == "needed":
         return _plan_recomputing(source, cluster, row, asked, free_seconds, seed)
     problem, name = make_problem(source, cluster, together=True, **asked)
@@ -144,6 +166,14 @@ def plan_for(
     return EnginePlan(row, block_plan(found, engine), free)
 
 
+def _devices_of(source: Source, cluster: Cluster | None) -> int:
+    """How many there are, as far as it is known."""
+    if isinstance(source, Problem):
+        return source.device_count
+    found = cluster or (source.cluster if isinstance(source, Imported) else None)
+    return found.device_count if found else 1
+
+
 def _plan_recomputing(
     source: Imported | Problem,
     cluster: Cluster | None,
@@ -161,6 +191,11 @@ def _plan_recomputing(
     whole, name = make_problem(source, cluster, together=True, recomputed=(), **asked)
     apart, _ = make_problem(source, cluster, recomputed=(), **asked)
     check_steps(whole.options, engine)
+    if whole.options.data_parallel > 1:
+        raise OptionError(
+            "recompute needed is found for one pipeline; leave out --data-parallel, or give "
+            "--recompute block"
+        )
     if whole.options.micro_batches is None:
         raise OptionError(
             "recompute needed is for steps of micro-batches; give --micro-batches, or --recompute "
@@ -322,7 +357,7 @@ def free_plan(problem: Problem, seconds: float, source: str, seed: int) -> Plan 
     """The best plan found in so many seconds, if any, by the default planner."""
     alone = {"processes": "1"} if seconds <= FREE_SECONDS else {}  # others take as long to start
     if problem.options.micro_batches is not None:  # a device's load is one of both passes
-        full = replace(problem.options, micro_batches=None, schedule="pipedream")
+        full = replace(problem.options, micro_batches=None, data_parallel=1, schedule="pipedream")
         problem = replace(problem, options=full)
     try:
         return plan_problem(
@@ -448,6 +483,8 @@ def _bound(pieces: Pieces, timed: Timed, bound: float, engine: Engine) -> tuple[
     from placewright.bounds import lower_bound
 
     why = f"all rows of stages that {engine.name} takes"
+    if pieces.problem.options.data_parallel > 1:
+        why += ", on groups of devices that are alike"
     if gap_of(timed.value, bound) <= OPTIMAL_GAP:
         return bound, why
     general: list[tuple[float, str]] = []

@@ -97,7 +97,7 @@ class _Search:
     def _push(self, queue: list[tuple[float, int, int]], least: int, most: int) -> None:
         again = replace(self.low.again, least=least, most=most)
         costs = step_costs(self.low.pieces, self.limits, again)
-        bound = best_rows(costs)[0] / costs.micro_batches
+        bound = best_rows(costs)[0] / costs.step_micro_batches
         if bound < self.limit:
             heapq.heappush(queue, (bound, least, most))
         else:

@@ -12,6 +12,7 @@ import numpy as np
 
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.errors import OptionError
+from placewright.exporters.engines import ENGINES
 from placewright.graph import Floats, Ints
 from placewright.outcome import Loads, Step
 from placewright.plan import Plan
@@ -60,8 +61,13 @@ class BlockPlan:
     def names(self, stage: Stage) -> Sequence[str]:
         return self.blocks.names[stage.first : stage.last + 1]
 
+    def devices(self, stage: Stage) -> tuple[int, ...]:
+        """Its device in each data-parallel pipeline; of one pipeline its device."""
+        placement = self.plan.placement
+        return next((each for each in placement.replicas if stage.device in each), (stage.device,))
+
     def device_name(self, stage: Stage) -> str:
-        return self.plan.problem.device_names[stage.device]
+        return ", ".join(self.plan.problem.device_names[each] for each in self.devices(stage))
 
     def check_in_a_row(self, engine: str) -> None:
         """OptionError where a device has two stages with others between."""
@@ -97,8 +103,7 @@ def block_plan(plan: Plan, engine: str) -> BlockPlan:
         )
     if problem.options.row.by_input:
         raise OptionError(f"{engine} takes one device per block, not one per input of a batch")
-    if plan.placement.replicas:
-        raise OptionError(f"{engine}: the plan has stages with replicas; plan without --replicate")
+    _check_replicas(plan, engine)
     blocks = find_blocks(problem)
     costs = (problem.op_time > 0).any(axis=1) | (problem.op_memory > 0)
     device = np.zeros(blocks.count, dtype=np.int32)
@@ -113,6 +118,20 @@ def block_plan(plan: Plan, engine: str) -> BlockPlan:
             )
         device[block] = there[0]
     return BlockPlan(plan, blocks, device, _stages(plan, blocks, device))
+
+
+def _check_replicas(plan: Plan, engine: str) -> None:
+    """OptionError for replicas that are not those of data-parallel pipelines, or for no such."""
+    if plan.problem.options.data_parallel == 1:
+        if plan.placement.replicas:
+            raise OptionError(
+                f"{engine}: the plan has stages with replicas; plan without --replicate"
+            )
+    elif (limits := ENGINES[engine].limits) is None or not limits.data_parallel:
+        raise OptionError(
+            f"{engine} has one pipeline, and the plan {plan.problem.options.data_parallel}; plan "
+            "without --data-parallel"
+        )
 
 
 def _stages(plan: Plan, blocks: Blocks, device: Ints) -> tuple[Stage, ...]:
@@ -150,7 +169,7 @@ def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
     again = found.recomputed
     return [
         {
-            "device": found.device_name(stage),
+            **_where(found, stage),
             "first": found.blocks.names[stage.first],
             "last": found.blocks.names[stage.last],
             "layers": layers,
@@ -160,6 +179,13 @@ def stage_records(found: BlockPlan) -> list[dict[str, Any]]:
         }
         for stage, layers in zip(found.stages, found.layers, strict=True)
     ]
+
+
+def _where(found: BlockPlan, stage: Stage) -> dict[str, Any]:
+    """Its device; with data-parallel pipelines all `devices` too."""
+    names, devices = found.plan.problem.device_names, found.devices(stage)
+    several = {"devices": [names[each] for each in devices]} if len(devices) > 1 else {}
+    return {"device": names[stage.device], **several}
 
 
 def _step_record(step: Step, stage: int) -> dict[str, Any]:

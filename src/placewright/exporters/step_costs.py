@@ -13,6 +13,7 @@ import numpy as np
 
 from placewright.analysis.devices import Classes, device_classes
 from placewright.exporters.crossing import Amounts, Crossing
+from placewright.exporters.data_parallel import Groups
 from placewright.exporters.engines import Limits
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import finite_seconds, piece_sums, ways, where_supported
@@ -49,6 +50,8 @@ class StepCosts:
 
     ``again[k][class, i, j]`` of the backward ones to run pieces again, and before which piece those
     end: ``kept_from[k]``. ``sent[way, class, i, j]`` at the end, when a neighbour may have begun.
+    ``exchange[class, i, j]`` seconds at least in which data-parallel pipelines exchange gradients
+    of such a stage. Of the `step_micro_batches` of a step a pipeline does `micro_batches`.
     `in_flight[k]` micro-batches that a stage with k stages after it keeps; `is_gpipe`: a stage does
     all its forward passes first. `least` is what the whole model keeps, at least, with one
     micro-batch, `least_stash` those of it that are activations.
@@ -59,7 +62,9 @@ class StepCosts:
     again: Sequence[Floats]
     kept_from: Sequence[Wide]
     sent: Floats
+    exchange: Floats
     micro_batches: int
+    step_micro_batches: int
     in_flight: Floats
     is_gpipe: bool
     least: float
@@ -87,11 +92,16 @@ class StepCosts:
         return sorted(found)
 
 
-def step_costs(pieces: Pieces, limits: Limits, again: Again | None = None) -> StepCosts:
-    """The tables of a problem with option `micro_batches`, for rows that an engine runs."""
+def step_costs(
+    pieces: Pieces, limits: Limits, again: Again | None = None, groups: Groups | None = None
+) -> StepCosts:
+    """The tables of a problem with option `micro_batches`, for rows that an engine runs.
+
+    With `groups` only devices of the first of them may be used (`Groups.first_alone`).
+    """
     problem, options = pieces.problem, pieces.problem.options
-    count = options.micro_batches
-    assert count is not None
+    count, total = options.pipeline_micro_batches, options.micro_batches
+    assert count is not None and total is not None
     classes = device_classes(problem)
     devices = [members[0] for members in classes[1]]
     is_gpipe = forward_first(problem)
@@ -111,12 +121,18 @@ def step_costs(pieces: Pieces, limits: Limits, again: Again | None = None) -> St
         again=[each[1] for each in each_after],
         kept_from=[each[2] for each in each_after],
         sent=sent,
+        exchange=_no_exchange(sent) if groups is None else groups.exchange(pieces, classes),
         micro_batches=count,
+        step_micro_batches=total,
         in_flight=flying.astype(np.float64),
         is_gpipe=is_gpipe,
         least=kept.least,
         least_stash=kept.least_stash,
     )
+
+
+def _no_exchange(sent: Floats) -> Floats:
+    return np.zeros(sent.shape[1:])
 
 
 class _Kept:

@@ -3,10 +3,11 @@
 A step takes at least as long as any chain of passes of which each waits for the one before. One
 chain goes with the first micro-batch from the first stage to the last and back to stage s, follows
 that stage to its last backward pass, and goes down to the first with the last micro-batch; another
-follows stage s from its first to its last forward pass on the way up. With loads l = F + B, of
-which what neighbours do together counts once, the longer of the two takes
+follows stage s from its first to its last forward pass on the way up. The first stage then
+exchanges gradients with its data-parallel replicas, for x seconds. With loads l = F + B, of which
+what neighbours do together counts once, the longer of the two takes
 
-    Σ l + (M − 1) l_s − (n_s − 1) min(F_s, B_s)
+    Σ l + x + (M − 1) l_s − (n_s − 1) min(F_s, B_s)
 
 under 1F1B, with n_s micro-batches in flight. Under GPipe a chain follows s both ways, and in
 inference there is one way only: nothing comes off. So a row takes at least the sum of what its
@@ -80,6 +81,7 @@ class StageTables:
         costs = self.costs
         sent = costs.sent.sum(axis=0) if after else costs.sent[BACKWARD]
         found: Floats = np.maximum(costs.passes[after].sum(axis=0) - sent, 0.0)
+        found[:, 0] += costs.exchange[:, 0]
         return found
 
     def _peaks(self, after: int) -> Floats:

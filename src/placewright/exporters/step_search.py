@@ -59,6 +59,7 @@ def step_tables(pieces: Pieces, costs: StepCosts) -> StepTables:
         available=available,
         weight=weight,
         rest=_rest(costs, available, weight),
+        exchange=costs.exchange,
         micro_batches=costs.micro_batches,
         is_gpipe=costs.is_gpipe,
     )

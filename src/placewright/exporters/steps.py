@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from placewright.errors import OptionError, ProvedInfeasibleError
+from placewright.exporters.data_parallel import Groups, groupings
 from placewright.exporters.engines import ENGINES, Engine, limits_of
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.rows import Row, Stage, devices_of
@@ -45,6 +46,12 @@ def check_steps(options: Options, engine: Engine) -> None:
             f"{engine.name} runs schedule {' or '.join(able)}, not {options.schedule}; leave out "
             "--schedule"
         )
+    if options.data_parallel > 1 and not limits_of(engine).data_parallel:
+        others = [name for name, row in ENGINES.items() if row.limits and row.limits.data_parallel]
+        raise OptionError(
+            f"plans for {engine.name} are of one pipeline; leave out --data-parallel, or plan "
+            f"--for {' or '.join(others)}"
+        )
 
 
 def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
@@ -54,11 +61,38 @@ def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
     backward one; InfeasibleError where no row fits.
     """
     check_step(pieces.problem)
+    count = pieces.problem.options.data_parallel
+    if count > 1:
+        return _best_in_parallel(pieces, engine, count)
     costs = step_costs(pieces, limits_of(engine))
     best, bound = best_of(pieces, costs, lambda stages: timed_row(pieces, costs, stages))
     if best is None:
         raise no_room(pieces, costs)
     return best, bound
+
+
+def _best_in_parallel(pieces: Pieces, engine: Engine, count: int) -> tuple[Timed, float]:
+    """The same of so many data-parallel pipelines, in any groups of devices that are alike."""
+    ways = groupings(pieces.problem, count)
+    if not ways:
+        raise ProvedInfeasibleError(
+            f"the devices do not make {count} data-parallel pipelines of equal stages: there are "
+            "fewer of each kind; give a smaller --data-parallel"
+        )
+    found = [_best_of_groups(pieces, engine, groups) for groups in ways]
+    plans = [best for best, _, _ in found if best is not None]
+    if not plans:
+        raise no_room(pieces, found[0][2])
+    return min(plans, key=lambda best: best.value), min(bound for _, bound, _ in found)
+
+
+def _best_of_groups(
+    pieces: Pieces, engine: Engine, groups: Groups
+) -> tuple[Timed | None, float, StepCosts]:
+    own = groups.first_alone(pieces)
+    costs = step_costs(own, limits_of(engine), groups=groups)
+    best, bound = best_of(own, costs, lambda stages: timed_row(pieces, costs, stages, groups))
+    return best, bound, costs
 
 
 def best_of(
@@ -73,14 +107,14 @@ def best_of(
     row where none fits, or none is below the limit.
     """
     bound, rows = best_rows(costs)
-    bound = bound / costs.micro_batches * (1 - LONG_ROUNDING)
+    bound = bound / costs.step_micro_batches * (1 - LONG_ROUNDING)
     if bound >= limit or not rows:
         return None, bound
     best, stages = _quickest(rows, timed)
     if best is not None and gap_of(best.value, bound) <= OPTIMAL_GAP:
         return best, bound
     least = limit if best is None else min(best.value, limit)
-    found, is_whole = best_of_steps(pieces, costs, least * costs.micro_batches)
+    found, is_whole = best_of_steps(pieces, costs, least * costs.step_micro_batches)
     if found is not None:
         better = timed(found)
         if better is None:
@@ -106,9 +140,11 @@ def _quickest(
     return best, stages
 
 
-def timed_row(pieces: Pieces, costs: StepCosts, stages: Stages) -> Timed:
-    """A row as it runs; InfeasibleError where it does not fit."""
-    return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)))
+def timed_row(
+    pieces: Pieces, costs: StepCosts, stages: Stages, groups: Groups | None = None
+) -> Timed:
+    """A row as it runs, in each of the groups; InfeasibleError where it does not fit."""
+    return timed_placement(pieces, devices_of(costs.classes, Row(math.inf, stages)), groups=groups)
 
 
 def check_step(problem: Problem) -> None:

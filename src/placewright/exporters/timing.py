@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.analysis.offloading import fetching, helper_bytes, without_memory
 from placewright.errors import InfeasibleError, OptionError
+from placewright.exporters.data_parallel import Groups, placed
 from placewright.exporters.devices import NOBODY, first_gpu
 from placewright.exporters.engines import Engine
 from placewright.exporters.pieces import Phase, Pieces
@@ -58,15 +59,18 @@ class Timed:
         return joint_value(options, [(run.repeats, run.outcome) for run in self.runs])
 
 
-def timed_placement(pieces: Pieces, piece_device: Ints, helper: int = NOBODY) -> Timed:
+def timed_placement(
+    pieces: Pieces, piece_device: Ints, helper: int = NOBODY, groups: Groups | None = None
+) -> Timed:
     """The pieces on these devices, weights that a stage shares held once.
 
-    `pieces` is of a problem in which device `helper`, if any, computes what is on the CPU; here it
-    also has less memory by what that needs. InfeasibleError where memory is not enough.
+    With `groups` they are devices of the first of them, and the pieces are in each. `pieces` is of
+    a problem in which device `helper`, if any, computes what is on the CPU; here it also has less
+    memory by what that needs. InfeasibleError where memory is not enough.
     """
     steps = pieces.problem.options.micro_batches is not None
     row = tuple(dict.fromkeys(piece_device.tolist())) if steps else ()
-    placement = Placement(piece_device[pieces.op_piece], row=row)
+    placement = placed(piece_device[pieces.op_piece], row, groups)
     problem, copied = without_spare(pieces.problem, pieces.shared, piece_device)
     told = {"copied": ", ".join(copied)} if copied else {}
     if helper != NOBODY and pieces.cpu in piece_device:

@@ -4,7 +4,8 @@ Megatron-LM takes a layout: a letter per layer (``E`` embedding, ``t`` transform
 loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` keeps the first
 layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
 sets them. Where a plan has steps of micro-batches, both get their number: Megatron-LM as the ratio
-of global batch to micro-batch, DeepSpeed as steps of gradient accumulation. Where it recomputes
+of global batch to micro-batch, DeepSpeed as steps of gradient accumulation. Data-parallel pipelines
+follow from the number of ranks: both number those of a stage one after another. Where it recomputes
 blocks, Megatron-LM is told to recompute each layer, or so many of each stage, and DeepSpeed's class
 which ones.
 """
@@ -68,8 +69,9 @@ def write_megatron(path: str | Path, plan: Plan, *, samples: str | None = None) 
     document = megatron_settings(_with_samples(plan, samples))
     files.write_json(path, document)
     names, values = document["arguments"][::2], document["arguments"][1::2]
-    # A rank per stage: the GPUs that are visible are theirs.
-    ranks = dict(zip(names, values, strict=True))["--pipeline-model-parallel-size"]
+    # A rank per stage of each pipeline: the GPUs that are visible are theirs.
+    stages = int(dict(zip(names, values, strict=True))["--pipeline-model-parallel-size"])
+    ranks = stages * plan.problem.options.data_parallel
     return [command(document, f"torchrun --nproc-per-node {ranks} pretrain_gpt.py")]
 
 
@@ -79,9 +81,7 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
     stages = [f"t*{layers}" for layers in found.layers]
     stages[0] = f"E{stages[0]}"
     return {
-        "environment": visible_devices(
-            plan.problem, [stage.device for stage in found.stages], "megatron"
-        ),
+        "environment": visible_devices(plan.problem, _by_rank(found), "megatron"),
         "arguments": [
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
@@ -89,6 +89,15 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
             *_recomputing(found),
         ],
     }
+
+
+def _by_rank(found: BlockPlan) -> list[int]:
+    """The device of each rank: those of the first stage in each pipeline, of the second, ….
+
+    So Megatron-LM numbers them without ``--use-tp-pp-dp-mapping``, and DeepSpeed with its
+    `PipeDataParallelTopology`.
+    """
+    return [device for stage in found.stages for device in found.devices(stage)]
 
 
 def _recomputing(found: BlockPlan) -> list[str]:
@@ -157,7 +166,7 @@ def _samples(problem: Problem, engine: str) -> int:
 
 def _config(problem: Problem) -> str:
     """The lines of DeepSpeed's configuration that make steps of as many micro-batches."""
-    count = problem.options.micro_batches
+    count = problem.options.pipeline_micro_batches
     if count is None:
         return ""
     settings = {
@@ -186,7 +195,7 @@ def write_deepspeed(path: str | Path, plan: Plan, *, samples: str | None = None)
         recomputing=RECOMPUTING if recomputed else "",
         config=_config(plan.problem),
     )
-    used = [stage.device for stage in found.stages]
+    used = _by_rank(found)
     environment = visible_devices(plan.problem, used, "deepspeed")
     files.write_text(path, text)
     # Not by DeepSpeed's own launcher: it sorts the numbers of the visible GPUs.
@@ -194,5 +203,5 @@ def write_deepspeed(path: str | Path, plan: Plan, *, samples: str | None = None)
     steps = "" if plan.problem.options.micro_batches is None else " and CONFIG"
     return [
         f"{command({'environment': environment, 'arguments': []}, start)}  "
-        f"# with PlannedPipelineModule(layers, num_stages={len(used)}){steps}"
+        f"# with PlannedPipelineModule(layers, num_stages={len(found.stages)}){steps}"
     ]

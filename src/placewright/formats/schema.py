@@ -312,6 +312,7 @@ class ProblemOptions(Strict):
     subgraphs: Count | None = None
     batch: Count | None = None
     micro_batches: Count | None = None
+    data_parallel: Count | None = None
 
 
 class BatchTimes(Strict):

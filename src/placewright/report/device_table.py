@@ -18,7 +18,8 @@ def device_table(plan: Plan) -> FittedTable:
 
 
 def _columns(plan: Plan) -> Iterator[Column]:
-    problem, load, value = plan.problem, plan.device_load, plan.value
+    problem, load = plan.problem, plan.device_load
+    value = plan.value * problem.options.data_parallel  # of each pipeline, which has a part of all
     names = [short_name(name) for name in problem.device_names]
     kinds = [short_name(kind) for kind in problem.device_kinds]
     yield Column("device", names, number=False, breaks=True)

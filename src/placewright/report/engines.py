@@ -6,17 +6,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from placewright.exporters.engines import Engine
+from placewright.exporters.engines import ENGINES, Engine
 from placewright.exporters.planning import EnginePlan
 from placewright.exporters.requests import EngineRequests
 from placewright.exporters.stages import BlockPlan, Stage, stage_records, step_of
+from placewright.outcome import Step
 from placewright.plan import Plan
 from placewright.report.records import plan_record
 from placewright.report.remarks import recompute_words
 from placewright.report.serving import serving_record
 from placewright.report.words import value_words
-from placewright.serving.served import ServingPlan
+from placewright.simulate.pipeline_steps import exchange_seconds
 from placewright.units import format_bytes, format_seconds
+
+MUCH_IDLE = 0.1  # of a step, on average
 
 
 def engine_record(found: EnginePlan, path: str | Path | None = None) -> dict[str, Any]:
@@ -29,7 +32,7 @@ def engine_record(found: EnginePlan, path: str | Path | None = None) -> dict[str
         "stages": stage_records(found.by_blocks),
         "unrestricted": None
         if free is None
-        else {"value": found.free_value, "bound": free.lower_bound},
+        else {"value": found.free_value, "bound": found.free_bound},
     }
 
 
@@ -40,6 +43,7 @@ def _step_record(plan: Plan) -> dict[str, Any]:
         return {}
     return {
         "micro_batches": plan.problem.options.micro_batches,
+        "data_parallel": plan.problem.options.data_parallel,
         "seconds_per_step": step.seconds,
         "bubble": float(step.idle.mean()),
     }
@@ -65,7 +69,7 @@ def engine_words(found: EnginePlan) -> list[str]:
     """The stages in a line each, what is held twice, fetched or recomputed, the limits' price."""
     what = value_words(found.plan.problem)
     full = " and in a pipeline kept full" if step_of(found.plan) else ""
-    price = _price(found.engine, found.plan.value, found.free_value, found.free, what, full)
+    price = _price(found.engine, found.plan.value, found.free_value, found.free_bound, what, full)
     again = recompute_words(found.plan)
     return [*_stage_words(found.engine, found.by_blocks), *([again] if again else []), price]
 
@@ -76,7 +80,8 @@ def requests_words(found: EngineRequests) -> list[str]:
     if len(served.kinds) > 1:
         return _stage_words(found.engine, found.by_blocks)
     what = "time per request" if served.plan.throughput is not None else "request"
-    price = _price(found.engine, served.value, found.free_value, free, what)
+    bound = None if free is None else free.lower_bound
+    price = _price(found.engine, served.value, found.free_value, bound, what)
     return [*_stage_words(found.engine, found.by_blocks), price]
 
 
@@ -127,11 +132,31 @@ def _step_words(plan: Plan) -> list[str]:
         return []
     trains = bool(plan.problem.is_backward.any())
     how = f" ({'GPipe' if options.schedule == 'gpipe' else '1F1B'})" if trains else ""
-    return [
-        f"a step of {options.micro_batches} micro-batches{how} takes "
+    count = options.data_parallel
+    shared = (
+        f", {options.pipeline_micro_batches} in each of {count} pipelines," if count > 1 else ""
+    )
+    lines = [
+        f"a step of {options.micro_batches} micro-batches{how}{shared} takes "
         f"{format_seconds(step.seconds)}; devices are idle for "
-        f"{step.idle.mean():.1%} of it while the pipeline fills and drains"
+        f"{step.idle.mean():.1%} of it while the pipeline fills and drains{_advice(plan, step)}"
     ]
+    if count > 1:
+        exchange = exchange_seconds(plan.problem, plan.placement).max()
+        lines.append(
+            f"then the {count} devices of each stage add up gradients, for up to "
+            f"{format_seconds(float(exchange))}"
+        )
+    return lines
+
+
+def _advice(plan: Plan, step: Step) -> str:
+    """Where one pipeline is idle for long, and the engine has more: to look for these."""
+    limits = ENGINES[plan.planner_options["engine"]].limits
+    able = limits is not None and limits.data_parallel and len(plan.placement.row) > 1
+    if not able or plan.problem.options.data_parallel > 1 or step.idle.mean() < MUCH_IDLE:
+        return ""
+    return "; --data-parallel best looks for pipelines that share the micro-batches"
 
 
 def _span(blocks: BlockPlan, number: int) -> str:
@@ -145,12 +170,12 @@ def _price(
     engine: Engine,
     engines: float,
     value: float | None,
-    free: Plan | ServingPlan | None,
+    bound: float | None,
     what: str,
     full: str = "",
 ) -> str:
     """What the limits of an engine cost: its own value `engines` beside the one without them."""
-    if free is None or value is None:
+    if bound is None or value is None:
         return (
             f"without the limits of {engine.name}: no plan is known; a longer --time-limit looks "
             "for one"
@@ -158,5 +183,5 @@ def _price(
     more = engines / value - 1 if value else 0.0
     return (
         f"without the limits of {engine.name}{full}: {what} {format_seconds(value)} (lower bound "
-        f"{format_seconds(free.lower_bound)}); they cost {more:.1%}"
+        f"{format_seconds(bound)}); they cost {more:.1%}"
     )

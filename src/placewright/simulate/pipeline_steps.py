@@ -12,13 +12,19 @@ before has nothing left of its own but to send to this one, a backward pass like
 after. Where tensors go through host memory they are written first and then read, so it starts when
 the other pass has ended. A step ends with its last pass.
 
+With option `data_parallel` pipelines of equal stages share the micro-batches, each as many. When
+all pipelines have done the last backward pass of a stage, its devices exchange gradients
+(`exchange_seconds`), each stage by itself. The step ends with the last exchange.
+
 What else a stage reads has come by then. It comes from a stage further away, which is done sooner:
 a pass takes at least what it receives from its neighbour and what it sends to the other one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -65,22 +71,84 @@ def hops(problem: Problem, placement: Placement) -> Hops:
     return Hops(up, down)
 
 
-def in_steps(problem: Problem, placement: Placement, between: Hops, loads: Loads) -> Loads:
-    """`loads` of one micro-batch with the step that so many of them make, and its value."""
-    count, row = problem.options.micro_batches, list(placement.row)
-    assert count is not None
-    passes = pass_seconds(placement, loads)
-    is_training = bool(problem.is_backward.any())
-    seconds = step_seconds(passes, between, count, is_gpipe=forward_first(problem))
-    busy = count * passes.sum(axis=0)
-    idle = np.clip(1.0 - busy / seconds, 0.0, 1.0) if seconds > 0 else np.zeros(len(row))
-    step = Step(seconds, in_flight(problem.options, len(row), is_training=is_training), idle)
-    return replace(loads, value=seconds / count, step=step)
+def pipelines_of(placement: Placement) -> list[Placement]:
+    """The placement of each pipeline by itself: of the only one, or of those of `replicas`."""
+    if not (placement.row and placement.replicas):
+        return [placement]
+    found = []
+    for row in placement.rows:
+        moved = dict(zip(placement.row, row, strict=True))
+        device = np.array([moved[each] for each in placement.device.tolist()], dtype=np.int32)
+        found.append(Placement(device, row=row))
+    return found
 
 
-def pass_seconds(placement: Placement, loads: Loads) -> Floats:
+def exchange_seconds(problem: Problem, placement: Placement) -> Floats:
+    """`[stage]` of a row: its devices in the pipelines add up the gradients of its weights."""
+    found = np.zeros(len(placement.row))
+    trains = bool(problem.is_backward.any())
+    for number, members in enumerate(placement.replicas if trains else ()):
+        size = problem.op_sync_bytes[placement.device == members[0]].sum()
+        found[number] = ring_seconds(problem, size, members)
+    return found
+
+
+def ring_seconds(problem: Problem, size: Any, members: Sequence[int]) -> Any:
+    """Seconds in which R devices add up what each has, so many bytes (an array, or a number).
+
+    In a ring (Patarasu and Yuan 2009) each sends a part of 1/R to the next, 2 (R − 1) times, over
+    ways that take as long as the slowest of any two.
+    """
+    count = len(members)
+    latency, per_byte = _slowest_way(problem, members)
+    return np.where(size > 0, 2 * (count - 1) * (latency + size / count * per_byte), 0.0)
+
+
+def _slowest_way(problem: Problem, members: Sequence[int]) -> tuple[float, float]:
+    """Latency and seconds per byte of the slowest way between two, or through host memory."""
+    if problem.staging == "host":
+        own = np.array(members)
+        latency = problem.host_latency[:, own].max(axis=1).sum()
+        return float(latency), float(problem.host_seconds_per_byte[:, own].max(axis=1).sum())
+    apart = ~np.eye(len(members), dtype=bool)
+    ways = np.ix_(members, members)
+    return (
+        float(problem.link_latency[ways][apart].max()),
+        float(problem.link_seconds_per_byte[ways][apart].max()),
+    )
+
+
+def in_steps(
+    problem: Problem, placement: Placement, between: Sequence[Hops], loads: Loads
+) -> Loads:
+    """`loads` of one micro-batch with the step that so many of them make, and its value.
+
+    `between` the stages of each pipeline.
+    """
+    options, rows = problem.options, np.array(placement.rows)
+    count = options.pipeline_micro_batches
+    assert count is not None and options.micro_batches is not None
+    is_gpipe, is_training = forward_first(problem), bool(problem.is_backward.any())
+    passes = [pass_seconds(row, loads) for row in placement.rows]
+    ends = [
+        stage_ends(each, hop, count, is_gpipe=is_gpipe)
+        for each, hop in zip(passes, between, strict=True)
+    ]
+    exchange = exchange_seconds(problem, placement)
+    seconds = float((np.max(ends, axis=0) + exchange).max())
+    sync = loads.sync.copy()
+    sync[rows] = exchange / count
+    busy = count * passes[0].sum(axis=0) + exchange
+    idle = np.clip(1.0 - busy / seconds, 0.0, 1.0) if seconds > 0 else np.zeros(len(exchange))
+    step = Step(seconds, in_flight(options, len(exchange), is_training=is_training), idle)
+    return replace(
+        loads, sync=sync, load=loads.load + sync, value=seconds / options.micro_batches, step=step
+    )
+
+
+def pass_seconds(row: Sequence[int], loads: Loads) -> Floats:
     """``[way, stage]`` of a micro-batch: what a stage receives, computes and sends, in turn."""
-    found: Floats = (loads.compute + loads.incoming + loads.outgoing)[:, list(placement.row)]
+    found: Floats = (loads.compute + loads.incoming + loads.outgoing)[:, list(row)]
     return found
 
 
@@ -89,30 +157,30 @@ def forward_first(problem: Problem) -> bool:
     return problem.options.schedule == "gpipe" or not problem.is_backward.any()
 
 
-def step_seconds(passes: Floats, between: Hops, micro_batches: int, *, is_gpipe: bool) -> float:
-    """Seconds of a step; ``passes[way, stage]`` seconds of a micro-batch, stages from the first."""
+def stage_ends(passes: Floats, between: Hops, micro_batches: int, *, is_gpipe: bool) -> Floats:
+    """`[stage]` when its last pass of a step ends; ``passes[way, stage]`` of a micro-batch."""
     stages = passes.shape[1]
     none = np.zeros(1)
-    return float(
-        step_of(
-            Passes(
-                forward=passes[FORWARD, ::-1].copy(),
-                backward=passes[BACKWARD, ::-1].copy(),
-                up=between.up[::-1].copy(),
-                down=np.concatenate([between.down[:-1][::-1], none]),
-                free=np.zeros(stages),
-                ends=np.zeros((stages, micro_batches)),
-            ),
-            stages,
-            micro_batches,
-            is_gpipe,
-        )
+    found = Passes(
+        forward=passes[FORWARD, ::-1].copy(),
+        backward=passes[BACKWARD, ::-1].copy(),
+        up=between.up[::-1].copy(),
+        down=np.concatenate([between.down[:-1][::-1], none]),
+        free=np.zeros(stages),
+        ends=np.zeros((stages, micro_batches)),
     )
+    step_of(found, stages, micro_batches, is_gpipe)
+    return found.free[::-1]
+
+
+def step_seconds(passes: Floats, between: Hops, micro_batches: int, *, is_gpipe: bool) -> float:
+    """Seconds of a step of one pipeline, from its first to its last pass."""
+    return float(stage_ends(passes, between, micro_batches, is_gpipe=is_gpipe).max())
 
 
 def in_flight(options: Options, stages: int, *, is_training: bool) -> Ints:
     """`[stage]` micro-batches whose activations it keeps at a time."""
-    count = options.micro_batches or 1
+    count = options.pipeline_micro_batches or 1
     if not is_training:
         return np.ones(stages, dtype=np.int32)
     if options.schedule == "gpipe":
@@ -122,12 +190,14 @@ def in_flight(options: Options, stages: int, *, is_training: bool) -> Ints:
 
 def kept_bytes(problem: Problem, placement: Placement) -> Floats:
     """`[device]` bytes that the ops there keep, with those of all micro-batches in flight."""
-    count = problem.device_count
-    kept = np.bincount(placement.device, problem.op_memory, count).astype(np.float64)
-    row, stash = list(placement.row), problem.op_stash
-    if row and stash.size:
-        is_training = bool(problem.is_backward.any())
-        flying = in_flight(problem.options, len(row), is_training=is_training)
-        one = np.bincount(placement.device, stash, count)
-        kept[row] += (flying - 1) * one[row]
+    count, stash = problem.device_count, problem.op_stash
+    kept = np.zeros(count)
+    for each in pipelines_of(placement):
+        kept += np.bincount(each.device, problem.op_memory, count)
+        row = list(each.row)
+        if row and stash.size:
+            is_training = bool(problem.is_backward.any())
+            flying = in_flight(problem.options, len(row), is_training=is_training)
+            one = np.bincount(each.device, stash, count)
+            kept[row] += (flying - 1) * one[row]
     return kept

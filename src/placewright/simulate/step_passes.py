@@ -13,7 +13,13 @@ import numpy as np
 from placewright.graph import Floats, Ints
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Plan
-from placewright.simulate.pipeline_steps import Hops, forward_first, hops, pass_seconds
+from placewright.simulate.pipeline_steps import (
+    Hops,
+    forward_first,
+    hops,
+    pass_seconds,
+    pipelines_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,11 +40,12 @@ class StepPasses:
 
 
 def step_passes(plan: Plan) -> StepPasses:
-    """The passes of a step of a plan with option `micro_batches`."""
+    """The passes of a step of a plan with option `micro_batches`, in its first pipeline."""
     problem, loads = plan.problem, plan.outcome
-    count = problem.options.micro_batches
+    count = problem.options.pipeline_micro_batches
     assert isinstance(loads, Loads) and count is not None
-    step = _Step(pass_seconds(plan.placement, loads), hops(problem, plan.placement))
+    first = pipelines_of(plan.placement)[0]
+    step = _Step(pass_seconds(first.row, loads), hops(problem, first))
     step.do(count, forward_first=forward_first(problem), trains=bool(problem.is_backward.any()))
     return StepPasses(*(np.array(each) for each in zip(*step.rows, strict=True)))
 

@@ -36,7 +36,7 @@ from placewright.options import Options
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Placement
 from placewright.problem import Problem
-from placewright.simulate.pipeline_steps import hops, in_steps
+from placewright.simulate.pipeline_steps import hops, in_steps, pipelines_of
 from placewright.simulate.transfers import Stages, transfers_of
 
 
@@ -66,29 +66,49 @@ class _Sending:
 
     def __init__(self, problem: Problem, placement: Placement) -> None:
         self.problem, self.placement = problem, placement
-        self.stages = Stages(problem, placement)
+        self.pipelines = [Stages(problem, each) for each in pipelines_of(placement)]
         d = problem.device_count
-        self.incoming, self.outgoing = np.zeros((2, d)), np.zeros((2, d))
-        for tensor in _cut_tensors(problem, placement).tolist():
-            for each in transfers_of(self.stages, tensor):
-                total = self.outgoing if each.outgoing else self.incoming
-                total[each.way, each.stage] += each.seconds
-        for total in (self.incoming, self.outgoing):
-            self.stages.share_out(total)
-        self.sync = self.stages.sync()
+        self.incoming, self.outgoing, self.sync = np.zeros((2, d)), np.zeros((2, d)), np.zeros(d)
+        for stages in self.pipelines:
+            self._add_transfers(stages)
         steps = problem.options.micro_batches is not None
-        self.hops = hops(problem, placement) if steps else None
+        self.hops = [hops(problem, each.placement) for each in self.pipelines] if steps else None
+
+    def _add_transfers(self, stages: Stages) -> None:
+        """What the stages of a pipeline send, and exchange with their replicas."""
+        incoming, outgoing = np.zeros_like(self.incoming), np.zeros_like(self.outgoing)
+        for tensor in _cut_tensors(self.problem, stages.placement).tolist():
+            for each in transfers_of(stages, tensor):
+                total = outgoing if each.outgoing else incoming
+                total[each.way, each.stage] += each.seconds
+        for total in (incoming, outgoing):
+            stages.share_out(total)
+        self.incoming += incoming
+        self.outgoing += outgoing
+        self.sync += stages.sync()
 
     def loads(self, op_seconds: Floats) -> Loads:
         """The loads if the ops take ``op_seconds[op]`` where they are."""
-        problem, device = self.problem, self.placement.device
+        problem = self.problem
         compute = np.zeros((2, problem.device_count))
-        np.add.at(compute, (problem.is_backward.astype(np.int64), device), op_seconds)
-        self.stages.share_out(compute)
+        way = problem.is_backward.astype(np.int64)
+        for stages in self.pipelines:
+            seconds = self._on(stages.placement.device, op_seconds)
+            np.add.at(compute, (way, stages.placement.device), seconds)
+            stages.share_out(compute)
         if problem.options.shares == "unequal":
             self._share_unequally(compute, op_seconds)
         found = _added_up(problem.options, compute, self.incoming, self.outgoing, self.sync)
         return found if self.hops is None else in_steps(problem, self.placement, self.hops, found)
+
+    def _on(self, device: Ints, op_seconds: Floats) -> Floats:
+        """`[op]` seconds on devices of another pipeline, if it takes `op_seconds` in the first."""
+        if device is self.pipelines[0].placement.device:
+            return op_seconds
+        ops = np.arange(self.problem.op_count)
+        first = self.problem.op_time[ops, self.placement.device]
+        other = self.problem.op_time[ops, device]
+        return other * np.divide(op_seconds, first, out=np.ones(len(ops)), where=first > 0)
 
     def _share_unequally(self, compute: Floats, op_seconds: Floats) -> None:
         """What each replica computes in its share of the inputs: its own times count."""

@@ -1,7 +1,8 @@
 """The judge of steps of micro-batches: how long one takes, and what stages keep meanwhile.
 
 From the definitions (`docs/problem.md`): every pass of every micro-batch is put after those that it
-waits for, one by one.
+waits for, one by one, and after all passes of a stage the exchange of its gradients between
+data-parallel pipelines.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
+from placewright.plan import Placement
 from placewright.problem import Problem
 
 FORWARD, BACKWARD = 0, 1
@@ -27,9 +29,14 @@ class StepTimes:
     shared: Sequence[Sequence[float]]
 
 
+def own_micro_batches(problem: Problem) -> int:
+    """How many of the micro-batches of a step a pipeline does."""
+    return (problem.options.micro_batches or 1) // problem.options.data_parallel
+
+
 def most_in_flight(problem: Problem, stages: int) -> list[int]:
     """Per stage, of how many micro-batches it keeps activations at a time."""
-    count = problem.options.micro_batches or 1
+    count = own_micro_batches(problem)
     if not any(problem.is_backward.tolist()):
         return [1] * stages
     if problem.options.schedule == "gpipe":
@@ -49,9 +56,9 @@ def order_of(stage: int, most: int, micro_batches: int) -> Iterator[Pass]:
             backward += 1
 
 
-def step_of(problem: Problem, times: StepTimes) -> float:
-    """Seconds from the first to the end of the last pass."""
-    count, stages = problem.options.micro_batches or 1, len(times.passes[FORWARD])
+def ends_of(problem: Problem, times: StepTimes) -> list[float]:
+    """Per stage of a pipeline, when its last pass has ended."""
+    count, stages = own_micro_batches(problem), len(times.passes[FORWARD])
     trains = any(problem.is_backward.tolist())
     after: dict[Pass, Pass | None] = {}
     for stage, most in enumerate(most_in_flight(problem, stages)):
@@ -71,7 +78,43 @@ def step_of(problem: Problem, times: StepTimes) -> float:
         if (one := waits[each]) is not None:
             start = max(start, end[one] - times.shared[way][one[0]])
         end[each] = start + times.passes[way][stage]
-    return max(end.values())
+    return [max(end[each] for each in end if each[0] == stage) for stage in range(stages)]
+
+
+def exchange_of(problem: Problem, weights: float, members: Sequence[int]) -> float:
+    """Seconds in which devices of data-parallel pipelines add up gradients of so many bytes.
+
+    In a ring each of r sends a part of 1/r on, 2 (r − 1) times, over the slowest way of any two.
+    """
+    r = len(members)
+    if r < 2 or weights <= 0:
+        return 0.0
+    if problem.staging == "host":
+        slowest = [
+            sum(max(float(table[way, d]) for d in members) for way in (0, 1))
+            for table in (problem.host_latency, problem.host_seconds_per_byte)
+        ]
+    else:
+        slowest = [
+            max(float(table[a, b]) for a in members for b in members if a != b)
+            for table in (problem.link_latency, problem.link_seconds_per_byte)
+        ]
+    return 2 * (r - 1) * (slowest[0] + weights / r * slowest[1])
+
+
+def wrong_pipelines(problem: Problem, placement: Placement) -> Iterator[str]:
+    """What is wrong with the devices of the stages of data-parallel pipelines."""
+    count, stages = problem.options.data_parallel, placement.replicas
+    if count == 1:
+        if stages:
+            yield "the plan has replicas, and its micro-batches go through one pipeline"
+        return
+    if tuple(stage[0] for stage in stages) != tuple(placement.row):
+        yield "the plan's replicas are not the stages of its row, in that order"
+    for stage in stages:
+        if len(stage) != count:
+            named = ", ".join(_name(problem, each) for each in stage)
+            yield f"a stage is on {named}, and there are {count} data-parallel pipelines"
 
 
 def _awaited(each: Pass, stages: int) -> Pass | None:

@@ -15,8 +15,11 @@ from placewright.verify.steps import (
     BACKWARD,
     FORWARD,
     StepTimes,
+    ends_of,
+    exchange_of,
     most_in_flight,
-    step_of,
+    own_micro_batches,
+    wrong_pipelines,
     wrong_row,
 )
 
@@ -27,8 +30,9 @@ CHECKS = (
     "colocated ops are together",
     "what each device keeps fits its memory",
     "a contiguous plan's devices can be put in a row that data only goes along",
-    "with micro-batches: the row of stages has each device once and data goes along it, and the "
-    "seconds of a step, what is in flight and idle are what the schedule makes them",
+    "with micro-batches: the row of stages has each device once and data goes along it, each stage "
+    "has a device in each data-parallel pipeline, and the seconds of a step, what is in flight and "
+    "idle are what the schedule makes them",
     "computing, transfers, synchronisation and load of each device are what its ops make them",
     "the value is the time per input of the pipeline, the lower bound is not above it, the status "
     "is theirs",
@@ -87,6 +91,7 @@ def _check_step(plan: Plan, loads: Loads) -> Iterator[str]:
     are_known = len(device) == plan.problem.op_count and all(each in known for each in device)
     if options.micro_batches is not None and are_known:
         yield from wrong_row(plan.problem, plan.placement.row, device)
+        yield from wrong_pipelines(plan.problem, plan.placement)
     if step is not None and not len(step.in_flight) == len(step.idle) == len(plan.placement.row):
         yield "what is in flight or idle in a step has not an entry for each stage of the row"
 
@@ -104,6 +109,14 @@ class _Judge:
         for stage in plan.placement.replicas:
             self.stages[stage[0]] = stage
         self.replicated = plan.placement.replicas
+        self.in_steps = plan.problem.options.micro_batches is not None
+        # Which device an op is on in each pipeline: there is one, or some that are data-parallel.
+        self.pipelines = [self.device]
+        if self.in_steps:
+            self.pipelines = [
+                [self.stages[d][number] for d in self.device]
+                for number in range(plan.problem.options.data_parallel)
+            ]
         self.uneven = bool(plan.placement.replica_shares)
         # Which part of its stage's inputs a device takes; equal parts unless the plan says others.
         self.part: dict[int, float] = {
@@ -125,14 +138,10 @@ class _Judge:
         self.hops: dict[tuple[int, int, int], float] = defaultdict(float)
         self.outgoing = [[0.0] * count, [0.0] * count]
         self.sync = [0.0] * count
-        for op, stage in enumerate(self.device):
-            for device in self.stages[stage]:
-                seconds = self.part[device] * float(self.problem.op_time[op, device])
-                self.compute[self.backward[op]][device] += seconds
-        for tensor, producer in enumerate(self.problem.tensor_producer.tolist()):
-            self._send(tensor, producer)
-        for members in self.stages.values():
-            self._synchronise(members)
+        if self.in_steps:
+            self._work_out_pipelines()
+        else:
+            self._work_out_stages()
         parts = [
             [
                 self._busy(self.compute[way][d], self.incoming[way][d], self.outgoing[way][d])
@@ -140,7 +149,7 @@ class _Judge:
             ]
             for way in (0, 1)
         ]
-        if self.options.schedule == "gpipe" and self.options.micro_batches is None:
+        if self.options.schedule == "gpipe" and not self.in_steps:
             parts[1] = [self._beside(parts[1][d], self.sync[d]) for d in range(count)]
             self.load = [parts[0][d] + parts[1][d] for d in range(count)]
             self.value = max(parts[0]) + max(parts[1])
@@ -158,18 +167,55 @@ class _Judge:
         ]
         self.value = max(self.load)
         if self.options.micro_batches is not None:
-            self.step = self._step(parts, self.plan.placement.row)
+            self.step = self._step(parts)
             self.value = self.step / self.options.micro_batches
 
-    def _step(self, parts: Sequence[Sequence[float]], row: Sequence[int]) -> float:
+    def _work_out_stages(self) -> None:
+        """What stages do, and each of their replicas of it."""
+        for op, stage in enumerate(self.device):
+            for device in self.stages[stage]:
+                seconds = self.part[device] * float(self.problem.op_time[op, device])
+                self.compute[self.backward[op]][device] += seconds
+        for tensor, producer in enumerate(self.problem.tensor_producer.tolist()):
+            self._send(tensor, producer)
+        for members in self.stages.values():
+            self._synchronise(members)
+
+    def _work_out_pipelines(self) -> None:
+        """What the stages of each pipeline do by themselves, and exchange once for all passes."""
+        stages, first = self.stages, self.device
+        self.part = {d: 1.0 for devices in self.pipelines for d in devices}
+        self.stages = {d: (d,) for d in self.part}
+        for devices in self.pipelines:
+            self.device = devices
+            self._work_out_stages()
+        self.stages, self.device = stages, first
+        self.exchange: list[float] = []
+        for stage in self.plan.placement.row:
+            ops = [op for op, device in enumerate(first) if device == stage]
+            weights = sum(float(self.problem.op_sync_bytes[op]) for op in ops) * any(self.backward)
+            self.exchange.append(exchange_of(self.problem, weights, stages[stage]))
+            for device in stages[stage]:
+                self.sync[device] = self.exchange[-1] / own_micro_batches(self.problem)
+
+    def _step(self, parts: Sequence[Sequence[float]]) -> float:
         """Seconds of a step, of what each device does per micro-batch, forward and backward."""
+        row = self.plan.placement.row
+        rows = [[self.stages[d][number] for d in row] for number in range(len(self.pipelines))]
+        ends = [self._ends(parts, each) for each in rows]
+        done = [max(each) for each in zip(*ends, strict=True)]
+        step: float = max(end + more for end, more in zip(done, self.exchange, strict=True))
+        return step
+
+    def _ends(self, parts: Sequence[Sequence[float]], row: Sequence[int]) -> list[float]:
+        """When the stages of a pipeline have done their last pass."""
         above, below = [*row[1:], -1], [-1, *row[:-1]]
         shared = [
             [self.hops[way, one, two] for one, two in zip(row, others, strict=True)]
             for way, others in ((FORWARD, above), (BACKWARD, below))
         ]
         passes = [[part[device] for device in row] for part in parts]
-        return step_of(self.problem, StepTimes(passes, shared))
+        return ends_of(self.problem, StepTimes(passes, shared))
 
     def _busy(self, compute: float, incoming: float, outgoing: float) -> float:
         if self.options.load == "sum":
@@ -245,16 +291,17 @@ class _Judge:
     def kept(self) -> list[float]:
         """Bytes per device; with micro-batches what each one in flight takes besides."""
         kept, row, stash = self.placed.kept(), self.plan.placement.row, self.problem.op_stash
-        if self.options.micro_batches is not None and stash.size:
-            for device, count in zip(row, most_in_flight(self.problem, len(row)), strict=True):
-                ops = [op for op, place in enumerate(self.device) if place == device]
-                kept[device] += (count - 1) * sum(float(stash[op]) for op in ops)
+        if self.in_steps and stash.size:
+            for stage, count in zip(row, most_in_flight(self.problem, len(row)), strict=True):
+                ops = [op for op, place in enumerate(self.device) if place == stage]
+                for device in self.stages[stage]:
+                    kept[device] += (count - 1) * sum(float(stash[op]) for op in ops)
         return kept
 
     # -- checks ----------------------------------------------------------------------------------
 
     def replicas(self) -> Iterator[str]:
-        if self.replicated and not self.options.replicate:
+        if self.replicated and not self.options.replicate and not self.in_steps:
             yield "the plan has replicas, and its problem does not allow them"
         if self.uneven and self.options.shares == "equal":
             yield "the plan has shares of replicas, and its problem has them take as many inputs"
@@ -270,7 +317,7 @@ class _Judge:
             if not ops:
                 yield f"no op is on the stage of replicas {self.placed.names(stage)}"
             times = {tuple(self.problem.op_time[ops, device].tolist()) for device in stage}
-            if len(times) > 1 and self.options.shares == "equal":
+            if len(times) > 1 and self.options.shares == "equal" and not self.in_steps:
                 yield f"the devices of stage {self.placed.names(stage)} are not equally fast"
 
     def contiguity(self) -> Iterator[str]:
@@ -302,11 +349,11 @@ class _Judge:
         return []
 
     def steps(self) -> Iterator[str]:
-        step, count = self.claimed.step, self.options.micro_batches
-        if step is None or count is None:
+        step, row = self.claimed.step, self.plan.placement.row
+        if step is None or not self.in_steps:
             return
-        row = self.plan.placement.row
-        if not abs(step.seconds - self.step) <= self.slack * count:
+        count = own_micro_batches(self.problem)
+        if not abs(step.seconds - self.step) <= self.slack * (self.options.micro_batches or 1):
             yield (
                 f"a step is said to take {format_seconds(step.seconds)}, its passes make it "
                 f"{format_seconds(self.step)}"

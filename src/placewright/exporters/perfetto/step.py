@@ -17,8 +17,9 @@ WAYS = {FORWARD: "forward", BACKWARD: "backward"}
 
 def planned_step(number: int, plan: Plan, loads: Loads) -> Process:
     """The passes of all micro-batches, and an arrow along the stages for each of these."""
-    count = plan.problem.options.micro_batches
-    process = Process(number, f"planned: a step of {count} micro-batches")
+    options = plan.problem.options
+    share = "" if options.data_parallel == 1 else f", {options.pipeline_micro_batches} of them here"
+    process = Process(number, f"planned: a step of {options.micro_batches} micro-batches{share}")
     row, passes = plan.placement.row, step_passes(plan)
     tracks = [process.track(plan.problem.device_names[device]) for device in row]
     made: dict[tuple[int, int, int], Slice] = {}

@@ -40,6 +40,7 @@ class StepTables(NamedTuple):
     available: Wide  # [class] devices
     weight: Wide  # [class] of a device in the number of a set
     rest: Floats  # [SUMS, PEAKS or LOADS, set of used devices, e] the least of pieces before e
+    exchange: Floats  # [class, i, j] seconds of a stage after its last pass
     micro_batches: int
     is_gpipe: bool
 
@@ -144,7 +145,12 @@ def _least(t, s, depth, reached, limit):
     rest = t.rest[SUMS, reached, first]
     if total - to_rest + rest + peak >= limit:
         return limit
-    return step_seconds(p, depth + 1, m, t.is_gpipe) - to_rest + rest
+    last = step_seconds(p, depth + 1, m, t.is_gpipe)
+    if first > 0:
+        return last - to_rest + rest
+    for k in range(depth + 1):
+        last = max(last, p.free[k] + t.exchange[s.one[k], s.begin[k + 1], s.begin[k] - 1])
+    return last
 
 
 @inner

@@ -132,8 +132,10 @@ def _limits(plan: Plan) -> list[str]:
     slowest = f"The slowest stage is on {name}: it {PARTS[most]} for {share:.0%} of what it does."
     if step is None:
         return [slowest]
+    options = plan.problem.options
+    shared = "" if options.data_parallel == 1 else f" in {options.data_parallel} pipelines"
     idle = (
-        f"Devices are idle for {step.idle.mean():.0%} of a step of "
-        f"{plan.problem.options.micro_batches} micro-batches, while the pipeline fills and drains."
+        f"Devices are idle for {step.idle.mean():.0%} of a step of {options.micro_batches} "
+        f"micro-batches{shared}, while the pipeline fills and drains."
     )
     return [slowest, idle]

@@ -122,6 +122,11 @@ def _check_plan(plan: Plan) -> None:
             f"the plan is for objective '{objective}', and a pipeline runs plans for throughput; "
             "plan with --objective throughput"
         )
+    if plan.problem.options.data_parallel > 1:
+        raise OptionError(
+            f"the plan has {plan.problem.options.data_parallel} data-parallel pipelines, and run "
+            "has one; plan without --data-parallel"
+        )
     check_turns(plan)
 
 
