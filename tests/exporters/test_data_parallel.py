@@ -190,6 +190,54 @@ def test_groups_are_of_equal_devices_within_hosts_and_over_them(tmp_path):
     assert groupings(problem, 3) == []
 
 
+def on_two_hosts(tmp_path, replicas):
+    """A plan of two stages in two pipelines, its devices called by name."""
+    path = tmp_path / "hosts.yaml"
+    path.write_text(TWO_HOSTS)
+    plan = plan_for(LLAMA, path, "megatron", training=True, micro_batches=4, data_parallel=2,
+                    free_seconds=0).plan  # fmt: skip
+    assert len(plan.placement.row) == 2
+    names = plan.problem.device_names
+    stages = [tuple(names.index(name) for name in stage) for stage in replicas]
+    moved = {old: stage[0] for old, stage in zip(plan.placement.row, stages, strict=True)}
+    device = np.array([moved[each] for each in plan.placement.device.tolist()], dtype=np.int32)
+    placement = replace(
+        plan.placement, device=device, row=tuple(moved.values()), replicas=tuple(stages)
+    )
+    outcome = evaluate(plan.problem, placement)
+    return replace(plan, placement=placement, outcome=outcome, value=outcome.value, lower_bound=0.0)
+
+
+def test_jobs_on_several_hosts_are_started_on_each(tmp_path):
+    stages_on_hosts = on_two_hosts(tmp_path, [("a0", "a1"), ("b1", "b0")])
+    lines = export(stages_on_hosts, "megatron", tmp_path / "m.json")
+    assert [line.partition(":")[0] for line in lines] == ["one", "two"]
+    for number, (line, gpus) in enumerate(zip(lines, ("0,1", "1,0"), strict=True)):
+        assert f"CUDA_VISIBLE_DEVICES={gpus} torchrun --nnodes 2 --node-rank {number} " in line
+        assert "--nproc-per-node 2 --master-addr one --master-port 29500 pretrain_gpt.py" in line
+        assert "--use-tp-pp-dp-mapping" not in line
+    hosts = json.loads((tmp_path / "m.json").read_text())["hosts"]
+    assert [(each["host"], each["ranks"]) for each in hosts] == [("one", 2), ("two", 2)]
+
+
+def test_pipelines_within_hosts_have_their_ranks_one_after_another(tmp_path):
+    pipelines_on_hosts = on_two_hosts(tmp_path, [("a0", "b0"), ("a1", "b1")])
+    one, two = export(pipelines_on_hosts, "megatron", tmp_path / "m.json")
+    assert "CUDA_VISIBLE_DEVICES=0,1" in one and "CUDA_VISIBLE_DEVICES=0,1" in two
+    assert "--use-tp-pp-dp-mapping" in one
+    one, _ = export(pipelines_on_hosts, "deepspeed", tmp_path / "stages.py")
+    text = (tmp_path / "stages.py").read_text()
+    assert '"topology": ProcessTopology(axes=["data", "pipe"], dims=[2, 2])' in text
+    compile(text, "stages.py", "exec")
+    assert "num_stages=2" in one
+
+
+def test_ranks_that_go_from_host_to_host_and_back_are_refused(tmp_path):
+    plan = on_two_hosts(tmp_path, [("a0", "b0"), ("b1", "a1")])
+    with pytest.raises(OptionError, match="the plan's stages go over the hosts one, two, one"):
+        export(plan, "megatron", tmp_path / "m.json")
+
+
 def test_the_best_number_is_the_best_of_all_and_bounded_by_all():
     how = {"training": True, "micro_batches": 8, "free_seconds": 0}
     costs = pw.CostOptions(profiles=None)

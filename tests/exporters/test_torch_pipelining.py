@@ -309,3 +309,19 @@ def test_a_plan_of_one_phase_of_serving_is_refused():
     found = planned(source, "EPYC 7763", "EPYC 7763")
     with pytest.raises(OptionError, match="the plan is of phase=decode; plan without phase"):
         pipeline_document(found.plan)
+
+
+def test_a_plan_on_several_hosts_is_started_on_each(tmp_path):
+    one, two = (Device(name, "A100", memory=1e12, host=name) for name in ("one", "two"))
+    cluster = Cluster("hosts", (one, two), (Link("one", "two", 1e15),))
+    plan = plan_for(source_of("gpt2"), cluster, "torch-pipelining", free_seconds=0).plan
+    assert len(set(plan.placement.device.tolist())) == 2
+    lines = export(plan, "torch-pipelining", tmp_path / "pipeline")
+    starts = [line for line in lines if "torchrun" in line]
+    assert len(starts) == 2
+    first = starts[0].partition(":")[0]
+    for number, line in enumerate(starts):
+        assert line.partition(": ")[2].startswith(
+            "CUDA_DEVICE_ORDER=PCI_BUS_ID torchrun --nnodes 2 "
+        )
+        assert f"--node-rank {number} --nproc-per-node 1 --master-addr {first} " in line

@@ -10,7 +10,6 @@ whole modules, in the order in which the model calls them, on a device of its ow
 from __future__ import annotations
 
 import json
-import shlex
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,8 @@ from urllib.parse import parse_qsl
 
 from placewright.cluster import CpuRun
 from placewright.errors import OptionError
-from placewright.exporters.devices import PCI_VARIABLE, check_cuda, check_one_host, gpu_index
+from placewright.exporters.devices import PCI_ORDER, check_cuda, gpu_index
+from placewright.exporters.ranks import ranks_of, started
 from placewright.exporters.stages import BlockPlan, Stage, block_plan
 from placewright.formats import files
 from placewright.formats.folders import new_folder
@@ -34,10 +34,11 @@ def write_pipeline(path: str | Path, plan: Plan) -> list[str]:
         files.write_text(folder / "stages.json", json.dumps(document, indent=1) + "\n")
         script = resources.files("placewright.exporters.scripts").joinpath("run_pipeline.py")
         files.write_text(folder / "run.py", script.read_text("utf-8"))
-    ranks = len(document["stages"])
-    start = ["torchrun", "--standalone", "--nproc-per-node", str(ranks), str(Path(path) / "run.py")]
+    ranks = ranks_of(block_plan(plan, ENGINE), ENGINE)
     on_gpus = document["stages"][0]["run"] != "cpu"
-    return [(f"{PCI_VARIABLE} " if on_gpus else "") + shlex.join([*start, "--check"])]
+    environment = PCI_ORDER if on_gpus else {}
+    program = [str(Path(path) / "run.py"), "--check"]
+    return started(ranks, [environment] * len(ranks.hosts), program, alone="--standalone")
 
 
 def pipeline_document(plan: Plan) -> dict[str, Any]:
@@ -77,7 +78,7 @@ def _check_source(source: str) -> None:
 
 def _check_devices(found: BlockPlan) -> None:
     problem, used = found.plan.problem, [stage.device for stage in found.stages]
-    check_one_host(problem, used, ENGINE, "the script starts ranks of one; plan for one host")
+    ranks_of(found, ENGINE)
     cpus = [device for device in used if problem.is_cpu[device]]
     if cpus and len(cpus) < len(used):
         raise OptionError(

@@ -5,7 +5,8 @@ loss, with norm and head), stages parted by ``|``. DeepSpeed's `PipelineModule` 
 layer of each stage, and the number of layers, in `parts`; it has no argument for them, so a class
 sets them. Where a plan has steps of micro-batches, both get their number: Megatron-LM as the ratio
 of global batch to micro-batch, DeepSpeed as steps of gradient accumulation. Data-parallel pipelines
-follow from the number of ranks: both number those of a stage one after another. Where it recomputes
+follow from the number of ranks: both number those of a stage one after another, if not told to
+number those of a pipeline so, which keeps it on one host (`ranks`). Where it recomputes
 blocks, Megatron-LM is told to recompute each layer, or so many of each stage, and DeepSpeed's class
 which ones.
 """
@@ -20,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import visible_devices
-from placewright.exporters.serving_engines import command, layer_stages
+from placewright.exporters.ranks import environments, hosts_document, ranks_of, started
+from placewright.exporters.serving_engines import layer_stages
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
@@ -30,7 +31,7 @@ from placewright.problem import Problem
 CLASS = '''"""The stages of a plan for DeepSpeed; PlannedPipelineModule takes LAYERS."""
 
 from deepspeed.pipe import PipelineModule
-
+{imports}
 LAYERS = {layers}
 DEVICES = {devices}
 PARTS = {parts}
@@ -39,7 +40,7 @@ PARTS = {parts}
 class PlannedPipelineModule(PipelineModule):
     """Stage k has layers PARTS[k] up to PARTS[k + 1], on DEVICES[k]."""
 
-{recomputing}    def _partition_layers(self, method="uniform"):
+{given}{recomputing}    def _partition_layers(self, method="uniform"):
         if len(self._layer_specs) != len(LAYERS):
             given = len(self._layer_specs)
             raise ValueError(f"the plan has {{len(LAYERS)}} layers, not {{given}}")
@@ -51,10 +52,14 @@ class PlannedPipelineModule(PipelineModule):
         self._set_bounds(start=PARTS[stage], stop=PARTS[stage + 1])
 '''
 
-RECOMPUTING = """    def __init__(self, layers, **given):
-        super().__init__(layers, **{"activation_checkpoint_interval": 1, **given})
+GIVEN = """    def __init__(self, layers, **given):
+        super().__init__(layers, **{{{given}, **given}})
 
-    def _is_checkpointable(self, funcs):
+"""
+TOPOLOGY = '"topology": ProcessTopology(axes=["data", "pipe"], dims=[{pipelines}, {stages}])'
+"""By itself DeepSpeed has the axes the other way round."""
+
+RECOMPUTING = """    def _is_checkpointable(self, funcs):
         first = next(k for k, each in enumerate(self.forward_funcs) if each is funcs[0])
         return self._local_start + first in RECOMPUTED
 
@@ -62,42 +67,35 @@ RECOMPUTING = """    def __init__(self, layers, **given):
 
 
 def write_megatron(path: str | Path, plan: Plan, *, samples: str | None = None) -> list[str]:
-    """Write `environment` and `arguments` of a training script; the command.
+    """Write `environment` and `arguments` of a training script; the command on each host.
 
     `samples` of a micro-batch are told where the plan's source does not say.
     """
-    document = megatron_settings(_with_samples(plan, samples))
+    plan = _with_samples(plan, samples)
+    document = megatron_settings(plan)
     files.write_json(path, document)
-    names, values = document["arguments"][::2], document["arguments"][1::2]
-    # A rank per stage of each pipeline: the GPUs that are visible are theirs.
-    stages = int(dict(zip(names, values, strict=True))["--pipeline-model-parallel-size"])
-    ranks = stages * plan.problem.options.data_parallel
-    return [command(document, f"torchrun --nproc-per-node {ranks} pretrain_gpt.py")]
+    ranks = ranks_of(layer_stages(plan, "megatron"), "megatron")
+    program = ["pretrain_gpt.py", *document["arguments"]]
+    return started(ranks, environments(document), program, alone="")
 
 
 def megatron_settings(plan: Plan) -> dict[str, Any]:
-    """`environment` and `arguments`; OptionError for what the layout cannot express."""
+    """`environment` (or `hosts`, of several) and `arguments`; OptionError for what the layout
+    cannot express."""
     found = layer_stages(plan, "megatron")
+    ranks = ranks_of(found, "megatron")
     stages = [f"t*{layers}" for layers in found.layers]
     stages[0] = f"E{stages[0]}"
     return {
-        "environment": visible_devices(plan.problem, _by_rank(found), "megatron"),
+        **hosts_document(ranks, "megatron"),
         "arguments": [
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
+            *(["--use-tp-pp-dp-mapping"] if ranks.by_pipeline else []),
             *_batches(plan.problem),
             *_recomputing(found),
         ],
     }
-
-
-def _by_rank(found: BlockPlan) -> list[int]:
-    """The device of each rank: those of the first stage in each pipeline, of the second, ….
-
-    So Megatron-LM numbers them without ``--use-tp-pp-dp-mapping``, and DeepSpeed with its
-    `PipeDataParallelTopology`.
-    """
-    return [device for stage in found.stages for device in found.devices(stage)]
 
 
 def _recomputing(found: BlockPlan) -> list[str]:
@@ -186,8 +184,14 @@ def write_deepspeed(path: str | Path, plan: Plan, *, samples: str | None = None)
     found.check_in_a_row("deepspeed")
     found.check_on_gpus("deepspeed")
     parts = [stage.first for stage in found.stages] + [found.blocks.count]
-    recomputed = found.recomputed
+    recomputed, ranks = found.recomputed, ranks_of(found, "deepspeed")
+    given = ['"activation_checkpoint_interval": 1'] if recomputed else []
+    if ranks.by_pipeline:
+        pipelines, stages = plan.problem.options.data_parallel, len(found.stages)
+        given.append(TOPOLOGY.format(pipelines=pipelines, stages=stages))
     text = CLASS.format(
+        imports="from deepspeed.runtime.pipe import ProcessTopology\n" * ranks.by_pipeline,
+        given=GIVEN.format(given=", ".join(given)) if given else "",
         layers=json.dumps(list(found.blocks.names), indent=4),
         devices=json.dumps([found.device_name(stage) for stage in found.stages]),
         parts=json.dumps(parts),
@@ -195,13 +199,10 @@ def write_deepspeed(path: str | Path, plan: Plan, *, samples: str | None = None)
         recomputing=RECOMPUTING if recomputed else "",
         config=_config(plan.problem),
     )
-    used = _by_rank(found)
-    environment = visible_devices(plan.problem, used, "deepspeed")
-    files.write_text(path, text)
     # Not by DeepSpeed's own launcher: it sorts the numbers of the visible GPUs.
-    start = f"torchrun --standalone --nproc-per-node {len(used)} SCRIPT.py"
+    hosts = environments(hosts_document(ranks, "deepspeed"))
+    lines = started(ranks, hosts, ["SCRIPT.py"], alone="--standalone")
+    files.write_text(path, text)
     steps = "" if plan.problem.options.micro_batches is None else " and CONFIG"
-    return [
-        f"{command({'environment': environment, 'arguments': []}, start)}  "
-        f"# with PlannedPipelineModule(layers, num_stages={len(found.stages)}){steps}"
-    ]
+    use = f"# with PlannedPipelineModule(layers, num_stages={len(found.stages)}){steps}"
+    return [f"{line}  {use}" for line in lines]
