@@ -43,7 +43,8 @@ class Limits:
     - `quantised`: weights that it computes with as they are: a file of ``gguf``, or those of a
       checkpoint in ``int4``, ``int8``, ``fp8``;
     - `memory_share`: of a device's memory, what the engine takes;
-    - `fuses`: it runs several ops as one kernel (`costs.fused_kernels`); else as PyTorch runs them.
+    - `fuses`: it runs several ops as one kernel (`costs.fused_kernels`); else as PyTorch runs them;
+    - `most_devices`: how many it takes at most, beside the CPU that it runs on; 0 where any.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
     """
@@ -64,6 +65,7 @@ class Limits:
     quantised: tuple[str, ...] = ()
     memory_share: float = 1.0
     fuses: bool = False
+    most_devices: int = 0
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,8 @@ ENGINES: dict[str, Engine] = {
             "llama-cpp",
             "llama.cpp: -ts, -ngl, -ot, RPC servers and the order of devices",
             "llama.cpp as in llama-cpp-python 0.3.36, src/llama-model.cpp (load_tensors: "
-            "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp",
+            "i_gpu_start, act_gpu_layers, splits), llama-context.cpp (sched_reserve), arg.cpp "
+            "(--tensor-split: fewer than llama_max_devices)",
             Limits(
                 ("latency",),
                 "slots",
@@ -147,6 +150,7 @@ ENGINES: dict[str, Engine] = {
                 serves=True,
                 quantised=("gguf", "int4", "int8"),
                 fuses=True,
+                most_devices=15,
             ),
             write="exporters.llama_cpp.arguments:write_arguments",
             options=("rpc-port", "main-host", "backend"),

@@ -16,7 +16,7 @@ from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
 from placewright.exporters.devices import NOBODY, check_cuda, is_apple, main_cpu, main_host
-from placewright.exporters.engines import Engine, limits_of
+from placewright.exporters.engines import Engine, Limits, limits_of
 from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning, with_copies
 from placewright.graph import Flags, Floats, Ints, frozen
 from placewright.problem import Problem
@@ -103,9 +103,18 @@ def pieces_for(problem: Problem, engine: Engine, copied: Floats = NO_COPIES) -> 
     if limits.memory_share != 1.0:
         problem = problem.with_device_memory(problem.device_memory * limits.memory_share)
     shared = outside(shared, uncounted)
+    most = _most_stages(limits, blocks, piece)
     return Pieces(
-        problem, blocks, op_piece, returns, held, shared, cpu, fetched, uncounted=uncounted
-    )
+        problem, blocks, op_piece, returns, held, shared, cpu, fetched, most_stages=most,
+        uncounted=uncounted,
+    )  # fmt: skip
+
+
+def _most_stages(limits: Limits, blocks: Blocks, piece: Ints) -> int:
+    """As many as devices, and one for an input that the CPU has by itself."""
+    if not limits.most_devices:
+        return MOST_STAGES
+    return limits.most_devices + int(piece[np.flatnonzero(blocks.repeated)[0]])
 
 
 def _keeper(problem: Problem) -> int:

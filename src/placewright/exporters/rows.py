@@ -76,11 +76,13 @@ def best_row(pieces: Pieces, costs: RowCosts, waiting: Waiting | None = None) ->
 def _no_room(pieces: Pieces, costs: RowCosts) -> ProvedInfeasibleError:
     memory = pieces.problem.device_memory
     able = np.isfinite(pieces.problem.op_time).any(axis=0)
+    most = pieces.most_stages
+    at_most = f", in {most} stages at most" if most < able.sum() else ""
     return ProvedInfeasibleError(
         "no row of whole pieces fits: the model keeps "
         f"{format_bytes(float(costs.memory[0, -1]))} in {pieces.count} pieces, the largest "
         f"{format_bytes(float(costs.memory.diagonal().max()))}; the devices that may be used have "
-        f"{', '.join(format_bytes(float(each)) for each in memory[able])}"
+        f"{', '.join(format_bytes(float(each)) for each in memory[able])}{at_most}"
     )
 
 

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from placewright.cluster import Cluster, CpuRun, CudaRun, Device, Link
-from placewright.errors import OptionError
+from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.exporting import export
 from placewright.exporters.llama_cpp.arguments import command
 from placewright.exporters.planning import plan_for
-from placewright.plan import Plan
+from placewright.plan import Placement, Plan
+from placewright.simulate import evaluate
 from tests.cli.running import run
 
 SOURCE = "zoo:llama-7b?phase=decode&context=512&layers=16"
@@ -237,3 +238,23 @@ def test_other_engines_refuse_plans_on_several_hosts(engine, tmp_path: Path):
     with pytest.raises(OptionError, match=rf"{engine}: the plan is on several hosts \(n1, n2\)"):
         export(plan, engine, tmp_path / "out")
     assert not list(tmp_path.iterdir())
+
+
+def test_llama_cpp_takes_fifteen_devices_and_the_cpu(tmp_path: Path):
+    """`--tensor-split` takes fewer numbers than `llama_max_devices`, which are 16."""
+    gpus = [gpu(f"gpu{k}", f"10.0.0.{k // 8 + 1}", 0.75e9) for k in range(16)]  # a layer each
+    with pytest.raises(ProvedInfeasibleError, match=r"715\.3 MiB, in 15 stages at most"):
+        planned(*gpus)
+    plan = planned(cpu("cpu", "10.0.0.1"), *gpus)
+    words = command(plan).arguments
+    assert after(words, "-ts") == ",".join(["1"] * 14 + ["2"])  # the output is a slot
+    device = plan.placement.device.copy()
+    device[[each.startswith("blocks.0.") for each in plan.problem.op_modules]] = 16
+    assert (plan.placement.device != 16).all()
+    placement = Placement(device)
+    outcome = evaluate(plan.problem, placement)
+    parted = replace(
+        plan, placement=placement, outcome=outcome, value=outcome.value, lower_bound=0.0
+    )
+    with pytest.raises(OptionError, match=r"takes 15 devices beside its CPU at most, .* on 16"):
+        export(parted, "llama-cpp", tmp_path / "x.json")

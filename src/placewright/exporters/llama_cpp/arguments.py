@@ -19,6 +19,7 @@ import numpy as np
 
 from placewright.errors import OptionError
 from placewright.exporters.devices import PCI_ORDER, main_cpu, main_host
+from placewright.exporters.engines import find_engine, limits_of
 from placewright.exporters.llama_cpp.backends import check_backend
 from placewright.exporters.llama_cpp.overrides import without_parts
 from placewright.exporters.llama_cpp.servers import (
@@ -122,6 +123,7 @@ def command(
     slots = _slots(found)
     _check(found, slots, cpu)
     used = [(device, count) for device, count in slots if device != cpu]
+    _check_number(len(used))
     servers = servers_of(problem, [device for device, _ in used], host, rpc_port, backend)
     names = device_names(problem, [device for device, _ in used], servers, backend)
     counts = [count for _, count in used]
@@ -196,6 +198,15 @@ def _check(found: BlockPlan, slots: list[tuple[int, int]], cpu: int | None) -> N
         if cpu not in (None, device) and problem.is_cpu[device]:
             _check_other_cpu(found, device, cpu)
     _check_input(found, cpu)
+
+
+def _check_number(devices: int) -> None:
+    most = limits_of(find_engine(ENGINE)).most_devices
+    if devices > most:
+        raise OptionError(
+            f"llama.cpp takes {most} devices beside its CPU at most, and the plan has layers on "
+            f"{devices}; plan with --for llama-cpp"
+        )
 
 
 def _check_other_cpu(found: BlockPlan, device: int, cpu: int) -> None:
