@@ -130,7 +130,7 @@ def test_placements_by_hand_are_judged_by_the_rules_of_the_engine(engine):
 
 
 def test_a_serving_engine_has_its_share_of_the_memory_only():
-    found = planned(LLAMA, "4090+3060", "vllm")
+    found = planned(LLAMA, "4090+3060", "sglang")
     free = planned(LLAMA, "4090+3060", "megatron")
     assert np.allclose(found.plan.problem.device_memory, 0.9 * free.plan.problem.device_memory)
 

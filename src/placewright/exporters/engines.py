@@ -124,9 +124,12 @@ ENGINES: dict[str, Engine] = {
         Engine(
             "vllm",
             "vLLM: the layers of each pipeline stage, by environment and arguments",
-            "vLLM at 5a6541d, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION)",
+            "vLLM 0.33.0, vllm/distributed/utils.py (get_pp_indices: VLLM_PP_LAYER_PARTITION), "
+            "v1/worker/gpu_worker.py (determine_available_memory), "
+            "v1/sample/ops/topk_topp_sampler.py",
             _PIPELINE_SERVER,
             write="exporters.serving_engines:write_vllm",
+            count="exporters.vllm_memory:counted",
         ),
         Engine(
             "sglang",

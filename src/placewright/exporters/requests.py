@@ -50,7 +50,7 @@ from placewright.options import Options, check_kind, check_seconds
 from placewright.plan import Plan
 from placewright.planning import DEFAULT_COSTS
 from placewright.problem import Problem
-from placewright.serving.capacity import SEQUENCES
+from placewright.serving.capacity import REQUESTS, SEQUENCES
 from placewright.serving.mix import BEST, Mix, read_kinds
 from placewright.serving.planning import (
     check_options,
@@ -285,7 +285,7 @@ def _bounded(plan: Plan) -> Plan:
 
 def _of_request(phases: Phases, mix: Mix) -> Imported:
     """Decode with the context that a request has when it is done."""
-    attributes = {**phases.decode.attributes, "context": mix.context}
+    attributes = {**phases.decode.attributes, "context": mix.context, REQUESTS: True}
     return Imported(replace(phases.decode, attributes=attributes), source=phases.source)
 
 

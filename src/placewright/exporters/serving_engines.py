@@ -8,6 +8,7 @@ held by both. Stage k is the k-th visible GPU.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from placewright.exporters.devices import visible_devices
 from placewright.exporters.engines import find_engine, limits_of
 from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
+from placewright.exporters.vllm_memory import SEQUENCES_AT_ONCE, TOKENS
 from placewright.formats import files
 from placewright.plan import Plan
 from placewright.serving.capacity import SEQUENCES, told_number
@@ -43,7 +45,11 @@ def vllm_settings(plan: Plan) -> dict[str, Any]:
         variable="VLLM_PP_LAYER_PARTITION",
         stages="--pipeline-parallel-size",
         memory="--gpu-memory-utilization",
-        served=("--max-num-seqs", "--max-model-len"),
+        served={
+            "--max-num-seqs": _of_requests(plan) or SEQUENCES_AT_ONCE,
+            "--max-model-len": "context",
+            "--max-num-batched-tokens": TOKENS,
+        },
     )
 
 
@@ -55,23 +61,27 @@ def sglang_settings(plan: Plan) -> dict[str, Any]:
         variable="SGLANG_PP_LAYER_PARTITION",
         stages="--pp-size",
         memory="--mem-fraction-static",
-        served=("--max-running-requests", "--context-length"),
+        served={"--max-running-requests": _of_requests(plan), "--context-length": "context"},
     )
 
 
+def _of_requests(plan: Plan) -> str:
+    """What a plan for requests calls its sequences."""
+    return SEQUENCES if "mix" in plan.planner_options else ""
+
+
 def _settings(
-    plan: Plan, engine: str, *, variable: str, stages: str, memory: str, served: tuple[str, str]
+    plan: Plan, engine: str, *, variable: str, stages: str, memory: str, served: Mapping[str, str]
 ) -> dict[str, Any]:
     """`variable` has the layers of each stage; the options `stages` and `memory` their number,
-    and the share of a device's memory. Of a plan with a KV cache, `served` are those for how many
-    sequences (of a plan for requests), of how many tokens."""
+    and the share of a device's memory. `served` are options for what a plan says of itself: of how
+    many sequences of how many tokens its memory is."""
     found = layer_stages(plan, engine)
     share = limits_of(find_engine(engine)).memory_share
     requests = [
         word
-        for option, fact in zip(served, (SEQUENCES, "context"), strict=True)
-        if (fact == "context" or "mix" in plan.planner_options)
-        and (number := told_number(plan, fact))
+        for option, fact in served.items()
+        if (number := told_number(plan, fact))
         for word in (option, str(number))
     ]
     return {

@@ -18,6 +18,9 @@ GPU_MEMORY_UTILIZATION = 0.9
 SEQUENCES = "sequences"
 """What a plan says of itself where its memory has the KV cache of several batches."""
 
+REQUESTS = "requests"
+"""The attribute of a graph of one phase of requests: nobody serves other sequences beside it."""
+
 
 @dataclass(frozen=True, eq=False)
 class CacheCapacity:

@@ -1,0 +1,155 @@
+"""Memory as vLLM takes it: what its largest batch needs besides weights and KV cache.
+
+Before it makes its KV cache, vLLM runs `BATCH_TOKENS` tokens through the layers of each stage, and
+has the last one sample for each sequence that may be under way. What that needs at most comes out
+of the same share of a GPU's memory. Results count from when they are made until they are read last,
+and at the head logits in single precision, sorted, with their indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from placewright.graph import ITEM_BYTES, Flags, Floats, Graph, Wide
+from placewright.problem import Problem
+from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS
+
+BATCH_TOKENS = 2048
+SEQUENCES = 256
+LOGIT_BYTES = 2.0 + 4.0 + 4.0 + 8.0 + 4.0 + 1.0
+"""Of a logit: as it comes, in single precision, sorted, its index, its probability, a mask."""
+MORE_TERMS = 64.0  # products in × out, over bytes of weights: of rows that are no tokens
+
+TOKENS, SEQUENCES_AT_ONCE = "batched_tokens", "sequences_at_once"
+"""What a plan says that its memory is for: tokens of a batch, and sequences that are sampled."""
+
+
+def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]:
+    """The problem as vLLM counts its memory, and for how many tokens and sequences.
+
+    Unchanged where the graph keeps no KV cache.
+
+    >>> counted(problem, graph)[1]                                       # doctest: +SKIP
+    {'context': '512', 'batched_tokens': '2048', 'sequences_at_once': '256'}
+    """
+    context = graph.attributes.get("context")
+    if not isinstance(context, int) or not problem.op_cache.size:
+        return problem, {}
+    sequences = _sequences(problem, graph)
+    tokens = max(BATCH_TOKENS, sequences)
+    results = tokens * _results_per_token(problem, graph) / GPU_MEMORY_UTILIZATION
+    room = np.where(problem.is_cpu, problem.device_memory, problem.device_memory - results)
+    memory = problem.op_memory.copy()
+    memory[_head(graph)] += sequences * _logits(graph) * LOGIT_BYTES
+    facts = {"context": context, TOKENS: tokens, SEQUENCES_AT_ONCE: sequences}
+    found = replace(problem, op_memory=memory, device_memory=np.maximum(room, 0.0))
+    return found, {name: str(number) for name, number in facts.items()}
+
+
+def _sequences(problem: Problem, graph: Graph) -> int:
+    """How many may be under way at once: a batch per stage; vLLM's own number where that is more.
+
+    Requests say all that there are.
+    """
+    stages = 1
+    if problem.options.objective == "throughput":
+        stages = max(1, int((~problem.is_cpu).sum()))
+    known = (graph.input_samples or 1) * stages
+    return known if graph.attributes.get(REQUESTS) else max(known, SEQUENCES)
+
+
+def _results_per_token(problem: Problem, graph: Graph) -> float:
+    """The most bytes of results that there are at once for each token, before the head.
+
+    Ops of one depth run at once: so the experts of a layer do.
+    """
+    depth = _depths(graph)
+    last, idle = _last_depths(graph, depth)
+    before = np.flatnonzero(depth[graph.tensor_producer] < depth[_head(graph)])
+    elsewhere = idle | _of_the_cache(problem, graph)
+    made = np.where(elsewhere[graph.tensor_producer], 0.0, graph.tensor_bytes)[before]
+    change = np.bincount(depth[graph.tensor_producer[before]], made, graph.op_count + 1)
+    change -= np.bincount(last[before] + 1, made, graph.op_count + 1)
+    return float(change.cumsum().max()) / _tokens(graph)
+
+
+def _depths(graph: Graph) -> Wide:
+    """`[op]` how many ops are before it, one after the other."""
+    found = np.zeros(graph.op_count, dtype=np.int64)
+    readers = _readers(graph)
+    for op in graph.topological_order.tolist():
+        for reader in readers[op]:
+            found[reader] = max(found[reader], found[op] + 1)
+    return found
+
+
+def _last_depths(graph: Graph, depth: Wide) -> tuple[Wide, Flags]:
+    """`[tensor]` the depth at which it is read last, through views too; `[op]` which make these."""
+    idle: Flags = graph.op_flops + graph.op_bytes_read + graph.op_bytes_written == 0
+    through = depth.copy()
+    readers = _readers(graph)
+    for op in reversed(graph.topological_order.tolist()):
+        if idle[op]:
+            through[op] = max((through[each] for each in readers[op]), default=depth[op])
+    last = depth[graph.tensor_producer]
+    tensor = np.repeat(np.arange(graph.tensor_count), np.diff(graph.consumer_offsets))
+    np.maximum.at(last, tensor, through[graph.consumers])
+    return last, idle
+
+
+def _readers(graph: Graph) -> list[list[int]]:
+    """`[op]` the ops that read a result of it."""
+    found: list[list[int]] = [[] for _ in range(graph.op_count)]
+    for tensor, producer in enumerate(graph.tensor_producer.tolist()):
+        found[producer].extend(graph.consumers_of(tensor).tolist())
+    return found
+
+
+def _of_the_cache(problem: Problem, graph: Graph) -> Flags:
+    """`[op]` whether its result has as many rows as the cache: vLLM reads these where they are.
+
+    Attention ends with the op whose weights a token goes through once.
+    """
+    inputs: list[list[int]] = [[] for _ in range(graph.op_count)]
+    for tensor in range(graph.tensor_count):
+        for reader in graph.consumers_of(tensor).tolist():
+            inputs[reader].append(tensor)
+    numbers = graph.tensor_bytes / _item(graph)[graph.tensor_producer] / _tokens(graph)
+    made = np.bincount(graph.tensor_producer, numbers, graph.op_count)
+    found: Flags = problem.op_cache > 0
+    for op in graph.topological_order.tolist():
+        read = [tensor for tensor in inputs[op] if found[graph.tensor_producer[tensor]]]
+        terms = made[op] * max(numbers[read], default=0.0)
+        if read and not 0 < terms <= MORE_TERMS * graph.op_parameter_bytes[op]:
+            found[op] = True
+    return found
+
+
+def _head(graph: Graph) -> int:
+    """The last op that has weights, or shares them."""
+    weights = (graph.op_parameter_bytes > 0) | (graph.colocation >= 0)
+    return int(graph.topological_order[weights[graph.topological_order]][-1])
+
+
+def _logits(graph: Graph) -> float:
+    """Of one sequence: FLOPs are two for each and each number that the head reads."""
+    head = _head(graph)
+    read = graph.edge_tensor[graph.consumers == head]
+    numbers = float((graph.tensor_bytes / _item(graph)[graph.tensor_producer])[read].max(initial=1))
+    return float(graph.op_flops[head]) / (2 * numbers)
+
+
+def _item(graph: Graph) -> Floats:
+    return np.array([ITEM_BYTES[dtype] for dtype in graph.op_dtypes])
+
+
+def _tokens(graph: Graph) -> int:
+    sequences = graph.input_samples or 1
+    return sequences if graph.attributes["phase"] == "decode" else sequences * _context(graph)
+
+
+def _context(graph: Graph) -> int:
+    return int(graph.attributes["context"])
