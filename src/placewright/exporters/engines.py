@@ -6,7 +6,7 @@ have none: they take any plan.
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from typing import Literal
 
@@ -44,6 +44,7 @@ class Limits:
       checkpoint in ``int4``, ``int8``, ``fp8``;
     - `memory_share`: of a device's memory, what the engine takes;
     - `fuses`: it runs several ops as one kernel (`costs.fused_kernels`); else as PyTorch runs them;
+    - `caches_alike`: it makes the KV caches of all stages of one size (`exporters.caches_alike`);
     - `most_devices`: how many it takes at most, beside the CPU that it runs on; 0 where any.
 
     Stages are in a row, a device each, of unequal lengths; the devices' order is free.
@@ -65,6 +66,7 @@ class Limits:
     quantised: tuple[str, ...] = ()
     memory_share: float = 1.0
     fuses: bool = False
+    caches_alike: bool = False
     most_devices: int = 0
 
 
@@ -134,9 +136,10 @@ ENGINES: dict[str, Engine] = {
         Engine(
             "sglang",
             "SGLang: the layers of each pipeline stage, by environment and arguments",
-            "SGLang at 1107be1, python/sglang/srt/distributed/utils.py (get_pp_indices: "
-            "SGLANG_PP_LAYER_PARTITION)",
-            _PIPELINE_SERVER,
+            "SGLang 0.5.23, python/sglang/srt/distributed/utils.py (get_pp_indices: "
+            "SGLANG_PP_LAYER_PARTITION), mem_cache/kv_cache_configurator.py "
+            "(_profile_available_bytes)",
+            replace(_PIPELINE_SERVER, caches_alike=True),
             write="exporters.serving_engines:write_sglang",
         ),
         Engine(

@@ -45,8 +45,8 @@ class Pieces:
 
     A request of a language model runs phases `before` the problem, with the same pieces on the same
     devices, and then the problem, a step of decode, `repeats` times (see `requests`). Memory is
-    that of the problem. A row has `most_stages` stages at most. ``uncounted[op]``: its weights are
-    in memory that the cluster does not name.
+    that of the problem. A row has `most_stages` stages at most, and each a KV cache of `most_cache`
+    bytes at most. ``uncounted[op]``: its weights are in memory that the cluster does not name.
     """
 
     problem: Problem
@@ -60,6 +60,7 @@ class Pieces:
     before: tuple[Phase, ...] = ()
     repeats: float = 1.0
     most_stages: int = MOST_STAGES
+    most_cache: float = np.inf
     uncounted: Flags = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     @property

@@ -6,6 +6,7 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from placewright.coarsen.recompute import advised, recomputable, recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError, ProvedInfeasibleError
+from placewright.exporters.caches_alike import Best, with_caches_alike
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
 from placewright.exporters.loading import check_loads
@@ -398,17 +400,15 @@ def _uncounted(problem: Problem, pieces: Pieces) -> dict[str, str]:
     return {UNCOUNTED: listed([problem.op_names[op] for op in ops])} if ops else {}
 
 
-@dataclass(frozen=True, eq=False)
-class Best:
-    """The best row of stages as it runs; no row takes less than `lower_bound`, and why."""
-
-    timed: Timed
-    lower_bound: float
-    bound_source: str
-
-
 def best_run(pieces: Pieces, engine: Engine) -> Best:
     """The best row of stages of these pieces; InfeasibleError where none fits."""
+    best = _best_run(pieces, engine)
+    if limits_of(engine).caches_alike:
+        best = with_caches_alike(pieces, best, partial(_best_run, engine=engine))
+    return best
+
+
+def _best_run(pieces: Pieces, engine: Engine) -> Best:
     if pieces.problem.options.micro_batches is None:
         timed, bound = _best_timed(pieces)
     else:

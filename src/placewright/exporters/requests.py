@@ -25,13 +25,13 @@ from placewright.coarsen.granularity import together
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, InputError, OptionError
+from placewright.exporters.caches_alike import Best
 from placewright.exporters.devices import NOBODY
 from placewright.exporters.engines import ENGINES, Engine, find_engine, limits_of
 from placewright.exporters.loading import check_loads
 from placewright.exporters.pieces import Phase, Pieces, pieces_for
 from placewright.exporters.planning import (
     FREE_SECONDS,
-    Best,
     best_run,
     counted,
     free_plan,

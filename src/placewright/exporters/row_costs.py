@@ -26,13 +26,14 @@ from placewright.exporters.sharing import spared
 from placewright.exporters.spine import Chain, chain_of, handovers
 from placewright.exporters.stretches import within
 from placewright.graph import Floats, Wide
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.simulate.throughput import combined
 
 
 @dataclass(frozen=True, eq=False)
 class RowCosts:
-    """`seconds[class, first, last]` of a stage, `inf` where the class takes none of its ops.
+    """`seconds[class, first, last]` of a stage, `inf` where the class does not take all its ops, or
+    its KV cache is too large.
 
     `handover[class, class, piece]` seconds from a stage that ends with the piece to the next
     (``latency``; zero for ``throughput``, whose stages count their transfers themselves).
@@ -81,6 +82,7 @@ def row_costs(pieces: Pieces, chains: Sequence[Chain] = ()) -> RowCosts:
             handover = handover + phase.repeats * sent
         is_bound = all(chain.leads for chain in chains)
     seconds = where_supported(pieces, first, seconds)
+    seconds[:, cache > pieces.most_cache * (1 + ROUNDING)] = np.inf
     return RowCosts(classes, seconds, work, handover, held, cache, is_bound)
 
 

@@ -18,6 +18,9 @@ GPU_MEMORY_UTILIZATION = 0.9
 SEQUENCES = "sequences"
 """What a plan says of itself where its memory has the KV cache of several batches."""
 
+ALIKE = "caches_alike"
+"""What a plan says of itself where each device has room for the largest cache of any."""
+
 REQUESTS = "requests"
 """The attribute of a graph of one phase of requests: nobody serves other sequences beside it."""
 
@@ -54,8 +57,9 @@ def cache_capacity(plan: Plan) -> CacheCapacity | None:
     samples = told_number(plan, SEQUENCES) or problem.input_samples or 1
     cache = np.array([float(problem.op_cache[ops].sum()) for ops in plan.device_ops])
     weights = np.maximum(plan.device_memory - cache, 0.0)
+    pool = cache.max() if ALIKE in plan.planner_options else cache
     with np.errstate(divide="ignore", invalid="ignore"):
-        fit = (problem.device_memory - weights) / (cache / samples)
+        fit = (problem.device_memory - weights) / (pool / samples)
     whole = np.floor(np.where(cache > 0, fit, np.inf) * (1 + ROUNDING))
     return CacheCapacity(samples, weights, cache, np.maximum(whole, 0.0))
 
