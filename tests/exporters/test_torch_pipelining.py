@@ -325,3 +325,16 @@ def test_a_plan_on_several_hosts_is_started_on_each(tmp_path):
             "CUDA_DEVICE_ORDER=PCI_BUS_ID torchrun --nnodes 2 "
         )
         assert f"--node-rank {number} --nproc-per-node 1 --master-addr {first} " in line
+MARIAN = (
+    "hf:marian?encoder_layers=2&decoder_layers=2&d_model=32&encoder_ffn_dim=48&decoder_ffn_dim=48"
+    "&encoder_attention_heads=4&decoder_attention_heads=4&pad_token_id=0&vocab_size=120&sequence=8"
+)
+
+
+def test_an_embedding_in_the_middle_that_shares_weights_leaves_stages_whole(tmp_path, temporary):  # noqa: F811
+    """With a copy of the encoder's it is a block, before the positions that its layer follows."""
+    plan = on_cpus(MARIAN, 2)
+    names = [each["begins_at"] for each in pipeline_document(plan)["stages"]]
+    assert names[1] == "model.decoder.embed_tokens"
+    report = ran(plan, tmp_path / "pipeline", "--check")
+    assert report["max_abs_difference"] == 0.0

@@ -96,7 +96,12 @@ def pieces_for(problem: Problem, engine: Engine, copied: Floats = NO_COPIES) -> 
     cpu = _keeper(problem) if limits.offloads else NOBODY
     fetched = np.zeros(0) if cpu == NOBODY else fetched_bytes(problem)
     if limits.tied == "copied":
-        problem, shared = with_copies(problem, op_piece, blocks, engine.name, copied)
+        copying, shared = with_copies(problem, op_piece, blocks, engine.name, copied)
+        joined = _cut_by_both(op_piece, find_blocks(copying)) if limits.cuts == "blocks" else piece
+        if joined[-1] != piece[-1]:
+            op_piece = frozen(joined[blocks.op_block], np.int32)
+            copying, shared = with_copies(problem, op_piece, blocks, engine.name, copied)
+        problem = copying
     else:
         returns, held = returning(problem, op_piece)
     problem, uncounted = _on_allowed_devices(problem, engine, blocks)
@@ -155,6 +160,21 @@ def _piece_of_block(blocks: Blocks, cuts: str, cpu: int | None) -> Ints:
         if rows[-1] + 1 < blocks.count:
             begins[rows[-1] + 1] = 1
     return np.cumsum(begins).astype(np.int32)
+
+
+def _cut_by_both(op_piece: Ints, others: Blocks) -> Ints:
+    """`[piece]` its number where a row is cut only if it can be between `others` as well.
+
+    With a copy of its weights an embedding in the middle of a model is a block of its own, and the
+    layer that it was with may have to follow others.
+    """
+    low = np.full(int(op_piece.max()) + 1, others.count)
+    high = np.full_like(low, -1)
+    np.minimum.at(low, op_piece, others.op_block)
+    np.maximum.at(high, op_piece, others.op_block)
+    before, after = np.maximum.accumulate(high), np.minimum.accumulate(low[::-1])[::-1]
+    found: Ints = np.concatenate([[0], np.cumsum(before[:-1] < after[1:])]).astype(np.int32)
+    return found
 
 
 def _on_allowed_devices(problem: Problem, engine: Engine, blocks: Blocks) -> tuple[Problem, Flags]:
