@@ -229,3 +229,8 @@ def test_the_command_plans_for_an_engine_and_writes_the_plan(tmp_path):
 def test_what_a_planner_would_be_told_is_refused_in_plans_for_an_engine(given):
     refused = run("plan", GPT, "-c", "4090+3060", "--for", "accelerate", *given)
     assert refused.code == 2 and "leave out -O, --gap, --iterations" in refused.err
+
+
+def test_a_model_of_one_layer_has_no_row_and_is_told_so():
+    with pytest.raises(OptionError, match="its module paths number no units side by side, and no"):
+        planned("zoo:llama-7b?layers=1", "4090+3060", "vllm")

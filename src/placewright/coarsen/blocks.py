@@ -78,8 +78,8 @@ def find_blocks(problem: Problem, advice: str = FOR_ENGINES) -> Blocks:
     found = named_blocks(problem) or _repeated_blocks(problem)
     if found is None or not found.repeated.any():
         raise OptionError(
-            f"{problem.name}: no blocks were found: its module paths number no units, and no "
-            f"stretch of its ops repeats; {advice}"
+            f"{problem.name}: no blocks were found: its module paths number no units side by "
+            f"side, and no stretch of its ops repeats; {advice}"
         )
     return found
 
