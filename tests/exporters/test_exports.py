@@ -245,6 +245,18 @@ def test_a_server_is_told_the_context_that_its_plan_is_for(engine, settings, opt
     assert option not in forward
 
 
+@pytest.mark.parametrize(("engine", "kind"), [("vllm", "bert"), ("sglang", "vit")])
+def test_servers_of_tokens_refuse_pipelines_of_other_models(engine, kind, tmp_path):
+    """vLLM's BERT, and SGLang's, have no pipelines; neither has a ViT by itself."""
+    pytest.importorskip("transformers")
+    found = planned(engine, f"hf:{kind}?num_hidden_layers=4", "2x3090")
+    assert len(found.stages) == 2
+    with pytest.raises(OptionError, match=f"{engine} runs pipelines of models that make one token"):
+        export(found.plan, engine, tmp_path / "x.json")
+    llama = "num_hidden_layers=2&hidden_size=64&intermediate_size=96&vocab_size=100&sequence=8"
+    assert export(planned(engine, f"hf:llama?{llama}", "2x3090").plan, engine, tmp_path / "y.json")
+
+
 @pytest.mark.parametrize("engine", ["accelerate", "vllm", "deepspeed"])
 def test_a_plan_that_leaves_the_embedding_in_host_memory_is_llama_cpps_own(engine, tmp_path):
     plan = planned("llama-cpp").plan

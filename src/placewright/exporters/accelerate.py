@@ -11,18 +11,17 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
 
 import numpy as np
 
 from placewright.errors import OptionError
 from placewright.exporters.devices import PCI_VARIABLE, check_one_host, gpu_index, is_apple
+from placewright.exporters.loading import without_phase
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
 from placewright.plan import Plan
 
 Device = int | str
-OF_PHASES = ("phase", "context", "weights")
 
 SCRIPT = '''"""Loads {model} on the devices of a plan (python {name} DIRECTORY)."""
 
@@ -206,17 +205,10 @@ def _model(source: str) -> Any:
         return load_factory(rest)[0]
     from placewright.importers.torch.sources import load_hf
 
-    return load_hf(_without_phase(rest))[0]
-
-
-def _without_phase(config: str) -> str:
-    """The configuration of the model itself, not of a phase of serving it."""
-    path, mark, query = config.partition("?")
-    left = [(key, value) for key, value in parse_qsl(query) if key not in OF_PHASES]
-    return f"{path}?{urlencode(left)}" if mark and left else path
+    return load_hf(without_phase(rest))[0]
 
 
 def _kind(source: str) -> str:
     from placewright.importers.torch.sources import hf_kind
 
-    return hf_kind(_without_phase(source.partition(":")[2]))
+    return hf_kind(without_phase(source.partition(":")[2]))

@@ -6,7 +6,7 @@ GGUF file, or of ``hf:CONFIG?weights=int4``, which says how large a quantised ch
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, urlencode
 
 from placewright.errors import OptionError
 from placewright.exporters.engines import ENGINES, Engine
@@ -14,6 +14,7 @@ from placewright.importers.kinds import is_gguf
 from placewright.importers.torch.quantised import TYPES
 
 GGUF = "gguf"
+OF_PHASES = ("phase", "context", "weights")
 
 
 def check_loads(source: str, engine: Engine) -> None:
@@ -48,3 +49,10 @@ def note_on_weights(source: str, engine: Engine) -> list[str]:
     if engine.limits is None or kind not in TYPES:
         return []
     return [f"# the model must have its weights in {kind}, as the plan counts them"]
+
+
+def without_phase(config: str) -> str:
+    """``hf:CONFIG`` of the model itself, not of a phase of serving it."""
+    path, mark, query = config.partition("?")
+    left = [(key, value) for key, value in parse_qsl(query) if key not in OF_PHASES]
+    return f"{path}?{urlencode(left)}" if mark and left else path

@@ -15,6 +15,7 @@ from typing import Any
 from placewright.errors import OptionError
 from placewright.exporters.devices import visible_devices
 from placewright.exporters.engines import find_engine, limits_of
+from placewright.exporters.loading import without_phase
 from placewright.exporters.pieces import check_one_row
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.vllm_memory import SEQUENCES_AT_ONCE, TOKENS
@@ -77,6 +78,7 @@ def _settings(
     and the share of a device's memory. `served` are options for what a plan says of itself: of how
     many sequences of how many tokens its memory is."""
     found = layer_stages(plan, engine)
+    _check_makes_tokens(plan, engine, len(found.stages))
     share = limits_of(find_engine(engine)).memory_share
     requests = [
         word
@@ -91,6 +93,21 @@ def _settings(
         },
         "arguments": [stages, str(len(found.stages)), memory, f"{share:g}", *requests],
     }
+
+
+def _check_makes_tokens(plan: Plan, engine: str, stages: int) -> None:
+    """OptionError for a pipeline of a model of Transformers that makes no tokens one by one."""
+    keeps_cache = told_number(plan, "context") > 0  # as only those do
+    if stages == 1 or keeps_cache or not plan.source.startswith("hf:"):
+        return
+    from placewright.importers.torch.sources import hf_kind
+
+    kind = hf_kind(without_phase(plan.source.removeprefix("hf:")))
+    if kind != "CausalLM":
+        raise OptionError(
+            f"{engine} runs pipelines of models that make one token after the other, and "
+            f"{plan.source} is for {kind}; plan --for accelerate, or for one GPU"
+        )
 
 
 def command(document: dict[str, Any], program: str) -> str:
