@@ -167,10 +167,20 @@ TRAINED = "zoo:llama-7b?layers=4&context=64&batch=3"
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "megatron", "deepspeed"])
-def test_engines_of_cuda_devices_refuse_others(engine, tmp_path):
-    mac = Cluster("mac", (Device("gpu", "M2 Max", memory=1e12),), ())
-    with pytest.raises(OptionError, match=f"{engine}: device 'gpu' is an Apple M2 Max"):
-        export(planned(engine, cluster=mac).plan, engine, tmp_path / "out")
+@pytest.mark.parametrize(
+    ("kind", "named"), [("M2 Max", "Apple M2 Max"), ("Arc B580", "Intel Arc B580")]
+)
+def test_engines_of_cuda_devices_refuse_others(engine, kind, named, tmp_path):
+    figures = {"peak_flops": {"fp16": 1e13, "fp32": 1e13}, "memory_bandwidth": 4e11}
+    box = Cluster("box", (Device("gpu", kind, memory=1e12, **figures),), ())
+    with pytest.raises(OptionError, match=f"{engine}: device 'gpu' is an {named}, and"):
+        export(planned(engine, cluster=box).plan, engine, tmp_path / "out")
+
+
+def test_gpus_of_rocm_are_called_as_those_of_cuda(tmp_path):
+    found = planned("vllm", cluster="8xMI300X")
+    (line,) = export(found.plan, "vllm", tmp_path / "out")
+    assert "CUDA_VISIBLE_DEVICES=0" in line
 
 
 def test_megatron_is_started_with_a_rank_for_each_gpu_it_sees(tmp_path):

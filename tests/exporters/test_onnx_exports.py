@@ -381,9 +381,14 @@ def test_stages_with_replicas_are_refused(engine, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_apple_gpus_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("M2", "Apple M2"), ("MI300X", "AMD MI300X"), ("Intel Arc B580", "Intel Arc B580")],
+)
+def test_gpus_without_cuda_are_refused(kind, named, tmp_path):
     source = saved(convolutional(), tmp_path)
-    cluster = Cluster("mac", (Device("gpu", "M2", memory=1e9),))
+    figures = {"peak_flops": {"fp32": 1e12}, "memory_bandwidth": 1e11}
+    cluster = Cluster("box", (Device("gpu", kind, memory=1e9, **figures),))
     plan = pw.plan(str(source), cluster, planner="single-device")
-    with pytest.raises(OptionError, match="device 'gpu' is an Apple M2"):
+    with pytest.raises(OptionError, match=f"device 'gpu' is an {named}, and"):
         export(plan, "onnxruntime", tmp_path / "out")

@@ -18,6 +18,15 @@ NOBODY = -1  # instead of a device's number
 PCI_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 PCI_VARIABLE = "CUDA_DEVICE_ORDER=PCI_BUS_ID"
 
+NVIDIA, AMD, APPLE, INTEL = "NVIDIA", "AMD", "Apple", "Intel"
+_AMD = r"AMD\b|Radeon|Instinct|RX \d{4}|W\d{4}\b|MI\d{2,3}[A-Z]?\b"
+MAKERS = {
+    APPLE: re.compile(r"M\d( .*)?\Z"),
+    AMD: re.compile(_AMD, re.IGNORECASE),
+    INTEL: re.compile(r"Intel\b|Arc\b", re.IGNORECASE),
+}
+"""What the kinds of their accelerators begin with; all others are NVIDIA's."""
+
 
 def gpu_index(
     problem: Problem, device: int, counted: Callable[[int], bool] = lambda each: True
@@ -74,19 +83,33 @@ def main_cpu(problem: Problem, host: str) -> int | None:
     return next((each for each in cpus if problem.device_host(each) == host), None)
 
 
+def maker(problem: Problem, device: int) -> str:
+    """Who made an accelerator, as its kind tells: ``NVIDIA`` where it tells no other."""
+    kind = problem.device_kinds[device]
+    return next((name for name, known in MAKERS.items() if known.match(kind)), NVIDIA)
+
+
 def is_apple(problem: Problem, device: int) -> bool:
     """Whether it is the GPU of an Apple chip, by its kind."""
-    return re.fullmatch(r"M\d( .*)?", problem.device_kinds[device]) is not None
+    return maker(problem, device) == APPLE
 
 
-def check_cuda(problem: Problem, device: int, engine: str) -> None:
-    """OptionError for an accelerator that is no NVIDIA GPU, where its kind says so."""
-    if is_apple(problem, device):
-        raise OptionError(
-            f"{engine}: device '{problem.device_names[device]}' is an Apple "
-            f"{problem.device_kinds[device]}, and the export knows CUDA devices and CPUs; plan for "
-            "these"
-        )
+def is_called_cuda(problem: Problem, device: int) -> bool:
+    """Whether programs call it a CUDA device: NVIDIA's, and AMD's, which ROCm calls so."""
+    return maker(problem, device) in (NVIDIA, AMD)
+
+
+def check_cuda(problem: Problem, device: int, engine: str, *, rocm: bool = True) -> None:
+    """OptionError for an accelerator that is called no CUDA device, or, without `rocm`, is none."""
+    made = maker(problem, device)
+    if made == NVIDIA or (made == AMD and rocm):
+        return
+    kind = problem.device_kinds[device]
+    raise OptionError(
+        f"{engine}: device '{problem.device_names[device]}' is an "
+        f"{kind if kind.startswith(made) else f'{made} {kind}'}, and the export knows CUDA devices "
+        "and CPUs; plan for these"
+    )
 
 
 def check_one_host(problem: Problem, devices: Iterable[int], engine: str, otherwise: str) -> None:

@@ -32,7 +32,7 @@ class Limits:
     - `cpu_computes`: CPUs are stages too, before all others; else they are used only where a
       cluster has nothing else;
     - `offloads`: a CPU keeps weights that a GPU fetches and computes with (`analysis.offloading`);
-    - `cuda`: its GPUs are those of CUDA, so that an Apple chip's is not used;
+    - `cuda`: its GPUs are those of CUDA and ROCm, so that an Apple chip's or Intel's is not used;
     - `one_host`: all devices are of one host;
     - `serves`: it makes tokens for requests of language models;
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is

@@ -70,7 +70,7 @@ def _check_devices(stages: OnnxStages) -> None:
     check_one_host(problem, stages.used, ENGINE, "a script runs on one; plan for one host")
     for device in stages.used:
         if not problem.is_cpu[device]:
-            check_cuda(problem, device, ENGINE)
+            check_cuda(problem, device, ENGINE, rocm=False)
 
 
 def _layers(stages: OnnxStages) -> tuple[dict[str, Any] | None, str]:

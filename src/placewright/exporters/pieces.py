@@ -15,7 +15,14 @@ from placewright.analysis.offloading import fetched_bytes
 from placewright.coarsen.blocks import Blocks, find_blocks
 from placewright.coarsen.granularity import together
 from placewright.errors import OptionError
-from placewright.exporters.devices import NOBODY, check_cuda, is_apple, main_cpu, main_host
+from placewright.exporters.devices import (
+    NOBODY,
+    check_cuda,
+    is_apple,
+    is_called_cuda,
+    main_cpu,
+    main_host,
+)
 from placewright.exporters.engines import Engine, Limits, limits_of
 from placewright.exporters.sharing import NO_RETURN, Shared, outside, returning, with_copies
 from placewright.graph import Flags, Floats, Ints, frozen
@@ -190,10 +197,11 @@ def _on_allowed_devices(problem: Problem, engine: Engine, blocks: Blocks) -> tup
     if not limits.cpu_computes and not cpus.all():
         time[:, cpus] = np.inf
     if limits.cuda:
-        apples = [each for each in range(problem.device_count) if is_apple(problem, each)]
-        time[:, apples] = np.inf
-        if apples and not np.isfinite(time).any():
-            check_cuda(problem, apples[0], engine.name)
+        gpus = np.flatnonzero(~cpus).tolist()
+        others = [each for each in gpus if not is_called_cuda(problem, each)]
+        time[:, others] = np.inf
+        if others and not np.isfinite(time).any():
+            check_cuda(problem, others[0], engine.name)
     if limits.cuts == "slots":
         before = blocks.op_block < np.flatnonzero(blocks.repeated)[0]
         host = main_host(problem)

@@ -6,10 +6,8 @@ ggml-vulkan.h, ggml-sycl.h and ggml-metal.
 
 from __future__ import annotations
 
-import re
-
 from placewright.errors import OptionError
-from placewright.exporters.devices import gpu_index, is_apple
+from placewright.exporters.devices import AMD, APPLE, INTEL, NVIDIA, gpu_index, maker
 from placewright.problem import Problem
 
 CPU = "CPU"
@@ -21,10 +19,8 @@ BACKENDS = {
     "sycl": "SYCL",
     "metal": "MTL",
 }
-_KINDS = {  # of which nobody said the backend
-    "rocm": re.compile(r"AMD\b|Radeon|Instinct|RX \d{4}|W\d{4}\b|MI\d{2,3}[A-Z]?\b", re.IGNORECASE),
-    "sycl": re.compile(r"Intel\b|Arc\b", re.IGNORECASE),
-}
+_OF_MAKERS = {NVIDIA: "cuda", AMD: "rocm", INTEL: "sycl", APPLE: "metal"}
+"""Of which nobody said the backend."""
 
 
 def check_backend(given: str | None) -> str | None:
@@ -40,14 +36,7 @@ def device_name(problem: Problem, device: int, backend: str | None = None) -> st
         return CPU
 
     def driven_by(each: int) -> str:
-        return backend or _backend(problem, each)
+        return backend or _OF_MAKERS[maker(problem, each)]
 
     mine = driven_by(device)
     return f"{BACKENDS[mine]}{gpu_index(problem, device, lambda each: driven_by(each) == mine)}"
-
-
-def _backend(problem: Problem, device: int) -> str:
-    if is_apple(problem, device):
-        return "metal"
-    kind = problem.device_kinds[device]
-    return next((name for name, known in _KINDS.items() if known.match(kind)), "cuda")
