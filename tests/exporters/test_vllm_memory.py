@@ -46,7 +46,36 @@ def test_a_batch_of_2048_tokens_and_logits_of_256_sequences_have_room(phase, que
     assert problem.op_names[head] == "lm_head"
     assert more[head] == pytest.approx(256 * VOCABULARY * SAMPLED)
     assert (facts["batched_tokens"], facts["sequences_at_once"]) == ("2048", "256")
-    assert np.array_equal(found.op_cache, problem.op_cache)
+    assert np.array_equal(found.op_cache, problem.op_cache)  # of whole pages
+
+
+def test_each_sequence_has_whole_pages_of_16_tokens():
+    problem, found, _ = counts(SOURCE.replace("512", "500") + "&batch=3")
+    assert found.op_cache.sum() == pytest.approx(3 * 512 * 4 * 2 * HIDDEN * HALF)
+    assert problem.op_cache.sum() == pytest.approx(3 * 500 * 4 * 2 * HIDDEN * HALF)
+    weights = problem.op_memory.sum() - problem.op_cache.sum()
+    logits = 256 * VOCABULARY * SAMPLED
+    assert found.op_memory.sum() == pytest.approx(weights + found.op_cache.sum() + logits)
+
+
+@pytest.mark.parametrize(
+    ("context", "batch", "rows"),
+    [
+        (4096, 1, 4096),  # a window of 128, and batches of 2048 tokens for 8 stages, and one more
+        (4096, 64, 128 + 16 + 9 * 2048 / 64),
+        (100, 64, 112),  # less than a window
+    ],
+)
+def test_a_window_keeps_what_is_under_way_besides(context, batch, rows):
+    pytest.importorskip("transformers")
+    fields = (
+        "num_hidden_layers=6&hidden_size=64&intermediate_size=96&num_attention_heads=4"
+        "&num_key_value_heads=2&head_dim=16&vocab_size=100&sliding_window=128&dtype=float16"
+    )
+    _, found, _ = counts(f"hf:gemma3_text?{fields}&phase=decode&context={context}&batch={batch}")
+    of_a_token = 2 * 2 * 16 * HALF  # keys and values of two heads
+    whole = -(-context // 16) * 16
+    assert found.op_cache.sum() == pytest.approx(batch * (5 * rows + whole) * of_a_token)
 
 
 def test_stages_of_large_batches_have_room_for_all_their_sequences():

@@ -3,7 +3,8 @@
 Before it makes its KV cache, vLLM runs `BATCH_TOKENS` tokens through the layers of each stage, and
 has the last one sample for each sequence that may be under way. What that needs at most comes out
 of the same share of a GPU's memory. Results count from when they are made until they are read last,
-and at the head logits in single precision, sorted, with their indices.
+and at the head logits in single precision, sorted, with their indices. The KV cache is in pages; a
+layer with a sliding window keeps, besides the window, what is under way.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS
 
 BATCH_TOKENS = 2048
 SEQUENCES = 256
+PAGE_TOKENS = 16
 LOGIT_BYTES = 2.0 + 4.0 + 4.0 + 8.0 + 4.0 + 1.0
 """Of a logit: as it comes, in single precision, sorted, its index, its probability, a mask."""
 MORE_TERMS = 64.0  # products in × out, over bytes of weights: of rows that are no tokens
@@ -42,10 +44,12 @@ def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]
     tokens = max(BATCH_TOKENS, sequences)
     results = tokens * _results_per_token(problem, graph) / GPU_MEMORY_UTILIZATION
     room = np.where(problem.is_cpu, problem.device_memory, problem.device_memory - results)
-    memory = problem.op_memory.copy()
+    cache = problem.op_cache * _growth(problem, graph)
+    memory = problem.op_memory - problem.op_cache + cache
     memory[_head(graph)] += sequences * _logits(graph) * LOGIT_BYTES
     facts = {"context": context, TOKENS: tokens, SEQUENCES_AT_ONCE: sequences}
-    found = replace(problem, op_memory=memory, device_memory=np.maximum(room, 0.0))
+    room = np.maximum(room, 0.0)
+    found = replace(problem, op_memory=memory, op_cache=cache, device_memory=room)
     return found, {name: str(number) for name, number in facts.items()}
 
 
@@ -54,11 +58,40 @@ def _sequences(problem: Problem, graph: Graph) -> int:
 
     Requests say all that there are.
     """
-    stages = 1
-    if problem.options.objective == "throughput":
-        stages = max(1, int((~problem.is_cpu).sum()))
-    known = (graph.input_samples or 1) * stages
+    gpus = max(1, int((~problem.is_cpu).sum()))
+    batches = gpus if problem.options.objective == "throughput" else 1
+    known = (graph.input_samples or 1) * batches
     return known if graph.attributes.get(REQUESTS) else max(known, SEQUENCES)
+
+
+def _growth(problem: Problem, graph: Graph) -> Floats:
+    """`[op]` the tokens that vLLM keeps of a batch over those that the graph does.
+
+    Of requests each batch under way brings its own (`requests`); else there is the cache of one.
+    """
+    context, sequences = _context(graph), graph.input_samples or 1
+    kept = _tokens_kept(problem, graph)
+    under_way = 2 * BATCH_TOKENS  # vLLM schedules one batch more than there are stages
+    if not graph.attributes.get(REQUESTS) or problem.options.objective == "latency":
+        under_way = (int((~problem.is_cpu).sum()) + 1) * BATCH_TOKENS
+    window = _paged(kept) + PAGE_TOKENS + under_way / sequences
+    return np.where(kept < context, np.minimum(window, _paged(context)), _paged(context)) / kept
+
+
+def _paged(tokens: Floats | int) -> Floats:
+    found: Floats = np.ceil(np.asarray(tokens, dtype=np.float64) / PAGE_TOKENS) * PAGE_TOKENS
+    return found
+
+
+def _tokens_kept(problem: Problem, graph: Graph) -> Floats:
+    """`[op]` of a sequence: those that keep most of what comes in keep the context."""
+    nbytes = graph.tensor_bytes[graph.edge_tensor]
+    coming = np.bincount(graph.consumers, nbytes, graph.op_count)
+    share = np.ones(graph.op_count)
+    keeps = (problem.op_cache > 0) & (coming > 0)
+    share[keeps] = problem.op_cache[keeps] / coming[keeps]
+    share[keeps] /= share[keeps].max(initial=1e-300)
+    return np.maximum(np.round(share * _context(graph)), 1.0)
 
 
 def _results_per_token(problem: Problem, graph: Graph) -> float:
