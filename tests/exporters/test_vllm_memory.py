@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import placewright as pw
+from placewright.exporters.engines import find_engine
 from placewright.exporters.exporting import export
+from placewright.exporters.pieces import pieces_for
 from placewright.exporters.planning import plan_for
 from placewright.exporters.requests import plan_requests_for
 from placewright.exporters.vllm_memory import counted
@@ -92,11 +94,15 @@ def test_experts_run_at_once():
     assert results(problem, found) < 2048 * (inside_two_experts + 4 * HIDDEN) * HALF
 
 
-def test_a_tied_head_samples_too():
+def test_any_gpu_may_sample_for_a_head_that_shares_its_weights():
+    """The bytes of ops that share weights say how large a copy is."""
     problem, found, _ = counts("zoo:gpt2?phase=decode&context=64")
-    more = found.op_memory - problem.op_memory
-    assert problem.op_names[int(more.argmax())] == "lm_head"
-    assert more.max() == pytest.approx(256 * 50257 * SAMPLED)
+    inside_the_mlp = 2 * 4 * 768 + 768
+    sampled = 256 * 50257 * SAMPLED
+    assert results(problem, found) == pytest.approx(2048 * inside_the_mlp * HALF + sampled)
+    assert np.array_equal(found.op_memory, problem.op_memory)
+    (shared,) = pieces_for(found, find_engine("vllm")).shared
+    assert shared.bytes == 50257 * 768 * HALF
 
 
 def test_what_is_made_of_the_whole_cache_is_no_result_of_a_token():

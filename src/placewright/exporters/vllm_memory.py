@@ -42,13 +42,17 @@ def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]
         return problem, {}
     sequences = _sequences(problem, graph)
     tokens = max(BATCH_TOKENS, sequences)
-    results = tokens * _results_per_token(problem, graph) / GPU_MEMORY_UTILIZATION
-    room = np.where(problem.is_cpu, problem.device_memory, problem.device_memory - results)
+    head, sampled = _head(graph), sequences * _logits(graph) * LOGIT_BYTES
     cache = problem.op_cache * _growth(problem, graph)
     memory = problem.op_memory - problem.op_cache + cache
-    memory[_head(graph)] += sequences * _logits(graph) * LOGIT_BYTES
+    taken = tokens * _results_per_token(problem, graph)
+    if graph.colocation[head] < 0:
+        memory[head] += sampled
+    else:  # what ops share is told by the bytes that they keep, so these are to be of weights
+        taken += sampled
+    less = np.where(problem.is_cpu, 0.0, taken / GPU_MEMORY_UTILIZATION)
+    room = np.maximum(problem.device_memory - less, 0.0)
     facts = {"context": context, TOKENS: tokens, SEQUENCES_AT_ONCE: sequences}
-    room = np.maximum(room, 0.0)
     found = replace(problem, op_memory=memory, op_cache=cache, device_memory=room)
     return found, {name: str(number) for name, number in facts.items()}
 
