@@ -456,3 +456,46 @@ def test_the_command_writes_the_file_and_prints_how_to_use_it(tmp_path):
     pw.plan("zoo:gpt2?layers=1", "2x3090", planner="heft").save(plan)
     assert run("export", plan, "--to", "perfetto", "-o", trace).code == 0
     assert json.loads(trace.read_text())["traceEvents"]
+
+
+def served_on(hosts, engine, tmp_path):
+    """The lines of an export of a plan with a stage on a device of each of these hosts, in turn."""
+    devices = tuple(
+        Device(f"gpu{k}", "A100", memory=6e9, host=host) for k, host in enumerate(hosts)
+    )
+    links = tuple(
+        Link(one.name, two.name, 1e12) for k, one in enumerate(devices) for two in devices[k + 1 :]
+    )
+    source = "zoo:llama-7b?phase=decode&context=64"
+    cluster = Cluster("hosts", devices, links)
+    plan = plan_for(source, cluster, engine, free_seconds=0).plan
+    row = dict.fromkeys(plan.placement.device[plan.problem.topological_order].tolist())
+    assert len(row) == len(hosts)
+    moved = {old: new for new, old in enumerate(row)}
+    device = np.array([moved[each] for each in plan.placement.device.tolist()], dtype=np.int32)
+    placement = replace(plan.placement, device=device)
+    outcome = evaluate(plan.problem, placement)
+    plan = replace(plan, placement=placement, outcome=outcome, value=outcome.value, lower_bound=0.0)
+    return export(plan, engine, tmp_path / "settings.json")
+
+
+@pytest.mark.parametrize(
+    ("engine", "joins", "answers"),
+    [
+        ("vllm", "--master-addr one --master-port 29500", " --headless"),
+        ("sglang", "--dist-init-addr one:29500", ""),
+    ],
+)
+def test_a_server_on_several_hosts_is_started_on_each(engine, joins, answers, tmp_path):
+    one, two, *_ = served_on(["one", "one", "two", "two"], engine, tmp_path)
+    assert one.startswith("one: ") and one.endswith(f"--nnodes 2 --node-rank 0 {joins}")
+    assert two.startswith("two: ") and two.endswith(f"--nnodes 2 --node-rank 1 {joins}{answers}")
+    assert "CUDA_VISIBLE_DEVICES=0,1" in one and "CUDA_VISIBLE_DEVICES=0,1" in two
+    partition = next(word for word in one.split() if "PP_LAYER_PARTITION=" in word)
+    assert partition.count(",") == 3 and partition in two
+    with pytest.raises(
+        OptionError, match=r"as many stages on every host, and .* 2 on one, 1 on two"
+    ):
+        served_on(["one", "one", "two"], engine, tmp_path)
+    with pytest.raises(OptionError, match="the plan's stages go over the hosts one, two, one"):
+        served_on(["one", "two", "one"], engine, tmp_path)

@@ -325,6 +325,8 @@ def test_a_plan_on_several_hosts_is_started_on_each(tmp_path):
             "CUDA_DEVICE_ORDER=PCI_BUS_ID torchrun --nnodes 2 "
         )
         assert f"--node-rank {number} --nproc-per-node 1 --master-addr {first} " in line
+
+
 MARIAN = (
     "hf:marian?encoder_layers=2&decoder_layers=2&d_model=32&encoder_ffn_dim=48&decoder_ffn_dim=48"
     "&encoder_attention_heads=4&decoder_attention_heads=4&pad_token_id=0&vocab_size=120&sequence=8"

@@ -1,7 +1,7 @@
-"""The ranks of a training job, as torchrun starts them: host by host, and on which GPUs.
+"""The ranks of an engine's job: host by host, and on which GPUs.
 
-torchrun numbers the ranks of a host one after another. So an order of ranks can be started only if
-those of each host follow one another.
+torchrun, vLLM and SGLang number the ranks of a host one after another. So an order of ranks can be
+started only if those of each host follow one another.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 from placewright.errors import OptionError
@@ -19,6 +20,7 @@ from placewright.problem import Problem
 
 PORT = 29500
 """Where the ranks of several hosts meet, on the first of them: torchrun's own default."""
+NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,7 @@ class Ranks:
 
 
 def ranks_of(found: BlockPlan, engine: str) -> Ranks:
-    """The ranks of a plan's stages; OptionError where torchrun cannot number them so."""
+    """The ranks of a plan's stages; OptionError where they cannot be numbered so."""
     problem = found.plan.problem
     stages = [found.devices(stage) for stage in found.stages]
     by_stage = Ranks(problem, tuple(each for stage in stages for each in stage), False)
@@ -57,19 +59,21 @@ def ranks_of(found: BlockPlan, engine: str) -> Ranks:
             return ranks
     hosts = ", ".join(host or "this one" for host, _ in by_stage.hosts)
     raise OptionError(
-        f"{engine}: torchrun numbers the ranks of a host one after another, and the plan's stages "
-        f"go over the hosts {hosts}; plan for fewer hosts"
+        f"{engine}: the ranks of a host are numbered one after another, and the plan's stages go "
+        f"over the hosts {hosts}; plan for fewer hosts"
     )
 
 
-def hosts_document(ranks: Ranks, engine: str) -> dict[str, Any]:
+def hosts_document(
+    ranks: Ranks, engine: str, variables: Mapping[str, str] = NO_VARIABLES
+) -> dict[str, Any]:
     """`environment`, of one host; of several `hosts`, each with its own and how many `ranks`.
 
-    In it the GPUs of a host are visible in the order of its ranks.
+    It has these `variables`, and the GPUs of the host are visible in the order of its ranks.
     """
     each: list[dict[str, Any]] = []
     for host, own in ranks.hosts:
-        environment = visible_devices(ranks.problem, own, engine)
+        environment = {**variables, **visible_devices(ranks.problem, own, engine)}
         each.append({"host": host, "ranks": len(own), "environment": environment})
     return {"environment": each[0]["environment"]} if len(each) == 1 else {"hosts": each}
 

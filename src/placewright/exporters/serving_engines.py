@@ -2,21 +2,22 @@
 
 Both read a row of counts, as many as stages, that add up to the model's layers (`get_pp_indices`);
 the embedding is on the first stage, norm and head on the last, and weights that these share are
-held by both. Stage k is the k-th visible GPU.
+held by both. Stage k is the k-th visible GPU. On several hosts each is started by itself, with as
+many stages as any other: both divide their number by that of the hosts.
 """
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from placewright.errors import OptionError
-from placewright.exporters.devices import visible_devices
 from placewright.exporters.engines import find_engine, limits_of
 from placewright.exporters.loading import without_phase
 from placewright.exporters.pieces import check_one_row
+from placewright.exporters.ranks import PORT, Ranks, hosts_document, ranks_of
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.vllm_memory import SEQUENCES_AT_ONCE, TOKENS
 from placewright.formats import files
@@ -25,21 +26,30 @@ from placewright.serving.capacity import SEQUENCES, told_number
 
 
 def write_vllm(path: str | Path, plan: Plan) -> list[str]:
-    """Write `environment` and `arguments` of ``vllm serve``; the command."""
+    """Write `environment` and `arguments` of ``vllm serve``; the command on each host."""
     document = vllm_settings(plan)
     files.write_json(path, document)
-    return [command(document, "vllm serve MODEL")]
+
+    def joins(number: int, main: str) -> list[str]:
+        answers = [] if number == 0 else ["--headless"]
+        return ["--master-addr", main, "--master-port", str(PORT), *answers]
+
+    return _commands(document, "vllm serve MODEL", joins)
 
 
 def write_sglang(path: str | Path, plan: Plan) -> list[str]:
-    """Write `environment` and `arguments` of ``sglang.launch_server``; the command."""
+    """Write `environment` and `arguments` of ``sglang.launch_server``; the command on each host."""
     document = sglang_settings(plan)
     files.write_json(path, document)
-    return [command(document, "python -m sglang.launch_server --model-path MODEL")]
+
+    def joins(_: int, main: str) -> list[str]:
+        return ["--dist-init-addr", f"{main}:{PORT}"]
+
+    return _commands(document, "python -m sglang.launch_server --model-path MODEL", joins)
 
 
 def vllm_settings(plan: Plan) -> dict[str, Any]:
-    """`environment` and `arguments`; OptionError for what vLLM cannot express."""
+    """`environment` (or `hosts`) and `arguments`; OptionError for what vLLM cannot express."""
     return _settings(
         plan,
         "vllm",
@@ -55,7 +65,7 @@ def vllm_settings(plan: Plan) -> dict[str, Any]:
 
 
 def sglang_settings(plan: Plan) -> dict[str, Any]:
-    """`environment` and `arguments`; OptionError for what SGLang cannot express."""
+    """`environment` (or `hosts`) and `arguments`; OptionError for what SGLang cannot express."""
     return _settings(
         plan,
         "sglang",
@@ -86,13 +96,23 @@ def _settings(
         if (number := told_number(plan, fact))
         for word in (option, str(number))
     ]
+    layers = {variable: ",".join(map(str, found.layers))}
     return {
-        "environment": {
-            variable: ",".join(map(str, found.layers)),
-            **visible_devices(plan.problem, [stage.device for stage in found.stages], engine),
-        },
+        **hosts_document(_equal_hosts(found, engine), engine, layers),
         "arguments": [stages, str(len(found.stages)), memory, f"{share:g}", *requests],
     }
+
+
+def _equal_hosts(found: BlockPlan, engine: str) -> Ranks:
+    """The ranks; OptionError where hosts do not have as many stages each."""
+    ranks = ranks_of(found, engine)
+    if len({len(devices) for _, devices in ranks.hosts}) > 1:
+        each = ", ".join(f"{len(devices)} on {host or 'this one'}" for host, devices in ranks.hosts)
+        raise OptionError(
+            f"{engine} has as many stages on every host, and the plan has {each}; plan for GPUs of "
+            "as many on each"
+        )
+    return ranks
 
 
 def _check_makes_tokens(plan: Plan, engine: str, stages: int) -> None:
@@ -110,10 +130,24 @@ def _check_makes_tokens(plan: Plan, engine: str, stages: int) -> None:
         )
 
 
-def command(document: dict[str, Any], program: str) -> str:
-    """A line for the shell."""
-    variables = [f"{name}={value}" for name, value in document["environment"].items()]
-    return shlex.join([*variables, *program.split(), *document["arguments"]])
+def _commands(
+    document: Mapping[str, Any], program: str, joins: Callable[[int, str], list[str]]
+) -> list[str]:
+    """A line for the shell; of several hosts one each, after its name.
+
+    `joins` are the arguments by which the host of that number meets the others at the main one.
+    """
+    hosts, lines = document.get("hosts", [document]), []
+    for number, host in enumerate(hosts):
+        words = [f"{name}={value}" for name, value in host["environment"].items()]
+        words += [*program.split(), *document["arguments"]]
+        if len(hosts) > 1:
+            words += ["--nnodes", str(len(hosts)), "--node-rank", str(number)]
+            words += joins(number, hosts[0]["host"])
+        lines.append(
+            f"{host['host']}: {shlex.join(words)}" if len(hosts) > 1 else shlex.join(words)
+        )
+    return lines
 
 
 def layer_stages(plan: Plan, engine: str) -> BlockPlan:

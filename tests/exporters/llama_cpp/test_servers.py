@@ -230,16 +230,6 @@ def test_options_that_do_not_hold_are_refused_and_nothing_is_written(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("engine", ["vllm", "sglang", "megatron", "deepspeed"])
-def test_other_engines_refuse_plans_on_several_hosts(engine, tmp_path: Path):
-    links = (Link("a", "b", bandwidth=1e9, latency=1e-5),)
-    cluster = Cluster("two", (gpu("a", "n1", 9e9), gpu("b", "n2", 9e9)), links)
-    plan = plan_for("zoo:llama-7b?context=64", cluster, engine, free_seconds=0).plan
-    with pytest.raises(OptionError, match=rf"{engine}: the plan is on several hosts \(n1, n2\)"):
-        export(plan, engine, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-
-
 def test_llama_cpp_takes_fifteen_devices_and_the_cpu(tmp_path: Path):
     """`--tensor-split` takes fewer numbers than `llama_max_devices`, which are 16."""
     gpus = [gpu(f"gpu{k}", f"10.0.0.{k // 8 + 1}", 0.75e9) for k in range(16)]  # a layer each
