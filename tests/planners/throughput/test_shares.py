@@ -155,6 +155,20 @@ def test_no_shares_of_a_grid_are_better_where_transfers_are_alike(problem, speed
     assert found <= grid * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_pass_that_takes_no_time_needs_no_part_of_the_limit(backward):
+    """Under `gpipe`: inference, and training of which the forward pass is given as free."""
+    problem = chain(
+        op_time=[[2.2, 2.0, 9], [1.5, 1.5, 9], [0.7, 0.7, 9], [3.3, 3.3, 9]],
+        device_memory=[np.inf] * 3,
+        is_backward=[backward] * 4,
+        staging="direct",
+        options=Options("throughput", schedule="gpipe", **UNEQUAL),
+    )
+    found = evaluate(problem, balanced(problem, Placement([X] * 4, replicas=((X, Y),))))
+    assert found.value == pytest.approx(1 / (1 / 7.7 + 1 / 7.5), rel=1e-12)
+
+
 # -- bounds --------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,8 @@ its load it can take the part limit / R_d, and the least limit at which these pa
 that of the best shares. Under ``pipedream``, where one limit holds for both passes, they are
 w_d = (1 / R_d) / Σ 1 / R. Under ``gpipe`` a limit L is split into κ · L for the forward and
 (1 − κ) · L for the backward pass. The limits that shares can keep are a convex set, so 1 / L is a
-concave function of κ, and golden sections find its largest value.
+concave function of κ, and golden sections find its largest value. A pass that takes no time, as the
+backward pass of inference, needs no part of the limit: the other pass has all of it.
 
 What a stage sends directly depends on its own and its neighbours' shares where links differ
 (a mean over pairs). There it is taken as it was with the shares before, a few times over, and the
@@ -86,21 +87,29 @@ class _Stage:
 def _shares(problem: Problem, placement: Placement, found: Loads) -> tuple[tuple[float, ...], ...]:
     """The best shares of each stage if what it sends per input stays what it is."""
     alone = set(placement.device.tolist()) - {stage[0] for stage in placement.replicas}
+    apart = _passes_apart(problem, found)
     replicated = [
-        _stage(problem, placement, found, members, shares)
+        _stage(problem, placement, found, members, shares, apart)
         for members, shares in zip(placement.replicas, placement.shares, strict=True)
     ]
     stages = replicated + [
-        _stage(problem, placement, found, (device,), (1.0,)) for device in sorted(alone)
+        _stage(problem, placement, found, (device,), (1.0,), apart) for device in sorted(alone)
     ]
-    split = np.ones(1)
-    if problem.options.schedule == "gpipe":
-        split = _best_split(stages)
+    split = _best_split(stages) if apart else np.ones(1)
     chosen = []
     for stage in replicated:
         parts = stage.parts(stage.least(split) * split)
         chosen.append(tuple((parts / parts.sum()).tolist()))
     return tuple(chosen)
+
+
+def _passes_apart(problem: Problem, found: Loads) -> bool:
+    """Whether each pass has a limit of its own: the schedule parts them, and both take time."""
+    if problem.options.schedule != "gpipe":
+        return False
+    forward, backward = found.compute + found.incoming + found.outgoing
+    syncs = problem.options.load == "sum" and bool(found.sync.any())
+    return bool(forward.any()) and (bool(backward.any()) or syncs)
 
 
 def _stage(
@@ -109,6 +118,7 @@ def _stage(
     found: Loads,
     members: tuple[int, ...],
     shares: tuple[float, ...],
+    apart: bool,
 ) -> _Stage:
     """What each device of a stage would do if it took all inputs."""
     ops = np.flatnonzero(placement.device == members[0])
@@ -119,7 +129,7 @@ def _stage(
     outgoing = found.outgoing[:, members[0]] / shares[0]
     options = problem.options
     sync = np.array([found.sync[members[0]] if options.load == "sum" else 0.0])
-    if options.schedule == "gpipe":
+    if apart:
         seconds = combined(options, compute, incoming[:, None], outgoing[:, None])
         sync = np.concatenate([[0.0], sync])
     else:
