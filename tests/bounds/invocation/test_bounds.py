@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -51,6 +52,19 @@ def test_ops_that_accelerators_have_no_room_for_take_their_time_on_cpus():
     best = least_latency(problem)
     assert best == 2.0 + 3.0 + 2 * 5.0
     assert path_bound(problem).value == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_transfers_far_longer_than_any_plan_takes_do_not_round_the_bound_up(seed):
+    """Everything on one accelerator sends nothing; what is not sent must not leave its rounding."""
+    drawn = np.random.default_rng(seed)
+    seconds = drawn.random(4)
+    problem = replace(
+        chain(Options("invocation-latency")),
+        op_time=np.column_stack([seconds, seconds, 9 * seconds]),
+        tensor_bytes=drawn.random(3) * 1e11,
+    )
+    assert lower_bound(problem).value <= seconds.sum()
 
 
 class Heard:

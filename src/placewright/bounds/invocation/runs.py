@@ -218,13 +218,15 @@ class Runs:
         writes = inside[producer] & (last_read > high[producer])
         cost = kind.write[self.used][writes]
         total += _from(high[producer][writes], cost, count)
+        # Sums of many floats are rounded, and lowered by more than the error can be: here, for what
+        # comes off again may be nearly all of them.
+        total *= 1 - ROUNDING
         total -= _from(last_read[writes], cost, count)
         total[:first] = np.inf
         turned = np.flatnonzero(~mine[self.path[first:]])
         if len(turned):  # a subgraph has ops of one way
             total[first + turned[0] :] = np.inf
-        # Sums of many floats are rounded; lowered by more than the error can be.
-        return np.where(np.isfinite(total), np.maximum(total, 0.0) * (1 - ROUNDING), np.inf)
+        return np.maximum(total, 0.0)
 
     def _surely_held(self, first: int) -> Floats:
         """`[last]` bytes that the device of a run keeps: of the units of ops between its places."""
