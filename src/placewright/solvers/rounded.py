@@ -28,6 +28,7 @@ from placewright.solvers.running import Answer
 
 UNITS = 1_000_000 / HORIZON  # of the objective, per unit of the program's time
 SHARES = 1_000_000  # in which shares, such as of a memory, are counted
+LARGEST = 2**60  # that the terms of a row may add up to: CP-SAT counts in 64 bits
 
 
 def solve_whole(
@@ -80,13 +81,12 @@ def _model(program: Program, limit: Budget) -> tuple[Any, list[Any]]:
 
     model = cp_model.CpModel()
     timed = _timed(program)
-    variables = []
+    variables, highest = [], []
     for number, (low, high) in enumerate(zip(program.lower, program.upper, strict=True)):
         unit = UNITS if timed[number] else 1.0
         # A timed variable may stand higher than needed by what rounding its terms takes off.
-        variables.append(
-            model.new_int_var(math.floor(low * unit), math.ceil(high * unit), f"v{number}")
-        )
+        highest.append(math.ceil(high * unit))
+        variables.append(model.new_int_var(math.floor(low * unit), highest[-1], f"v{number}"))
     rows: list[list[tuple[int, float]]] = [[] for _ in range(program.row_count)]
     entries = zip(program.row_of, program.column_of, program.coefficient, strict=True)
     for row, column, coefficient in entries:
@@ -95,7 +95,12 @@ def _model(program: Program, limit: Budget) -> tuple[Any, list[Any]]:
     for number, (terms, low, high) in wanted:
         if number % ROWS_BETWEEN_LOOKS == 0 and limit.left <= 0:
             raise OutOfTimeError
-        _add_row(model, variables, timed, terms, low, high)
+        scaled, scale = _scaled(terms, timed)
+        columns, tops = [variables[c] for c, _ in terms], [highest[c] for c, _ in terms]
+        if high < np.inf:
+            _add_row(model, columns, tops, [-a for a in scaled], -high * scale)
+        if low > -np.inf:
+            _add_row(model, columns, tops, scaled, low * scale)
     model.minimize(variables[program.objective])
     return model, variables
 
@@ -108,27 +113,30 @@ def _timed(program: Program) -> list[bool]:
     return timed
 
 
-def _add_row(
-    model: Any,
-    variables: list[Any],
-    timed: list[bool],
-    terms: list[tuple[int, float]],
-    low: float,
-    high: float,
-) -> None:
-    """``low ≤ Σ coefficient · variable ≤ high``, scaled, each side let loose by rounding."""
-    from ortools.sat.python import cp_model
-
+def _scaled(terms: list[tuple[int, float]], timed: list[bool]) -> tuple[list[float], float]:
+    """The coefficients of a row in whole units, and the scale of what its sum is compared with."""
     has_time = any(timed[column] for column, _ in terms)
     whole = all(coefficient == round(coefficient) for _, coefficient in terms)
     scale = UNITS if has_time else 1.0 if whole else float(SHARES)
     # A timed variable counts units itself: its coefficient needs no scale.
-    scaled = [(c, a if timed[c] else a * scale) for c, a in terms]
-    columns = [variables[c] for c, _ in terms]
-    weighted = cp_model.LinearExpr.weighted_sum
-    if high < np.inf:
-        row = weighted(columns, [math.floor(a) for _, a in scaled])
-        model.add(row <= math.ceil(high * scale))
-    if low > -np.inf:
-        row = weighted(columns, [math.ceil(a) for _, a in scaled])
-        model.add(row >= math.floor(low * scale))
+    return [a if timed[c] else a * scale for c, a in terms], scale
+
+
+def _add_row(
+    model: Any, columns: list[Any], highest: list[int], scaled: list[float], low: float
+) -> None:
+    """``Σ scaled · column ≥ low``, let loose by rounding; no column is above its highest.
+
+    What takes off more than all others can make up for takes off just so much, and what adds more
+    than is asked for adds that, where nothing takes off: the same solutions, of smaller numbers. A
+    row whose sum may not fit 64 bits even so is left out.
+    """
+    from ortools.sat.python import cp_model
+
+    if min(scaled, default=0.0) >= 0.0:
+        scaled = [min(a, max(low, 0.0)) for a in scaled]
+    least, rounded = math.floor(low), [math.ceil(a) for a in scaled]
+    reached = sum(max(a, 0) * top for a, top in zip(rounded, highest, strict=True))
+    rounded = [max(a, min(least - reached, 0) - 1) for a in rounded]
+    if sum(abs(a) * top for a, top in zip(rounded, highest, strict=True)) <= LARGEST:
+        model.add(cp_model.LinearExpr.weighted_sum(columns, rounded) >= least)
