@@ -169,6 +169,19 @@ def test_a_pass_that_takes_no_time_needs_no_part_of_the_limit(backward):
     assert found.value == pytest.approx(1 / (1 / 7.7 + 1 / 7.5), rel=1e-12)
 
 
+@pytest.mark.parametrize("schedule", ["pipedream", "gpipe"])
+def test_beside_weights_that_take_far_longer_to_keep_equal_any_shares_will_do(schedule):
+    problem = chain(
+        device_memory=[np.inf] * 3,
+        is_backward=[False, False, True, True],
+        op_sync_bytes=[1e24, 0, 0, 0],
+        staging="direct",
+        options=Options("throughput", schedule=schedule, **UNEQUAL),
+    )
+    found = evaluate(problem, balanced(problem, Placement([X] * 4, replicas=((X, Y),))))
+    assert found.value == pytest.approx(0.5e24)
+
+
 # -- bounds --------------------------------------------------------------------------------------
 
 

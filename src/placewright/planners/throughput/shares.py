@@ -97,9 +97,10 @@ def _shares(problem: Problem, placement: Placement, found: Loads) -> tuple[tuple
     ]
     split = _best_split(stages) if apart else np.ones(1)
     chosen = []
-    for stage in replicated:
+    for stage, before in zip(replicated, placement.shares, strict=True):
         parts = stage.parts(stage.least(split) * split)
-        chosen.append(tuple((parts / parts.sum()).tolist()))
+        # Beside what keeps weights equal all else may be lost in rounding: then any shares will do.
+        chosen.append(tuple((parts / parts.sum()).tolist()) if parts.all() else before)
     return tuple(chosen)
 
 
