@@ -56,6 +56,13 @@ def test_of_several_ties_those_farthest_apart_are_named_and_only_as_many_as_it_t
     assert len(crossed.ops) == 6
 
 
+def test_ops_that_fill_a_device_to_the_last_byte_fit():
+    """In the order of units they come to 0.6000000000000001, and the device has 0.6."""
+    problem = replace(row([0, -1, 0], capacity=0.6), op_memory=np.array([0.1, 0.2, 0.3]))
+    check_fits(problem)
+    assert solve(problem, "ideal-dp").status == "optimal"
+
+
 @pytest.mark.parametrize(
     ("ties", "said"),
     [

@@ -19,7 +19,7 @@ from placewright.analysis.shares import harmonic
 from placewright.errors import InfeasibleError
 from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.common.components import strong_components
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.units import format_bytes, listed
 
 SHOWN = 1  # groups that are named besides the first
@@ -122,7 +122,8 @@ def check_fits(problem: Problem) -> None:
 
 
 def _fits(problem: Problem, tie: Tie) -> NDArray[np.bool_]:
-    return np.asarray(np.isfinite(tie.seconds) & (tie.memory <= problem.device_memory))
+    room = problem.device_memory * (1 + ROUNDING)
+    return np.asarray(np.isfinite(tie.seconds) & (tie.memory <= room))
 
 
 def _ties(problem: Problem, mirrored: bool) -> Iterator[Tie]:
