@@ -15,6 +15,7 @@ from placewright.exporters.planning import plan_for, with_kernels
 from placewright.exporters.stages import block_plan, stage_records
 from placewright.exporters.timing import judged_blocks
 from placewright.importers import load
+from placewright.options import Options
 from placewright.planning import make_problem
 from placewright.report.engines import engine_record, engine_words
 from placewright.verify import verify
@@ -35,6 +36,25 @@ def test_a_plan_for_an_engine_splits_no_block_and_holds(engine):
     assert found.plan.status == "optimal"
     assert sum(found.by_blocks.layers) == 40
     assert found.plan.problem.options.objective == ENGINES[engine].limits.objectives[0]
+
+
+@pytest.mark.parametrize(
+    ("engine", "options", "training"),
+    [
+        ("vllm", {"objective": "latency"}, False),
+        ("megatron", {"objective": "throughput", "micro_batches": 4}, True),
+    ],
+)
+def test_a_ready_problem_is_planned_as_its_source_is(engine, options, training):
+    problem, _ = make_problem("zoo:llama-7b?layers=4", "2x3090", options, training=training)
+    found = plan_for(problem, None, engine, free_seconds=0)
+    of_source = planned("zoo:llama-7b?layers=4", "2x3090", engine, training=training, **options)
+    assert found.plan.value == of_source.plan.value
+    with pytest.raises(OptionError, match="a Problem has its devices and options already"):
+        plan_for(problem, None, engine, objective=options["objective"])
+    latency = replace(problem, options=Options("latency"))
+    with pytest.raises(OptionError, match="plans for deepspeed are for throughput, not latency"):
+        plan_for(latency, None, "deepspeed")
 
 
 def test_tied_weights_bring_accelerate_back_to_its_first_device():

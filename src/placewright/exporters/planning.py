@@ -120,37 +120,51 @@ def plan_for(
     check_seconds(free_seconds, "free_seconds")
     check_training(training)
     check_recompute(costs, row)
+    asked_objective = objective
+    if isinstance(source, Problem):  # it says what it is about
+        objective, training = source.options.objective, bool(source.is_backward.any())
     objective_for(row, objective, training)  # before a large model is read
     if not isinstance(source, Problem):
         source = imported(source, training=training)
         training = source.graph.is_training
         check_loads(source.source, row)
         _check_whole(source, row)
-    objective = objective_for(row, objective, training)
-    if isinstance(cluster, str | Path):
-        cluster = load_cluster(cluster)
+        asked_objective = objective = objective_for(row, objective, training)
     costs = with_kernels(costs, row)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
-    asked["options"] = {**options, "objective": objective}
-    if options.get("data_parallel") == BEST:
-        given: dict[str, Any] = {"objective": objective, "costs": costs, "pinned": pinned}
+    asked["options"] = {**options, "objective": asked_objective}
+    if isinstance(cluster, str | Path):
+        cluster = load_cluster(cluster)
+    if options.get("data_parallel") != BEST:
+        return _planned(source, cluster, row, asked, free_seconds, seed)
+    count = options.get("micro_batches")
+    if not isinstance(count, int):
+        raise OptionError("data-parallel best is for steps; give --micro-batches too")
 
-        def planned(number: int) -> EnginePlan:
-            one = {**given, **options, "data_parallel": number, "seed": seed}
-            one["free_seconds"] = free_seconds if number == 1 else 0.0
-            return plan_for(source, cluster, engine, **one)
+    def planned(number: int) -> EnginePlan:
+        one = {**asked, "options": {**asked["options"], "data_parallel": number}}
+        return _planned(source, cluster, row, one, free_seconds if number == 1 else 0.0, seed)
 
-        count = options.get("micro_batches")
-        if not isinstance(count, int):
-            raise OptionError("data-parallel best is for steps; give --micro-batches too")
-        return best_number(planned, count, _devices_of(source, cluster))
-    if costs.recompute == "needed":
+    return best_number(planned, count, _devices_of(source, cluster))
+
+
+def _planned(
+    source: Imported | Problem,
+    cluster: Cluster | None,
+    row: Engine,
+    asked: Mapping[str, Any],
+    free_seconds: float,
+    seed: int,
+) -> EnginePlan:
+    """`plan_for` of what was read, `asked` as `make_problem` takes it."""
+    training = asked["training"]
+    if asked["costs"].recompute == "needed":
         return _plan_recomputing(source, cluster, row, asked, free_seconds, seed)
     problem, name = make_problem(source, cluster, together=True, **asked)
     check_steps(problem.options, row)
     apart = problem
     if training or free_seconds > 0:
-        copies = limits_of(row).tied == "copied" and objective == "latency"
+        copies = limits_of(row).tied == "copied" and problem.options.objective == "latency"
         copying = _with_copies(source, cluster, asked) if copies else None
         apart = copying or make_problem(source, cluster, **asked)[0]
     if training:
@@ -165,14 +179,14 @@ def plan_for(
                 copying.check_feasible()
             raise
     free = free_plan(apart, free_seconds, name, seed) if free_seconds > 0 else None
-    return EnginePlan(row, block_plan(found, engine), free)
+    return EnginePlan(row, block_plan(found, row.name), free)
 
 
-def _devices_of(source: Source, cluster: Cluster | None) -> int:
+def _devices_of(source: Imported | Problem, cluster: Cluster | None) -> int:
     """How many there are, as far as it is known."""
     if isinstance(source, Problem):
         return source.device_count
-    found = cluster or (source.cluster if isinstance(source, Imported) else None)
+    found = cluster or source.cluster
     return found.device_count if found else 1
 
 
