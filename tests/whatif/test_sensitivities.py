@@ -96,6 +96,11 @@ def test_the_fullest_memory_the_busiest_route_and_a_spare_device_are_changed():
     assert link.problem.link_seconds_per_byte.tolist() == [[0.0, 0.05], [0.05, 0.0]]
 
 
+def test_a_device_without_memory_is_not_the_fullest():
+    found = solve(chain([6.0, 6.0], [0.0, 80.0]), "heft")
+    assert next(changes(found)).name == "1 GiB more on y"
+
+
 def test_through_host_memory_the_way_of_one_device_is_changed():
     found = solve(throughput_chain(), "linear-dp")
     [link] = [each for each in changes(found) if each.kind == "link"]

@@ -87,10 +87,11 @@ def sensitivities(
 def changes(plan: Plan) -> Iterator[Change]:
     """What to change, as the plan has it: what is fullest, busiest, least needed."""
     problem = plan.problem
-    share = used_memory(plan) / problem.device_memory
-    if np.isfinite(problem.device_memory).any() and share.any():
-        full = int(np.argmax(np.where(np.isfinite(problem.device_memory), share, -1.0)))
-        memory = problem.device_memory.copy()
+    memory = problem.device_memory.copy()
+    limited = np.isfinite(memory) & (memory > 0)
+    share = np.divide(used_memory(plan), memory, out=np.zeros(len(memory)), where=limited)
+    if share.any():
+        full = int(np.argmax(share))
         memory[full] += MORE_MEMORY
         name = f"1 GiB more on {problem.device_names[full]}"
         yield Change("memory", name, problem.with_device_memory(memory), keeps=True)
