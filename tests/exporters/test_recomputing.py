@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 
+from placewright.cluster import Cluster, Device, Link
 from placewright.coarsen.recompute import names_recomputed, recomputing
 from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
@@ -16,6 +17,7 @@ from placewright.exporters.pieces import pieces_for
 from placewright.exporters.planning import plan_for
 from placewright.exporters.sharing import exchanging, without_spare
 from placewright.exporters.training_engines import megatron_settings, write_deepspeed
+from placewright.graph import GraphBuilder
 from placewright.importers import load
 from placewright.plan import Placement
 from placewright.planning import make_problem, plan
@@ -218,6 +220,31 @@ def test_blocks_of_stages_of_stages_stay_the_same_when_some_run_again():
     plain = planned(source, "2x3090", "deepspeed", "none")
     assert found.by_blocks.blocks.names == plain.by_blocks.blocks.names
     assert found.by_blocks.recomputed and found.plan.lower_bound <= found.plan.value
+
+
+def two_layers(seconds):
+    """Each of two ops and their backward ops; all that layer 1 makes is a view if it is free."""
+    builder = GraphBuilder("two layers")
+    made, ops = [], []
+    for name in ("0.a", "0.b", "1.a", "1.b"):
+        ops.append(builder.add_op(name, "op", made[-1:], flops=1, module=f"layers.{name[0]}"))
+        made.append(builder.add_tensor(ops[-1], 5.0))
+    for op in reversed(range(4)):
+        known = {"flops": 1, "module": f"layers.{op // 2}", "backward": True, "twin": ops[op]}
+        back = builder.add_op(f"{op} back", "op", [made[-1], made[op]], **known)
+        made.append(builder.add_tensor(back, 5.0))
+    builder.times["k"] = seconds
+    return builder.build()
+
+
+@pytest.mark.parametrize("layer_1", [0.0, 1.0])
+def test_a_layer_that_takes_no_time_makes_nothing_again(layer_1):
+    graph = two_layers([1.0, 1.0, layer_1, layer_1, 1.0, 1.0, 1.0, 1.0])
+    devices = tuple(Device(name, "k", memory=100.0) for name in "xy")
+    cluster = Cluster("two", devices=devices, links=(Link("x", "y", bandwidth=100.0),))
+    how = {"training": True, "free_seconds": 0, "micro_batches": 2}
+    some = plan_for(graph, cluster, "deepspeed", costs=NEEDED, **how).plan
+    assert some.value == plan_for(graph, cluster, "deepspeed", **how).plan.value
 
 
 def test_recomputing_what_is_needed_is_for_engines_and_steps():

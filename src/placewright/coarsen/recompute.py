@@ -111,7 +111,8 @@ def bytes_made_again(problem: Problem, group: Ints) -> Floats:
     """
     tensors = made_again(problem)
     block = group[problem.tensor_producer[tensors]]
-    return np.bincount(block, problem.tensor_bytes[tensors]).astype(np.float64)
+    made = np.bincount(block, problem.tensor_bytes[tensors], int(group.max()) + 1)
+    return made.astype(np.float64)
 
 
 def largest_made_again(problem: Problem, group: Ints) -> float:

@@ -162,7 +162,8 @@ def _tables(plain: Pieces, every: Pieces, able: Recomputable) -> tuple[_Tables, 
     saved = np.bincount(piece, able.saved, plain.count).astype(np.float64)
     largest = problem.device_memory - every.problem.device_memory
     made = _made_again(every)
-    low = Again(seconds, saved, problem.device_memory - largest * float(made.min() / made.max()))
+    smallest = largest * float(made.min() / made.max()) if made.any() else largest
+    low = Again(seconds, saved, problem.device_memory - smallest)
     high = replace(low, room=every.problem.device_memory)
     more = replace(
         problem,
