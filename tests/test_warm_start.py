@@ -122,11 +122,11 @@ def test_a_start_for_another_objective_is_refused(old):
 @pytest.mark.parametrize("objective", ["throughput", "invocation-latency", "batch-throughput"])
 def test_plans_for_every_objective_can_be_gone_on_from(objective):
     first = plan(
-        "zoo:gpt2?layers=1", "2x3090", planner="single-device", objective=objective, batch=None
+        "zoo:gpt2?layers=1", "3090+2x3060", planner="single-device", objective=objective, batch=None
     )
     again = plan(
         "zoo:gpt2?layers=1",
-        "2x3090",
+        "3090+2x3060",
         objective=objective,
         warm_start=first,
         planner_options=ONE_ROUND,

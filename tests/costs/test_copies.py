@@ -73,7 +73,7 @@ def test_a_pipeline_that_infers_has_copies_which_count_where_they_are() -> None:
     "options",
     [
         {"objective": "latency"},
-        {"objective": "invocation-latency"},
+        {"objective": "invocation-latency", "cluster": "4x3090+cpu"},
         {"objective": "latency", "training": True},
         {"objective": "throughput", "training": True, "contiguous": False},
     ],

@@ -74,6 +74,24 @@ def test_a_device_that_says_no_efficiency_reaches_its_peaks():
     assert op_times(one_op(bytes_read=100e6), plain)[0] == pytest.approx(1e-3)
 
 
+def test_invocations_go_through_the_memory_of_the_first_cpu_where_a_cluster_names_none():
+    graph, options = one_op(flops=1.0), Options("invocation-latency")
+    cpus = tuple(Device(name, "EPYC 7763", memory=1e9) for name in ("cpu0", "cpu1"))
+    devices = (Device("gpu", "RTX 3090"), *cpus)
+    links = (Link("gpu", "cpu0", 10e9, latency=1e-5), Link("gpu", "cpu1", 5e9))
+    cluster = Cluster("boxes", devices, links)
+    for given, seconds in ((cluster, 1e-10), (replace(cluster, host_memory="cpu1"), 2e-10)):
+        problem = build_problem(graph, given, options, CostOptions())
+        assert problem.staging == "host"
+        assert problem.host_seconds_per_byte[:, 0].tolist() == pytest.approx([seconds] * 2)
+    direct = build_problem(graph, cluster, Options("throughput"), CostOptions())
+    assert direct.staging == "direct"
+    gpus = (Device("gpu", "RTX 3090"), Device("other", "RTX 3090"))
+    without = Cluster("gpus", gpus, (Link("gpu", "other", 10e9),))
+    with pytest.raises(ClusterError, match="'gpus' has neither host_memory nor a CPU"):
+        build_problem(graph, without, options, CostOptions())
+
+
 def test_a_kind_of_the_catalog_needs_no_figures():
     problem = problem_of(one_op(flops=1e12, dtype="fp16"), Device("d", "RTX 3090"))
     assert problem.op_time[0, 0] == pytest.approx(1e12 / (71e12 * 0.6) + 5e-6)

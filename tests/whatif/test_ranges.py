@@ -28,7 +28,7 @@ OBJECTIVES = {
 
 def planned(objective="latency", spread=None, **options):
     found = plan(
-        "zoo:gpt2?layers=2", "2x3090", planner="greedy" if not options else "auto",
+        "zoo:gpt2?layers=2", "4x3090+cpu", planner="greedy" if not options else "auto",
         objective=objective, time_limit=2.0, **options,
     )  # fmt: skip
     if spread is None:

@@ -249,7 +249,7 @@ def _problem(
         op_stash=_stashes(graph, options),
         device_runs=tuple(device.run for device in cluster.devices),
         device_hosts=tuple(device.host for device in cluster.devices),
-        **_staging(cluster),
+        **_staging(cluster, options),
         **_batches(graph, cluster, options),
     )
 
@@ -273,11 +273,25 @@ def _stashes(graph: Graph, options: Options) -> Floats:
     return stashed_bytes(graph, views(graph))
 
 
-def _staging(cluster: Cluster) -> dict[str, Any]:
+def _staging(cluster: Cluster, options: Options) -> dict[str, Any]:
+    if options.objective == "invocation-latency":
+        cluster = replace(cluster, host_memory=_host_memory(cluster))
     if not cluster.host_memory:
         return {}
     latency, per_byte = host_routes(cluster)
     return {"staging": "host", "host_latency": latency, "host_seconds_per_byte": per_byte}
+
+
+def _host_memory(cluster: Cluster) -> str:
+    """That of the cluster, else its first CPU's; ClusterError where it has neither."""
+    cpus = (device.name for device in cluster.devices if is_cpu(device))
+    if found := cluster.host_memory or next(cpus, ""):
+        return found
+    raise ClusterError(
+        f"objective invocation-latency sends tensors through host memory, and cluster "
+        f"'{cluster.name}' has neither host_memory nor a CPU; add host_memory: NAME, a device or "
+        "switch, to its file, or choose another objective"
+    )
 
 
 def _batches(graph: Graph, cluster: Cluster, options: Options) -> dict[str, Any]:
