@@ -38,6 +38,12 @@ def test_a_plan_for_an_engine_splits_no_block_and_holds(engine):
     assert found.plan.problem.options.objective == ENGINES[engine].limits.objectives[0]
 
 
+def test_a_graph_of_training_is_told_apart_from_the_option():
+    graph = load("zoo:llama-7b?layers=2", training=True).graph
+    with pytest.raises(OptionError, match="or give a graph without backward ops"):
+        planned(graph, "2x3090", "vllm")
+
+
 @pytest.mark.parametrize(
     ("engine", "options", "training"),
     [

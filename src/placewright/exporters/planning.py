@@ -365,7 +365,10 @@ def objective_for(engine: Engine, asked: str | None, training: bool) -> str:
         raise OptionError(f"plans for {engine.name} are for {' or '.join(able)}, not {asked}")
     objective = asked or able[0]
     if training and not limits_of(engine).schedules:
-        raise OptionError(f"--for {engine.name} plans inference; leave out --training")
+        raise OptionError(
+            f"--for {engine.name} plans inference; leave out --training, or give a graph without "
+            "backward ops"
+        )
     return objective
 
 
