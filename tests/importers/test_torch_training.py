@@ -413,3 +413,30 @@ def test_parts_under_checkpoint_are_imported_as_they_are_and_told(reentrant: boo
         program = torch_training.export_training(Checkpointed(reentrant), (torch.ones(2, 8),))
     calls = [[str(each.target) for each in found.graph.nodes] for found in (plain, program)]
     assert calls[0] == calls[1]
+
+
+class Recurrent(torch.nn.Module):
+    """An LSTM that data goes into as it is: the input needs no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.lstm = torch.nn.LSTM(6, 4, num_layers=2, bidirectional=True)
+
+    def forward(self, x: Any) -> Any:
+        made, (_, cells) = self.lstm(x)
+        return made.square().mean() + cells.sum()
+
+
+def test_an_lstm_on_data_is_trained_as_by_autograd_and_its_flops_are_counted() -> None:
+    module, data = Recurrent(), torch.randn(3, 2, 6, generator=torch.Generator().manual_seed(1))
+    program = torch_training.export_training(module, (data,))
+    step = program.run((data,))
+    module(data).backward()
+    assert step.gradients.keys() == dict(module.named_parameters()).keys()
+    for name, parameter in module.named_parameters():
+        torch.testing.assert_close(step.gradients[name], parameter.grad)
+    graph = torch_training.graph_from_training(program, "recurrent")
+    forward = [flops for op, flops in enumerate(graph.op_flops) if not graph.is_backward[op]]
+    rows, products = 3 * 2, 4 * 4 * (6 + 4) + 4 * 4 * (8 + 4)  # of each direction of both layers
+    assert sum(forward) == 2 * rows * 2 * products

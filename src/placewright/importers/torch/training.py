@@ -20,6 +20,7 @@ from placewright.importers.torch import graph as torch_graph
 from placewright.importers.torch import tracing
 from placewright.importers.torch.activation_checkpoints import remark, without_checkpoints
 from placewright.importers.torch.graph import Program, Weight
+from placewright.importers.torch.recurrent import written_out_lstms
 from placewright.units import printable
 
 if TYPE_CHECKING:
@@ -135,10 +136,11 @@ def export_training(
     with tracing.mode_of(module, training=True), tracing.tracing(name):
         with without_checkpoints() as checkpointed:
             program = torch.export.export(_loss_module(module), args, kwargs, strict=False)
-        with contextlib.ExitStack() as stack:
+        forward = program.module(check_guards=False)
+        with contextlib.ExitStack() as stack, written_out_lstms():
             joint = aot_export_joint_with_descriptors(
                 stack,
-                program.module(check_guards=False),
+                forward,
                 args,
                 kwargs,
                 _record_nn_module_stack=True,
