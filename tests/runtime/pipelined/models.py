@@ -144,6 +144,25 @@ def chain_loss() -> Made:
     return WithLoss(models.Chain(torch.neg), nn.functional.mse_loss), (x, x.flip(1)), {}
 
 
+class Taught(nn.Module):
+    """A layer that learns what another one says, which learns something else meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.pupil, self.teacher = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            wanted = self.teacher(x).relu()
+        made = self.teacher(self.pupil(x)).square().mean()
+        return nn.functional.mse_loss(self.pupil(x), wanted) + made
+
+
+def taught() -> Made:
+    return Taught(), (torch.arange(16.0).reshape(2, 8) / 16,), {}
+
+
 INFERENCE = {
     "gpt2": models.gpt2,
     "llama": models.llama,
@@ -160,4 +179,5 @@ TRAINING = {
     "unet": unet_loss,
     "lstm": lstm_loss,
     "assigned": assigned,
+    "taught": taught,
 }

@@ -80,7 +80,7 @@ def test_stages_of_any_placement_give_the_outputs_bit_for_bit(name: str, data: A
 
 
 @pytest.mark.parametrize("devices", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("name", quick(models.TRAINING, "gpt2", "resnet", "unet", "lstm"))
+@pytest.mark.parametrize("name", quick(models.TRAINING, "gpt2", "resnet", "unet", "lstm", "taught"))
 def test_stages_along_the_program_give_its_losses_gradients_and_statistics(
     name: str, devices: int
 ) -> None:

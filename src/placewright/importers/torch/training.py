@@ -20,6 +20,7 @@ from placewright.importers.torch import graph as torch_graph
 from placewright.importers.torch import tracing
 from placewright.importers.torch.activation_checkpoints import remark, without_checkpoints
 from placewright.importers.torch.graph import Program, Weight
+from placewright.importers.torch.no_gradients import detach_no_gradients
 from placewright.importers.torch.recurrent import written_out_lstms
 from placewright.units import printable
 
@@ -137,6 +138,7 @@ def export_training(
         with without_checkpoints() as checkpointed:
             program = torch.export.export(_loss_module(module), args, kwargs, strict=False)
         forward = program.module(check_guards=False)
+        detach_no_gradients(forward)
         with contextlib.ExitStack() as stack, written_out_lstms():
             joint = aot_export_joint_with_descriptors(
                 stack,
