@@ -415,6 +415,40 @@ def test_parts_under_checkpoint_are_imported_as_they_are_and_told(reentrant: boo
     assert calls[0] == calls[1]
 
 
+class Stated(torch.autograd.Function):
+    """Rounds, and lets gradients through as if it did not."""
+
+    @staticmethod
+    def forward(_ctx: Any, x: Any) -> Any:
+        return x.round()
+
+    @staticmethod
+    def backward(_ctx: Any, *gradients: Any) -> Any:
+        return gradients[0]
+
+
+class Rounded(torch.nn.Module):
+    """A layer whose output is rounded by `Stated`, or has its gradient changed by a hook."""
+
+    def __init__(self, hooked: bool) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+        self.hooked = hooked
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        if not self.hooked:
+            return Stated.apply(Stated.apply(y)).sum()
+        y.register_hook(lambda gradient: 2 * gradient)
+        return y.sum()
+
+
+@pytest.mark.parametrize("hooked, name", [(False, "Stated"), (True, r"Tensor\.register_hook")])
+def test_derivatives_that_a_module_states_itself_are_told(hooked: bool, name: str) -> None:
+    with pytest.warns(PlacewrightWarning, match=rf"Rounded: it states .* of its own \({name}\), "):
+        torch_training.export_training(Rounded(hooked), (torch.ones(2, 8),))
+
+
 class Recurrent(torch.nn.Module):
     """An LSTM that data goes into as it is: the input needs no gradient."""
 

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import ExecutionError, GraphError, OptionError, PlacewrightWarning
 from placewright.graph import Graph
+from placewright.importers.torch import activation_checkpoints, own_derivatives, tracing
 from placewright.importers.torch import costs as torch_costs
 from placewright.importers.torch import graph as torch_graph
-from placewright.importers.torch import tracing
-from placewright.importers.torch.activation_checkpoints import remark, without_checkpoints
 from placewright.importers.torch.graph import Program, Weight
 from placewright.importers.torch.no_gradients import detach_no_gradients
 from placewright.importers.torch.recurrent import written_out_lstms
@@ -135,7 +134,10 @@ def export_training(
     name = type(module).__name__
     module, args, kwargs = tracing.without_meta(module, args, kwargs or {})
     with tracing.mode_of(module, training=True), tracing.tracing(name):
-        with without_checkpoints() as checkpointed:
+        with (
+            activation_checkpoints.without_checkpoints() as checkpointed,
+            own_derivatives.own_derivatives() as stated,
+        ):
             program = torch.export.export(_loss_module(module), args, kwargs, strict=False)
         forward = program.module(check_guards=False)
         detach_no_gradients(forward)
@@ -148,8 +150,9 @@ def export_training(
                 _record_nn_module_stack=True,
             )
     if checkpointed:
-        said = printable(f"{name}: {remark(len(checkpointed))}")
-        warnings.warn(said, PlacewrightWarning, stacklevel=2)
+        _warn(name, activation_checkpoints.remark(len(checkpointed)))
+    if stated:
+        _warn(name, own_derivatives.remark(stated))
     if not any(_is_backward(node) for node in joint.graph_module.graph.nodes):
         raise GraphError(
             f"{name}: its training program has no backward ops; "
@@ -159,6 +162,10 @@ def export_training(
     state |= {_name(key): value for key, value in program.constants.items()}
     inputs = tuple(_input_names(program))
     return TrainingProgram(joint.graph_module, state, inputs)
+
+
+def _warn(name: str, remark: str) -> None:
+    warnings.warn(printable(f"{name}: {remark}"), PlacewrightWarning, stacklevel=3)
 
 
 def graph_from_training(program: TrainingProgram, name: str) -> Graph:
