@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,9 @@ psutil = pytest.importorskip("psutil")
 
 from placewright.errors import ExecutionError  # noqa: E402
 from placewright.runtime import RunOptions, execute  # noqa: E402
+from placewright.runtime.pipelined.reference import SingleProcess  # noqa: E402
+from tests.runtime import models  # noqa: E402
+from tests.runtime.pipelined.programs import case_of  # noqa: E402
 from tests.runtime.processes import left_in, workers_of  # noqa: E402
 from tests.runtime.programs import split  # noqa: E402
 
@@ -68,6 +72,21 @@ def test_a_killed_rank_ends_all_and_is_told(slow: int) -> None:
     ):
         execute(f"torch:{HERE}:dawdling", device_of, 2, on_progress=once_running(kill))
     assert time.monotonic() - killed[0] < ENDED_WITHIN
+
+
+def test_what_the_single_process_raises_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks are threads here, and the run is compared with the main one."""
+
+    def alone() -> bool:
+        return threading.current_thread() is threading.main_thread()
+
+    device_of, made = split("stumbling"), case_of(models.stumbling)
+    monkeypatch.setattr(models, "_on_a_rank", alone)
+    said = "^the single process that the run is compared with failed"
+    with pytest.raises(ExecutionError, match=rf"{said}: ValueError: out of cheese$"):
+        execute(f"torch:{HERE}:stumbling", device_of, 2, options=RunOptions(launcher="local"))
+    with pytest.raises(ExecutionError, match=rf"{said} in op 'stumble': ValueError: out of c"):
+        SingleProcess(made.executable).results(1)
 
 
 def test_a_stuck_rank_ends_all_after_the_timeout() -> None:

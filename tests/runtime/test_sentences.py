@@ -8,7 +8,7 @@ pytest.importorskip("torch")
 
 from placewright.errors import ExecutionError, FormatError
 from placewright.runtime.ranks.channels import ChannelError, ChannelTimeoutError, OpError
-from placewright.runtime.ranks.failures import event_of, failure_of, sentence_of
+from placewright.runtime.ranks.failures import compared_with, event_of, failure_of, sentence_of
 from placewright.system.memory import ShortageError
 
 MIB = 1 << 20
@@ -79,3 +79,12 @@ def test_a_rank_that_waited_too_long_says_for_which_op() -> None:
 def test_ctrl_c_is_no_failure_of_a_rank() -> None:
     stop = KeyboardInterrupt()
     assert failure_of(0, stop) is stop
+
+
+def test_memory_that_one_process_lacks_is_told() -> None:
+    with pytest.raises(ExecutionError) as caught, compared_with():
+        raise ShortageError(7 * MIB)
+    assert str(caught.value) == (
+        "the single process that the run is compared with ran out of memory: 7.0 MiB more are not "
+        "there; free some, or make the model smaller"
+    )

@@ -180,15 +180,16 @@ def _job(
 
 def _reference(program: Executable, values: Values, job: Job) -> Reference:
     """What one process gives; weights that are more than half of free memory are streamed."""
+    from placewright.runtime.ranks.failures import compared_with
     from placewright.runtime.reference import run_streamed, time_single
     from placewright.runtime.weights import bytes_of
 
     amount = bytes_of(values.weights, set(program.weights.values()))
-    calls = job.calls
-    if amount > available_memory() / 2 and not calls.keep_all:
-        return run_streamed(program, values)
-    threads = max(job.own.threads)
-    return time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
+    calls, threads = job.calls, max(job.own.threads)
+    with compared_with():
+        if amount > available_memory() / 2 and not calls.keep_all:
+            return run_streamed(program, values)
+        return time_single(program, values, 1 + calls.repeats, threads, calls.optimizer)
 
 
 def _launcher(name: str) -> Launcher:

@@ -15,6 +15,8 @@ from torch.fx import Interpreter, Node
 from placewright.importers.torch.programs import Executable
 from placewright.runtime.pipelined.randomness import Moment, seed
 from placewright.runtime.pipelined.samples import sample
+from placewright.runtime.ranks.channels import OpError
+from placewright.runtime.ranks.failures import compared_with
 from placewright.runtime.ranks.state import STEEPEST, Optimizer
 
 
@@ -69,7 +71,7 @@ class SingleProcess:
         for node in self._executable.module.graph.find_nodes(op="placeholder"):
             name = self._executable.weights.get(node.name)
             values.append(inputs[node.name] if name is None else self.weights.get(name))
-        with torch.no_grad():
+        with compared_with(), torch.no_grad():
             program = _Seeded(self._executable.module, moment)
             outputs = list(program.run(*values, enable_io_processing=False))
         for name, position in self._executable.updates.items():
@@ -87,4 +89,7 @@ class _Seeded(Interpreter):
     def run_node(self, node: Node) -> Any:
         if node.op == "call_function":
             seed(node.target, node.name, self._moment)
-        return super().run_node(node)
+        try:
+            return super().run_node(node)
+        except Exception as error:
+            raise OpError(node.name) from error

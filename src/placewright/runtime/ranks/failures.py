@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from placewright.errors import ExecutionError, PlacewrightError, reason
@@ -11,6 +13,7 @@ from placewright.system.memory import missing_memory
 
 _SOURCE_LINE = re.compile(r"^\[[^]]*\.(?:cc|cpp|h):\d+\]\s*")
 _LONGEST = 1000  # characters of another library's message
+_ALONE = "the single process that the run is compared with"
 
 
 def event_of(error: BaseException) -> dict[str, Any]:
@@ -42,9 +45,13 @@ def sentence_of(rank: int, event: Event, doing: str = "running its ops") -> str:
         return f"rank {rank} {event['message']}; give a longer timeout if the model is slow"
     if event["kind"] == "channel" and not where:
         return f"rank {rank} lost another rank while {doing} ({event['message']})"
+    return f"rank {rank} {_failed(event)}"
+
+
+def _failed(event: Event) -> str:
+    where = event.get("where")
     at = f" in {where}" if where else ""
-    what = ": ".join(filter(None, (event["type"], event["message"])))
-    return f"rank {rank} failed{at}: {what}"
+    return f"failed{at}: " + ": ".join(filter(None, (event["type"], event["message"])))
 
 
 def failure_of(rank: int, error: BaseException, doing: str = "running its ops") -> BaseException:
@@ -54,3 +61,19 @@ def failure_of(rank: int, error: BaseException, doing: str = "running its ops") 
     if not isinstance(error, Exception):  # Ctrl-C
         return error
     return ExecutionError(sentence_of(rank, event_of(error), doing))
+
+
+@contextmanager
+def compared_with() -> Iterator[None]:
+    """What the single process raises that a run is compared with, as one ExecutionError."""
+    try:
+        yield
+    except PlacewrightError:
+        raise
+    except Exception as error:
+        event = event_of(error)
+        if event["kind"] == "memory":
+            what = f"ran out of memory: {event['message']}; free some, or make the model smaller"
+        else:
+            what = _failed(event)
+        raise ExecutionError(f"{_ALONE} {what}") from error
