@@ -186,12 +186,22 @@ def test_an_exception_in_a_thread_ends_all_and_is_told(monkeypatch: pytest.Monke
         run(case, 2, range(1))
 
 
-def test_a_thread_that_waits_too_long_says_for_whom(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("slow", "late"), [(0, "the output of op 'dawdle' from rank 0"), (1, "rank 1")]
+)
+def test_a_thread_that_waits_too_long_says_for_whom(
+    slow: int, late: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 for a tensor of rank 0; rank 0, which has done its part, for rank 1 itself."""
     case = case_of(*models.dawdling())
     monkeypatch.setattr(models, "_on_a_rank", lambda: True)
     monkeypatch.setattr("placewright.runtime.execution._reference", lambda *_: None)
     monkeypatch.setenv("DAWDLE_SECONDS", "3")
-    assignment = {"linear": 0, "dawdle": 0, "linear_1": 1, "relu": 1}
+    assignment = {"linear": 0, "dawdle": slow, "linear_1": 1, "relu": 1}
     options = RunOptions(launcher="local", timeout=0.5, threads=1)
-    with pytest.raises(ExecutionError, match=r"rank 1 waited 0.5 s for the output of op 'dawdle'"):
+    with pytest.raises(ExecutionError) as caught:
         run_assignments(case.program, case.values, [Assignment(assignment)], 2, options=options)
+    assert str(caught.value) == (
+        f"rank {1 - slow} has waited for {late} for 0.5 s; "
+        "give a longer timeout if the model is slow"
+    )

@@ -79,11 +79,12 @@ class Receiver:
     def transfers(self, size: int, count: int) -> list[float]:
         """Seconds of `count` transfers of `size` bytes."""
         self._asked.put((size, count))
-        channel = self._connection.of(0).channel()
+        end = self._connection.of(0)
+        channel = end.channel()
         seconds = []
         for _ in range(count):
             value = self._source.ones(size)
-            self._connection.barrier()
+            end.barrier()
             left = time.perf_counter()
             channel.send(_transfer(size), value)
             try:
@@ -99,11 +100,12 @@ class Receiver:
                 size, count = self._asked.get()
                 if not count:
                     return
-                channel = self._connection.of(1).channel()
+                end = self._connection.of(1)
+                channel = end.channel()
                 for _ in range(count):
                     own = self._target.ones(size)
                     try:
-                        self._connection.barrier()
+                        end.barrier()
                         value = channel.wait(channel.post(_transfer(size)))
                     except ChannelError:
                         return

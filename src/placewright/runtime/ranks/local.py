@@ -20,9 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from placewright.errors import ExecutionError, OptionError
+from placewright.errors import OptionError
 from placewright.runtime.ranks.calls import Caller, Calls, run_calls
-from placewright.runtime.ranks.channels import ChannelError
+from placewright.runtime.ranks.channels import (
+    ChannelError,
+    ChannelTimeoutError,
+    waiting_for,
+)
 from placewright.runtime.ranks.failures import failure_of
 from placewright.runtime.ranks.job import Hear, Job, Results
 from placewright.runtime.stages.code import Transfer
@@ -132,10 +136,15 @@ def _run(threads: Sequence[_Rank], connection: ThreadConnection) -> None:
         raise
     failed = [thread for thread in threads if thread.error is not None]
     if failed:
-        own = [each for each in failed if not isinstance(each.error, ChannelError)]
-        first = (own or failed)[0]
+        first = min(failed, key=_blame)
         assert first.error is not None
         raise failure_of(first.rank, first.error) from first.error
+
+
+def _blame(thread: _Rank) -> tuple[bool, bool]:
+    """Errors of a rank's own first, then waits that took too long, then those that follow."""
+    error = thread.error
+    return isinstance(error, ChannelError), not isinstance(error, ChannelTimeoutError)
 
 
 @contextmanager
@@ -160,16 +169,29 @@ class ThreadConnection:
         self._barrier = threading.Barrier(ranks)
         self._changed = threading.Condition()
         self._left: dict[int, Handed] = {}
+        self._idle: set[int] = set()  # those that wait for others
         self._broken = False
 
     def of(self, rank: int) -> ThreadEnd:
         return ThreadEnd(self, rank)
 
-    def barrier(self) -> None:
+    def barrier(self, rank: int) -> None:
+        self._idle.add(rank)
         try:
             self._barrier.wait(self._timeout)
         except threading.BrokenBarrierError as error:
-            raise ChannelError("another rank has ended, or is stuck") from error
+            raise self._not_met() from error
+        self._idle.discard(rank)
+
+    def _not_met(self) -> ChannelError:
+        """Some did not come to the barrier, or have ended; whoever notices tells all."""
+        with self._changed:
+            if self._broken:
+                return ChannelError("another rank has ended")
+            busy = sorted(set(range(len(self.places))) - self._idle)
+            self._break()
+        late = " and ".join(f"rank {rank}" for rank in busy)
+        return ChannelTimeoutError(f"has waited for {late} for {self._timeout:g} s")
 
     def put(self, transfer: Transfer, value: Handed) -> None:
         with self._changed:
@@ -179,23 +201,24 @@ class ThreadConnection:
     def take(self, transfer: Transfer) -> Handed:
         tag = transfer.tag
         with self._changed:
+            self._idle.add(transfer.target)
             there = self._changed.wait_for(lambda: self._broken or tag in self._left, self._timeout)
             if self._broken:
                 raise ChannelError("another rank has ended")
             if not there:
-                raise ExecutionError(
-                    f"rank {transfer.target} waited {self._timeout:g} s for the output of op "
-                    f"'{transfer.tensor}' from rank {transfer.source}; give a longer timeout if "
-                    "the model is slow"
-                )
+                raise ChannelTimeoutError(f"{waiting_for(transfer)} for {self._timeout:g} s")
+            self._idle.discard(transfer.target)
             return self._left.pop(tag)
 
     def abandon(self) -> None:
         """Let nobody wait any longer."""
-        self._barrier.abort()
         with self._changed:
-            self._broken = True
-            self._changed.notify_all()
+            self._break()
+        self._barrier.abort()
+
+    def _break(self) -> None:
+        self._broken = True
+        self._changed.notify_all()
 
 
 class ThreadEnd:
@@ -205,10 +228,10 @@ class ThreadEnd:
         self._connection, self._rank = connection, rank
 
     def channel(self) -> ThreadChannel:
-        return ThreadChannel(self._connection, self._connection.places[self._rank])
+        return ThreadChannel(self._connection, self._rank)
 
     def barrier(self) -> None:
-        self._connection.barrier()
+        self._connection.barrier(self._rank)
 
 
 class ThreadChannel:
@@ -217,9 +240,10 @@ class ThreadChannel:
     What a GPU waits for tensors is told by its own events, and known when the call has ended.
     """
 
-    def __init__(self, connection: ThreadConnection, place: CudaPlace | None) -> None:
+    def __init__(self, connection: ThreadConnection, rank: int) -> None:
         self.waited = 0.0
-        self._connection, self._place = connection, place
+        self._connection, self._rank = connection, rank
+        self._place = place = connection.places[rank]
         self._waits: Moments = CpuMoments() if place is None else place.moments()
 
     def post(self, transfer: Transfer) -> Transfer:
@@ -241,4 +265,4 @@ class ThreadChannel:
         if self._place is not None:
             self._place.settle()
         self.waited = sum(self._waits.intervals()[::2])  # from before each wait to after it
-        self._connection.barrier()
+        self._connection.barrier(self._rank)
