@@ -474,3 +474,17 @@ def test_an_lstm_on_data_is_trained_as_by_autograd_and_its_flops_are_counted() -
     forward = [flops for op, flops in enumerate(graph.op_flops) if not graph.is_backward[op]]
     rows, products = 3 * 2, 4 * 4 * (6 + 4) + 4 * 4 * (8 + 4)  # of each direction of both layers
     assert sum(forward) == 2 * rows * 2 * products
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_an_example_that_asks_for_a_gradient_gets_none(device: str) -> None:
+    """Its gradient would be ops that no step needs, and a result that a run does not know."""
+    module = Checkpointed(None).to(device)
+    programs = [
+        torch_training.export_training(
+            module, (torch.ones(2, 8, device=device, requires_grad=asks),)
+        )
+        for asks in (False, True)
+    ]
+    plain, asking = [[str(each) for each in program.graph.nodes] for program in programs]
+    assert plain == asking

@@ -132,7 +132,7 @@ def export_training(
     from torch._functorch.aot_autograd import aot_export_joint_with_descriptors
 
     name = type(module).__name__
-    module, args, kwargs = tracing.without_meta(module, args, kwargs or {})
+    module, args, kwargs = _detached(*tracing.without_meta(module, args, kwargs or {}))
     with tracing.mode_of(module, training=True), tracing.tracing(name):
         with (
             activation_checkpoints.without_checkpoints() as checkpointed,
@@ -162,6 +162,19 @@ def export_training(
     state |= {_name(key): value for key, value in program.constants.items()}
     inputs = tuple(_input_names(program))
     return TrainingProgram(joint.graph_module, state, inputs)
+
+
+def _detached(
+    module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tracing.Arguments:
+    """The same, inputs without gradients: a step has no use for these, whatever examples ask."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    def detached(value: Any) -> Any:
+        return value.detach() if isinstance(value, torch.Tensor) else value
+
+    return module, tree_map(detached, args), tree_map(detached, kwargs)
 
 
 def _warn(name: str, remark: str) -> None:
