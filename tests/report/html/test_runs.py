@@ -135,6 +135,16 @@ def test_a_run_with_ops_that_the_plan_lacks_is_refused(plan, run_file, tmp_path)
         placewright.report(plan, tmp_path / "page.html", run=run_file)
 
 
+def test_a_run_of_another_placement_is_refused(plan, run_file, tmp_path):
+    document = json.loads(run_file.read_text("utf-8"))
+    devices = document["rank_devices"]
+    assert len(devices) == 2
+    document["rank_devices"] = devices[::-1]
+    run_file.write_text(json.dumps(document), "utf-8")
+    with pytest.raises(InputError, match=r"op '.+' on '.+', and the plan on '.+'; give the plan"):
+        placewright.report(plan, tmp_path / "page.html", run=run_file)
+
+
 def test_a_report_does_not_replace_what_it_is_of(plan, run_file, tmp_path):
     file = tmp_path / "plan.json"
     plan.save(file)

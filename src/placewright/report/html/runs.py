@@ -124,10 +124,21 @@ def _slices(plan: Plan, run: Run) -> Slices:
     others = [row[2] for row in run.steps if row[1] == "op" and row[2] not in op]
     if unknown or others or not rows:
         what = f"device '{unknown[0]}'" if unknown else f"op '{others[0]}'" if others else "ops"
-        raise InputError(f"the run has {what} that the plan lacks; give the plan that was run")
+        raise InputError(
+            f"the run has {what} that the plan lacks; give the plan that was run (not of an ONNX "
+            "model: its runs have a clock at sub-models, which are not drawn)"
+        )
+    on = [device[run.devices[row[0]]] for row in rows]
+    for row, place in zip(rows, on, strict=True):
+        planned = int(plan.placement.device[op[row[2]]])
+        if row[1] == "op" and place != planned:
+            raise InputError(
+                f"the run has op '{row[2]}' on '{plan.problem.device_names[place]}', and the plan "
+                f"on '{plan.problem.device_names[planned]}'; give the plan that was run"
+            )
     count = len(rows)
     return Slices(
-        track=np.array([2 * device[run.devices[row[0]]] + 1 for row in rows]),
+        track=np.array([2 * place + 1 for place in on]),
         kind=np.array([SHOWN[row[1]] for row in rows]),
         start=np.array([row[3] for row in rows]),
         finish=np.array([row[4] for row in rows]),
