@@ -130,15 +130,6 @@ def test_a_phase_can_be_run_call_by_call() -> None:
         ("bert?num_hidden_layers=1&phase=prefill", "a bert is none"),
         ("bert?num_hidden_layers=1&phase=decode&context=2000", "a bert is none"),
         ("gpt2?n_layer=1&phase=decode&context=2000", "the model has 1024 positions"),
-        (
-            "mamba?hidden_size=32&num_hidden_layers=1&vocab_size=50&phase=decode&context=8",
-            "1 of 1 of this one keep another state (LinearAttentionLayer of Transformers); leave",
-        ),
-        (
-            "jamba?num_hidden_layers=8&hidden_size=32&vocab_size=50&intermediate_size=32"
-            "&num_experts=2&phase=prefill&context=8",
-            "7 of 8 of this one keep another state (LinearAttentionLayer of Transformers); leave",
-        ),
     ],
 )
 def test_a_phase_that_cannot_be_is_refused(config: str, sentence: str) -> None:

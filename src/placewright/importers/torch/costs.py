@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import GraphError
 from placewright.importers.costs import Cost
+from placewright.importers.torch import kernels
 
 if TYPE_CHECKING:
     from torch.fx import GraphModule, Node
@@ -205,6 +206,7 @@ _FORMULAS: dict[str, Callable[..., float]] = {
     "aten::addbmm": lambda _bias, left, right, **_: 2.0 * math.prod(left.shape) * right.shape[-1],
     **dict.fromkeys(_GROUPED, _grouped),
     "transformers::grouped_mm_fallback_backward": lambda *args, **_: 2 * _grouped(*args),
+    **dict.fromkeys(kernels.OPS, kernels.flops_of),
 }
 
 
@@ -303,6 +305,8 @@ def _dtype(node: Node, flops: float) -> str:
     """
     import torch
 
+    if op_name(node.target) in kernels.POINTWISE:
+        return "fp32"
     names = {
         torch.float64: "fp64",
         torch.complex128: "fp64",

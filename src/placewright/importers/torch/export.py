@@ -181,7 +181,7 @@ def _attributes(
         weights[placeholder].key: program.state_dict[name].numel()
         for placeholder, name in program.graph_signature.inputs_to_parameters.items()
     }
-    users = set(program.graph_signature.user_inputs) - caches.inputs
+    users = set(program.graph_signature.user_inputs) - caches.inputs - caches.states
     inputs = {
         node.name: input_shape(node.meta["val"])
         for node in program.graph.find_nodes(op="placeholder")

@@ -17,7 +17,7 @@ from placewright.graph import Graph
 from placewright.importers.torch.costs import size_of
 from placewright.importers.torch.export import graph_from_program
 from placewright.importers.torch.graph import Caches
-from placewright.importers.torch.phases import OWN, Loaded, cache_shapes, layers_of
+from placewright.importers.torch.phases import OWN, Loaded, cache_argument, cache_shapes, layers_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +45,15 @@ def with_generation(model: torch.nn.Module, *, batch: int, context: int, source:
         raise OptionError(
             f"hf:{source}: generate needs room for a prompt and a token; give context=2 or more"
         )
+    kept = cache_shapes(model, batch=batch, context=context, source=source)
+    if not all(place.grows for place in kept):
+        raise OptionError(
+            f"hf:{source}: phase={GENERATE} is built for models that keep keys and values alone, "
+            "and this one keeps states too; take phase=prefill or phase=decode, or leave out phase"
+        )
     shapes = [
         ((*shape[:-2], context, shape[-1]), dtype)  # a window is kept by the mask
-        for shape, dtype in cache_shapes(model, batch=batch, context=context, source=source)
+        for shape, dtype in kept.values()
     ]
     module = _module(model, _state(shapes, batch), source)
     module.phase, module.context = GENERATE, context  # type: ignore[assignment]
@@ -136,8 +142,8 @@ def _module(model: torch.nn.Module, state: torch.nn.Module, source: str) -> torc
             asked = {"position_ids": position.expand(len(token), 1), "logits_to_keep": 1}
             found = self.model(
                 input_ids=token.unsqueeze(1),
-                past_key_values=cache,
                 use_cache=True,
+                **{cache_argument(known): cache},
                 **{key: value for key, value in asked.items() if key in known},
             )
             chosen = found.logits[:, -1].argmax(-1)

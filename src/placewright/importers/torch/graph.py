@@ -48,14 +48,16 @@ class Weight:
 
 @dataclass(frozen=True)
 class Caches:
-    """The KV cache of a program: the placeholders it comes in by, and the bytes ops keep of it.
+    """What a program keeps: the placeholders that it comes in by, and the bytes ops keep of it.
 
-    On a device the cache is not copied but appended to: an op that reads such an input moves
-    what is new. With `is_served` attention costs what kernels of engines that serve take.
+    On a device the KV cache is not copied but appended to: an op that reads one of `inputs` moves
+    what is new. `states` are read whole. With `is_served` attention costs what kernels of engines
+    that serve take.
     """
 
     inputs: frozenset[str] = frozenset()
     kept: Mapping[str, float] = field(default_factory=dict)
+    states: frozenset[str] = frozenset()
     is_served: bool = False
 
 

@@ -1,9 +1,9 @@
 """The two phases of serving a Transformers language model: prefill and decode.
 
-Prefill runs the whole prompt and keeps its keys and values; decode runs one new token of each
-sequence against those kept so far. Both are exported as programs whose KV cache is plain tensors
-in and out, made by Transformers' own `DynamicCache`, so that layers with a sliding window keep
-their window only.
+Prefill runs the whole prompt and keeps what later tokens need of it; decode runs one new token of
+each sequence against what was kept so far. Both are exported as programs whose cache is plain
+tensors in and out, made by Transformers' own `DynamicCache`, so that layers with a sliding window
+keep their window only, and layers like Mamba's a state of one size.
 """
 
 from __future__ import annotations
@@ -11,14 +11,23 @@ from __future__ import annotations
 import inspect
 import logging
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from placewright.errors import OptionError, PlacewrightError, reason
 from placewright.graph import Graph
 from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.export import export_inference, graph_from_program
 from placewright.importers.torch.graph import Caches, fold
+from placewright.importers.torch.kept import (
+    Place,
+    fill,
+    keep_by_assigning,
+    keeps,
+    kept_by,
+    overwrite,
+)
 from placewright.importers.torch.tracing import without_meta
 
 if TYPE_CHECKING:
@@ -30,9 +39,8 @@ PHASES = ("forward", "prefill", "decode", "generate")
 OWN = "model."
 """What a name of the model begins with inside the module that is exported."""
 
-_OTHER_STATES = ("update_conv_state", "update_recurrent_state", "update_indexer")
-
 Loaded = tuple["torch.nn.Module", tuple[Any, ...], dict[str, Any]]
+Shapes = dict[Place, tuple[tuple[int, ...], "torch.dtype"]]
 
 
 def with_phase(
@@ -40,17 +48,16 @@ def with_phase(
 ) -> Loaded:
     """A module that runs one phase of `model`, with example inputs on the meta device.
 
-    Prefill takes ``input_ids[batch, context]``; decode ``input_ids[batch, 1]`` and as `past` the
-    keys and values of the ``context - 1`` tokens before, layer by layer. Both return the logits
-    of the last token and the keys and values of all. OptionError where the model keeps something
-    else than keys and values.
+    Prefill takes ``input_ids[batch, context]``; decode ``input_ids[batch, 1]`` and as `past` what
+    layer by layer is kept of the ``context - 1`` tokens before. Both return the logits of the last
+    token and what is kept of all. OptionError where that is not all in Transformers' cache.
     """
     import torch
 
     tokens = 1 if phase == "decode" else context
     ids = torch.empty(batch, tokens, dtype=torch.long, device="meta")
-    step = _module(model)
-    step.phase, step.context = phase, context  # type: ignore[assignment]
+    step = _module(model, source)
+    step.phase, step.context = phase, context
     if phase == "prefill":
         return step, (), {"input_ids": ids, "past": []}
     if context < 2:
@@ -58,7 +65,8 @@ def with_phase(
             f"hf:{source}: decode needs a token before the new one; give context=2 or more"
         )
     shapes = cache_shapes(model, batch=batch, context=context - 1, source=source)
-    past = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in shapes]
+    step.places[:] = shapes
+    past = [torch.empty(shape, dtype=dtype, device="meta") for shape, dtype in shapes.values()]
     return step, (), {"input_ids": ids, "past": past}
 
 
@@ -73,23 +81,22 @@ def phase_graph(
 
     The KV cache holds `cache_tokens` tokens; None: for those of the run.
     """
+    caches = _caches(program, module.places, _windows(module), cache_tokens)
     return graph_from_program(
         program,
         name,
         stored={OWN + parameter: amount for parameter, amount in stored.items()},
-        caches=_caches(program, _windows(module), cache_tokens),
+        caches=caches,
         module_prefix=OWN,
     )
 
 
-def cache_shapes(
-    model: torch.nn.Module, *, batch: int, context: int, source: str
-) -> list[tuple[tuple[int, ...], torch.dtype]]:
-    """Shape and type of the keys and of the values of each layer after `context` tokens."""
+def cache_shapes(model: torch.nn.Module, *, batch: int, context: int, source: str) -> Shapes:
+    """Shape and type of all that is kept after `context` tokens, in the order of the layers."""
     import torch
 
     ids = torch.empty(batch, context, dtype=torch.long, device="meta")
-    step, inputs = _module(model), {"input_ids": ids, "past": []}
+    step, inputs = _module(model, source), {"input_ids": ids, "past": []}
     try:
         kept = _kept_without_memory(step, inputs) or _kept_by_export(step, inputs)
     except PlacewrightError:
@@ -99,11 +106,12 @@ def cache_shapes(
             f"hf:{source}: its KV cache cannot be worked out ({type(error).__name__}: "
             f"{reason(error)}); leave out phase"
         ) from error
-    return [(tuple(each.shape), each.dtype) for each in kept]
+    found = [(tuple(each.shape), each.dtype) for each in kept]
+    return dict(zip(step.places, found, strict=True))
 
 
 def _kept_without_memory(step: torch.nn.Module, inputs: Mapping[str, Any]) -> list[Any]:
-    """The keys and values after a run on tensors that have shapes only; none where one cannot be.
+    """What is kept after a run on tensors that have shapes only; none where one cannot be.
 
     Experts of a mixture, for one, choose another way to multiply while they are exported.
     """
@@ -129,101 +137,124 @@ def _kept_by_export(step: torch.nn.Module, inputs: Mapping[str, Any]) -> list[An
     return [nodes[str(name)].meta["val"] for name in program.graph_signature.user_outputs[1:]]
 
 
-def _module(model: torch.nn.Module) -> torch.nn.Module:
-    """`model` with its KV cache as tensors in and out; its own parts are named ``model.…``."""
+def _module(model: torch.nn.Module, source: str) -> Any:
+    """`model` with its cache as tensors in and out; its own parts are named ``model.…``.
+
+    `places` are those of the tensors in its cache: of all that are given, and after a run of all
+    that it returned.
+    """
     import torch
     from transformers import DynamicCache
 
-    last_only = "logits_to_keep" in inspect.signature(model.forward).parameters
+    from placewright.importers.torch.kernel_ops import kernels_of
+
+    known = inspect.signature(model.forward).parameters
+    asked: dict[str, Any] = {"use_cache": True}
+    asked |= {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+    cache_name = cache_argument(known)
 
     class Step(torch.nn.Module):
+        places: ClassVar[list[Place]] = []  # of the class, so that a copy's run tells the module
+        context: int
+
         def __init__(self) -> None:
             super().__init__()
             self.model = model
 
         def forward(self, input_ids: Any, past: list[Any]) -> tuple[Any, ...]:
             config: Any = self.model.config
-            cache = DynamicCache(config=config)
-            _fill(cache, past)
-            asked = {"logits_to_keep": 1} if last_only else {}
-            found = self.model(input_ids=input_ids, past_key_values=cache, use_cache=True, **asked)
-            return (found.logits, *_kept(found))
+            cache: Any = DynamicCache(config=config)
+            keep_by_assigning(cache)
+            if past:
+                fill(cache, self.places, past, self.context - 1)
+            with kernels_of(self.model, partial(overwrite, cache)):
+                found = self.model(input_ids=input_ids, **{cache_name: cache}, **asked)
+            kept = kept_by(cache, source)
+            self.places[:] = kept
+            return (found.logits, *kept.values())
 
     return Step().eval()
 
 
-def _fill(cache: Any, past: list[Any]) -> None:
-    """Put keys and values into a cache as they are; `update` would copy them."""
-    for layer, keys, values in zip(layers_of(cache), past[::2], past[1::2], strict=bool(past)):
-        layer.lazy_initialization(keys, values)
-        layer.keys, layer.values = keys, values
-        if hasattr(layer, "cumulative_length"):
-            layer.cumulative_length = keys.shape[-2]
+def cache_argument(known: Container[str]) -> str:
+    """What a model calls its cache, by the arguments that it has; Transformers 5.24 renamed it."""
+    return "cache" if "cache" in known else "past_key_values"
 
 
 def layers_of(cache: Any) -> list[Any]:
     """The layers that keep something; others use what one of these keeps."""
-    layers = getattr(cache, "layers", None) or []
-    return [each for each in layers if hasattr(each, "lazy_initialization")]
+    return [each for each in cache.layers if keeps(each)]
 
 
-def check_keeps_keys_and_values(model: torch.nn.Module, source: str) -> None:
-    """OptionError where layers of `model` keep a state of another kind, as those of Mamba do."""
+def check_has_phases(model: torch.nn.Module, source: str) -> None:
+    """OptionError where layers of `model` keep more than `kept` knows of, such as an index."""
     from transformers import DynamicCache
 
+    takes_it = getattr(model, "_supports_default_dynamic_cache", None)
+    if takes_it is not None and not takes_it():
+        raise OptionError(
+            f"hf:{source}: phase is for models that keep what they need of earlier tokens in "
+            f"Transformers' DynamicCache, and {type(model).__name__} has a cache of its own; leave "
+            "out phase"
+        )
     config: Any = model.config
     layers = DynamicCache(config=config).layers
-    others = [each for each in layers if any(hasattr(each, name) for name in _OTHER_STATES)]
+    others = [each for each in layers if _keeps_more(each)]
     if others:
         kinds = ", ".join(sorted({type(each).__name__ for each in others}))
         raise OptionError(
-            f"hf:{source}: phase is for models whose layers all keep keys and values, and "
-            f"{len(others)} of {len(layers)} of this one keep another state ({kinds} of "
+            f"hf:{source}: phase is for models whose layers keep keys and values or a state, and "
+            f"{len(others)} of {len(layers)} of this one keep something else ({kinds} of "
             "Transformers); leave out phase"
         )
 
 
-def _kept(found: Any) -> list[Any]:
-    """The keys and values of each layer; OptionError where a layer keeps something else."""
-    import torch
-
-    layers = layers_of(getattr(found, "past_key_values", None))
-    kept = [getattr(layer, name, None) for layer in layers for name in ("keys", "values")]
-    if not kept or not all(isinstance(each, torch.Tensor) for each in kept):
-        raise OptionError(
-            f"{type(found).__name__}: phase is for models whose layers all keep keys and "
-            "values, and this one keeps something else; leave out phase"
-        )
-    return kept
+def _keeps_more(layer: Any) -> bool:
+    has_states = hasattr(layer, "update_recurrent_state")
+    return hasattr(layer, "update_indexer") or (
+        has_states and not isinstance(layer.recurrent_states, dict)  # before Transformers 5.24
+    )
 
 
-def _windows(module: torch.nn.Module) -> list[float]:
-    """Tokens that each layer keeps at most: its sliding window, or any number."""
+def _windows(module: Any) -> dict[int, float]:
+    """Tokens that a layer keeps at most: its sliding window, or any number."""
     from transformers import DynamicCache
 
-    model: Any = module.model
-    layers = layers_of(DynamicCache(config=model.config))
-    return [float(getattr(layer, "sliding_window", None) or math.inf) for layer in layers]
+    layers = DynamicCache(config=module.model.config).layers
+    return {
+        number: float(getattr(layer, "sliding_window", None) or math.inf)
+        for number, layer in enumerate(layers)
+    }
 
 
-def _caches(program: ExportedProgram, windows: list[float], cache_tokens: int | None) -> Caches:
-    """What of the program is the KV cache: all inputs but the first, all outputs but the first.
+def _caches(
+    program: ExportedProgram,
+    places: Sequence[Place],
+    windows: Mapping[int, float],
+    cache_tokens: int | None,
+) -> Caches:
+    """What of the program is the cache: all inputs but the first, all outputs but the first.
 
-    The calls that make these outputs keep them, which hold as many tokens.
+    The calls that make these outputs keep them: keys and values of as many tokens, and states.
     """
-    inputs = frozenset(map(str, program.graph_signature.user_inputs[1:]))
+    signature = program.graph_signature
+    given = dict(zip(map(str, signature.user_inputs[1:]), places, strict=False))
     nodes = {node.name: node for node in program.graph.nodes}
     owner = fold(program.graph)
     kept: dict[str, float] = {}
-    for number, name in enumerate(program.graph_signature.user_outputs[1:]):
+    for place, name in zip(places, signature.user_outputs[1:], strict=True):
         node = _behind_views(nodes[str(name)])
         op, value = owner[node.name], node.meta["val"]
         if op is None:
             continue
-        tokens = int(value.shape[-2])
-        most = min(cache_tokens or tokens, windows[number // 2] if windows else math.inf)
-        kept[op] = kept.get(op, 0.0) + size_of(value) / tokens * most
-    return Caches(inputs, kept, is_served=True)
+        amount = size_of(nodes[str(name)].meta["val"])
+        if place.grows:
+            tokens = int(value.shape[-2])
+            most = min(cache_tokens or tokens, windows[place.layer])
+            amount = size_of(value) / tokens * most
+        kept[op] = kept.get(op, 0.0) + amount
+    appended = frozenset(name for name, place in given.items() if place.grows)
+    return Caches(appended, kept, states=frozenset(given) - appended, is_served=True)
 
 
 def _behind_views(node: Node) -> Node:

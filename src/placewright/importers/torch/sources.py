@@ -25,7 +25,7 @@ from placewright.importers.torch.generation import (
 )
 from placewright.importers.torch.phases import (
     PHASES,
-    check_keeps_keys_and_values,
+    check_has_phases,
     phase_graph,
     with_phase,
 )
@@ -242,7 +242,7 @@ def load_hf(config: str, training: bool = False, batch: int | None = None) -> Lo
         inputs = _example_inputs(settings, kind, training=training, source=config, **sizes)
         if phase == "forward":
             return module, (), inputs
-        check_keeps_keys_and_values(module, config)
+        check_has_phases(module, config)
         chosen = {"batch": sizes["batch"], "context": sizes["sequence"]}
         if phase == GENERATE:
             return with_generation(module, source=config, **chosen)
