@@ -107,8 +107,7 @@ def test_attention_in_chunks_is_causal_too(chunk: int) -> None:
     )
     (op,) = numbers_of(graph, "scaled_dot_product")
     assert graph.op_flops[op] == FLOPS * CAUSAL
-    mask = 512 * 512 if chunk == 300 else 0  # which no comparison of positions says
-    assert graph.op_bytes_read[op] == 512 * 16 * 4 * (4 + 2 + 2) + mask
+    assert graph.op_bytes_read[op] == 512 * 16 * 4 * (4 + 2 + 2)  # and no mask: it is of positions
 
 
 def test_an_encoder_sees_all_pairs() -> None:
@@ -151,3 +150,56 @@ def test_a_step_of_attention_written_out_reads_shared_heads_once() -> None:
     more = long.op_bytes_read.sum() - short.op_bytes_read.sum()
     assert more == 800 * 2 * 2 * 16 * 4  # tokens, keys and values, heads
     assert long.op_bytes_written.sum() == short.op_bytes_written.sum()
+
+
+BIASED = {
+    "bloom": "bloom?hidden_size=64&n_layer=1&n_head=4&vocab_size=100",
+    "mpt": "mpt?d_model=64&n_layers=1&n_heads=4&vocab_size=100",
+    "falcon": "falcon?hidden_size=64&num_hidden_layers=1&num_attention_heads=4&vocab_size=100"
+    "&alibi=true&new_decoder_architecture=false&multi_query=false",
+}
+"""Models with ALiBi, of four heads of 16."""
+
+
+@pytest.mark.parametrize("name", BIASED)
+def test_a_bias_of_positions_is_made_by_the_kernel_where_it_serves(name: str) -> None:
+    graph = from_hf(f"{BIASED[name]}&phase=prefill&context=512")
+    attention = numbers_of(graph, "scaled_dot_product") or numbers_of(graph, "matmul", "bmm")
+    assert graph.op_flops[attention].sum() == FLOPS * CAUSAL
+    assert graph.op_bytes_read[attention].sum() == 512 * 64 * 4 * 3
+    assert graph.op_bytes_written[attention].sum() == 512 * 64 * 4
+    moved = graph.op_bytes_read + graph.op_bytes_written
+    inside = [op for op, module in enumerate(graph.op_modules) if "att" in module.split(".")[-1]]
+    assert inside and moved[inside].max() < PAIRS
+    outside = [op for op, module in enumerate(graph.op_modules) if module == "transformer"]
+    assert moved[outside].max() < 512 * 512
+    step = from_hf(f"{BIASED[name]}&phase=decode&context=512")
+    longer = from_hf(f"{BIASED[name]}&phase=decode&context=612")
+    assert (longer.op_bytes_read - step.op_bytes_read).sum() == 100 * 2 * 64 * 4
+    assert (longer.op_bytes_written == step.op_bytes_written).all()
+
+
+def test_a_bias_of_positions_is_counted_step_by_step_where_it_does_not_serve() -> None:
+    graph = from_hf(f"{BIASED['bloom']}&context=512")
+    (scores,) = numbers_of(graph, "aten.baddbmm")
+    assert graph.op_flops[scores] == FLOPS / 2
+    assert graph.op_bytes_written[scores] == PAIRS * 4
+
+
+def test_a_bias_that_is_learned_or_given_is_none_of_positions() -> None:
+    torch = pytest.importorskip("torch")
+    from placewright.importers.torch.biases import is_of_positions
+    from placewright.importers.torch.export import export_inference
+
+    class Biased(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = torch.nn.Embedding(8, 4)
+
+        def forward(self, x: Any) -> Any:
+            places = torch.arange(8)
+            return places * torch.full([], 0.5), self.table(places) * 2, x * places
+
+    program = export_inference(Biased(), (torch.zeros(8),))
+    made = program.graph.output_node().args[0]
+    assert [is_of_positions(each) for each in made] == [True, False, False]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placewright.importers.pairs import Limit, causal, share_of_pairs
+from placewright.importers.torch.biases import filled_limits, is_of_positions
 from placewright.importers.torch.costs import bytes_of_inputs, is_view, op_name, readers, size_of
 from placewright.importers.torch.latents import Expansion, expansion_of
 from placewright.importers.torch.masks import Masks
@@ -60,15 +61,16 @@ def attention_of(graph: FxGraph, cached: Mapping[str, Any] | None) -> Attention:
 class _Reader:
     def __init__(self, graph: FxGraph, cached: Mapping[str, Any] | None) -> None:
         self.graph, self.cached = graph, cached or {}
+        self.is_served = cached is not None
         self.masks, self.found = Masks(), Attention()
         self._unread: dict[str, set[Any]] = {}  # call → masks that its kernel does without
         calls = [node for node in graph.nodes if node.op == "call_function"]
         kernels = [node for node in calls if _is_kernel(node)]
-        is_served = cached is not None
-        apart = [each for each in map(self._written_out, calls) if each] if is_served else []
+        apart = [each for each in map(self._written_out, calls) if each] if self.is_served else []
         attending: Attending = {
             **{node.name: _KEYS_AND_VALUES for node in kernels},
-            **{node.name: (1,) for each in apart for node in (each.scores, each.context)},
+            **{each.scores.name: (each.keys_at,) for each in apart},
+            **{each.context.name: (1,) for each in apart},
         }
         for node in kernels:
             self._add_kernel(node, attending)
@@ -82,7 +84,7 @@ class _Reader:
         mask, limits = self._limits(node)
         share = _share(node.args[0], node.args[1], limits)
         amounts = self._amounts(node, attending)
-        if mask is not None and limits is not None and self.masks.is_whole(mask):
+        if mask is not None and limits is not None and self._is_made_inside(mask):
             self._unread[node.name] = {mask}
             amounts[mask] = 0.0
         expansion = expansion_of(node, self.cached)
@@ -110,7 +112,18 @@ class _Reader:
         mask = _argument(node, "attn_mask")
         if mask is None:
             return None, causal() if _argument(node, "is_causal") is True else None
-        return mask, self.masks.limits(mask) if _is_of_transformers(node) else None
+        if not _is_of_transformers(node):
+            return mask, None
+        limits = self.masks.limits(mask)
+        return mask, self._limits_with_bias(mask) if limits is None else limits
+
+    def _limits_with_bias(self, mask: Any) -> Limits | None:
+        """What a mask leaves that has a bias of positions in it, which kernels that serve know."""
+        return filled_limits(mask, self.masks) if self.is_served else None
+
+    def _is_made_inside(self, mask: Any) -> bool:
+        """Whether a kernel needs no tensor for what a mask says."""
+        return self.masks.is_whole(mask) or (self.is_served and is_of_positions(mask))
 
     # -- attention in many calls --------------------------------------------------------------
 
@@ -118,13 +131,15 @@ class _Reader:
         return written_out(node, self.masks) if _is_of_transformers(node) else None
 
     def _add_written_out(self, each: WrittenOut, attending: Attending) -> None:
-        keys: Any = each.scores.args[1]
-        share = _share(each.scores.args[0], keys, each.limits, keys_axis=-1)
+        *biases, queries, keys = each.scores.args[: each.keys_at + 1]
+        share = _share(queries, keys, each.limits, keys_axis=-1)
+        self._unread[each.scores.name] = set(biases)
         for node in each.between:
             if not is_view(node):
                 self._say(node, 0.0, {}, written=0.0)
             self._unread[node.name] = set(node.all_input_nodes)
-        self._say(each.scores, share, self._amounts(each.scores, attending), written=0.0)
+        amounts = self._amounts(each.scores, attending) | dict.fromkeys(biases, 0.0)
+        self._say(each.scores, share, amounts, written=0.0)
         amounts = self._amounts(each.context, attending)
         self._say(each.context, share, {**amounts, each.context.args[0]: 0.0})
 

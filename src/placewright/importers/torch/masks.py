@@ -77,6 +77,19 @@ class Masks:
             limits.append((each.offset, query, key))
         return limits
 
+    def limits_without(self, left_out: Any) -> list[Limit] | None:
+        """Those of the mask that a tensor is false for, where it is true for all others."""
+        if getattr(left_out, "op", "") != "call_function" or not left_out.all_input_nodes:
+            return None
+        name, mask = op_name(left_out.target).removeprefix("aten::"), left_out.args[0]
+        is_of_numbers = mask.meta["val"].is_floating_point()  # 0 or -inf
+        is_negated = (
+            (name in ("bitwise_not", "logical_not") and not is_of_numbers)
+            or (name == "_to_copy" and is_of_numbers)
+            or (name == "lt" and is_of_numbers and (_constant(left_out.args[1]) or 0.0) < 0.0)
+        )
+        return self.limits(mask) if is_negated else None
+
     def _read(self, node: Any) -> Found:
         if isinstance(node, (int, float)):
             return Positions(float(node), ())
@@ -208,12 +221,17 @@ def _true(_: Read, node: Node) -> Found:
 def _chosen(read: Read, node: Node) -> Found:
     """``where(mask, 0, -inf)``."""
     mask, kept, left_out = (*node.args, None, None)[:3]
-    is_mask = _constant(kept) == 0.0 and (_constant(left_out) or 0.0) <= _VERY_SMALL
+    is_mask = _constant(kept) == 0.0 and is_very_small(left_out)
     found = read(mask)
     return found if is_mask and isinstance(found, Mask) else None
 
 
 _VERY_SMALL = -1e4  # about the least number of fp16, and below any score
+
+
+def is_very_small(value: Any) -> bool:
+    """Whether a number, or a tensor everywhere, is as good as -inf."""
+    return (_constant(value) or 0.0) <= _VERY_SMALL
 
 
 def _constant(value: Any) -> float | None:

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.importers.pairs import Limit
-from placewright.importers.torch.costs import op_name, tensors_in
+from placewright.importers.torch.biases import filled_limits, is_of_positions
+from placewright.importers.torch.costs import is_view, op_name, tensors_in
 from placewright.importers.torch.masks import Masks
 
 if TYPE_CHECKING:
     from torch.fx import Node
 
 _PRODUCTS = {"aten::matmul", "aten::bmm"}
+_ADDS_PRODUCT = "aten::baddbmm"
 _SAME = {"aten::_to_copy", "aten::clone", "aten::dropout", "aten::slice"}
 _SCALED = {"aten::mul", "aten::div", "aten::tanh", *_SAME}
 _SOFTMAX = {"aten::softmax", "aten::_softmax"}
@@ -28,11 +30,16 @@ class WrittenOut:
     between: Sequence[Node]
     limits: list[Limit]
 
+    @property
+    def keys_at(self) -> int:
+        """Which argument of `scores` are the keys: a bias that it is added to goes before."""
+        return 2 if op_name(self.scores.target) == _ADDS_PRODUCT else 1
+
 
 def written_out(softmax: Node, masks: Masks) -> WrittenOut | None:
     """The attention that `softmax` is part of; None where it is none that a kernel can do.
 
-    A kernel scales scores, caps them, masks them and knows sinks; it adds no biases.
+    A kernel scales scores, caps them, masks them, adds biases of positions and knows sinks.
     """
     if op_name(softmax.target) not in _SOFTMAX:
         return None
@@ -52,23 +59,34 @@ def _before(softmax: Node, masks: Masks, limits: list[Limit]) -> list[Node] | No
     """The product that makes scores, and the calls from there to `softmax`."""
     node: Any = softmax.args[0]
     found: list[Node] = []
-    while node.op == "call_function" and op_name(node.target) not in _PRODUCTS:
+    while node.op == "call_function" and not _is_scores(node):
         name, first = op_name(node.target), node.args[0]
         others = [each for each in node.all_input_nodes if each is not first]
         if name == "aten::add":
             mask = masks.limits(others[0]) if others else None
-            if mask is None:
+            if mask is None and not (others and is_of_positions(others[0])):
                 return None
-            limits += mask
+            limits += mask or []
+        elif name == "aten::masked_fill":
+            filled = filled_limits(node, masks)
+            if filled is None:
+                return None
+            limits += filled
         elif name == "aten::cat":  # a sink of each head beside the scores
             first = first[0]
         elif name == "aten::sub" and _is_largest(others, first):
             found += [others[0], others[0].all_input_nodes[0]]
-        elif name not in _SCALED or others:
+        elif not (name in _SCALED or is_view(node)) or others:
             return None
         found.append(node)
         node = first
     return [node, *found] if node.op == "call_function" else None
+
+
+def _is_scores(node: Any) -> bool:
+    """Whether it is a product, which may be added to a bias of positions."""
+    name = op_name(node.target)
+    return name in _PRODUCTS or (name == _ADDS_PRODUCT and is_of_positions(node.args[0]))
 
 
 def _is_largest(others: Sequence[Node], scores: Node) -> bool:
@@ -89,7 +107,7 @@ def _behind(softmax: Node) -> list[Node] | None:
             return None
         node = readers[0]
         found.append(node)
-        if op_name(node.target) not in _PRODUCTS | _SAME:
+        if not (op_name(node.target) in _PRODUCTS | _SAME or is_view(node)):
             return None
     return found
 
