@@ -234,6 +234,13 @@ def test_a_run_that_is_none_is_refused_by_file_and_field(run, message):
     assert str(caught.value).startswith(f"c.yaml: {message}")
 
 
+def test_an_empty_name_is_refused_by_file_and_field():
+    document = FULL.to_document()
+    document["devices"][1]["name"] = ""
+    with pytest.raises(FormatError, match=r"^c\.yaml: field devices\.1\.name: must not be empty"):
+        Cluster.from_document(document, "c.yaml")
+
+
 # -- what is refused -----------------------------------------------------------------------------
 
 

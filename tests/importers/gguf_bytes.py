@@ -24,6 +24,8 @@ BLOCKS = {
     "IQ4_XS": (23, 256, 136),
     "BF16": (30, 1, 2),
     "MXFP4": (39, 32, 17),
+    "NVFP4": (40, 64, 36),  # a byte of scale for each 16
+    "Q1_0": (41, 128, 18),
 }
 """Number of a type, elements and bytes of a block: of ``ggml.h`` and ``ggml-common.h``."""
 Tensors = Mapping[str, tuple[str, tuple[int, ...]]]

@@ -28,6 +28,7 @@ _SENTENCES: Mapping[str, str] = {
     "finite_number": "must be a finite number",
     "bool_type": "must be true or false",
     "bool_parsing": "must be true or false",
+    "string_too_short": "must not be empty",
     "too_short": "has too few entries; give at least {min_length}",
     "too_long": "has too many entries; give at most {max_length}",
     "greater_than": "must be above {gt}",

@@ -47,5 +47,7 @@ TYPES: Mapping[int, TensorType] = {
     34: TensorType("TQ1_0", 256, 54),
     35: TensorType("TQ2_0", 256, 66),
     39: TensorType("MXFP4", 32, 17),
+    40: TensorType("NVFP4", 64, 36),
+    41: TensorType("Q1_0", 128, 18),
 }
 """By the number that files have for them. Those that ggml has dropped are not there."""

@@ -69,9 +69,15 @@ class Decoder:
         size = max(1, self.hidden // query)
         period = self.kind.window_period
         slides = period and (layer + 1) % period != 0
+        cached = sizes.number("attention.head_count_kv", query, layer=layer)
+        if query % cached:
+            raise FormatError(
+                f"{self.parts.path}: layer {layer} has {query} heads and {cached} of keys and "
+                "values, which must divide them; convert the model again"
+            )
         return Heads(
             query=query,
-            cached=sizes.number("attention.head_count_kv", query, layer=layer),
+            cached=cached,
             key_size=sizes.number("attention.key_length", size),
             value_size=sizes.number("attention.value_length", size),
             window=sizes.number("attention.sliding_window") if slides else math.inf,
