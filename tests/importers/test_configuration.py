@@ -83,3 +83,19 @@ def test_a_field_that_there_is_not_is_refused_with_a_hint(field: str, hint: str)
 def test_a_value_that_cannot_be_is_refused() -> None:
     with pytest.raises(OptionError, match=r"hf:llama: .*hidden_size"):
         changed("llama", hidden_size="wide")
+
+
+def test_a_field_may_have_the_other_name_that_transformers_has_for_it(tmp_path: Path) -> None:
+    assert changed("qwen3_moe", num_experts=4).num_experts == 4
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "qwen3_moe", "num_experts": 64}))
+    assert changed(file, num_local_experts=4).num_experts == 4
+    assert changed(file, num_experts=8).num_experts == 8
+    assert changed(file, vocab_size=99).num_experts == 64
+    file.write_text(json.dumps({"model_type": "gpt2", "num_hidden_layers": 3}))
+    assert changed(file, n_layer=2).n_layer == changed(file, num_hidden_layers=2).n_layer == 2
+
+
+def test_a_field_under_both_of_its_names_is_refused() -> None:
+    with pytest.raises(OptionError, match="'num_hidden_layers' is another name of 'n_layer'"):
+        changed("gpt2", n_layer=2, num_hidden_layers=3)

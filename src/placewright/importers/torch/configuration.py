@@ -32,9 +32,9 @@ _HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*")  # organisation/model
 def configuration(source: str, parameters: Mapping[str, str], config: str) -> Any:
     """The configuration of ``config.json``, of a directory with one, or of a model type.
 
-    `parameters` are fields to change; their values are read as JSON where they are that, else as
-    text. FormatError for a file that is none; OptionError, which names `config`, for a type or a
-    field that there is not.
+    `parameters` are fields to change, by their names or by others that Transformers has for them;
+    their values are read as JSON where they are that, else as text. FormatError for a file that is
+    none; OptionError, which names `config`, for a type or a field that there is not.
     """
     kind, document = _document(source)
     try:
@@ -44,20 +44,33 @@ def configuration(source: str, parameters: Mapping[str, str], config: str) -> An
         raise FormatError(f"{source}: not a valid {kind} configuration ({reason})") from error
     if not parameters:
         return plain
-    known = plain.to_dict()
-    for key in parameters:
-        if key not in known:
+    changed = _changed(parameters, plain, config)
+    own = plain.attribute_map
+    # Where both names of a field are given, Transformers takes the other one.
+    document = {key: each for key, each in document.items() if own.get(key) not in changed}
+    try:
+        return _built(kind, {**_without_derived(kind, document, plain.to_dict()), **changed})
+    except Exception as error:
+        reason = " ".join(str(error).split())
+        raise OptionError(f"hf:{config}: {reason}") from error
+
+
+def _changed(parameters: Mapping[str, str], plain: Any, config: str) -> dict[str, Any]:
+    """The fields to change by their own names, as `plain` has them, and their values."""
+    known, own = plain.to_dict(), plain.attribute_map
+    changed: dict[str, Any] = {}
+    for key, text in parameters.items():
+        name = key if key in known else own.get(key, key)
+        if name not in known:
             hint = difflib.get_close_matches(key, [*_SIZES, *known], 1)
             raise OptionError(
                 f"hf:{config}: a {plain.model_type} configuration has no '{key}'"
                 + (f"; did you mean '{hint[0]}'?" if hint else "")
             )
-    changed = {key: _value(text) for key, text in parameters.items()}
-    try:
-        return _built(kind, {**_without_derived(kind, document, known), **changed})
-    except Exception as error:
-        reason = " ".join(str(error).split())
-        raise OptionError(f"hf:{config}: {reason}") from error
+        if name in changed:
+            raise OptionError(f"hf:{config}: '{key}' is another name of '{name}'; give one of them")
+        changed[name] = _value(text)
+    return changed
 
 
 def configuration_file(source: str) -> Path | None:
