@@ -184,6 +184,14 @@ def test_a_request_of_a_hybrid_is_planned_with_its_state_counted_once() -> None:
             f"recurrent_gemma?{TINY}&{ATTENTION}&num_hidden_layers=3&phase=prefill&context=8",
             "layer 0 (LinearAttentionLayer) of this one kept nothing there; leave out phase",
         ),
+        (
+            "deepseek_v4?num_hidden_layers=2&phase=decode&context=8",
+            "2 of 2 of this one keep something else (DeepseekV4HCACache of Transformers); leave",
+        ),
+        (
+            "glm_moe_dsa?num_hidden_layers=2&phase=decode&context=8",
+            "2 of 2 of this one keep something else (DynamicIndexedLayer of Transformers); leave",
+        ),
     ],
 )
 def test_what_keeps_its_state_elsewhere_is_refused(config: str, sentence: str) -> None:

@@ -211,9 +211,14 @@ def check_has_phases(model: torch.nn.Module, source: str) -> None:
 
 
 def _keeps_more(layer: Any) -> bool:
+    """Whether it is a layer of a model's own (DeepSeek V4), or one with an index of tokens."""
+    from transformers import DynamicCache
+
     has_states = hasattr(layer, "update_recurrent_state")
-    return hasattr(layer, "update_indexer") or (
-        has_states and not isinstance(layer.recurrent_states, dict)  # before Transformers 5.24
+    return (
+        type(layer).__module__ != DynamicCache.__module__
+        or hasattr(layer, "update_indexer")
+        or (has_states and not isinstance(layer.recurrent_states, dict))  # Transformers before 5.24
     )
 
 
