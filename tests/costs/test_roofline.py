@@ -14,6 +14,7 @@ from placewright.costs.roofline import CostOptions, build_problem, op_memory, op
 from placewright.errors import ClusterError, OptionError, PlacewrightWarning
 from placewright.graph import Graph, GraphBuilder
 from placewright.options import Options
+from placewright.planning import make_problem
 from placewright.problem import Problem
 
 # 10 TFLOP/s of which half is reached, 100 GB/s of which four fifths are, 10 µs to launch.
@@ -86,6 +87,8 @@ def test_invocations_go_through_the_memory_of_the_first_cpu_where_a_cluster_name
         assert problem.host_seconds_per_byte[:, 0].tolist() == pytest.approx([seconds] * 2)
     direct = build_problem(graph, cluster, Options("throughput"), CostOptions())
     assert direct.staging == "direct"
+    desktop, _ = make_problem("zoo:gpt2?layers=1", "2x3090", {"objective": options.objective})
+    assert desktop.host_seconds_per_byte.tolist() == [[pytest.approx(1 / 12.5e9)] * 2] * 2
     gpus = (Device("gpu", "RTX 3090"), Device("other", "RTX 3090"))
     without = Cluster("gpus", gpus, (Link("gpu", "other", 10e9),))
     with pytest.raises(ClusterError, match="'gpus' has neither host_memory nor a CPU"):

@@ -45,6 +45,8 @@ Optimizer = Literal["sgd", "momentum", "adam"]
 Recompute = Literal["none", "block", "needed"]
 Kernels = Literal["auto", "program", "fused"]
 
+HOST_MEMORIES = ("host-memory", "host memory")
+"""What switches are called that are it, in files and where a machine is detected."""
 SERVED = ("prefill", "decode")
 """The phases of a model that serves."""
 
@@ -283,9 +285,13 @@ def _staging(cluster: Cluster, options: Options) -> dict[str, Any]:
 
 
 def _host_memory(cluster: Cluster) -> str:
-    """That of the cluster, else its first CPU's; ClusterError where it has neither."""
+    """That of the cluster, else a switch of that name, else the first CPU's; ClusterError if none.
+
+    A switch called so is how desktops are written whose CPU is not among the devices.
+    """
+    called = (name for name in cluster.switches if name in HOST_MEMORIES)
     cpus = (device.name for device in cluster.devices if is_cpu(device))
-    if found := cluster.host_memory or next(cpus, ""):
+    if found := cluster.host_memory or next(called, "") or next(cpus, ""):
         return found
     raise ClusterError(
         f"objective invocation-latency sends tensors through host memory, and cluster "

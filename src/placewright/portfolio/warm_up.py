@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache, partial
 from importlib.metadata import version
 from multiprocessing import Pipe
@@ -39,7 +38,6 @@ from placewright.problem import Problem
 from placewright.system.processes import start_worker
 
 SOURCE, CLUSTER = "zoo:gpt2?layers=6", "2x3090"  # some blocks repeat
-HOST_MEMORY = "host-memory"  # of the cluster, which invocations need
 SECONDS = 1.0  # of a member that no count limits, once it is compiled
 NOTICEABLE = 0.1  # seconds of compiling
 MOST_PASSES = 5
@@ -204,8 +202,6 @@ def _silence(message: object) -> None:
 @cache
 def _tiny(objective: str) -> Problem:
     graph, cluster = load(SOURCE).graph, load_cluster(CLUSTER)
-    if objective == "invocation-latency":
-        cluster = replace(cluster, host_memory=HOST_MEMORY)
     return build_problem(graph, cluster, Options(objective=objective), CostOptions())
 
 
