@@ -166,8 +166,8 @@ def _row(name: str, text: str, device: Device, store: ProfileStore, repeats: int
     [done] = profile(text, cluster, store, exported=source)
     after = whole.latency(repeats)
     predicted, datasheet = (
-        plan(source.graph, cluster, planner="single-device", costs=CostOptions(profiles=each)).value
-        for each in (store.path, None)
+        plan(source.graph, cluster, planner="single-device", costs=costs).value
+        for costs in (CostOptions(profiles=each, kernels="program") for each in (store.path, None))
     )
     measured = (before.median + after.median) / 2
     return Row(
