@@ -52,7 +52,10 @@ def test_a_graph_of_training_is_told_apart_from_the_option():
     ],
 )
 def test_a_ready_problem_is_planned_as_its_source_is(engine, options, training):
-    problem, _ = make_problem("zoo:llama-7b?layers=4", "2x3090", options, training=training)
+    costs = with_kernels(CostOptions(), ENGINES[engine])
+    problem, _ = make_problem(
+        "zoo:llama-7b?layers=4", "2x3090", options, training=training, costs=costs
+    )
     found = plan_for(problem, None, engine, free_seconds=0)
     of_source = planned("zoo:llama-7b?layers=4", "2x3090", engine, training=training, **options)
     assert found.plan.value == of_source.plan.value
