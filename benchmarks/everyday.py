@@ -35,7 +35,7 @@ from placewright.costs.clusters import load_cluster
 from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import Limits, find_engine, limits_of
-from placewright.exporters.planning import counted, plan_for, with_kernels
+from placewright.exporters.planning import counted, engine_costs, plan_for
 from placewright.exporters.timing import judged_blocks
 from placewright.importers import Imported, load
 from placewright.planning import make_problem
@@ -140,7 +140,7 @@ def row_of(row: Row, source: Imported, known: Known) -> Row:
     row.value, row.gap, row.seconds, row.why, refused = known[limits, objective]
     if refused:
         return row
-    costs, options = with_kernels(CostOptions(), engine), {"objective": objective}
+    costs, options = engine_costs(CostOptions(), engine), {"objective": objective}
     problem = make_problem(source, cluster, options, costs=costs, together=True)[0]
     problem = counted(problem, source, engine)[0]
     hosts = [device.host for device in load_cluster(cluster).devices]

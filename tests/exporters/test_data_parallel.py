@@ -325,3 +325,18 @@ def test_claims_about_pipelines_that_are_not_so_are_found():
     assert not verify(replace(plan, outcome=less)).ok
     early = replace(loads.step, seconds=loads.step.seconds * 0.999)
     assert not verify(replace(plan, outcome=replace(loads, step=early))).ok
+
+
+@pytest.mark.parametrize(("dtype", "engine", "size"), [
+    ("bf16", "megatron", 18), ("bf16", "deepspeed", 18), ("fp16", "megatron", 16),
+    ("bf16", "torch-pipelining", 16),
+])  # fmt: skip
+def test_gradients_of_bf16_are_kept_and_exchanged_in_fp32(dtype, engine, size):
+    source = f"zoo:llama-7b?layers=2&context=64&dtype={dtype}"
+    plan = plan_for(source, "2x3090", engine, training=True, free_seconds=0).plan
+    problem = plan.problem
+    op = problem.op_names.index("blocks.0.mlp.gate")
+    weights = 4096 * 11008
+    stash = problem.op_stash[op] if problem.op_stash.size else 0.0
+    assert problem.op_memory[op] - stash == size * weights
+    assert problem.op_sync_bytes[op] == (4 if size == 18 else 2) * weights

@@ -11,7 +11,7 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InfeasibleError, OptionError
 from placewright.exporters.engines import ENGINES
 from placewright.exporters.pieces import pieces_for
-from placewright.exporters.planning import plan_for, with_kernels
+from placewright.exporters.planning import engine_costs, plan_for
 from placewright.exporters.stages import block_plan, stage_records
 from placewright.exporters.timing import judged_blocks
 from placewright.importers import load
@@ -52,7 +52,7 @@ def test_a_graph_of_training_is_told_apart_from_the_option():
     ],
 )
 def test_a_ready_problem_is_planned_as_its_source_is(engine, options, training):
-    costs = with_kernels(CostOptions(), ENGINES[engine])
+    costs = engine_costs(CostOptions(), ENGINES[engine])
     problem, _ = make_problem(
         "zoo:llama-7b?layers=4", "2x3090", options, training=training, costs=costs
     )
@@ -148,7 +148,7 @@ def test_llama_cpp_has_the_embedding_on_the_cpu():
 def test_placements_by_hand_are_judged_by_the_rules_of_the_engine(engine):
     plan = planned(LLAMA, "a100+2xt4+cpu", engine, objective="latency").plan
     row = ENGINES[engine]
-    costs = with_kernels(CostOptions(), row)
+    costs = engine_costs(CostOptions(), row)
     problem = make_problem(LLAMA, "a100+2xt4+cpu", {"objective": "latency"}, costs=costs)[0]
     pieces = pieces_for(problem, row)
     again = judged_blocks(pieces, row, block_plan(plan, engine).device)

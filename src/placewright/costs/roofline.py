@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 Optimizer = Literal["sgd", "momentum", "adam"]
 Recompute = Literal["none", "block", "needed"]
 Kernels = Literal["auto", "program", "fused"]
+Gradients = Literal["own", "fp32"]
 
 HOST_MEMORIES = ("host-memory", "host memory")
 """What switches are called that are it, in files and where a machine is detected."""
@@ -73,12 +74,16 @@ class CostOptions:
     `kernels`: whether each call is a kernel of its own (``program``), as PyTorch runs a program, or
     some are one (``fused``), as in engines that serve (see `costs.fused_kernels`). ``auto`` is
     ``fused`` for a graph of prefill or decode, and ``program`` for any other.
+
+    `gradients`: whether training keeps, and replicas exchange, a gradient in the type of its
+    parameter (``own``), or those of bf16 in ``fp32``, as Megatron-LM and DeepSpeed do.
     """
 
     optimizer: Optimizer = "adam"
     profiles: str | Path | None = USERS
     recompute: Recompute = "none"
     kernels: Kernels = "auto"
+    gradients: Gradients = "own"
 
     def __post_init__(self) -> None:
         if self.optimizer not in _STATE_COPIES:
@@ -89,6 +94,10 @@ class CostOptions:
             )
         if self.kernels not in get_args(Kernels):
             raise OptionError(f"kernels is '{self.kernels}'; choose {', '.join(get_args(Kernels))}")
+        if self.gradients not in get_args(Gradients):
+            raise OptionError(
+                f"gradients is '{self.gradients}'; choose {', '.join(get_args(Gradients))}"
+            )
         check_kind(self.profiles, (str, Path, type(None)), "profiles", "a file, 'user' or None")
 
 
@@ -201,7 +210,7 @@ def _with_copies(problem: Problem, graph: Graph, costs: CostOptions) -> Problem:
         op_memory=memory,
         op_copied=np.maximum(memory - problem.op_memory, 0.0),
         colocation=graph.colocation,
-        op_sync_bytes=_sync_bytes(graph),
+        op_sync_bytes=_sync_bytes(graph, costs),
         tensor_producer=graph.tensor_producer,
         tensor_bytes=graph.tensor_bytes,
         consumer_offsets=graph.consumer_offsets,
@@ -245,7 +254,7 @@ def _problem(
         channel_names=paths.channel_names,
         options=options,
         is_cpu=np.array([is_cpu(device) for device in cluster.devices]),
-        op_sync_bytes=_sync_bytes(graph),
+        op_sync_bytes=_sync_bytes(graph, costs),
         input_samples=graph.input_samples,
         op_cache=_caches(graph),
         op_stash=_stashes(graph, options),
@@ -256,9 +265,19 @@ def _problem(
     )
 
 
-def _sync_bytes(graph: Graph) -> Floats:
-    """`[op]` weights that replicas of the op keep equal."""
-    return graph.op_parameter_bytes if graph.is_training else np.zeros(graph.op_count)
+def _sync_bytes(graph: Graph, costs: CostOptions) -> Floats:
+    """`[op]` gradients of weights that replicas of the op keep equal."""
+    return gradient_bytes(graph, costs) if graph.is_training else np.zeros(graph.op_count)
+
+
+def gradient_bytes(graph: Graph, costs: CostOptions) -> Floats:
+    """`[op]` of the parameters it holds; their type is taken for the op's."""
+    if costs.gradients == "own":
+        return graph.op_parameter_bytes
+    is_bf16 = np.array(graph.op_dtypes) == "bf16"
+    wider = ITEM_BYTES["fp32"] / ITEM_BYTES["bf16"]
+    found: Floats = graph.op_parameter_bytes * np.where(is_bf16, wider, 1.0)
+    return found
 
 
 def _caches(graph: Graph) -> Floats:
@@ -381,7 +400,7 @@ def op_memory(graph: Graph, options: Options, costs: CostOptions) -> Floats:
     memory = graph.op_parameter_bytes + graph.op_state_bytes
     if not graph.is_training or graph.attributes.get(WHOLE_MEMORY):
         return memory
-    memory = memory + graph.op_parameter_bytes + _optimizer_state(graph, costs.optimizer)
+    memory = memory + gradient_bytes(graph, costs) + _optimizer_state(graph, costs.optimizer)
     if options.memory != "resident":
         return memory
     return memory + stashed_bytes(graph, views(graph))

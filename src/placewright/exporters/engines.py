@@ -38,6 +38,7 @@ class Limits:
     - `schedules`: of steps of micro-batches that it runs, as option `schedule` calls them: 1F1B is
       ``pipedream``. `fills_first`: for 1F1B it needs as many micro-batches as stages;
     - `data_parallel`: several pipelines of equal stages share the micro-batches of a step;
+    - `gradients`: the type in which it keeps those of bf16 (`costs.roofline.CostOptions`);
     - `recomputes`: it can run blocks again in the backward pass (`coarsen.recompute`), any of them
       or, `recomputes_evenly`, as many in each stage, its first;
     - `quantised`: weights that it computes with as they are: a file of ``gguf``, or those of a
@@ -61,6 +62,7 @@ class Limits:
     schedules: tuple[str, ...] = ()
     fills_first: bool = False
     data_parallel: bool = False
+    gradients: Literal["own", "fp32"] = "own"
     recomputes: bool = False
     recomputes_evenly: bool = False
     quantised: tuple[str, ...] = ()
@@ -175,6 +177,7 @@ ENGINES: dict[str, Engine] = {
                 "copied",
                 schedules=("pipedream",),
                 data_parallel=True,
+                gradients="fp32",
                 recomputes=True,
                 recomputes_evenly=True,
             ),
@@ -192,6 +195,7 @@ ENGINES: dict[str, Engine] = {
                 "copied",
                 schedules=("pipedream",),
                 data_parallel=True,
+                gradients="fp32",
                 recomputes=True,
             ),
             write="exporters.training_engines:write_deepspeed",

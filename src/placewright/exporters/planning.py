@@ -130,7 +130,7 @@ def plan_for(
         check_loads(source.source, row)
         _check_whole(source, row)
         asked_objective = objective = objective_for(row, objective, training)
-    costs = with_kernels(costs, row)
+    costs = engine_costs(costs, row)
     asked: dict[str, Any] = {"training": training, "costs": costs, "pinned": pinned}
     asked["options"] = {**options, "objective": asked_objective}
     if isinstance(cluster, str | Path):
@@ -303,11 +303,12 @@ def check_recompute(costs: CostOptions, engine: Engine) -> None:
     )
 
 
-def with_kernels(costs: CostOptions, engine: Engine) -> CostOptions:
-    """The costs with the kernels of the engine, where nobody says which."""
-    if costs.kernels != "auto":
-        return costs
-    return replace(costs, kernels="fused" if limits_of(engine).fuses else "program")
+def engine_costs(costs: CostOptions, engine: Engine) -> CostOptions:
+    """The costs with the kernels of the engine, where nobody says which, and its gradients."""
+    limits, kernels = limits_of(engine), costs.kernels
+    if kernels == "auto":
+        kernels = "fused" if limits.fuses else "program"
+    return replace(costs, kernels=kernels, gradients=limits.gradients)
 
 
 def hosts_of(problem: Problem) -> list[Problem]:

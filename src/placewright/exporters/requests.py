@@ -34,11 +34,11 @@ from placewright.exporters.planning import (
     FREE_SECONDS,
     best_run,
     counted,
+    engine_costs,
     free_plan,
     hosts_of,
     judged_run,
     objective_for,
-    with_kernels,
 )
 from placewright.exporters.request_batches import Tried, best_batch, tried_batches
 from placewright.exporters.stages import BlockPlan, block_plan
@@ -125,7 +125,7 @@ def plan_requests_for(
         cluster = load_cluster(cluster)
     if cluster is None:
         raise InputError(f"{source} has no devices of its own; name a cluster (--cluster)")
-    costs = with_kernels(costs, row)
+    costs = engine_costs(costs, row)
     planner = _Planner(cluster, row, tuple(kinds), given, costs, pinned or {}, seed)
     if kinds[0].batch != BEST:
         return planner.plan(with_its_batch(source, kinds[0]), free_seconds)
