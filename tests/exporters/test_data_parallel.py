@@ -303,6 +303,8 @@ def test_what_pipelines_cannot_be_is_told():
         plan_for(LLAMA, "2x3090", "torch-pipelining", data_parallel=2, **how)
     with pytest.raises(InfeasibleError, match="do not make 2 data-parallel pipelines"):
         plan_for(LLAMA, "4090+3060", "deepspeed", data_parallel=2, **how)
+    with pytest.raises(OptionError, match="'embedding' is pinned to a device"):
+        plan_for(LLAMA, "2x3090", "deepspeed", data_parallel=2, pinned={"embedding": "gpu0"}, **how)
     with pytest.raises(OptionError, match="data-parallel best is for steps"):
         plan_for(LLAMA, "2x3090", "deepspeed", training=True, data_parallel="best")
     needed = pw.CostOptions(recompute="needed")

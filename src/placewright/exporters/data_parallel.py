@@ -48,18 +48,22 @@ class Groups:
         time = np.where(own, pieces.problem.op_time, np.inf)
         return replace(pieces, problem=replace(pieces.problem, op_time=time))
 
-    def exchange(self, pieces: Pieces, classes: Classes) -> Floats:
-        """``[class, i, j]`` seconds at least in which stages of pieces i … j exchange gradients."""
+    def exchange(self, pieces: Pieces, classes: Classes) -> tuple[Floats, bool]:
+        """``[class, i, j]`` seconds at least in which stages of pieces i … j exchange gradients.
+
+        And whether it is so many on every device of a class.
+        """
         problem = pieces.problem
         trains = bool(problem.is_backward.any())
         weights = piece_sums(pieces, problem.op_sync_bytes * trains)
-        found = np.zeros((len(classes[1]), *weights.shape))
+        found, is_exact = np.zeros((len(classes[1]), *weights.shape)), True
         for number, members in enumerate(classes[1]):
             own = [device for device in members if device in self.members[0]]
             each = [ring_seconds(problem, weights, stage) for stage in self.replicas(own)]
             if each:  # else no device of the class may be used
                 found[number] = np.min(each, axis=0)
-        return found
+                is_exact &= bool((np.max(each, axis=0) == found[number]).all())
+        return found, is_exact
 
 
 def groupings(problem: Problem, count: int) -> list[Groups]:

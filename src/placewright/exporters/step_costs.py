@@ -51,10 +51,11 @@ class StepCosts:
     ``again[k][class, i, j]`` of the backward ones to run pieces again, and before which piece those
     end: ``kept_from[k]``. ``sent[way, class, i, j]`` at the end, when a neighbour may have begun.
     ``exchange[class, i, j]`` seconds at least in which data-parallel pipelines exchange gradients
-    of such a stage. Of the `step_micro_batches` of a step a pipeline does `micro_batches`.
-    `in_flight[k]` micro-batches that a stage with k stages after it keeps; `is_gpipe`: a stage does
-    all its forward passes first. `least` is what the whole model keeps, at least, with one
-    micro-batch, `least_stash` those of it that are activations.
+    of such a stage, and `is_exact` whether it is no more on any device of the class. Of the
+    `step_micro_batches` of a step a pipeline does `micro_batches`. `in_flight[k]` micro-batches
+    that a stage with k stages after it keeps; `is_gpipe`: a stage does all its forward passes
+    first. `least` is what the whole model keeps, at least, with one micro-batch, `least_stash`
+    those of it that are activations.
     """
 
     classes: Classes
@@ -69,6 +70,7 @@ class StepCosts:
     is_gpipe: bool
     least: float
     least_stash: float
+    is_exact: bool = True
 
     @property
     def most_stages(self) -> int:
@@ -115,24 +117,24 @@ def step_costs(
     kept = _Kept(pieces, devices, again)
     stages = {int(each): kept.stages(passes, float(each)) for each in flying}
     each_after = [stages[int(each)] for each in flying]
+    exchange, is_exact = np.zeros(sent.shape[1:]), True
+    if groups is not None:
+        exchange, is_exact = groups.exchange(pieces, classes)
     return StepCosts(
         classes=classes,
         passes=[each[0] for each in each_after],
         again=[each[1] for each in each_after],
         kept_from=[each[2] for each in each_after],
         sent=sent,
-        exchange=_no_exchange(sent) if groups is None else groups.exchange(pieces, classes),
+        exchange=exchange,
         micro_batches=count,
         step_micro_batches=total,
         in_flight=flying.astype(np.float64),
         is_gpipe=is_gpipe,
         least=kept.least,
         least_stash=kept.least_stash,
+        is_exact=is_exact,
     )
-
-
-def _no_exchange(sent: Floats) -> Floats:
-    return np.zeros(sent.shape[1:])
 
 
 class _Kept:

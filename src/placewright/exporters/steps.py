@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from placewright.errors import OptionError, ProvedInfeasibleError
 from placewright.exporters.data_parallel import Groups, groupings
 from placewright.exporters.engines import ENGINES, Engine, limits_of
@@ -73,6 +75,11 @@ def best_step(pieces: Pieces, engine: Engine) -> tuple[Timed, float]:
 
 def _best_in_parallel(pieces: Pieces, engine: Engine, count: int) -> tuple[Timed, float]:
     """The same of so many data-parallel pipelines, in any groups of devices that are alike."""
+    if (pinned := np.flatnonzero(pieces.problem.op_pinned >= 0)).size:
+        raise OptionError(
+            f"'{pieces.problem.op_names[pinned[0]]}' is pinned to a device, and data-parallel "
+            "pipelines have each op in every one; leave out --pin, or --data-parallel"
+        )
     ways = groupings(pieces.problem, count)
     if not ways:
         raise ProvedInfeasibleError(
@@ -120,7 +127,7 @@ def best_of(
         if better is None:
             return best, bound
         best, stages, least = better, found, better.value
-    if is_whole:
+    if is_whole and costs.is_exact:
         return best, max(bound, least * (1 - LONG_ROUNDING))
     if best is None:
         return None, bound
