@@ -466,3 +466,16 @@ def test_robust_without_a_noise_is_refused(here):
     refused = run("plan", "graph.json", "-c", "trio.yaml", "--robust")
     assert refused.code == 2
     assert "--robust needs --cost-noise" in refused.err
+
+
+def test_a_sweep_for_an_engine_has_steps_of_micro_batches():
+    made = run(
+        "sweep", "zoo:llama-7b?layers=4&batch=2&context=512", "--training", "--for", "megatron",
+        "--micro-batches", "4", "--data-parallel", "best", "--count", "A100 80GB=2,4",
+        "--clusters", "8xA100", "--json",
+    )  # fmt: skip
+    lines = json.loads(made.out)
+    assert len(lines) == 2
+    for line in lines:
+        assert line["options"]["micro_batches"] == 4
+        assert line["options"]["data_parallel"] > 1 and line["gap"] < 1e-4

@@ -119,7 +119,7 @@ def command(
         typer.Option(help="KIND=USD: price of a device per hour. May be repeated."),
     ] = None,
     planner: o.Planner = "auto",
-    problem: o.Problem,
+    problem: o.PlannedProblem,
     planner_option: o.PlannerOptions = None,
     coarsen: o.Coarsening = "none",
     engine: o.Engine = None,
