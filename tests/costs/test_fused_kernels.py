@@ -130,6 +130,26 @@ def test_a_bias_is_part_of_its_product_which_has_the_weights():
     assert found == {"matmul0": (415, 10), "gelu2": (10, 10)}
 
 
+def test_tokens_are_routed_to_experts_and_back_by_a_kernel_each():
+    net = Net()
+    normed = net.op("rmsnorm", size=64.0, outside=64.0)
+    scores = net.op("matmul", normed, size=8.0, parameter_bytes=100.0)
+    chosen = net.op("topk", net.op("softmax", scores, size=8.0), size=4.0)
+    order = net.op("aten.sort", chosen, size=4.0)
+    bounds = net.op("aten.cumsum", net.op("aten.histc", order, size=8.0), size=8.0)
+    tokens = net.op("aten.index", normed, order, size=128.0)
+    made = net.op("grouped_mm", tokens, bounds, size=128.0, parameter_bytes=1000.0)
+    back = net.op("aten.index", net.op("aten.mul", made, chosen, size=128.0), order, size=128.0)
+    net.op("aten.sum", back, size=64.0)
+    table = net.op("aten.index", size=4.0, parameter_bytes=500.0)
+    net.op("aten.add", table, size=4.0)
+    found = costs(with_fused_kernels(net.graph()))
+    assert len(found) == 7
+    assert found["aten.index7"] == (64 + 8, 4 + 4 + 8 + 128)  # chosen, order and bounds are read
+    assert found["aten.sum11"] == (128 + 4 + 4, 64)
+    assert found["aten.index12"] == (500, 4)  # a lookup is a kernel of its own
+
+
 def test_a_cache_is_appended_to_by_a_kernel_of_its_own():
     net = Net()
     key = net.op("rope", size=10.0, outside=10.0)

@@ -7,7 +7,8 @@ as Inductor, have one kernel for
 - attention: scores, scale, mask, softmax and context; scores stay in the kernel;
 - a product and the bias that is added to it;
 - elementwise ops and reductions of rows that read each other: a norm that is written out with the
-  residual before it, an activation and what it gates, rotary positions.
+  residual before it, an activation and what it gates, rotary positions; and what routes tokens to
+  experts and back.
 
 A kernel reads what comes from outside once, writes what is read outside, and is launched once. All
 that counts at its op with the most weights, or at its last; the others cost nothing.
@@ -46,6 +47,12 @@ _ELEMENTWISE = {
     "floor", "round", "concat", "clone", "zeroslike", "oneslike", "fulllike", "full", "zeros",
     "ones", "arange", "square", "lerp", "addcmul", "addcdiv",
 }  # fmt: skip
+
+_ROUTING = {
+    "topk", "sort", "argsort", "histc", "bincount", "cumsum", "floordivide", "onehot", "index",
+    "gather", "indexselect", "indexput", "scatter", "scatteradd", "combine",
+}  # fmt: skip
+"""Of tokens to experts: which go where, in which order, and back."""
 
 
 def with_fused_kernels(graph: Graph) -> Graph:
@@ -211,9 +218,13 @@ class _Kernels:
             yield sorted(ops, key=self._place.__getitem__)
 
     def _fusing(self, taken: set[int]) -> set[int]:
-        apart = self._idle | (self._graph.op_state_bytes > 0)  # what appends to a cache is apart
+        """Not what appends to a cache, nor lookups in tables of weights."""
+        apart = self._idle | (self._graph.op_state_bytes > 0)
+        holds = self._graph.op_parameter_bytes > 0
         return {
             op
             for op, word in enumerate(self._word)
-            if word in _ROWS | _ELEMENTWISE and not apart[op] and op not in taken
+            if not apart[op]
+            and op not in taken
+            and (word in _ROWS | _ELEMENTWISE or (word in _ROUTING and not holds[op]))
         }
