@@ -315,7 +315,8 @@ def _host_memory(cluster: Cluster) -> str:
     warnings.warn(
         printable(
             f"cluster '{cluster.name}' has neither host_memory nor a CPU, so that reading and "
-            "writing host memory takes no time; add host_memory: NAME, a device or switch, to its file"
+            "writing host memory takes no time; add host_memory: NAME, a device or switch, to its "
+            "file"
         ),
         PlacewrightWarning,
         stacklevel=3,
