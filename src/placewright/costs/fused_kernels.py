@@ -50,9 +50,11 @@ _ELEMENTWISE = {
 
 _ROUTING = {
     "topk", "sort", "argsort", "histc", "bincount", "cumsum", "floordivide", "onehot", "index",
-    "gather", "indexselect", "indexput", "scatter", "scatteradd", "combine",
+    "indexselect", "indexput", "scatter", "scatteradd",
 }  # fmt: skip
-"""Of tokens to experts: which go where, in which order, and back."""
+"""Of tokens to experts: which go where, in which order, and back, as programs have it. (The zoo and
+GGUF files have ops of their own for the tokens of an expert and the sum over experts, which may be
+on several devices.)"""
 
 
 def with_fused_kernels(graph: Graph) -> Graph:
