@@ -18,8 +18,7 @@ import numpy as np
 from placewright.analysis.devices import Classes, device_classes
 from placewright.exporters.pieces import Pieces
 from placewright.exporters.row_costs import piece_sums
-from placewright.graph import Floats, Ints
-from placewright.plan import Placement
+from placewright.graph import Floats
 from placewright.problem import Problem
 from placewright.simulate.pipeline_steps import ring_seconds
 
@@ -32,10 +31,6 @@ class Groups:
     """The devices of each pipeline."""
 
     members: tuple[Group, ...]
-
-    @property
-    def count(self) -> int:
-        return len(self.members)
 
     def replicas(self, row: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Of each stage of a row of the first group its device in each pipeline."""
@@ -115,8 +110,3 @@ def _are_alike(problem: Problem, one: Group, other: Group) -> bool:
     return all(np.array_equal(each[mine], each[theirs]) for each in tables) and all(
         np.array_equal(each[:, list(one)], each[:, list(other)]) for each in own
     )
-
-
-def placed(op_device: Ints, row: tuple[int, ...], groups: Groups | None) -> Placement:
-    """The placement of a row of stages, in each pipeline."""
-    return Placement(op_device, row=row, replicas=() if groups is None else groups.replicas(row))

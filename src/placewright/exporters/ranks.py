@@ -7,7 +7,7 @@ started only if those of each host follow one another.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
@@ -78,27 +78,46 @@ def hosts_document(
     return {"environment": each[0]["environment"]} if len(each) == 1 else {"hosts": each}
 
 
-def started(
-    ranks: Ranks, environments: Sequence[Mapping[str, str]], program: Sequence[str], *, alone: str
-) -> list[str]:
-    """A line for the shell of each host with its environment, after its name if there are several.
-
-    `alone` is what torchrun is told besides on one host.
-    """
-    hosts, lines = ranks.hosts, []
-    main = ["--master-addr", hosts[0][0], "--master-port", str(PORT)]
-    for number, ((host, devices), environment) in enumerate(zip(hosts, environments, strict=True)):
-        count = ["--nproc-per-node", str(len(devices))]
-        where = alone.split()
-        if len(hosts) > 1:
-            where = ["--nnodes", str(len(hosts)), "--node-rank", str(number)]
-            count += main
-        variables = [f"{name}={value}" for name, value in environment.items()]
-        line = shlex.join([*variables, "torchrun", *where, *count, *program])
-        lines.append(f"{host}: {line}" if len(hosts) > 1 else line)
-    return lines
-
-
 def environments(document: Mapping[str, Any]) -> list[Mapping[str, str]]:
     """Those of a `hosts_document`, host by host."""
     return [each["environment"] for each in document.get("hosts", [document])]
+
+
+def started(
+    ranks: Ranks, environments: Sequence[Mapping[str, str]], program: Sequence[str], *, alone: str
+) -> list[str]:
+    """The lines by which torchrun starts a program with these environments, host by host.
+
+    `alone` is what torchrun is told besides on one host.
+    """
+    hosts = [host for host, _ in ranks.hosts]
+    main = ["--master-addr", hosts[0], "--master-port", str(PORT)] if len(hosts) > 1 else []
+
+    def words(number: int) -> list[str]:
+        where = as_node(number, len(hosts)) or alone.split()
+        count = ["--nproc-per-node", str(len(ranks.hosts[number][1]))]
+        return ["torchrun", *where, *count, *main, *program]
+
+    return shell_lines(hosts, environments, words)
+
+
+def as_node(number: int, hosts: int) -> list[str]:
+    """The arguments by which a program is that of the host of this number; none of one host."""
+    return ["--nnodes", str(hosts), "--node-rank", str(number)] if hosts > 1 else []
+
+
+def shell_lines(
+    hosts: Sequence[str],
+    environments: Sequence[Mapping[str, str]],
+    words: Callable[[int], Sequence[str]],
+) -> list[str]:
+    """A line for the shell of each host, after its name where there are several.
+
+    `words` are the command on the host of a number, which follows the host's environment.
+    """
+    lines = []
+    for number, (host, environment) in enumerate(zip(hosts, environments, strict=True)):
+        variables = [f"{name}={value}" for name, value in environment.items()]
+        line = shlex.join([*variables, *words(number)])
+        lines.append(f"{host}: {line}" if len(hosts) > 1 else line)
+    return lines

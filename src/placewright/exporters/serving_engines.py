@@ -8,7 +8,6 @@ many stages as any other: both divide their number by that of the hosts.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,15 @@ from placewright.errors import OptionError
 from placewright.exporters.engines import find_engine, limits_of
 from placewright.exporters.loading import without_phase
 from placewright.exporters.pieces import check_one_row
-from placewright.exporters.ranks import PORT, Ranks, hosts_document, ranks_of
+from placewright.exporters.ranks import (
+    PORT,
+    Ranks,
+    as_node,
+    environments,
+    hosts_document,
+    ranks_of,
+    shell_lines,
+)
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.exporters.vllm_memory import SEQUENCES_AT_ONCE, TOKENS
 from placewright.formats import files
@@ -137,17 +144,13 @@ def _commands(
 
     `joins` are the arguments by which the host of that number meets the others at the main one.
     """
-    hosts, lines = document.get("hosts", [document]), []
-    for number, host in enumerate(hosts):
-        words = [f"{name}={value}" for name, value in host["environment"].items()]
-        words += [*program.split(), *document["arguments"]]
-        if len(hosts) > 1:
-            words += ["--nnodes", str(len(hosts)), "--node-rank", str(number)]
-            words += joins(number, hosts[0]["host"])
-        lines.append(
-            f"{host['host']}: {shlex.join(words)}" if len(hosts) > 1 else shlex.join(words)
-        )
-    return lines
+    hosts = [each["host"] for each in document.get("hosts", [{"host": ""}])]
+
+    def words(number: int) -> list[str]:
+        joined = joins(number, hosts[0]) if len(hosts) > 1 else []
+        return [*program.split(), *document["arguments"], *as_node(number, len(hosts)), *joined]
+
+    return shell_lines(hosts, environments(document), words)
 
 
 def layer_stages(plan: Plan, engine: str) -> BlockPlan:

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.analysis.offloading import fetching, helper_bytes, without_memory
 from placewright.errors import InfeasibleError, OptionError
-from placewright.exporters.data_parallel import Groups, placed
+from placewright.exporters.data_parallel import Groups
 from placewright.exporters.devices import NOBODY, first_gpu
 from placewright.exporters.engines import Engine
 from placewright.exporters.pieces import Phase, Pieces
@@ -70,7 +70,8 @@ def timed_placement(
     """
     steps = pieces.problem.options.micro_batches is not None
     row = tuple(dict.fromkeys(piece_device.tolist())) if steps else ()
-    placement = placed(piece_device[pieces.op_piece], row, groups)
+    replicas = () if groups is None else groups.replicas(row)
+    placement = Placement(piece_device[pieces.op_piece], row=row, replicas=replicas)
     problem, copied = without_spare(pieces.problem, pieces.shared, piece_device)
     told = {"copied": ", ".join(copied)} if copied else {}
     if helper != NOBODY and pieces.cpu in piece_device:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import OptionError
-from placewright.exporters.ranks import environments, hosts_document, ranks_of, started
+from placewright.exporters.ranks import Ranks, environments, hosts_document, ranks_of, started
 from placewright.exporters.serving_engines import layer_stages
 from placewright.exporters.stages import BlockPlan, block_plan
 from placewright.formats import files
@@ -72,9 +72,10 @@ def write_megatron(path: str | Path, plan: Plan, *, samples: str | None = None) 
     `samples` of a micro-batch are told where the plan's source does not say.
     """
     plan = _with_samples(plan, samples)
-    document = megatron_settings(plan)
+    found = layer_stages(plan, "megatron")
+    ranks = ranks_of(found, "megatron")
+    document = _megatron_settings(found, ranks)
     files.write_json(path, document)
-    ranks = ranks_of(layer_stages(plan, "megatron"), "megatron")
     program = ["pretrain_gpt.py", *document["arguments"]]
     return started(ranks, environments(document), program, alone="")
 
@@ -83,7 +84,10 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
     """`environment` (or `hosts`, of several) and `arguments`; OptionError for what the layout
     cannot express."""
     found = layer_stages(plan, "megatron")
-    ranks = ranks_of(found, "megatron")
+    return _megatron_settings(found, ranks_of(found, "megatron"))
+
+
+def _megatron_settings(found: BlockPlan, ranks: Ranks) -> dict[str, Any]:
     stages = [f"t*{layers}" for layers in found.layers]
     stages[0] = f"E{stages[0]}"
     return {
@@ -92,7 +96,7 @@ def megatron_settings(plan: Plan) -> dict[str, Any]:
             *("--pipeline-model-parallel-size", str(len(stages))),
             *("--pipeline-model-parallel-layout", "|".join(stages) + "L"),
             *(["--use-tp-pp-dp-mapping"] if ranks.by_pipeline else []),
-            *_batches(plan.problem),
+            *_batches(found.plan.problem),
             *_recomputing(found),
         ],
     }
