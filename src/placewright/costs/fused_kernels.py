@@ -22,7 +22,7 @@ op alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -48,6 +48,7 @@ _ELEMENTWISE = {
     "ones", "arange", "square", "lerp", "addcmul", "addcdiv",
 }  # fmt: skip
 
+_ALWAYS_FUSED = _ROWS | _ELEMENTWISE
 _ROUTING = {
     "topk", "sort", "argsort", "histc", "bincount", "cumsum", "floordivide", "onehot", "index",
     "indexselect", "indexput", "scatter", "scatteradd",
@@ -168,20 +169,22 @@ class _Kernels:
         """The attention whose softmax is `op`: from a product of activations to another."""
         if self._word[op] != "softmax":
             return None
-        before = [op]
-        while not self._is_product(before[0]):
-            one = self._only_before(before[0])
+        before = self._to_product(op, self._only_before)
+        behind = self._to_product(op, self._only_behind)
+        if before is None or behind is None:
+            return None
+        ends = [before[-1], behind[-1]]
+        return None if self._graph.op_parameter_bytes[ends].any() else before[:0:-1] + behind
+
+    def _to_product(self, op: int, following: Callable[[int], int | None]) -> list[int] | None:
+        """From a softmax to the product that is the end of its attention on this side."""
+        found = [op]
+        while not self._is_product(found[-1]):
+            one = following(found[-1])
             if one is None or not (self._is_product(one) or self._word[one] in _AROUND_SOFTMAX):
                 return None
-            before.insert(0, one)
-        behind = [op]
-        while not self._is_product(behind[-1]):
-            one = self._only_behind(behind[-1])
-            if one is None or not (self._is_product(one) or self._word[one] in _AROUND_SOFTMAX):
-                return None
-            behind.append(one)
-        ends = [before[0], behind[-1]]
-        return None if self._graph.op_parameter_bytes[ends].any() else before + behind[1:]
+            found.append(one)
+        return found
 
     def _is_product(self, op: int) -> bool:
         return self._word[op] in _PRODUCTS
@@ -213,8 +216,9 @@ class _Kernels:
                 kernel[op] = [op]
                 for one in before & fuses:
                     if depth[one] == depth[op] and kernel[one] is not kernel[op]:
-                        kernel[op] += kernel[one]
-                        kernel |= dict.fromkeys(kernel[one], kernel[op])
+                        small, large = sorted((kernel[op], kernel[one]), key=len)
+                        large += small
+                        kernel.update(dict.fromkeys(small, large))
         several = {id(ops): ops for ops in kernel.values() if len(ops) > 1}
         for ops in several.values():
             yield sorted(ops, key=self._place.__getitem__)
@@ -228,5 +232,5 @@ class _Kernels:
             for op, word in enumerate(self._word)
             if not apart[op]
             and op not in taken
-            and (word in _ROWS | _ELEMENTWISE or (word in _ROUTING and not holds[op]))
+            and (word in _ALWAYS_FUSED or (word in _ROUTING and not holds[op]))
         }
