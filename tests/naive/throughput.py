@@ -66,6 +66,31 @@ def with_shares(problem, placement, steps=6) -> Iterator[Placement]:
         yield replace(placement, replica_shares=shares)
 
 
+def best_shares(problem, placement, steps=12, zooms=8) -> tuple[float, Placement]:
+    """The least time per sample of a split whose one stage of replicas shares in any way.
+
+    A grid of shares, then ever finer ones around the best of the one before.
+    """
+    if not placement.replicas:
+        return loads(problem, placement).value, placement
+    (stage,) = placement.replicas
+    centre, width = np.zeros(len(stage)), 1.0
+    best, chosen = math.inf, placement
+    for _ in range(zooms):
+        found = centre
+        for parts in itertools.product(range(-steps, steps + 1), repeat=len(stage) - 1):
+            first = centre[:-1] + width * np.array(parts) / steps
+            shares = np.append(first, 1.0 - first.sum())
+            if shares.min() < 1e-9:
+                continue
+            shared = replace(placement, replica_shares=(tuple(shares.tolist()),))
+            value = loads(problem, shared).value
+            if value < best:
+                best, chosen, found = value, shared, shares
+        centre, width = found, width * 2 / steps
+    return best, chosen
+
+
 def _equal(problem, placement) -> bool:
     for stage in placement.replicas:
         ops = np.flatnonzero(placement.device == stage[0])
@@ -105,16 +130,23 @@ def is_contiguous(problem, device) -> bool:
     return False
 
 
-def best_split(problem, contiguous: bool | None = None) -> tuple[float, Placement | None]:
+def best_split(
+    problem, contiguous: bool | None = None, finely: bool = False
+) -> tuple[float, Placement | None]:
     """The least time per sample of all splits, infinite if none is allowed, and a split of it.
 
-    Where shares may differ, of all splits with shares of a grid.
+    Where shares may differ, of all splits with shares of a grid or, `finely`, with the best.
     """
     if contiguous is None:
         contiguous = problem.options.contiguous
     best, best_placement = math.inf, None
     for placement in all_splits(problem):
         if contiguous and not is_contiguous(problem, placement.device):
+            continue
+        if finely:
+            value, shared = best_shares(problem, placement)
+            if value < best:
+                best, best_placement = value, shared
             continue
         for shared in with_shares(problem, placement):
             value = loads(problem, shared).value

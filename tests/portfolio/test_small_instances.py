@@ -28,11 +28,12 @@ FAMILIES = {
     "throughput": throughput_problems(7, 3),
     "throughput, with training": pipelines(7, 3),
     "throughput, with replicas": pipelines(6, 3, replicate=True),
+    "throughput, with unequal replicas": pipelines(4, 3, replicate=True, shares="unequal"),
     "invocation latency": invocation_problems(7, 2),
     "invocation latency, tight memory": tight_invocation_problems(6),
     "batches": batch_problems(4, 2, 3),
 }
-EACH = 112  # a thousand in all
+EACH = 100  # a thousand in all
 SECONDS = 5.0  # that the planner may take for one
 PATIENCE = 120.0  # the same where others use the machine: a proof ends it
 
@@ -40,9 +41,10 @@ PATIENCE = 120.0  # the same where others use the machine: a proof ends it
 def optimum(problem: Problem) -> float:
     """Of brute force; it rejects what would take it too long."""
     options = problem.options
+    unequal = options.shares == "unequal"
     search: dict[str, Callable[[Problem], Any]] = {
         "latency": (peak if options.memory == "peak" else latency).shortest_makespan,
-        "throughput": lambda each: throughput.best_split(each)[0],
+        "throughput": lambda each: throughput.best_split(each, finely=unequal)[0],
         "invocation-latency": invocation.least_latency,
         "batch-throughput": batch.shortest_batch_time,
     }

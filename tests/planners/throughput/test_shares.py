@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -14,15 +15,17 @@ from placewright.analysis.contracted import directions
 from placewright.analysis.shares import harmonic
 from placewright.analysis.warm_start import starting_placement
 from placewright.bounds import throughput as bounds
+from placewright.cluster import Cluster, Device, Link
 from placewright.errors import FormatError, InfeasibleError, OptionError
 from placewright.exporters.exporting import export
+from placewright.graph import GraphBuilder
 from placewright.options import Options
 from placewright.plan import Placement, Plan
 from placewright.planners.throughput.calibrated import placed
 from placewright.planners.throughput.shares import balanced
 from placewright.planners.throughput.splits import best_of_lines
 from placewright.planners.throughput.stages import stage_tables
-from placewright.planning import plan_problem
+from placewright.planning import make_problem, plan_problem
 from placewright.report.records import plan_record
 from placewright.report.shares import input_texts
 from placewright.report.terminal import summary
@@ -310,18 +313,31 @@ def test_without_replicas_data_parallel_is_refused():
         solve(problem, "data-parallel")
 
 
+def four_devices(**options):
+    """Two ops on four devices of two kinds, each linked as fast to each."""
+    devices = tuple(
+        Device(name, kind, memory=9.0) for name, kind in zip("abcd", "xxyy", strict=True)
+    )
+    links = tuple(Link(*ends, bandwidth=1.0, latency=0.0) for ends in combinations("abcd", 2))
+    graph = GraphBuilder("two")
+    first = graph.add_op("first", "op")
+    graph.add_op("second", "op", [graph.add_tensor(first, 1.0)], backward="schedule" in options)
+    graph.times = {"x": [1.0, 2.0], "y": [2.0, 4.0]}
+    options = {"objective": "throughput", **UNEQUAL, **options}
+    return make_problem(graph.build(), Cluster("four", devices, links), options)[0]
+
+
 def test_every_split_is_not_tried_where_shares_change_what_is_sent():
-    latency = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 3.0], [2.0, 3.0, 0.0]])
-    problem = two_unequal(staging="direct", link_latency=latency)
+    problem = four_devices()
+    pace = problem.link_seconds_per_byte * np.array([1.0, 1.0, 1.0, 2.0])
+    problem = replace(problem, staging="direct", link_seconds_per_byte=pace)
     with pytest.raises(OptionError, match="what replicas send depends on their shares"):
         solve(problem, "exhaustive")
 
 
 def test_every_split_is_not_tried_where_passes_have_limits_of_their_own():
-    problem = two_unequal(is_backward=[False, False, True, True])
-    options = Options("throughput", schedule="gpipe", **UNEQUAL)
-    with pytest.raises(OptionError, match="best shares of replicas are of one limit"):
-        solve(replace(problem, options=options), "exhaustive")
+    with pytest.raises(OptionError, match="shares of replicas are of one limit for both passes"):
+        solve(four_devices(schedule="gpipe"), "exhaustive")
 
 
 # -- what is refused -----------------------------------------------------------------------------

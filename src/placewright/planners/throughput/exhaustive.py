@@ -6,8 +6,9 @@ long as the best split known. Of complete splits the judge's definition of a loa
 (`simulate.throughput`), so every option of the objective is taken. What is left at the end is
 optimal, whatever the kinds of devices and links.
 
-Where shares of replicas may differ, the best shares of a split are known where what a stage sends
-does not depend on them (`planners.throughput.shares`), so only such problems are taken.
+Where shares of replicas may differ, the best shares of a split are known on few devices
+(`planners.throughput.best_shares`), and on more where what a stage sends does not depend on them
+(`planners.throughput.shares`), so only such problems are taken.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from placewright.errors import InfeasibleError, ProvedInfeasibleError
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.planners.base import Proposal
+from placewright.planners.throughput.best_shares import MOST_DEVICES, best_shared
 from placewright.planners.throughput.contiguity import in_a_row
 from placewright.planners.throughput.reporting import PipelineReporter
 from placewright.planners.throughput.shares import balanced
@@ -68,7 +70,7 @@ class Exhaustive:
 
 def _shares_unknown(problem: Problem) -> str | None:
     """Why the best shares of a split are not known exactly, or None."""
-    if problem.options.shares == "equal":
+    if problem.options.shares == "equal" or problem.device_count <= MOST_DEVICES:
         return None
     if problem.options.schedule == "gpipe" and problem.is_backward.any():
         return (
@@ -134,6 +136,7 @@ class _Search:
         self.problem, self.budget = problem, budget
         reporter = PipelineReporter(problem, budget)
         self.best, self.value = reporter.start, reporter.start_value
+        self.least = math.inf  # of the splits that were timed, with any shares
         mean = np.where(np.isfinite(problem.unit_time), problem.unit_time, 0.0).mean(axis=1)
         self.order = np.argsort(-mean, kind="stable").tolist()
         self.done = True  # unless time was up
@@ -179,14 +182,24 @@ class _Search:
         device = first[unit_stage][problem.op_unit]
         used = {int(stage) for stage in unit_stage}
         replicas = tuple(stages[each] for each in sorted(used) if len(stages[each]) > 1)
-        placement = balanced(problem, Placement(device, replicas=replicas))
-        value = loads(problem, placement).value
-        if not value < self.value * (1 - ROUNDING):
+        placement, least = self._with_best_shares(Placement(device, replicas=replicas))
+        if not least < self.value * (1 - ROUNDING):
             return
         if problem.options.contiguous and not in_a_row(problem, device):
             return
-        self.best, self.value = placement, value
-        self.budget.listener.found(placement)
+        self.least = min(self.least, least)
+        value = loads(problem, placement).value
+        if value < self.value * (1 - ROUNDING):
+            self.best, self.value = placement, value
+            self.budget.listener.found(placement)
+
+    def _with_best_shares(self, placement: Placement) -> tuple[Placement, float]:
+        """The placement, and what no shares of its replicas are better than."""
+        problem = self.problem
+        if problem.options.shares == "unequal" and problem.device_count <= MOST_DEVICES:
+            return best_shared(problem, placement)
+        found = balanced(problem, placement)
+        return found, loads(problem, found).value
 
     def answer(self) -> Proposal:
         """The best split, and its value as a bound if all were tried."""
@@ -197,7 +210,7 @@ class _Search:
             )
         if self.best is None:
             raise InfeasibleError("no split was found in this time; give a longer --time-limit")
-        proved = self.value * (1 - ROUNDING) if self.done else 0.0
+        proved = min(self.value, self.least) * (1 - ROUNDING) if self.done else 0.0
         return Proposal(self.best, proved, Exhaustive.name)
 
 
