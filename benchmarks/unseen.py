@@ -41,6 +41,7 @@ from placewright.problem import Problem
 from placewright.solving import solve
 
 CLOSE, CLOSE_ENOUGH = 0.005, 0.02  # of the reference: for nearly all, and for all
+WORST = 10  # that are named
 
 
 @dataclass(frozen=True)
@@ -206,10 +207,12 @@ def findings(rows: Sequence[Row]) -> list[str]:
     for what in ("other", "reference"):
         ratios = np.array([r for each in rows if (r := getattr(each, f"over_{what}")) is not None])
         if len(ratios):
+            worst = sorted(rows, key=lambda each: -(getattr(each, f"over_{what}") or 0.0))[:WORST]
+            listed = (f"{each.seed} ({getattr(each, f'over_{what}') or 0:.4f})" for each in worst)
             near, all_near = np.mean(ratios <= 1 + CLOSE), np.mean(ratios <= 1 + CLOSE_ENOUGH)
             said.append(
                 f"against the {what}: within {CLOSE:.1%} on {near:.0%}, within {CLOSE_ENOUGH:.0%} "
-                f"on {all_near:.0%}; worst {ratios.max():.4f}, mean {ratios.mean():.4f}"
+                f"on {all_near:.0%}; mean {ratios.mean():.4f}; the worst: {', '.join(listed)}"
             )
     return said
 

@@ -10,6 +10,7 @@ from placewright.portfolio.members import Member
 FADING = 0.75  # of what is known of all searches, with each turn of one
 PRIOR_SECONDS = 3.0  # that a search counts as having gained at the rate of all
 OPTIMISM = 2.0  # times that rate: who had few turns is asked again
+NEW_SHARE = 0.25  # of the time that is left: the most for the first turn of a search
 MOST_DOUBLED = 3  # times, turns that gain nothing
 MOST_GAINED = 0.02  # that counts: from a poor plan everybody gains much
 LEAST_RATE = 1e-9  # per second; where nobody gains, who had the fewest turns is next
@@ -24,6 +25,7 @@ class Searcher:
     spent: float = 0.0
     running: int = 0
     longest: float = 0.0  # of its turns
+    turns: int = 0  # begun
     in_vain: int = 0  # turns since the last that gained
 
     def next_turn(self, usual: float) -> float:
@@ -70,7 +72,12 @@ class Searchers:
         if not turns:
             return None
         rate = self._hoped_rate()
-        chosen, turn = max(in_time or turns, key=lambda pair: pair[0].merit(rate))
+        # Those that had none first, in their order, where that leaves most of the time to the best.
+        new = [pair for pair in in_time if not pair[0].turns and pair[1] <= NEW_SHARE * left]
+        chosen, turn = (
+            new[0] if new else max(in_time or turns, key=lambda pair: pair[0].merit(rate))
+        )
+        chosen.turns += 1
         chosen.running += 1
         chosen.longest = max(chosen.longest, turn)
         return chosen.member, turn

@@ -1,5 +1,7 @@
 """Timing anew after a change, against timing everything; changes that are taken back."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -194,6 +196,39 @@ def test_annealing_is_the_same_however_it_is_cut(refinement, cuts):
         assert array.tolist() == snapshot(parts)[name].tolist(), name
     assert_consistent(whole)
     assert whole.best_value <= r.best_value
+
+
+@given(refinement=refinements(), seed=st.integers(0, 99))
+def test_with_a_price_devices_have_too_much_on_the_way_and_the_best_plan_fits(refinement, seed):
+    start = refinement.placement()
+    problem = filled(refinement.problem, start.device)
+    r = Refinement(problem, seed, start, priced=True)
+    t, price = r.timeline, r.timeline.value[incremental.PRICE]
+    assert (price > 0.0) == (problem.op_memory.sum() > problem.device_memory.min())
+    for _ in range(60):
+        before, had_overflow = r.best_value, t.value[incremental.OVERFLOW] > 0.0
+        refining.refine(*lent(r), 1, 2.0 * r.value / problem.op_count, 1.0, 0.3)
+        used = np.bincount(t.unit_device, problem.unit_memory, problem.device_count)
+        excess = np.maximum(used - problem.device_memory, 0.0).sum()
+        assert t.value[incremental.OVERFLOW] == pytest.approx(excess, abs=1e-9)
+        assert fits(problem, r.placement().device)
+        assert r.best_value <= before
+        assert price == 0.0 or (t.value[incremental.PRICE] > price) == had_overflow
+        price = t.value[incremental.PRICE]
+    assert_consistent(r)
+
+
+def filled(problem, device):
+    """Every op keeps something, and devices have no more than that needs where the ops are."""
+    kept = problem.op_memory + 1.0
+    options = replace(problem.options, memory="resident")
+    problem = replace(problem, op_memory=kept, options=options)
+    return problem.with_device_memory(np.bincount(device, kept, problem.device_count))
+
+
+def fits(problem, device):
+    used = np.bincount(device, problem.op_memory, problem.device_count)
+    return bool((used <= problem.device_memory * (1 + 1e-12)).all())
 
 
 def lent(r):

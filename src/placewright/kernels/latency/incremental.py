@@ -24,7 +24,7 @@ from placewright.kernels.latency.moves import Space, assign_all
 from placewright.kernels.latency.within_memory import value_within_memory
 
 STRIDE = 16
-CURRENT, BEST = 0, 1  # in Timeline.value
+CURRENT, BEST, OVERFLOW, PRICE, SLACK = range(5)  # in Timeline.value
 # In Timeline.counts.
 TAILS_FROM, OPS_LOGGED, SLOTS_LOGGED, BEGUN, STOPPED, WORK, STAMP = range(7)
 REJECTED = 1e300
@@ -66,9 +66,20 @@ class Timeline(NamedTuple):
     changed: Flags  # [unit] by the change that is being made
     mark: Wide  # [unit] met in change number counts[STAMP]
     counts: Wide
-    value: Floats  # [CURRENT], [BEST] seconds
+    # [CURRENT] and [BEST] seconds; [OVERFLOW] bytes, [PRICE] seconds per byte of it; [SLACK] bytes
+    # a device may have too many for rounding.
+    value: Floats
     best_unit_device: Ints
     best_sequence: Ints
+
+
+@inlined
+def overflow(t):
+    """Bytes that devices have too many, all together."""
+    total = 0.0
+    for d in range(len(t.free)):
+        total -= min(t.free[d] + t.value[SLACK], 0.0)
+    return total
 
 
 @inlined
@@ -239,7 +250,9 @@ def commit(t, last, value):
         t.block_end[block] = t.trial_end[block]
     t.counts[TAILS_FROM] = max(t.counts[TAILS_FROM], last)
     t.value[CURRENT] = value
-    if value < t.value[BEST]:
+    t.value[OVERFLOW] = overflow(t)
+    fits = t.value[PRICE] == 0.0 or t.value[OVERFLOW] == 0.0  # without a price all that comes does
+    if value < t.value[BEST] and fits:
         t.value[BEST] = value
         copy_into(t.best_unit_device, t.unit_device)
         copy_into(t.best_sequence, t.sequence)

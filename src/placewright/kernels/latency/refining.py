@@ -3,6 +3,11 @@
 The kernel works on a `Timeline` in place and stops after so many evaluations, so that the caller
 can look at the clock; called again it goes on where it stopped, and how often it is called
 changes nothing. Random numbers come from the caller's generator.
+
+With a price on overflow (`Timeline.value`) devices may have too much at a price per byte, so that a
+unit can move before another makes room for it (strategic oscillation: Glover 1977). The price rises
+while devices have too much and falls while they do not, and so about half of the time they do not.
+Only what fits counts for the best.
 """
 
 from __future__ import annotations
@@ -10,16 +15,19 @@ from __future__ import annotations
 import math
 
 from placewright.kernels.common.rows import largest_of
-from placewright.kernels.compiled import inner, kernel
+from placewright.kernels.compiled import inlined, inner, kernel
 from placewright.kernels.latency.ejection import make_room
 from placewright.kernels.latency.incremental import (
     CURRENT,
+    OVERFLOW,
+    PRICE,
     REJECTED,
     TAILS_FROM,
     WORK,
     commit,
     find_tails,
     forget,
+    overflow,
     retime,
 )
 from placewright.kernels.latency.moves import below, fits, take_back
@@ -31,6 +39,8 @@ COLDEST = 1e-300  # seconds; a temperature that still divides
 CRITICAL_SHARE = 0.5  # of the draws: ops on a longest path
 SAME = 1e-9  # relative; paths as long as the longest but for rounding
 TAILS_PER_WORK = 1.0  # find tails again when so many sequences have been timed since
+PRICE_STEP = 1e-3  # by which the price of overflow rises or falls with each change, relatively
+ROOM_SHARE = 0.2  # of the changes make room where overflow has a price; all where it has none
 
 
 @kernel
@@ -49,15 +59,25 @@ def refine(p, space, structure, t, critical, rng, evaluations, temperature, cool
             find_critical(p, t, critical)
             t.counts[WORK] = 0
         # Of what is worse as much as a uniform draw u allows: worse ≤ -temperature · log u.
-        limit = t.value[CURRENT] - temperature * math.log(1.0 - rng.random())
+        limit = _priced(t) - temperature * math.log(1.0 - rng.random())
         try_change(p, space, structure, t, critical, rng, limit, order_share)
     return temperature
 
 
+@inlined
+def _priced(t):
+    """Seconds: the makespan and the price of overflow, which rises or falls with that."""
+    value = t.value[CURRENT]
+    if t.value[PRICE] > 0.0:
+        value += t.value[PRICE] * t.value[OVERFLOW]
+        t.value[PRICE] *= 1.0 + (PRICE_STEP if t.value[OVERFLOW] > 0.0 else -PRICE_STEP)
+    return value
+
+
 @inner
 def try_change(p, space, structure, t, critical, rng, limit, order_share):
-    """Make a change that keeps the makespan within `limit`, or none."""
-    count = 0
+    """Make a change that keeps the makespan and the price of overflow within `limit`, or none."""
+    count, price = 0, t.value[PRICE]
     t.saved[LENGTH] = 0
     if len(space.movable) == 0 or rng.random() < order_share:
         if rng.random() < structure.edge_share:
@@ -74,11 +94,18 @@ def try_change(p, space, structure, t, critical, rng, limit, order_share):
         count = redevice(p, space, structure, t, rng, op)
         if count == 0:
             return
-        count = make_room(space, t, t, rng, count)
-        if not fits(t, t, count):
+        if price == 0.0 or rng.random() < ROOM_SHARE:
+            count = make_room(space, t, t, rng, count)
+        if price == 0.0 and not fits(t, t, count):
             take_back(space, t, t, count)
             return
         first, last, reach = extent(p, space, t, count)
+    if price > 0.0:
+        limit -= price * overflow(t)
+        if limit <= 0.0:
+            take_back(space, t, t, count)
+            undo_order(t, t)
+            return
     value = retime(p, t, first, last, reach, limit)
     if value < REJECTED:  # `t` has the times as if memory were no matter
         value = if_memory_counts(p, t.device, t.sequence, value)

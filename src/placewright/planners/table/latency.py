@@ -151,6 +151,8 @@ LATENCY: tuple[PlannerEntry, ...] = (
             "cooling": "factor per as many evaluations as units (ends at 1/1000)",
             "order": "breadth-first, or free: from region moves, search the order of ops and "
             "transfers too",
+            "overfull": "never, or priced: with order=free devices may have too much on the way, "
+            "at a price (never)",
         },
         quick=False,
     ),

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from placewright.portfolio.members.member import CHAIN, FREE, MODULES, STEPS, WHOLE, Member
+from placewright.portfolio.members.member import (
+    CHAIN,
+    ENOUGH,
+    FREE,
+    FULL,
+    MODULES,
+    PRICED,
+    SHORT,
+    STEPS,
+    WHOLE,
+    Member,
+)
 
 NEIGHBOURHOODS = {"iterations": "20"}
 RELAXATION = "latency.relaxation:prove"
 STRETCHES = "latency.stretches:prove"
+LEARNING = 2.0  # seconds in which `lns` learns which neighbourhoods help
 FEW_UNITS = 0.25  # of the ops
 NODES = {"nodes": "200", "processes": "1"}
 
@@ -36,9 +48,17 @@ LATENCY = (
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
     Member("annealing", "search", FREE, STEPS),
+    Member(
+        "annealing",
+        "search",
+        PRICED,
+        STEPS,
+        memory=[FULL, SHORT],
+        where={"memory": "resident"},
+    ),
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
-    Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS),
+    Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS, shortest=LEARNING),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),
     # Where whole blocks fill the devices, what is left over of their memory counts.
     Member("stretches", "prove", share=0.5, prover=STRETCHES, fewest_ops=200, most_units=FEW_UNITS),
@@ -52,7 +72,7 @@ LATENCY = (
         afresh=True,
         shapes=[MODULES, WHOLE],
         most_ops=5_000,
-        memory="short",
+        memory=[SHORT],
     ),
     Member(
         "relaxation",
@@ -60,21 +80,27 @@ LATENCY = (
         share=0.4,
         prover=RELAXATION,
         shapes=[MODULES, WHOLE],
-        memory="short",
+        memory=[SHORT],
     ),
-    # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine
-    # finds what that does not.
-    *(
-        Member(
-            name,
-            "prove",
-            options,
-            share=0.3,
-            afresh=True,
-            shapes=[MODULES, WHOLE],
-            memory="full",
-        )
-        for name, options in (("annealing", FREE), ("multilevel", {}))
+    # Of fewer ops too a long search finds what no turn is long enough for; one from coarse to fine,
+    # or of modules, finds what that does not.
+    Member(
+        "annealing",
+        "prove",
+        FREE,
+        share=0.3,
+        afresh=True,
+        shapes=[MODULES, WHOLE],
+        memory=[FULL],
+    ),
+    Member("multilevel", "prove", share=0.3, afresh=True, shapes=[WHOLE], memory=[FULL]),
+    Member(
+        "module-annealing",
+        "prove",
+        {"processes": "1"},
+        share=0.4,
+        shapes=[MODULES],
+        memory=[FULL],
     ),
     # Where modules follow one another in time nobody proves nearly as much as their program, which
     # searches too: it has the cores until all its modules are solved or given up.
@@ -109,7 +135,7 @@ LATENCY = (
         cores="processes",
         most_cores=8,
         core_share=0.5,
-        memory="enough",
+        memory=[ENOUGH],
     ),
     Member(
         "module-annealing",
@@ -118,8 +144,9 @@ LATENCY = (
         {"turns": "20"},
         share=0.5,
         shapes=[MODULES],
-        memory="short",
+        memory=[SHORT],
     ),
+    # It has every module all the memory, so that full devices leave little of its bound.
     Member(
         "milp-split",
         "prove",
@@ -128,10 +155,21 @@ LATENCY = (
         0.45,
         shapes=[MODULES, WHOLE],
         most_ops=3_000,
+        memory=[ENOUGH, SHORT],
     ),
     Member("relaxation", "prove", share=0.6, prover=RELAXATION, shapes=[MODULES]),
     Member("relaxation", "prove", share=0.4, prover=RELAXATION, shapes=[CHAIN, WHOLE]),
     Member("cp-sat", "prove", {"workers": "1"}, {"units": "5"}, most_ops=300, decides=True),
+    Member(
+        "milp-split",
+        "prove",
+        {"processes": "1"},
+        NODES,
+        0.3,
+        shapes=[MODULES, WHOLE],
+        most_ops=3_000,
+        memory=[FULL],
+    ),
     # Which modules it finds is partly luck, and others find nothing beside it: again, from there.
     Member("module-annealing", "prove", {"processes": "1"}, shapes=[MODULES]),
 )

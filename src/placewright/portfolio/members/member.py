@@ -11,10 +11,13 @@ from placewright.problem import Problem, once_per_problem
 
 Role = Literal["construct", "decide", "search", "prove"]
 Shape = Literal["chain", "modules", "whole"]
-Memory = Literal["any", "enough", "full", "short"]
+Memory = Literal["enough", "full", "short"]
 CHAIN: Shape = "chain"
 MODULES: Shape = "modules"
 WHOLE: Shape = "whole"
+ENOUGH: Memory = "enough"
+FULL: Memory = "full"
+SHORT: Memory = "short"
 
 INSTANT = ("single-device", "greedy", "data-parallel", "heft", "met", "memory-fill", "m-topo")
 """Constructive planners that take less than a second even on 50,000 ops."""
@@ -47,9 +50,9 @@ class Member:
       which a member without does not take part;
     - `fewest_ops`, `most_ops`: sizes of the problem that it is for; `most_units`: units as a share
       of its ops; `shapes`: shapes (`shape_of`);
-    - `memory`: whether it is only for problems whose ops do not all fit the device that is quickest
-      for them, of `MANY` ops or more (``short``) or of fewer and of `UNDECIDED` size or more
-      (``full``), or for all others (``enough``);
+    - `memory`: whether it is for problems whose ops do not all fit the device that is quickest for
+      them, of `MANY` ops or more (``short``) or of fewer and of `UNDECIDED` size or more
+      (``full``), and for all others (``enough``);
     - `where`: options of the problem, and what they must be for it to take part;
     - `decides`: it finds a plan or proves that there is none, given time;
     - `alone`: it uses all cores itself, so nobody else works while it does;
@@ -70,7 +73,7 @@ class Member:
     most_ops: float = math.inf
     most_units: float = 1.0
     shapes: Collection[Shape] = (CHAIN, MODULES, WHOLE)
-    memory: Memory = "any"
+    memory: Collection[Memory] = (ENOUGH, FULL, SHORT)
     where: Mapping[str, Any] = field(default_factory=dict)
     decides: bool = False
     alone: bool = False
@@ -86,7 +89,7 @@ class Member:
             return False
         if problem.unit_count > self.most_units * problem.op_count:
             return False
-        if self.memory not in ("any", memory_of(problem)):
+        if memory_of(problem) not in self.memory:
             return False
         return self.fewest_ops <= problem.op_count <= self.most_ops and shape in self.shapes
 
@@ -129,6 +132,9 @@ def memory_of(problem: Problem) -> Memory:
 
 FREE = {"order": "free"}
 """Of `annealing`: the order of ops is searched too."""
+
+PRICED = {"order": "free", "overfull": "priced"}
+"""The same, with a price for what devices have too much on the way."""
 
 STEPS = {"iterations": "20000"}
 """The effort of a search in a run that is counted in iterations."""

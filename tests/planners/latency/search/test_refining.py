@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from placewright.budget import Budget, no_progress
+from placewright.errors import OptionError
 from placewright.planners.latency.search import refining
 from placewright.planners.latency.search.strings import Annealing
 from placewright.planning import make_problem
 from placewright.simulate.latency import schedule_placement
+from placewright.solving import solve
+from placewright.verify import verify
 
 
 @pytest.fixture(scope="module")
@@ -77,3 +80,37 @@ def test_from_a_given_start_it_is_colder_by_turns(problem, begun):
         )
     assert all(0.1 <= each <= 4.0 for each in begun)
     assert min(begun) < 0.4 and max(begun) > 1.0
+
+
+def tight_problem():
+    """Two devices that hold five sixths of the model each."""
+    problem = make_problem("zoo:gpt2?layers=2", "2x3090", {})[0]
+    return problem.with_device_memory(np.full(2, 5 / 6 * problem.unit_memory.sum()))
+
+
+def test_overfull_devices_may_have_a_price_on_the_way_and_the_plan_fits():
+    problem = tight_problem()
+    options = {"order": "free", "iterations": "20000", "overfull": "priced"}
+    found = solve(problem, "annealing", planner_options=options)
+    assert verify(found).violations == ()
+    again = solve(problem, "annealing", planner_options=options)
+    assert (again.placement.device == found.placement.device).all()
+    never = solve(problem, "annealing", planner_options={**options, "overfull": "never"})
+    assert (never.placement.device != found.placement.device).any()
+
+
+def test_there_is_no_price_where_everything_fits_anywhere(problem):
+    assert refining.first_price(problem, 1.0) == 0.0
+    tight = tight_problem()
+    price = refining.first_price(tight, 1.0)
+    assert price == pytest.approx(tight.unit_count / tight.op_count / tight.unit_memory.sum())
+
+
+def test_what_goes_with_a_price_is_said():
+    with pytest.raises(OptionError, match="overfull is 'often'; choose never or priced"):
+        Annealing(order="free", overfull="often")
+    with pytest.raises(OptionError, match="overfull=priced goes with order=free; give both"):
+        Annealing(overfull="priced")
+    problem = make_problem("zoo:gpt2?layers=2", "2x3090", {"memory": "peak"})[0]
+    with pytest.raises(OptionError, match="not for a peak; leave out overfull"):
+        solve(problem, "annealing", planner_options={"order": "free", "overfull": "priced"})

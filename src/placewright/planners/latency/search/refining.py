@@ -16,12 +16,20 @@ from placewright.graph import Ints, Wide, lent
 from placewright.kernels.common.arrays import Arrays, arrays_with_memory
 from placewright.kernels.common.dominators import dominator_tree
 from placewright.kernels.latency import refining as kernel
-from placewright.kernels.latency.incremental import BEST, CURRENT, STRIDE, Timeline, begin
+from placewright.kernels.latency.incremental import (
+    BEST,
+    CURRENT,
+    PRICE,
+    SLACK,
+    STRIDE,
+    Timeline,
+    begin,
+)
 from placewright.kernels.latency.order_moves import Structure
 from placewright.kernels.latency.refining import COLDEST
 from placewright.plan import Placement
 from placewright.planners.latency.search.walk import space_of
-from placewright.problem import Problem
+from placewright.problem import ROUNDING, Problem
 from placewright.simulate.latency import (
     schedule_placement,
     sequence_of,
@@ -51,14 +59,15 @@ def refined(
     hot: float | None = None,
     cooling: float | None = None,
     warmth: float = 1.0,
+    priced: bool = False,
 ) -> tuple[Placement, bool]:
     """`start` annealed for `limit` evaluations or the budget's time, and whether Ctrl-C came.
 
     Never worse than `start`. `hot`: the first temperature in seconds, by default `warmth` times one
     that is the hotter the more evaluations there are; `cooling`: the factor on it per evaluation,
-    by default such that it ends at `COLD`.
+    by default such that it ends at `COLD`. `priced`: see `Refinement`.
     """
-    refinement = Refinement(problem, seed, start)
+    refinement = Refinement(problem, seed, start, priced=priced)
     reporter = Reporter(budget, refinement.best_value)
     if refinement.value == 0.0:
         return refinement.placement(), False
@@ -86,11 +95,28 @@ def makespan_per_op(problem: Problem, placement: Placement) -> float:
     return time_placement(problem, placement).makespan / problem.op_count
 
 
+def first_price(problem: Problem, makespan: float) -> float:
+    """Seconds per byte of overflow: what an op takes for what a unit keeps; 0 if all fit anywhere.
+
+    >>> first_price(row_of_ops([1.0, 2.0]), 3.0)    # doctest: +SKIP
+    0.0
+    """
+    kept = float(problem.unit_memory.sum())
+    if kept <= problem.device_memory.min():
+        return 0.0
+    return makespan / problem.op_count / (kept / problem.unit_count)
+
+
 class Refinement:
     """A schedule under annealing, and the best one so far."""
 
-    def __init__(self, problem: Problem, seed: int, start: Placement) -> None:
-        """`start` fits; without a sequence it is scheduled first."""
+    def __init__(
+        self, problem: Problem, seed: int, start: Placement, *, priced: bool = False
+    ) -> None:
+        """`start` fits; without a sequence it is scheduled first.
+
+        `priced`: on the way devices may have too much, at a price (`kernels.latency.refining`).
+        """
         self.problem = problem
         self.rng = np.random.default_rng(seed)
         self.arrays = arrays_with_memory(problem)
@@ -98,8 +124,11 @@ class Refinement:
         self.structure = structure_of(problem)
         self.critical = np.zeros(problem.op_count + 1, dtype=np.int32)
         self.timeline = _timeline(problem, self.arrays, start)
+        self.timeline.value[SLACK] = ROUNDING * problem.device_memory.min()
         self._until_sorting = ROUND
         self.restart_from(start)
+        if priced:
+            self.timeline.value[PRICE] = first_price(problem, self.value)
 
     @property
     def value(self) -> float:
@@ -224,7 +253,7 @@ def _timeline(problem: Problem, arrays: Arrays, start: Placement) -> Timeline:
         changed=np.zeros(problem.unit_count, dtype=bool),
         mark=np.zeros(problem.unit_count, dtype=np.int64),
         counts=np.zeros(7, dtype=np.int64),
-        value=np.full(2, np.inf),
+        value=np.array([np.inf, np.inf, 0.0, 0.0, 0.0]),
         best_unit_device=unit_device.copy(),
         best_sequence=np.empty(items, dtype=np.int32),
     )

@@ -108,7 +108,9 @@ class Annealing(_Search):
       of `region-moves`, or goes on from the budget's start and its sequence; whole regions of the
       graph may move, runs of ops, and stretches swap devices. By default it starts the hotter the
       more evaluations there are, at most at four makespans per op, from a given start sometimes
-      colder, and ends at a fiftieth.
+      colder, and ends at a fiftieth;
+    - `overfull`, with a free order: ``never``, or ``priced``: on the way devices may have too much,
+      at a price per byte that rises while one has and falls while none has.
     """
 
     name: ClassVar[str] = "annealing"
@@ -119,6 +121,7 @@ class Annealing(_Search):
         temperature: str | float | None = None,
         cooling: str | float | None = None,
         order: str = "breadth-first",
+        overfull: str = "never",
     ) -> None:
         super().__init__(iterations)
         self.temperature = None if temperature is None else self._seconds(temperature)
@@ -128,6 +131,23 @@ class Annealing(_Search):
                 f"planner 'annealing': order is '{order}'; choose breadth-first or free"
             )
         self.is_free = order == "free"
+        if overfull not in ("never", "priced"):
+            raise OptionError(
+                f"planner 'annealing': overfull is '{overfull}'; choose never or priced"
+            )
+        self.is_priced = overfull == "priced"
+        if self.is_priced and not self.is_free:
+            raise OptionError(
+                "planner 'annealing': overfull=priced goes with order=free; give both"
+            )
+
+    def supports(self, problem: Problem) -> str | None:
+        if self.is_priced and problem.options.memory == "peak":
+            return (
+                "with overfull=priced it has a price for what is kept on a device, not for a peak; "
+                "leave out overfull, or plan with memory resident"
+            )
+        return super().supports(problem)
 
     def plan(self, problem: Problem, budget: Budget, seed: int, on_progress: Progress) -> Proposal:
         if self.is_free:
@@ -150,6 +170,7 @@ class Annealing(_Search):
         found, _ = refining.refined(
             problem, start, budget, limit, seed, on_progress,
             hot=self.temperature, cooling=cooling, warmth=warmth,
+            priced=self.is_priced,
         )  # fmt: skip
         return Proposal(found)
 
