@@ -114,6 +114,29 @@ def test_who_made_plans_better_is_asked_more_often(problem):
     assert asked.count("a") >= 1
 
 
+def test_each_search_has_a_turn_before_any_has_a_second(problem):
+    members = [Member(name, "search") for name in "abc"]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    incumbent.offer(everything_on(problem, 0), "one")
+    # What the first gains from a simple plan is no merit of its own.
+    scheduler.learn(scheduler.meanwhile(incumbent, 100.0), 0.5, 0.4, useless=False)
+    asked = []
+    for gain in (0.01, 0.0, 0.0, 0.0):
+        turn = scheduler.next(incumbent, 100.0, workers=1)
+        asked.append(turn.member.name)
+        scheduler.learn(turn, gain, turn.seconds, useless=False)
+    assert asked == ["a", "b", "c", "a"]
+
+
+def test_a_first_turn_that_takes_much_of_the_time_is_for_its_merit(problem):
+    members = [Member("a", "search"), Member("b", "search", shortest=5.0)]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    for _ in range(2):
+        turn = scheduler.next(incumbent, 12.0, workers=1)
+        assert turn.member.name == "a"
+        scheduler.learn(turn, 0.01, turn.seconds, useless=False)
+
+
 def test_what_starts_afresh_has_twice_as_long_each_time_while_there_is_time(problem):
     members = [Member("a", "search"), Member("b", "search", afresh=True)]
     scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
@@ -188,7 +211,7 @@ def test_memory_is_short_where_many_ops_do_not_fit_the_quickest_device():
     )
     assert memory_of(large) == "enough"
     assert memory_of(tight) == "short"
-    short, enough = (Member("a", "prove", memory=each) for each in ("short", "enough"))
+    short, enough = (Member("a", "prove", memory=[each]) for each in ("short", "enough"))
     assert short.takes(tight, "whole") and not short.takes(large, "whole")
     assert enough.takes(large, "whole") and not enough.takes(tight, "whole")
     leaders = [[each for each in members_for(p, False) if each.cores] for p in (large, tight)]
@@ -207,13 +230,13 @@ def test_full_devices_are_searched_for_long_where_ops_are_fewer_too():
 
     def long_searches(problem):
         provers = [each for each in members_for(problem, False) if each.role == "prove"]
-        return [each.name for each in provers if each.memory == "full"]
+        return [each.name for each in provers if list(each.memory) == ["full"]]
 
     few, many = of(2, "3090+2x3060"), of(6, "8xA100")
     assert memory_of(few) == "enough"
     assert memory_of(many) == "full"
     assert long_searches(few) == []
-    assert long_searches(many) == ["annealing", "multilevel"]
+    assert long_searches(many) == ["annealing", "module-annealing", "milp-split"]
 
 
 def test_fewer_ops_are_decided_where_their_inputs_can_be_split():

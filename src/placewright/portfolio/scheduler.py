@@ -131,7 +131,7 @@ class Scheduler:
         gains from a simple plan any other would have gained too, so it says nothing of its worth.
         """
         member = task.member
-        is_first = member.role == "search" and not self.spent["search"]
+        first_gain = gain > 0 and member.role == "search" and not self.spent["search"]
         self.spent[member.role] += seconds
         self.proving.discard(task.number)
         if member.role == "construct":
@@ -139,7 +139,7 @@ class Scheduler:
         self.cores.pop(task.number, None)
         had_time = gain > 0 or task.number not in self.cut_short
         counted = 1.0 if self.in_iterations else seconds
-        self.searchers.end(member, gain, counted if had_time and not is_first else 0.0)
+        self.searchers.end(member, gain, counted if had_time and not first_gain else 0.0)
         if useless:
             self.searchers.drop(member)
 

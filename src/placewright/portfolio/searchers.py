@@ -89,11 +89,12 @@ class Searchers:
         return max(OPTIMISM * gained / spent if spent else 0.0, LEAST_RATE)
 
     def end(self, member: Member, gain: float, seconds: float) -> None:
-        """What came of a turn; of 0 seconds, nothing that counts."""
+        """What came of a turn; one of 0 seconds does not count."""
         ended = next((each for each in self._all if each.member is member), None)
         if ended is None:  # no search, or one that was dropped meanwhile
             return
         ended.running -= 1
+        ended.turns -= seconds == 0
         if seconds > 0:
             ended.in_vain = 0 if gain > 0 else ended.in_vain + 1
             for each in self._all:
