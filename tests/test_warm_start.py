@@ -13,6 +13,7 @@ from placewright.costs.roofline import CostOptions
 from placewright.errors import InputError, OptionError, VerificationError
 from placewright.plan import Plan
 from placewright.planning import improve, make_problem, plan
+from placewright.simulate import evaluate
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
@@ -133,6 +134,24 @@ def test_plans_for_every_objective_can_be_gone_on_from(objective):
     )
     assert verify(again).ok
     assert again.value <= first.value
+
+
+def test_a_start_keeps_the_order_of_batches_and_so_its_value():
+    first = plan(
+        "zoo:rwnn?modules=2&ops=20&width=256",
+        "diviml",
+        planner="annealing",
+        planner_options={"iterations": "3000", "order": "free"},
+        objective="batch-throughput",
+        batch=16,
+    )
+    assert first.placement.sequence is None  # its schedule has the order
+    start = starting_placement(first, first.problem)
+    assert start.sequence is not None
+    assert evaluate(first.problem, start).value == pytest.approx(first.value, rel=1e-12)
+    anyhow = starting_placement(first, first.problem, ordered=False)
+    assert anyhow.sequence is None
+    assert evaluate(first.problem, anyhow).value > first.value
 
 
 # -- on the command line -------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.errors import InputError
 from placewright.graph import Ints
-from placewright.outcome import Schedule
+from placewright.outcome import BatchSchedule, Schedule
 from placewright.plan import Placement, Plan, numbered
 from placewright.problem import Problem
 
@@ -19,13 +19,16 @@ def starting_placement(
     problem: Problem,
     path: str | Path = "the plan",
     stand_ins: Sequence[str] | None = None,
+    *,
+    ordered: bool = True,
 ) -> Placement:
     """The plan's placement for `problem`, whose ops and devices have the names of the plan's.
 
     ``stand_ins[op]`` is the op of the plan that an op which the plan lacks is placed with.
 
     Devices of the plan that the problem lacks must be unused. The order of a schedule is kept
-    where the graph is the same. InputError names the op or device at fault; whether the
+    where the graph, and of batches their sizes, are the same, unless it is not to be `ordered`.
+    InputError names the op or device at fault; whether the
     placement fits is for the judge to say.
     """
     theirs, ours = plan.problem.options.objective, problem.options.objective
@@ -43,12 +46,12 @@ def starting_placement(
         for name, other in zip(problem.op_names, stand_ins or problem.op_names, strict=True)
     ]
     ops = _numbers(plan.problem.op_names, names, path)
-    device = devices[plan.placement.device[ops]]
+    device = devices[plan.placement.device[ops]].astype(np.int32)
     replicas = tuple(tuple(devices[list(stage)].tolist()) for stage in plan.placement.replicas)
     subgraph = plan.placement.subgraph
     return Placement(
-        device.astype(np.int32),
-        _sequence(plan, problem, ops),
+        device,
+        _sequence(plan, problem, ops, device) if ordered else None,
         replicas,
         None if subgraph is None else numbered(device, subgraph[ops]),
         replica_shares=plan.placement.replica_shares,
@@ -79,8 +82,10 @@ def _numbers(theirs: Sequence[str], ours: Sequence[str], path: str | Path) -> In
     return np.array([number[name] for name in ours], dtype=np.int32)
 
 
-def _sequence(plan: Plan, problem: Problem, ops: Ints) -> Ints | None:
-    """The order of the plan's schedule, if it is one of this graph."""
+def _sequence(plan: Plan, problem: Problem, ops: Ints, device: Ints) -> Ints | None:
+    """The order of the plan's schedule, if it is one of this graph, with ``device`` of its ops."""
+    if isinstance(plan.outcome, BatchSchedule):
+        return _batch_order(plan, plan.outcome, problem, device)
     old = plan.problem
     same = (
         isinstance(plan.outcome, Schedule)
@@ -95,3 +100,22 @@ def _sequence(plan: Plan, problem: Problem, ops: Ints) -> Ints | None:
     from placewright.simulate.latency import schedule_sequence
 
     return schedule_sequence(plan)
+
+
+def _batch_order(plan: Plan, outcome: BatchSchedule, problem: Problem, device: Ints) -> Ints | None:
+    """The order of a plan's batches and transfers, if those are the same on `problem`."""
+    from placewright.simulate.batch import batch_sequence, expand
+
+    old, new = expand(plan.problem, plan.placement.device), expand(problem, device)
+    same = (
+        all(
+            np.array_equal(getattr(old, column), getattr(new, column))
+            for column in ("op", "size", "tensor", "inputs")
+        )
+        and all(
+            np.array_equal(getattr(old.problem, column), getattr(new.problem, column))
+            for column in ("tensor_producer", "consumer_offsets", "consumers")
+        )
+        and plan.problem.options.transfer_unit == problem.options.transfer_unit
+    )
+    return batch_sequence(plan, outcome) if same else None

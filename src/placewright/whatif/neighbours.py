@@ -16,12 +16,10 @@ import numpy as np
 from placewright.analysis.warm_start import starting_placement
 from placewright.bounds import lower_bound
 from placewright.errors import GraphError, InputError
-from placewright.graph import Ints
-from placewright.outcome import BatchSchedule, Outcome
+from placewright.outcome import Outcome
 from placewright.plan import Placement, Plan
 from placewright.problem import LONG_ROUNDING, Problem
 from placewright.simulate import evaluate
-from placewright.simulate.batch import batch_sequence, expand
 from placewright.verify import verify
 from placewright.whatif.variants import Variant
 
@@ -95,28 +93,13 @@ def _placement(plan: Plan, problem: Problem) -> Placement | None:
     if resized:
         plan = _for_batch(plan, problem.options.batch)
     try:
-        found = starting_placement(plan, problem)
+        found = starting_placement(plan, problem, ordered=not resized)
     except InputError:
         return None
     if problem.options.row.by_input:
-        return found if resized else replace(found, sequence=_batch_order(plan, problem, found))
+        return found
     runs = np.isfinite(problem.op_time[np.arange(problem.op_count), found.device]).all()
     return found if runs else None
-
-
-def _batch_order(plan: Plan, problem: Problem, found: Placement) -> Ints | None:
-    """The order of a plan's batches and transfers, if those are the same on `problem`."""
-    if not isinstance(plan.outcome, BatchSchedule):
-        return None
-    old, new = expand(plan.problem, plan.placement.device), expand(problem, found.device)
-    same = all(
-        np.array_equal(getattr(old, column), getattr(new, column))
-        for column in ("op", "size", "tensor", "inputs")
-    ) and all(
-        np.array_equal(getattr(old.problem, column), getattr(new.problem, column))
-        for column in ("tensor_producer", "consumer_offsets", "consumers")
-    )
-    return batch_sequence(plan, plan.outcome) if same else None
 
 
 def _renamed_devices(plan: Plan, problem: Problem) -> tuple[str, ...] | None:
