@@ -173,9 +173,10 @@ def test_a_pass_without_a_cache_is_left_as_it_is():
     assert found is problem and not facts
 
 
-def test_transformers_ops_come_to_what_the_zoo_s_do():
+@pytest.mark.parametrize("phase", ["decode", "generate"])
+def test_transformers_ops_come_to_what_the_zoo_s_do(phase):
     pytest.importorskip("transformers")
-    fields = "num_hidden_layers=2&phase=decode&context=64&dtype=float16"
+    fields = f"num_hidden_layers=2&phase={phase}&context=64&dtype=float16"
     problem, found, _ = counts(f"hf:llama?{fields}")
     inside_the_mlp = 3 * INNER + HIDDEN
     assert results(problem, found) == pytest.approx(2048 * inside_the_mlp * HALF, rel=0.02)

@@ -203,7 +203,7 @@ def _item(graph: Graph) -> Floats:
 
 def _tokens(graph: Graph) -> int:
     sequences = graph.input_samples or 1
-    return sequences if graph.attributes["phase"] == "decode" else sequences * _context(graph)
+    return sequences * _context(graph) if graph.attributes["phase"] == "prefill" else sequences
 
 
 def _context(graph: Graph) -> int:
