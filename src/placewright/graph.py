@@ -30,6 +30,10 @@ from placewright.stored import Stored
 WHOLE_MEMORY = "whole_memory"
 """The attribute of a training graph whose parameter bytes have gradients and all else in them."""
 
+WINDOWS = "windows"
+"""The attribute that says, by name of the op, how many tokens a KV cache keeps at most of each
+sequence: a sliding window. 0: a state, as large for any number. All others keep all tokens."""
+
 ITEM_BYTES: Mapping[str, float] = {
     "fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0,
     "int4": 0.5,
@@ -120,7 +124,8 @@ class Graph(Stored):
 
     `times` maps a kind of device to measured seconds per op (`inf` = unsupported there); where
     it has a device's kind, it is used instead of a cost model. `attributes` are free facts about
-    the model (``parameters``, ``layers``, …) for people to read; `WHOLE_MEMORY` alone counts.
+    the model (``parameters``, ``layers``, …) for people to read; only `WHOLE_MEMORY` and `WINDOWS`
+    count.
 
     `input_samples`: how many samples one input has, what a run of the model takes; None where
     that is not known.

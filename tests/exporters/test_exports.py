@@ -499,3 +499,15 @@ def test_a_server_on_several_hosts_is_started_on_each(engine, joins, answers, tm
         served_on(["one", "one", "two"], engine, tmp_path)
     with pytest.raises(OptionError, match="the plan's stages go over the hosts one, two, one"):
         served_on(["one", "two", "one"], engine, tmp_path)
+
+
+@pytest.mark.parametrize(("cluster", "faulty"), [("three-hosts", True), ("2x3090", False)])
+def test_a_plan_that_cannot_be_started_on_its_hosts_says_so_at_once(cluster, faulty, tmp_path):
+    source, plan = "zoo:llama-7b?layers=8&batch=1&dtype=bf16", tmp_path / "plan.json"
+    source = source if faulty else source.replace("layers=8", "layers=2")
+    asked = ("--training", "--for", "megatron", "--micro-batches", 8, "--time-limit", 0)
+    said = run("plan", source, "-c", cluster, *asked, "-o", plan).err
+    refused = run("export", plan, "--to", "megatron", "-o", tmp_path / "settings.json")
+    assert (refused.code, "cannot be exported" in said) == ((2, True) if faulty else (0, False))
+    fault = refused.err.removeprefix("placewright: ").strip()
+    assert not faulty or " ".join(fault.split()) in " ".join(said.split())

@@ -80,6 +80,43 @@ def test_a_window_keeps_what_is_under_way_besides(context, batch, rows):
     assert found.op_cache.sum() == pytest.approx(batch * (5 * rows + whole) * of_a_token)
 
 
+SMALL = (
+    "num_hidden_layers=2&hidden_size=64&intermediate_size=96&num_attention_heads=4"
+    "&num_key_value_heads=2&vocab_size=100&dtype=float16"
+)
+SOME_MAMBA = "num_experts=1&attn_layer_period=2&attn_layer_offset=1&mamba_dt_rank=4"
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_windows_in_all_layers_keep_what_is_under_way_too(phase):
+    pytest.importorskip("transformers")
+    source = f"hf:mistral?{SMALL}&sliding_window=128&phase={phase}&context=4096&batch=64"
+    _, found, _ = counts(source)
+    rows = 128 + 16 + 9 * 2048 / 64
+    assert found.op_cache.sum() == pytest.approx(64 * 2 * rows * 2 * 2 * 16 * HALF)
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_states_are_no_windows_of_few_tokens(phase):
+    """Those of Mamba are as large for any number of tokens."""
+    pytest.importorskip("transformers")
+    source = f"hf:jamba?{SMALL}&{SOME_MAMBA}&phase={phase}&context=512&batch=2"
+    problem, found, _ = counts(source)
+    assert problem.op_cache.sum() > 2 * 512 * 2 * 2 * 16 * HALF  # more than keys and values
+    assert np.array_equal(found.op_cache, problem.op_cache)
+
+
+@pytest.mark.parametrize("model", ["gemma2?head_dim=16", f"jamba?{SOME_MAMBA}"])
+def test_what_is_made_of_weights_alone_is_no_result_of_a_token(model):
+    """One plus the weights of a norm, or a matrix that decays a state, are there once."""
+    pytest.importorskip("transformers")
+    decode, prefill = (
+        results(*counts(f"hf:{model}&{SMALL}&phase={phase}&context=512")[:2])
+        for phase in ("decode", "prefill")
+    )
+    assert 0.7 * prefill < decode < 1.05 * prefill
+
+
 def test_stages_of_large_batches_have_room_for_all_their_sequences():
     problem, found, facts = counts(f"{SOURCE}&batch=400", "throughput")
     assert facts["sequences_at_once"] == facts["batched_tokens"] == "3200"  # on eight GPUs
@@ -136,9 +173,10 @@ def test_a_pass_without_a_cache_is_left_as_it_is():
     assert found is problem and not facts
 
 
-def test_transformers_ops_come_to_what_the_zoo_s_do():
+@pytest.mark.parametrize("phase", ["decode", "generate"])
+def test_transformers_ops_come_to_what_the_zoo_s_do(phase):
     pytest.importorskip("transformers")
-    fields = "num_hidden_layers=2&phase=decode&context=64&dtype=float16"
+    fields = f"num_hidden_layers=2&phase={phase}&context=64&dtype=float16"
     problem, found, _ = counts(f"hf:llama?{fields}")
     inside_the_mlp = 3 * INNER + HIDDEN
     assert results(problem, found) == pytest.approx(2048 * inside_the_mlp * HALF, rel=0.02)

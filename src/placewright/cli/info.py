@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from placewright.cli import options as o
+from placewright.graph import WINDOWS
 
 if TYPE_CHECKING:
     from placewright.importers import Imported
@@ -86,7 +87,9 @@ def describe(imported: Imported) -> dict[str, Any]:
         "measured_on": list(graph.times),
         "devices": list(cluster.device_names) if cluster else [],
         "options": dict(imported.options),
-        "attributes": {key: _plain(value) for key, value in graph.attributes.items()},
+        "attributes": {
+            key: _plain(value) for key, value in graph.attributes.items() if key != WINDOWS
+        },
     }
 
 

@@ -12,6 +12,7 @@ from placewright.cli.groups import grouped
 from placewright.errors import OptionError
 
 if TYPE_CHECKING:
+    from placewright.exporters.stages import BlockPlan
     from placewright.plan import Plan
     from placewright.system.interrupts import Interrupts
     from placewright.whatif.robust import RobustPlan
@@ -252,6 +253,7 @@ def _plan_for_engine(
         if output is not None:
             found.plan.save(output)
         print_engine_plan(found, output, json, wide)
+        _tell_of_hosts(found.by_blocks, engine)
         return
     from placewright.exporters.requests import plan_requests_for
 
@@ -261,6 +263,16 @@ def _plan_for_engine(
     if output is not None:
         served.by_blocks.plan.save(output)
     print_engine_requests(served, output, json, wide)
+    _tell_of_hosts(served.by_blocks, engine)
+
+
+def _tell_of_hosts(found: BlockPlan, engine: str) -> None:
+    """That `export` will refuse the plan, where the engine cannot start it on its hosts."""
+    from placewright.cli.output import remark
+    from placewright.exporters.exporting import fault_of_hosts
+
+    if fault := fault_of_hosts(found, engine):
+        remark(f"placewright: this plan cannot be exported: {fault}")
 
 
 def _plan_mix(

@@ -143,6 +143,7 @@ ENGINES: dict[str, Engine] = {
             "(_profile_available_bytes)",
             replace(_PIPELINE_SERVER, caches_alike=True),
             write="exporters.serving_engines:write_sglang",
+            count="exporters.sglang_memory:counted",
         ),
         Engine(
             "llama-cpp",

@@ -105,12 +105,12 @@ def _settings(
     ]
     layers = {variable: ",".join(map(str, found.layers))}
     return {
-        **hosts_document(_equal_hosts(found, engine), engine, layers),
+        **hosts_document(equal_hosts(found, engine), engine, layers),
         "arguments": [stages, str(len(found.stages)), memory, f"{share:g}", *requests],
     }
 
 
-def _equal_hosts(found: BlockPlan, engine: str) -> Ranks:
+def equal_hosts(found: BlockPlan, engine: str) -> Ranks:
     """The ranks; OptionError where hosts do not have as many stages each."""
     ranks = ranks_of(found, engine)
     if len({len(devices) for _, devices in ranks.hosts}) > 1:

@@ -16,7 +16,7 @@ import numpy as np
 
 from placewright.graph import ITEM_BYTES, Flags, Floats, Graph, Wide
 from placewright.problem import Problem
-from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS
+from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS, windows
 
 BATCH_TOKENS = 2048
 SEQUENCES = 256
@@ -74,28 +74,20 @@ def _growth(problem: Problem, graph: Graph) -> Floats:
     Of requests each batch under way brings its own (`requests`); else there is the cache of one.
     """
     context, sequences = _context(graph), graph.input_samples or 1
-    kept = _tokens_kept(problem, graph)
+    most = windows(graph)
+    is_state = most == 0
+    kept = np.where(is_state, 1.0, np.minimum(most, context))
     under_way = 2 * BATCH_TOKENS  # vLLM schedules one batch more than there are stages
     if not graph.attributes.get(REQUESTS) or problem.options.objective == "latency":
         under_way = (int((~problem.is_cpu).sum()) + 1) * BATCH_TOKENS
     window = _paged(kept) + PAGE_TOKENS + under_way / sequences
-    return np.where(kept < context, np.minimum(window, _paged(context)), _paged(context)) / kept
+    rows = np.where(kept < context, np.minimum(window, _paged(context)), _paged(context))
+    return np.where(is_state, 1.0, rows / kept)
 
 
 def _paged(tokens: Floats | int) -> Floats:
     found: Floats = np.ceil(np.asarray(tokens, dtype=np.float64) / PAGE_TOKENS) * PAGE_TOKENS
     return found
-
-
-def _tokens_kept(problem: Problem, graph: Graph) -> Floats:
-    """`[op]` of a sequence: those that keep most of what comes in keep the context."""
-    nbytes = graph.tensor_bytes[graph.edge_tensor]
-    coming = np.bincount(graph.consumers, nbytes, graph.op_count)
-    share = np.ones(graph.op_count)
-    keeps = (problem.op_cache > 0) & (coming > 0)
-    share[keeps] = problem.op_cache[keeps] / coming[keeps]
-    share[keeps] /= share[keeps].max(initial=1e-300)
-    return np.maximum(np.round(share * _context(graph)), 1.0)
 
 
 def _results_per_token(problem: Problem, graph: Graph) -> float:
@@ -107,6 +99,7 @@ def _results_per_token(problem: Problem, graph: Graph) -> float:
     last, idle = _last_depths(graph, depth)
     before = np.flatnonzero(depth[graph.tensor_producer] < depth[_head(graph)])
     elsewhere = idle | _of_the_cache(problem, graph)
+    elsewhere |= _of_weights_alone(graph)
     made = np.where(elsewhere[graph.tensor_producer], 0.0, graph.tensor_bytes)[before]
     change = np.bincount(depth[graph.tensor_producer[before]], made, graph.op_count + 1)
     change -= np.bincount(last[before] + 1, made, graph.op_count + 1)
@@ -165,6 +158,31 @@ def _of_the_cache(problem: Problem, graph: Graph) -> Flags:
     return found
 
 
+def _of_weights_alone(graph: Graph) -> Flags:
+    """`[op]` whether its result is the same for any token, such as one plus the weights of a norm.
+
+    Lookups read tokens, which the graph has no op for.
+    """
+    made = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.op_count)
+    idle: Flags = graph.op_flops + graph.op_bytes_read + graph.op_bytes_written == 0
+    lookup = np.array(["embedding" in kind for kind in graph.op_types])
+    whole = (made >= graph.op_parameter_bytes) | idle  # else tokens are multiplied with these
+    begins = (graph.op_parameter_bytes > 0) & whole & ~lookup
+    coming = _producers(graph)
+    found = np.zeros(graph.op_count, dtype=np.bool_)
+    for op in graph.topological_order.tolist():
+        found[op] = all(found[each] for each in coming[op]) if coming[op] else begins[op]
+    return found
+
+
+def _producers(graph: Graph) -> list[list[int]]:
+    """`[op]` the ops that it reads a result of."""
+    found: list[list[int]] = [[] for _ in range(graph.op_count)]
+    for producer, reader in zip(*map(np.ndarray.tolist, graph.edges), strict=True):
+        found[reader].append(producer)
+    return found
+
+
 def _head(graph: Graph) -> int:
     """The last op that has weights, or shares them."""
     weights = (graph.op_parameter_bytes > 0) | (graph.colocation >= 0)
@@ -185,7 +203,7 @@ def _item(graph: Graph) -> Floats:
 
 def _tokens(graph: Graph) -> int:
     sequences = graph.input_samples or 1
-    return sequences if graph.attributes["phase"] == "decode" else sequences * _context(graph)
+    return sequences * _context(graph) if graph.attributes["phase"] == "prefill" else sequences
 
 
 def _context(graph: Graph) -> int:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.graph import Floats
+from placewright.graph import WINDOWS, Floats, Graph
 from placewright.plan import Plan
 from placewright.problem import ROUNDING
 
@@ -62,6 +63,14 @@ def cache_capacity(plan: Plan) -> CacheCapacity | None:
         fit = (problem.device_memory - weights) / (pool / samples)
     whole = np.floor(np.where(cache > 0, fit, np.inf) * (1 + ROUNDING))
     return CacheCapacity(samples, weights, cache, np.maximum(whole, 0.0))
+
+
+def windows(graph: Graph) -> Floats:
+    """`[op]` the tokens of a sequence that its KV cache keeps at most: `inf`, or 0 of a state."""
+    known = graph.attributes.get(WINDOWS)
+    given = known if isinstance(known, Mapping) else {}
+    told = (given.get(name) for name in graph.op_names)
+    return np.array([float(each) if isinstance(each, int) else math.inf for each in told])
 
 
 def told_number(plan: Plan, name: str) -> int:

@@ -57,6 +57,23 @@ def test_a_layer_with_a_window_keeps_a_batch_besides(tmp_path, context, window, 
     assert found.op_cache.sum() == pytest.approx(3 * (rows + whole) * PER_TOKEN)
 
 
+TRANSFORMERS = (
+    "num_hidden_layers=6&hidden_size=64&intermediate_size=96&num_attention_heads=4"
+    "&num_key_value_heads=2&head_dim=128&vocab_size=100&sliding_window=100&dtype=float16"
+    "&phase=decode&context=4000"
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "rows"),
+    [("gemma3_text", 5 * 768 + 4096), ("mistral", 6 * 4096)],  # which llama.cpp runs without
+)
+def test_windows_of_a_model_of_transformers_are_those_of_its_file(model, rows):
+    pytest.importorskip("transformers")
+    _, found, _ = as_counted(f"hf:{model}?{TRANSFORMERS}")
+    assert found.op_cache.sum() == pytest.approx(rows * 2 * PER_TOKEN)  # of two heads
+
+
 def test_each_device_has_room_for_the_results_of_a_batch(path):
     problem, found, facts = as_counted(f"{path}?phase=decode&context=500")
     end = 3 * WIDE + 2 * HIDDEN  # gate, up, their product; behind what a layer began with, normed

@@ -1,8 +1,9 @@
 """Memory as llama.cpp takes it: what it adds to weights and KV cache.
 
 The KV cache has room for a multiple of 256 tokens of each sequence. A layer with a sliding window
-keeps, besides the window, as many tokens as a batch has, and no more than the context. Each device
-has a compute buffer (`buffers`).
+keeps, besides the window, as many tokens as a batch has, and no more than the context; all of it
+in a model that has a window in every layer (Mistral, Phi-3), which llama.cpp runs without. Each
+device has a compute buffer (`buffers`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, COPIES, compute_buffer
 from placewright.graph import Floats, Graph
 from placewright.problem import Problem
+from placewright.serving.capacity import windows
 
 ROWS = 256
 
@@ -49,22 +51,10 @@ def _padded(tokens: Floats | int) -> Floats:
 
 def _growth(graph: Graph, context: int) -> Floats:
     """`[op]` the tokens that llama.cpp keeps over those that the graph does."""
-    kept = _tokens_kept(graph, context)
+    most, keeps = windows(graph), graph.op_state_bytes > 0
+    is_state = most == 0
+    kept = np.where(is_state, 1.0, np.minimum(most, context))
     rows = _padded(context)
     window = np.minimum(rows, _padded(kept + min(BATCH_TOKENS, float(rows))))
-    return np.where(kept < context, window, rows) / kept
-
-
-def _tokens_kept(graph: Graph, context: int) -> Floats:
-    """`[op]` the tokens of a sequence that it has a cache for.
-
-    Among ops that append what comes in, those that keep most of it keep the context.
-    """
-    coming = np.bincount(
-        graph.consumers, graph.tensor_bytes[graph.edge_tensor], graph.op_count
-    ).astype(np.float64)
-    appends = np.array([kind == "cache" for kind in graph.op_types]) & (coming > 0)
-    share = np.ones(graph.op_count)
-    share[appends] = graph.op_state_bytes[appends] / coming[appends]
-    share[appends] /= share[appends].max(initial=1e-300)
-    return np.maximum(np.round(share * context), 1.0)
+    slides = (kept < context) & bool(np.isinf(most[keeps]).any())
+    return np.where(is_state, 1.0, np.where(slides, window, rows) / kept)

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from placewright.errors import FormatError
-from placewright.graph import Graph
+from placewright.graph import WINDOWS, Graph
 from placewright.importers.gguf.architectures import ARCHITECTURES
 from placewright.importers.gguf.header import Header, read_header
 from placewright.importers.gguf.options import GgufOptions, read_options
@@ -71,4 +71,5 @@ def _facts(
     }
     if options.phase != "forward":
         facts |= {"phase": options.phase, "context": options.context}
+        facts |= {WINDOWS: decoder.windows} if decoder.windows else {}
     return facts

@@ -83,6 +83,17 @@ class Decoder:
             window=sizes.number("attention.sliding_window") if slides else math.inf,
         )
 
+    @property
+    def windows(self) -> dict[str, int]:
+        """The tokens that caches with a sliding window keep, by name (`graph.WINDOWS`)."""
+        windows = ((layer, self.heads(layer).window) for layer in range(self.layers))
+        return {
+            f"blk.{layer}.{name}": int(window)
+            for layer, window in windows
+            for name in ("k_cache", "v_cache")
+            if math.isfinite(window)
+        }
+
     # -- blocks ------------------------------------------------------------------------------
 
     def _block(self, x: Tensor, layer: int) -> Tensor:

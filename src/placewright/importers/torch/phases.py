@@ -12,11 +12,12 @@ import inspect
 import logging
 import math
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from placewright.errors import OptionError, PlacewrightError, reason
-from placewright.graph import Graph
+from placewright.graph import WINDOWS, Graph
 from placewright.importers.torch.costs import is_view, size_of
 from placewright.importers.torch.export import export_inference, graph_from_program
 from placewright.importers.torch.graph import Caches, fold
@@ -81,14 +82,16 @@ def phase_graph(
 
     The KV cache holds `cache_tokens` tokens; None: for those of the run.
     """
-    caches = _caches(program, module.places, _windows(module), cache_tokens)
-    return graph_from_program(
+    caches, windows = _caches(program, module.places, _windows(module), cache_tokens)
+    graph = graph_from_program(
         program,
         name,
         stored={OWN + parameter: amount for parameter, amount in stored.items()},
         caches=caches,
         module_prefix=OWN,
     )
+    attributes = {**graph.attributes, WINDOWS: windows} if windows else graph.attributes
+    return replace(graph, attributes=attributes)
 
 
 def cache_shapes(model: torch.nn.Module, *, batch: int, context: int, source: str) -> Shapes:
@@ -238,16 +241,18 @@ def _caches(
     places: Sequence[Place],
     windows: Mapping[int, float],
     cache_tokens: int | None,
-) -> Caches:
+) -> tuple[Caches, dict[str, int]]:
     """What of the program is the cache: all inputs but the first, all outputs but the first.
 
-    The calls that make these outputs keep them: keys and values of as many tokens, and states.
+    The calls that make these outputs keep them: keys and values of as many tokens, and states; and
+    which do not keep all tokens (`graph.WINDOWS`).
     """
     signature = program.graph_signature
     given = dict(zip(map(str, signature.user_inputs[1:]), places, strict=False))
     nodes = {node.name: node for node in program.graph.nodes}
     owner = fold(program.graph)
     kept: dict[str, float] = {}
+    fewer: dict[str, int] = {}
     for place, name in zip(places, signature.user_outputs[1:], strict=True):
         node = _behind_views(nodes[str(name)])
         op, value = owner[node.name], node.meta["val"]
@@ -258,9 +263,12 @@ def _caches(
             tokens = int(value.shape[-2])
             most = min(cache_tokens or tokens, windows[place.layer])
             amount = size_of(value) / tokens * most
+        window = windows[place.layer] if place.grows else 0
+        if math.isfinite(window):
+            fewer[op] = int(window)
         kept[op] = kept.get(op, 0.0) + amount
     appended = frozenset(name for name, place in given.items() if place.grows)
-    return Caches(appended, kept, states=frozenset(given) - appended, is_served=True)
+    return Caches(appended, kept, states=frozenset(given) - appended, is_served=True), fewer
 
 
 def _behind_views(node: Node) -> Node:
