@@ -735,3 +735,8 @@ def test_build_problem_says_what_it_takes(position, value, says):
     given[position] = value
     with pytest.raises(OptionError, match=says):
         build_problem(*given)
+
+
+def test_build_problem_takes_no_text_for_a_truth_value():
+    with pytest.raises(OptionError, match="together is 'no'; give True or False"):
+        build_problem(graph(), CLUSTER, Options(), CostOptions(), together="no")

@@ -129,6 +129,7 @@ def build_problem(
         if not isinstance(value, kind):
             raise OptionError(f"build_problem takes {hint}, and was given {value!r}")
     check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
+    check_kind(together, bool, "together", "True or False")
     if costs.recompute != "none":
         raise OptionError(
             "build_problem makes problems without recomputation; let plan or "
