@@ -408,3 +408,42 @@ def test_what_is_no_text_and_no_number_is_refused_of_tensors_and_times(tensor, t
     with pytest.raises(GraphError) as caught:
         builder.build()
     assert str(caught.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda graph: graph.add_tensor(0.9, 1.0), "tensor_producer has 0.9; give whole numbers"),
+        (lambda graph: graph.connect(0, 0.5), "consumers has 0.5; give whole numbers"),
+        (lambda graph: graph.add_op("c", "x", backward="no"), "is_backward has 'no'; give True"),
+        (lambda graph: graph.add_op("c", "x", backward=True, twin=0.5), "forward_twin has 0.5;"),
+        (lambda graph: graph.colocate(-1, "both"), "there is no op -1; give a number that add_op"),
+        (lambda graph: graph.colocate(2, "both"), "there is no op 2; give a number that add_op"),
+        (lambda graph: graph.set_twin(-1, 0), "there is no op -1; give a number that add_op gave"),
+        (lambda graph: graph.set_twin(1.0, 0), "there is no op 1.0; give a number that add_op"),
+        (
+            lambda graph: graph.times.update({"T4": [[1.0], [2.0]]}),
+            "times['T4'] has shape (2, 1); give a number for each",
+        ),
+    ],
+)
+def test_what_would_be_taken_for_another_op_or_flag_is_refused(spoil, message):
+    builder = GraphBuilder("g")
+    tensor = builder.add_tensor(builder.add_op("a", "x"), 1.0)
+    builder.add_op("b", "x", [tensor])
+    with pytest.raises(GraphError) as caught:
+        spoil(builder)
+        builder.build()
+    assert str(caught.value).startswith(f"graph 'g': {message}")
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path):
+    builder = GraphBuilder("g")
+    tensor = builder.add_tensor(np.int64(builder.add_op("a", "x", flops=np.float32(2))), np.int8(3))
+    builder.connect(np.int16(tensor), np.uint32(builder.add_op("b", "x", backward=np.True_)))
+    builder.set_twin(np.int64(1), np.int64(0))
+    builder.input_samples = np.int64(4)
+    graph = builder.build()
+    graph.save(tmp_path / "g.json")
+    assert Graph.load(tmp_path / "g.json").to_document() == graph.to_document()
+    assert (graph.op_flops[0], graph.edges[1].tolist(), graph.input_samples) == (2.0, [1], 4)

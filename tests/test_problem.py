@@ -16,7 +16,7 @@ from placewright.cluster import CpuRun, CudaRun
 from placewright.errors import ClusterError, GraphError, InfeasibleError, OptionError
 from placewright.formats.problems import problem_document, read_problem
 from placewright.formats.schema import ProblemEntry
-from placewright.options import Options, chosen_options
+from placewright.options import Options, check_seconds, chosen_options
 from placewright.problem import Problem, once_per_problem
 from tests.builders import small
 from tests.strategies import problems
@@ -53,6 +53,13 @@ def test_what_a_source_brings_for_another_objective_is_left_out():
 def test_an_option_of_the_wrong_kind_is_refused(changes, message):
     with pytest.raises(OptionError, match=message):
         Options(**changes)
+
+
+def test_options_take_the_numbers_of_numpy():
+    given = Options("throughput", contiguous=np.True_, micro_batches=np.int64(4))
+    assert given == Options("throughput", micro_batches=4)
+    assert json.loads(json.dumps(given.to_document()))["micro_batches"] == 4
+    assert check_seconds(np.float32(0.5)) == 0.5 and check_seconds(np.int64(2)) == 2
 
 
 def test_an_unknown_option_is_refused():

@@ -71,6 +71,35 @@ class Fixed(LatencyPlanner):
 # -- solve ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("proposal", "message"),
+    [
+        (None, "gave a NoneType; give a Proposal of a Placement"),
+        (Proposal(None), "gave a NoneType; give a Proposal"),  # type: ignore[arg-type]
+        (np.zeros(2), "gave a ndarray; give a Proposal"),
+        (Proposal(Placement([0])), r"has devices of shape \(1,\); give one of shape \(2,\)"),
+        (Proposal(Placement([0, 2])), "names device 2; devices go from 0 to 1"),
+        (Proposal(Placement([0, -1])), "names device -1; devices go from 0 to 1"),
+        (Proposal(Placement([0, 1], [0, 1])), "has a sequence that does not name each op and"),
+        (Proposal(Placement([0, 1], [0, -1, 9])), "has a sequence that does not name each op"),
+        (Proposal(Placement([0, 1], replicas=((1, 3),))), "names device 3; devices go from 0"),
+    ],
+)
+@pytest.mark.parametrize("memory", ["resident", "peak"])
+def test_what_a_planner_of_ones_own_gives_must_be_of_the_problem(proposal, message, memory):
+    problem = chain([1, 1], [9, 9], memory=memory)
+    own = Fixed([0, 0])
+    own.proposal = proposal
+    with pytest.raises(VerificationError, match=f"planner 'fixed' {message}"):
+        solve(problem, own)
+
+
+def test_the_name_of_a_planner_of_ones_own_must_be_text(monkeypatch):
+    monkeypatch.setattr(Fixed, "name", 3)
+    with pytest.raises(OptionError, match="the planner's name is 3; give text"):
+        solve(chain([1, 1], [9, 9]), Fixed([0, 0]))
+
+
 def test_a_plan_carries_its_provenance():
     found = solve(chain([1, 1], [9, 9]), "heft", seed=5, source="here")
     assert (found.planner, found.seed, found.source, found.planner_options) == (
@@ -706,3 +735,8 @@ def test_build_problem_says_what_it_takes(position, value, says):
     given[position] = value
     with pytest.raises(OptionError, match=says):
         build_problem(*given)
+
+
+def test_build_problem_takes_no_text_for_a_truth_value():
+    with pytest.raises(OptionError, match="together is 'no'; give True or False"):
+        build_problem(graph(), CLUSTER, Options(), CostOptions(), together="no")

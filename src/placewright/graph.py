@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from numbers import Integral
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -177,6 +178,8 @@ class Graph(Stored):
                 f"graph '{self.name}': attributes is {self.attributes!r}; give a mapping"
             )
         object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+        samples = checked_samples(self.input_samples, f"graph '{self.name}'")
+        object.__setattr__(self, "input_samples", samples)
         _check(self)
 
     def _freeze(self, name: str, dtype: Any) -> None:
@@ -184,9 +187,16 @@ class Graph(Stored):
 
     def _frozen(self, name: str, values: Any, dtype: Any = np.float64) -> NDArray[Any]:
         try:
-            return frozen(values, dtype)
+            column = frozen(values, dtype)
         except (ValueError, TypeError, OverflowError) as error:
             raise GraphError(f"graph '{self.name}': {name}: {error}") from None
+        if column.ndim != 1:
+            raise GraphError(
+                f"graph '{self.name}': {name} has shape {np.shape(values)}; give a number for each"
+            )
+        if column.dtype != np.float64:
+            _check_kept(column, values, f"graph '{self.name}': {name}")
+        return column
 
     def __repr__(self) -> str:
         return f"<Graph {self.name}: {self.op_count} ops, {self.tensor_count} tensors>"
@@ -364,11 +374,19 @@ class GraphBuilder:
 
     def set_twin(self, backward: int, forward: int) -> None:
         """Say which forward op a backward op belongs to."""
-        self._columns["forward_twin"][backward] = forward
+        self._columns["forward_twin"][self._known(backward)] = forward
 
     def colocate(self, op: int, group: str) -> None:
         """Keep `op` on one device with all others of `group`."""
-        self._columns["colocation"][op] = self._group(group)
+        self._columns["colocation"][self._known(op)] = self._group(group)
+
+    def _known(self, op: int) -> int:
+        """An op's number; GraphError for one that was not added yet."""
+        if not isinstance(op, int | np.integer) or not 0 <= op < self.op_count:
+            raise GraphError(
+                f"graph '{self.name}': there is no op {op!r}; give a number that add_op gave"
+            )
+        return int(op)
 
     def _group(self, name: str) -> int:
         """The number of a group; GraphError for a name that is none."""
@@ -512,10 +530,21 @@ def _find_cycle(waiting: list[int], successors: list[int], offsets: list[int]) -
     return [loop[0], *reversed(loop)]
 
 
-def check_samples(count: Any, where: str) -> None:
-    """GraphError unless it is a number of samples, or None."""
-    if count is None or (isinstance(count, int) and not isinstance(count, bool) and count >= 1):
-        return
+def _check_kept(column: Whole | Flags, given: Any, where: str) -> None:
+    """GraphError if a whole number or a flag is not what was given: 1.7 became 1, 'no' True."""
+    entries = given if isinstance(given, np.ndarray) else np.asarray(given, dtype=object)
+    changed = np.flatnonzero(column != entries)
+    if changed.size:
+        wanted = "True or False" if column.dtype == np.bool_ else "whole numbers"
+        raise GraphError(f"{where} has {given[changed[0]]!r}; give {wanted}")
+
+
+def checked_samples(count: Any, where: str) -> int | None:
+    """A number of samples as Python has it, or None; GraphError for what is neither."""
+    if count is None:
+        return None
+    if not isinstance(count, bool) and isinstance(count, Integral) and int(count) >= 1:
+        return int(count)
     raise GraphError(f"{where}: input_samples is {count}; give a whole number above 0, or none")
 
 
@@ -541,7 +570,6 @@ def check_consumers(offsets: Wide, consumers: Ints, op_count: int, where: str) -
 
 def _check(graph: Graph) -> None:
     where = f"graph '{graph.name}'"
-    check_samples(graph.input_samples, where)
     _check_texts(graph, where)
     n, tensor_count = graph.op_count, graph.tensor_count
     if n == 0:

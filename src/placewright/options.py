@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from operator import index
 from reprlib import Repr
 from typing import Any, Literal, get_args
+
+import numpy as np
 
 from placewright.errors import OptionError
 from placewright.objectives import OBJECTIVES, ObjectiveEntry
@@ -89,13 +92,14 @@ class Options:
             value = getattr(self, name)
             if value is None and name == "micro_batches":
                 continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
                 raise OptionError(f"{_written(name)} is '{value}'; give a whole number above 0")
+            object.__setattr__(self, name, int(value))  # NumPy's, which no file can hold
         for name in ("contiguous", "replicate"):
-            if not isinstance(getattr(self, name), bool):
-                raise OptionError(
-                    f"{_written(name)} is '{getattr(self, name)}'; give true or false"
-                )
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise OptionError(f"{_written(name)} is '{value}'; give true or false")
+            object.__setattr__(self, name, bool(value))
         for field in fields(self):
             used = field.name in ("objective", *self.row.options)
             if not used and getattr(self, field.name) != field.default:
@@ -230,11 +234,11 @@ def check_mapping(given: Any, name: str, example: str) -> None:
         raise OptionError(f"{name} is {given!r}; give a mapping, as {example}")
 
 
-def check_seconds(limit: float, name: str = "the time limit") -> float:
+def check_seconds(limit: Any, name: str = "the time limit") -> float:
     """A time limit; OptionError for one that is none."""
-    if not isinstance(limit, (int, float)) or not limit >= 0:
+    if not isinstance(limit, Real) or not float(limit) >= 0:
         raise OptionError(f"{name} is {limit!r}; give seconds of 0 or more")
-    return limit
+    return float(limit)
 
 
 def check_objective(name: str) -> None:

@@ -22,8 +22,8 @@ from placewright.graph import (
     ReadOnly,
     Wide,
     check_consumers,
-    check_samples,
     check_total,
+    checked_samples,
     frozen,
     topological_order,
 )
@@ -144,6 +144,8 @@ class Problem(ReadOnly):
                     f"problem '{self.name}': {column} is no array: its rows differ in length or "
                     "hold what is no number"
                 ) from None
+        samples = checked_samples(self.input_samples, f"problem '{self.name}'")
+        object.__setattr__(self, "input_samples", samples)
         if not any(self.device_runs):
             object.__setattr__(self, "device_runs", ())
         if len(set(self.device_hosts)) < 2:
@@ -430,7 +432,6 @@ def once_per_problem(function: Callable[[Problem], T]) -> Callable[[Problem], T]
 def _check(problem: Problem) -> None:
     """GraphError if columns disagree or a figure is impossible."""
     where = f"problem '{problem.name}'"
-    check_samples(problem.input_samples, where)
     n, d, t = problem.op_count, problem.device_count, problem.tensor_count
     if not n or not d:
         raise GraphError(f"{where} has no {'devices' if n else 'ops'}")

@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from placewright.errors import (
     MissingExtraError,
     OptionError,
     ProvedInfeasibleError,
+    VerificationError,
 )
 from placewright.graph import Floats
 from placewright.options import (
@@ -144,6 +146,7 @@ def _chosen(planner: str | Planner, options: Mapping[str, str] | None, objective
         chosen = planner
     else:
         raise OptionError(f"planner is {planner!r}; give the name of one, such as 'heft'")
+    check_kind(chosen.name, str, "the planner's name", "text")
     if chosen.objective != objective:
         raise OptionError(f"planner '{chosen.name}' plans for {chosen.objective}, not {objective}")
     return chosen
@@ -154,17 +157,44 @@ def _check_start(problem: Problem, start: Placement | None) -> None:
     if start is None:
         return
     check_kind(start, Placement, "start", "a Placement, such as that of a plan")
+    if wrong := _misfit(problem, start):
+        raise OptionError(f"start {wrong}")
+
+
+def _check_proposal(problem: Problem, proposal: Any, name: str) -> None:
+    """VerificationError for what no kernel may be given, which would read past its arrays."""
+    from placewright.planners.base import Proposal
+
+    if not isinstance(proposal, Proposal) or not isinstance(proposal.placement, Placement):
+        given = getattr(proposal, "placement", proposal)
+        raise VerificationError(
+            f"planner '{name}' gave a {type(given).__name__}; give a Proposal of a Placement"
+        )
+    if wrong := _misfit(problem, proposal.placement):
+        raise VerificationError(f"the placement of planner '{name}' {wrong}")
+
+
+def _misfit(problem: Problem, placement: Placement) -> str:
+    """What a placement has that the problem has not, as the end of a sentence; empty if nothing."""
     options, count = problem.options, problem.device_count
     per_op = (options.batch,) if options.objective == "batch-throughput" else ()
     shape = (problem.op_count, *per_op)
-    if start.device.shape != shape:
-        raise OptionError(
-            f"start has devices of shape {start.device.shape}; give one of shape {shape}: "
+    if placement.device.shape != shape:
+        return (
+            f"has devices of shape {placement.device.shape}; give one of shape {shape}: "
             f"a device for each op{' and input' if per_op else ''}"
         )
-    if start.device.min() < 0 or start.device.max() >= count:
-        wrong = next(each for each in start.device.ravel().tolist() if not 0 <= each < count)
-        raise OptionError(f"start names device {wrong}; devices go from 0 to {count - 1}")
+    named = [*placement.device.ravel().tolist(), *placement.row, *chain(*placement.replicas)]
+    unknown = next((each for each in named if not 0 <= each < count), None)
+    if unknown is not None:
+        return f"names device {unknown}; devices go from 0 to {count - 1}"
+    if placement.subgraph is not None and placement.subgraph.shape != shape:
+        return f"has subgraphs of shape {placement.subgraph.shape}; give one of shape {shape}"
+    if placement.sequence is not None and options.objective == "latency":
+        items = np.arange(-problem.edge_count, problem.op_count)
+        if not np.array_equal(np.sort(placement.sequence), items):
+            return "has a sequence that does not name each op and each edge once"
+    return ""
 
 
 def check_feasible(problem: Problem) -> None:
@@ -522,6 +552,7 @@ def _with_units_first(
             budget = replace(budget, start=None, listener=Silence())
         try:
             proposal = planner.plan(pinned, budget, seed, on_progress)
+            _check_proposal(problem, proposal, planner.name)
             # What is proved with units pinned says nothing about the problem without the pins.
             return Proposal(proposal.placement) if first.device else proposal
         except InfeasibleError as error:

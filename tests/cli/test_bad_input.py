@@ -524,6 +524,11 @@ def test_a_pipe_to_write_to_is_refused(here):
     refuse(here, command, "pipe: is a device or a pipe; give a file")
 
 
+def test_a_plan_in_a_pipe_is_not_improved_in_vain(here):
+    os.mkfifo("pipe")
+    refuse(here, ("improve", "pipe"), "pipe: is a device or a pipe; give a file")
+
+
 def test_events_into_what_cannot_be_opened_are_refused(here, monkeypatch):
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(28, "No space left on device")

@@ -461,7 +461,13 @@ def test_compare_takes_the_planners_named_and_writes_the_best_plan(here):
     records = succeeded(run(*arguments, "--json", "-o", "best.json")).json
     assert [record["planner"] for record in records] == names.split(", ")
     assert Plan.load("best.json").value == min(record["value"] for record in records)
+    assert written_by(records) == [Plan.load("best.json").planner]
     assert run("verify", "best.json").code == 0
+
+
+def written_by(records: list[dict[str, Any]]) -> list[str]:
+    """Whose plans the records say are in a file."""
+    return [record["planner"] for record in records if record["plan"] is not None]
 
 
 def test_compare_prints_a_table_with_the_best_marked(here):

@@ -176,6 +176,9 @@ def test_compare_of_a_mix_has_what_plan_has_of_each_planner(tmp_path):
     assert "first token" in result.out and "tokens/s" in result.out
     records = succeeded(run(*asked, "-o", path, "--json")).json
     assert [record["planner"] for record in records] == ["memory-fill", "greedy"]
+    best = min(records, key=lambda record: record["value"])
+    assert [record["plan"] for record in records if record is not best] == [None]
+    assert best["plan"] == str(path)
     for record in records:
         alone = succeeded(
             run("plan", GPT2, "-c", "2x3090", *MIX, "-p", record["planner"], "--json")

@@ -132,6 +132,13 @@ def test_measured_times_are_used_however_their_kind_is_written(written):
         assert times.tolist() == expected
 
 
+def test_times_under_the_kind_as_the_device_writes_it_win_over_another_spelling():
+    builder = GraphBuilder("times")
+    builder.add_op("a", "matmul")
+    builder.times = {"Tesla T4": [9.0], "T4": [1.0]}
+    assert problem_of(builder.build(), Device("d", "T4")).op_time.tolist() == [[1.0]]
+
+
 def test_times_that_no_device_uses_are_told():
     builder = GraphBuilder("times")
     builder.add_op("a", "op", flops=1e9)

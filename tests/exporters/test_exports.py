@@ -242,6 +242,8 @@ def test_a_micro_batch_of_no_known_size_is_refused(engine, tmp_path):
     assert not (tmp_path / "out").exists()
     export(unknown, engine, tmp_path / "out", {"samples": "7"})
     assert "7" in (tmp_path / "out").read_text()
+    export(unknown, engine, tmp_path / "number", {"samples": 7})
+    assert (tmp_path / "number").read_text() == (tmp_path / "out").read_text()
 
 
 @pytest.mark.parametrize(

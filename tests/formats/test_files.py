@@ -343,6 +343,19 @@ def test_a_pipe_is_not_replaced_by_a_file(tmp_path):
     assert (tmp_path / "pipe").is_fifo()
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="streams have no names in /proc")
+@pytest.mark.parametrize("name", ["/dev/fd", "/proc/self/fd", "link"])
+def test_a_file_is_not_written_by_the_name_of_a_stream_that_reads_it(tmp_path, name):
+    (tmp_path / "read").write_text("old")
+    with (tmp_path / "read").open() as file:
+        (tmp_path / "link").symlink_to(f"/proc/self/fd/{file.fileno()}")
+        path = tmp_path / name if name == "link" else Path(name) / str(file.fileno())
+        for write in (lambda: files.write_text(path, "new"), lambda: files.check_writable(path)):
+            with refused("is a stream of this process; give the file by its name"):
+                write()
+    assert (tmp_path / "read").read_text() == "old"
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_number_that_json_lacks_is_never_written(tmp_path, value):
     with pytest.raises(ValueError, match="JSON"):

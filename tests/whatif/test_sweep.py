@@ -190,6 +190,11 @@ def test_a_device_without_a_price_and_a_price_without_a_device_are_refused():
         sweep(graph(), BOXES, prices={"T4": 1.0, "P4": 1.0})
 
 
+def test_one_kind_has_one_price():
+    with pytest.raises(OptionError, match="'T4' and 'tesla t4' are one kind of device; give one"):
+        sweep(graph(), BOXES, prices={"T4": 1.0, "tesla t4": 2.0})
+
+
 POINTS = st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1.0, 2.0, 3.0, None])), max_size=7)
 
 

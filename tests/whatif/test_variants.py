@@ -212,6 +212,8 @@ def test_too_many_variants_are_refused_before_any_is_made():
 def test_one_kind_has_one_count():
     with pytest.raises(OptionError, match="twice for one kind"):
         variants([STAR], [parse_count("fast=1"), parse_count("fast=2")])
+    with pytest.raises(OptionError, match="twice for one kind"):  # in another spelling
+        variants([load_cluster("2x3090")], [parse_count("RTX 3090=1,2"), parse_count("rtx3090=2")])
 
 
 # -- writing -------------------------------------------------------------------------------------

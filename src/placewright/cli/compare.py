@@ -79,7 +79,9 @@ def command(
             on_progress=on_progress,
         )
     if json:
-        print_json(comparison_records(lines))
+        if output is not None and any(line.plan for line in lines):
+            best_of(lines).save(output)
+        print_json(comparison_records(lines, output))
     else:
         from placewright.report.terminal import ComparisonTable, failures
 
@@ -88,9 +90,9 @@ def command(
             for failure in failures(lines):
                 remark(failure)
     best = best_of(lines)
-    if output is not None:
-        best.save(output)
     if not json:
+        if output is not None:
+            best.save(output)
         print_remarks([best])
 
 
@@ -118,7 +120,7 @@ def _compare_mix(
         served = [line.served for line in lines if line.served is not None]
         min(served, key=lambda each: each.value).plan.save(output)
     if json:
-        print_json(request_records(lines))
+        print_json(request_records(lines, output))
         return
     console(wide).print(request_table(lines))
     for failure in failures(lines):

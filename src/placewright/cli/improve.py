@@ -40,9 +40,12 @@ def command(
         print_remarks,
         progress,
     )
+    from placewright.formats.files import check_writable
     from placewright.planning import improve
 
     target = output or plan
+    if output is None:
+        check_writable(plan)  # before the time that planning takes
     o.keep_inputs("--events", events, plan, target)
     if not quiet:
         announce_compilation()

@@ -129,6 +129,7 @@ def build_problem(
         if not isinstance(value, kind):
             raise OptionError(f"build_problem takes {hint}, and was given {value!r}")
     check_mapping(pinned, "pinned", "{'embedding': 'gpu0'}")
+    check_kind(together, bool, "together", "True or False")
     if costs.recompute != "none":
         raise OptionError(
             "build_problem makes problems without recomputation; let plan or "
@@ -185,7 +186,9 @@ def _with_times_of(graph: Graph, cluster: Cluster) -> Graph:
         return graph
     kinds = {device.kind for device in cluster.devices}
     times: dict[str, Floats] = {}
-    for name, seconds in graph.times.items():
+    as_written_first = sorted(graph.times, key=lambda name: name.partition("@")[0] not in kinds)
+    for name in as_written_first:
+        seconds = graph.times[name]
         kind, at, size = name.partition("@")
         alike = [each for each in kinds if is_same_kind(each, kind)] if kind not in kinds else []
         for each in alike or [kind]:

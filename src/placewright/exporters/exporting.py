@@ -47,12 +47,15 @@ def export(
 
 
 def _arguments(row: Engine, options: Mapping[str, str]) -> dict[str, str]:
-    """The options by the names that the engine's function has for them; OptionError for others."""
+    """The options by the names that the engine's function has for them, numbers as text.
+
+    OptionError for others.
+    """
     for name in options:
         if name not in row.options:
             known = f"it takes {', '.join(row.options)}" if row.options else "it takes none"
             raise OptionError(f"-O {name}: {row.name} has no such option; {known}")
-    return {name.replace("-", "_"): value for name, value in options.items()}
+    return {name.replace("-", "_"): str(value) for name, value in options.items()}
 
 
 NUMBERS_RANKS = {

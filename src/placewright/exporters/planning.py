@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise, product
+from numbers import Integral
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -138,14 +139,14 @@ def plan_for(
     if options.get("data_parallel") != BEST:
         return _planned(source, cluster, row, asked, free_seconds, seed)
     count = options.get("micro_batches")
-    if not isinstance(count, int):
+    if not isinstance(count, Integral):
         raise OptionError("data-parallel best is for steps; give --micro-batches too")
 
     def planned(number: int) -> EnginePlan:
         one = {**asked, "options": {**asked["options"], "data_parallel": number}}
         return _planned(source, cluster, row, one, free_seconds if number == 1 else 0.0, seed)
 
-    return best_number(planned, count, _devices_of(source, cluster))
+    return best_number(planned, int(count), _devices_of(source, cluster))
 
 
 def _planned(

@@ -312,6 +312,14 @@ def _refuse_device(path: Path) -> None:
     """A device or a pipe would be gone once a file is renamed to it."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise FormatError(f"{path}: is a device or a pipe; give a file")
+    if _is_stream(path):
+        raise FormatError(f"{path}: is a stream of this process; give the file by its name")
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is a name like `/dev/stdin`, which `< FILE` makes another name of FILE."""
+    names = [path, *([path.parent / path.readlink()] if path.is_symlink() else [])]
+    return any(os.path.realpath(name.parent).startswith("/proc/") for name in names)
 
 
 def write_json(path: str | Path, document: Any) -> None:

@@ -85,10 +85,17 @@ def _per_sample(plan: Plan, rate: float) -> dict[str, float]:
     return {"seconds_per_sample": 1 / rate} if known else {}
 
 
-def comparison_records(lines: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """A record per planner; one without a plan has ``value`` null and ``error``."""
+def comparison_records(
+    lines: Sequence[Comparison], path: str | Path | None = None
+) -> list[dict[str, Any]]:
+    """A record per planner; one without a plan has ``value`` null and ``error``.
+
+    `path` is the file that the best plan, the first of least value, was written to.
+    """
+    plans = [line.plan for line in lines if line.plan is not None]
+    best = min(plans, key=lambda plan: plan.value, default=None)
     return [
-        plan_record(line.plan)
+        plan_record(line.plan, path if line.plan is best else None)
         if line.plan is not None
         else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
         for line in lines

@@ -64,10 +64,17 @@ def _kind_record(kind: KindPlan) -> dict[str, Any]:
     }
 
 
-def request_records(lines: Sequence[RequestComparison]) -> list[dict[str, Any]]:
-    """A record per planner; one without a plan has ``value`` null and ``error``."""
+def request_records(
+    lines: Sequence[RequestComparison], path: str | Path | None = None
+) -> list[dict[str, Any]]:
+    """A record per planner; one without a plan has ``value`` null and ``error``.
+
+    `path` is the file that the best plan, the first of least value, was written to.
+    """
+    plans = [line.served for line in lines if line.served is not None]
+    best = min(plans, key=lambda served: served.value, default=None)
     return [
-        serving_record(line.served)
+        serving_record(line.served, path if line.served is best else None)
         if line.served is not None
         else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
         for line in lines

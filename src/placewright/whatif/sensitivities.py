@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Literal
 
 import numpy as np
@@ -67,7 +68,7 @@ def sensitivities(
     does not hold, OptionError for no time; KeyboardInterrupt after Ctrl-C, for changes that were
     planned for unlike times cannot be compared.
     """
-    check_kind(seconds, (int, float), "what_if", "seconds above 0, such as 10")
+    check_kind(seconds, Real, "what_if", "seconds above 0, such as 10")
     if not 0 < seconds < math.inf:
         raise OptionError(f"--what-if is {seconds}; give seconds above 0, such as 10")
     plan.problem.options.require_full_plan("what-if")

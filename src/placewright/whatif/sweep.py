@@ -13,6 +13,7 @@ import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from placewright import planners
@@ -253,6 +254,9 @@ def check_prices(clusters: Sequence[Cluster], prices: Mapping[str, float]) -> No
                 f"there is a price for '{kind}', but no device of that kind (kinds: "
                 f"{', '.join(kinds)})"
             )
+    for one, other in combinations(prices, 2):
+        if same_kind(one, other):
+            raise OptionError(f"'{one}' and '{other}' are one kind of device; give one price")
     unpriced = [kind for kind in kinds if prices and _price(kind, prices) is None]
     if unpriced:
         raise OptionError(

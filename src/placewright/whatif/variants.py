@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -72,7 +72,7 @@ def variants(
     device or the links to be varied.
     """
     kinds = [axis.kind for axis in counts]
-    if len(set(kinds)) < len(kinds):
+    if any(same_kind(one, other) for one, other in combinations(kinds, 2)):
         raise OptionError("--count is given twice for one kind; write KIND=1,2,4 once")
     size = len(clusters) * max(len(batches), 1)
     for axis in counts:

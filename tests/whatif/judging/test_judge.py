@@ -90,6 +90,13 @@ def test_the_empty_prefix_places_all(tmp_path: Path) -> None:
     assert set(where(judged(device_map(tmp_path, {"": 1}))).values()) == {"small"}
 
 
+def test_the_empty_prefix_places_weights_of_no_module_beside_others(tmp_path: Path) -> None:
+    graph = pw.load("zoo:llama-7b?layers=2&phase=decode").graph
+    found = where(judged(device_map(tmp_path, {"": 1, "blocks.0": 0}), graph))
+    assert {found[name] for name in ("embedding", "final_norm", "lm_head")} == {"small"}
+    assert found["blocks.0.mlp.down"] == "big" and found["blocks.1.mlp.down"] == "small"
+
+
 def test_numbers_are_accelerators_and_cpu_the_first_cpu(tmp_path: Path) -> None:
     rest = {f"model.layers.{n}": "cuda:1" for n in range(1, LAYERS)}
     given = device_map(

@@ -57,6 +57,8 @@ def ops_of_map(
     used: set[str] = set()
     by_module = {module: _longest(module, devices, used) for module in set(problem.op_modules)}
     said = np.array([by_module[module] for module in problem.op_modules], dtype=np.int32)
+    if "" in devices:  # what is of no module and keeps nothing goes along with others
+        said[(said == UNSAID) & (problem.op_memory > 0)] = devices[""]
     above = {key[:k] for key in devices for k, letter in enumerate(key) if letter == "."}
     follows = np.array([module in above or module == "" for module in problem.op_modules])
     device, remarks = filled(problem, said, follows, str(path))
