@@ -28,6 +28,9 @@ def cp_solver(*, workers: int, seed: int = 0, effort: float = math.inf) -> Any:
     parameters.catch_sigint_signal = False
     parameters.num_workers = workers
     parameters.random_seed = seed % MOST_SEED
+    # Where linear rows include others, presolve of OR-Tools 9.15 may cut off solutions: it then
+    # proves bounds above the optimum, or that there is no plan where there is one.
+    parameters.presolve_inclusion_work_limit = 0
     if math.isfinite(effort):
         parameters.max_deterministic_time = effort
     return solver

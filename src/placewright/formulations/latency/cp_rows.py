@@ -68,7 +68,9 @@ class OpRows:
         for device, capacity in enumerate(frame.capacity.tolist()):
             here = [(unit, on[device]) for unit, on in self.on.items() if device in on]
             if sum(problem.unit_memory[unit] for unit, _ in here) > capacity > 0:
-                share = problem.unit_memory * (CAPACITY / capacity * (1 - ROUNDING))
+                share = problem.unit_memory / capacity * (CAPACITY * (1 - ROUNDING))
+                # Where hardly a byte is left: more than all of it, and yet a number of CP-SAT.
+                share = np.minimum(share, 2.0 * CAPACITY)
                 self._at_most([(x, int(share[unit])) for unit, x in here], CAPACITY)
             elif capacity <= 0:
                 for unit, x in here:

@@ -165,6 +165,25 @@ def test_cp_sat_takes_devices_that_have_no_room_for_a_part_of_a_byte(memory):
         solve(problem, "cp-sat", time_limit=SECONDS)
 
 
+def test_cp_sat_finds_the_plan_of_a_problem_that_its_presolve_proved_impossible():
+    """Unless rows that include others are left as they are (`solvers.cp_sat`)."""
+    problem = Problem(**plain(5, 3) | {
+        "op_time": [[2, 3, 2], [1, 2, 1.5], [1, 0.1, 0.1], [2, 3, 2], [1, 0.5, 0]],
+        "op_memory": [4.0, 1.0, 4.0, 1.0, 4.0],
+        "tensor_producer": [2, 2],
+        "tensor_bytes": [1.0, 1.0],
+        "consumer_offsets": [0, 1, 4],
+        "consumers": [1, 1, 0, 3],
+        "device_memory": [5.0, 5.4, 9.2],
+        "link_latency": [[0, 0.1, 0], [0, 0, 0.1], [0, 0.1, 0]],
+        "link_seconds_per_byte": [[0, 1, 0.25], [0, 0, 0], [0.25, 0.25, 0]],
+        "options": Options(transfer_unit="edge", contention="port", memory="peak"),
+    })  # fmt: skip
+    plan = solve(problem, "cp-sat", time_limit=SECONDS)
+    assert plan.value == pytest.approx(3.6)
+    assert plan.status == "optimal"
+
+
 def test_a_best_plan_that_does_not_fit_when_it_is_timed_is_told_so_whatever_the_time_limit():
     """The solver takes 2 B for no more than the memory of x, which the judge does not."""
     problem = replace(read_at_once([2.0, 0.0], 2.0 - 1e-7), op_time=np.ones((3, 2)))

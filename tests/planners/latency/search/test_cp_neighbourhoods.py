@@ -18,6 +18,7 @@ from placewright.planning import make_problem
 from placewright.simulate.latency import time_placement
 from placewright.solving import solve
 from placewright.verify import verify
+from tests.builders import chain
 from tests.naive import shortest_makespan
 from tests.planners.judging import judged
 from tests.strategies import placements, problems, sequences, tight
@@ -106,6 +107,17 @@ def test_a_neighbourhood_of_everything_is_solved_to_the_optimum(state):
     best = shortest_makespan(state.problem)
     better = everything(state).improved(Effort(10.0, level=0), gain=1e-4) or state
     assert best * (1 - 1e-9) <= better.value <= best * (1 + 2e-4) + 1e-12
+
+
+def test_where_hardly_a_byte_is_left_a_unit_has_no_room():
+    full = np.nextafter(4.0, 5.0)
+    problem = chain([4.0, 4.0], [full, np.inf], contention="none")
+    state = State(problem, Placement([0, 1], [0, -1, 1]))
+    there = Neighbourhood(state, np.array([False, True]), reach=0)
+    assert 0 < there.frame.capacity[0] < 1e-12
+    answer = there.model(-1e-3).solve(Effort(10.0, level=0))
+    assert answer.values is not None
+    assert there.put_back(answer.values).device.tolist() == [0, 1]
 
 
 @settings(max_examples=25)
