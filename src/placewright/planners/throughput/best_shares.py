@@ -38,7 +38,8 @@ FITTED = 1e-9  # relative; rounding of polynomials
 def best_shared(problem: Problem, placement: Placement) -> tuple[Placement, float]:
     """The placement with the best shares, and seconds: none of `SMALLEST` or more are better.
 
-    A replica that is better with none is another split, without it. For problems of at most `MOST_DEVICES` devices, with option `shares` unequal.
+    A replica that is better with none is another split, without it. For problems of at most
+    `MOST_DEVICES` devices, with option `shares` unequal.
     """
     if not placement.replicas:
         value = loads(problem, placement).value
