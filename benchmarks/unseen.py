@@ -13,7 +13,7 @@ for every one of the objective that takes a time limit); and its value over the 
 reference is the best value and bound of a run of `auto` for ``--make-reference`` seconds, each
 kept if it is better than what the file has. `unseen_reference.json` has seeds 0 to 39: of as long
 as it took to prove them, else of 240 s beside other work; those of 0, 3, 21, 22 and 24 to 26 are
-of luckier runs of 12 to 30 s, that of 5 is of 120 s.
+of luckier runs of 12 to 30 s, that of 5 is of `module-annealing` in 60 s.
 """
 
 from __future__ import annotations
