@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.graph import Graph
 from placewright.problem import Problem
-from placewright.serving.capacity import windows
+from placewright.serving.capacity import tokens_kept, windows
 
 
 def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]:
@@ -28,8 +28,7 @@ def counted(problem: Problem, graph: Graph) -> tuple[Problem, Mapping[str, str]]
     context = graph.attributes.get("context")
     if not isinstance(context, int) or not problem.op_cache.size:
         return problem, {}
-    most = windows(graph)
-    growth = np.where(most > 0, context / np.clip(most, 1, context), 1.0)  # of a state none
+    growth = np.where(windows(graph) > 0, context / tokens_kept(graph, context), 1.0)
     cache = problem.op_cache * growth
     memory = problem.op_memory - problem.op_cache + cache
     return replace(problem, op_memory=memory, op_cache=cache), {"context": str(context)}

@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from placewright.graph import ITEM_BYTES, Flags, Floats, Graph, Wide
+from placewright.graph import ITEM_BYTES, Flags, Floats, Graph, Ints, Wide
 from placewright.problem import Problem
-from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS, windows
+from placewright.serving.capacity import GPU_MEMORY_UTILIZATION, REQUESTS, tokens_kept, windows
 
 BATCH_TOKENS = 2048
 SEQUENCES = 256
@@ -74,15 +74,13 @@ def _growth(problem: Problem, graph: Graph) -> Floats:
     Of requests each batch under way brings its own (`requests`); else there is the cache of one.
     """
     context, sequences = _context(graph), graph.input_samples or 1
-    most = windows(graph)
-    is_state = most == 0
-    kept = np.where(is_state, 1.0, np.minimum(most, context))
+    most, kept = windows(graph), tokens_kept(graph, context)
     under_way = 2 * BATCH_TOKENS  # vLLM schedules one batch more than there are stages
     if not graph.attributes.get(REQUESTS) or problem.options.objective == "latency":
         under_way = (int((~problem.is_cpu).sum()) + 1) * BATCH_TOKENS
     window = _paged(kept) + PAGE_TOKENS + under_way / sequences
     rows = np.where(kept < context, np.minimum(window, _paged(context)), _paged(context))
-    return np.where(is_state, 1.0, rows / kept)
+    return np.where(most > 0, rows / kept, 1.0)
 
 
 def _paged(tokens: Floats | int) -> Floats:
@@ -118,7 +116,7 @@ def _depths(graph: Graph) -> Wide:
 
 def _last_depths(graph: Graph, depth: Wide) -> tuple[Wide, Flags]:
     """`[tensor]` the depth at which it is read last, through views too; `[op]` which make these."""
-    idle: Flags = graph.op_flops + graph.op_bytes_read + graph.op_bytes_written == 0
+    idle = _idle(graph)
     through = depth.copy()
     readers = _readers(graph)
     for op in reversed(graph.topological_order.tolist()):
@@ -132,9 +130,20 @@ def _last_depths(graph: Graph, depth: Wide) -> tuple[Wide, Flags]:
 
 def _readers(graph: Graph) -> list[list[int]]:
     """`[op]` the ops that read a result of it."""
-    found: list[list[int]] = [[] for _ in range(graph.op_count)]
-    for tensor, producer in enumerate(graph.tensor_producer.tolist()):
-        found[producer].extend(graph.consumers_of(tensor).tolist())
+    return _grouped(graph.op_count, *graph.edges)
+
+
+def _grouped(count: int, at: Ints, values: Ints) -> list[list[int]]:
+    """``values`` in `count` lists, each in the one that ``at`` says."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for place, value in zip(at.tolist(), values.tolist(), strict=True):
+        found[place].append(value)
+    return found
+
+
+def _idle(graph: Graph) -> Flags:
+    """`[op]` whether it does nothing, as views do."""
+    found: Flags = graph.op_flops + graph.op_bytes_read + graph.op_bytes_written == 0
     return found
 
 
@@ -143,10 +152,7 @@ def _of_the_cache(problem: Problem, graph: Graph) -> Flags:
 
     Attention ends with the op whose weights a token goes through once.
     """
-    inputs: list[list[int]] = [[] for _ in range(graph.op_count)]
-    for tensor in range(graph.tensor_count):
-        for reader in graph.consumers_of(tensor).tolist():
-            inputs[reader].append(tensor)
+    inputs = _grouped(graph.op_count, graph.consumers, graph.edge_tensor)
     numbers = graph.tensor_bytes / _item(graph)[graph.tensor_producer] / _tokens(graph)
     made = np.bincount(graph.tensor_producer, numbers, graph.op_count)
     found: Flags = problem.op_cache > 0
@@ -164,22 +170,16 @@ def _of_weights_alone(graph: Graph) -> Flags:
     Lookups read tokens, which the graph has no op for.
     """
     made = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.op_count)
-    idle: Flags = graph.op_flops + graph.op_bytes_read + graph.op_bytes_written == 0
     lookup = np.array(["embedding" in kind for kind in graph.op_types])
-    whole = (made >= graph.op_parameter_bytes) | idle  # else tokens are multiplied with these
+    whole = (made >= graph.op_parameter_bytes) | _idle(
+        graph
+    )  # else tokens are multiplied with these
     begins = (graph.op_parameter_bytes > 0) & whole & ~lookup
-    coming = _producers(graph)
+    producers, readers = graph.edges
+    coming = _grouped(graph.op_count, readers, producers)
     found = np.zeros(graph.op_count, dtype=np.bool_)
     for op in graph.topological_order.tolist():
         found[op] = all(found[each] for each in coming[op]) if coming[op] else begins[op]
-    return found
-
-
-def _producers(graph: Graph) -> list[list[int]]:
-    """`[op]` the ops that it reads a result of."""
-    found: list[list[int]] = [[] for _ in range(graph.op_count)]
-    for producer, reader in zip(*map(np.ndarray.tolist, graph.edges), strict=True):
-        found[reader].append(producer)
     return found
 
 

@@ -73,6 +73,12 @@ def windows(graph: Graph) -> Floats:
     return np.array([float(each) if isinstance(each, int) else math.inf for each in told])
 
 
+def tokens_kept(graph: Graph, context: int) -> Floats:
+    """`[op]` the tokens of a sequence so long that its KV cache keeps; 1 of a state."""
+    most = windows(graph)
+    return np.where(most > 0, np.minimum(most, context), 1.0)
+
+
 def told_number(plan: Plan, name: str) -> int:
     """A number above 0 that a plan says of itself, such as its `SEQUENCES`; 0 if it says none."""
     said = str(plan.planner_options.get(name, ""))

@@ -17,7 +17,7 @@ from placewright.exporters.devices import main_cpu, main_host
 from placewright.exporters.llama_cpp.buffers import BATCH_TOKENS, COPIES, compute_buffer
 from placewright.graph import Floats, Graph
 from placewright.problem import Problem
-from placewright.serving.capacity import windows
+from placewright.serving.capacity import tokens_kept, windows
 
 ROWS = 256
 
@@ -51,10 +51,8 @@ def _padded(tokens: Floats | int) -> Floats:
 
 def _growth(graph: Graph, context: int) -> Floats:
     """`[op]` the tokens that llama.cpp keeps over those that the graph does."""
-    most, keeps = windows(graph), graph.op_state_bytes > 0
-    is_state = most == 0
-    kept = np.where(is_state, 1.0, np.minimum(most, context))
+    most, kept, keeps = windows(graph), tokens_kept(graph, context), graph.op_state_bytes > 0
     rows = _padded(context)
     window = np.minimum(rows, _padded(kept + min(BATCH_TOKENS, float(rows))))
     slides = (kept < context) & bool(np.isinf(most[keeps]).any())
-    return np.where(is_state, 1.0, np.where(slides, window, rows) / kept)
+    return np.where(most > 0, np.where(slides, window, rows) / kept, 1.0)
