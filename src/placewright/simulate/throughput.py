@@ -28,6 +28,7 @@ added under ``sum`` and one more candidate for the largest otherwise.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 import numpy as np
 
@@ -164,11 +165,18 @@ def _added_up(
 
 def combined(options: Options, compute: Floats, incoming: Floats, outgoing: Floats) -> Floats:
     """Busy seconds from their parts, under the option `load`."""
+    return reduce(np.maximum, load_terms(options, compute, incoming, outgoing))
+
+
+def load_terms(
+    options: Options, compute: Floats, incoming: Floats, outgoing: Floats
+) -> list[Floats]:
+    """What the largest of counts for busy seconds, under the option `load`."""
     if options.load == "sum":
-        return compute + incoming + outgoing
+        return [compute + incoming + outgoing]
     if options.load == "overlap":
-        return np.maximum(compute, incoming + outgoing)
-    return np.maximum(compute, np.maximum(incoming, outgoing))
+        return [compute, incoming + outgoing]
+    return [compute, incoming, outgoing]
 
 
 def _with_sync(options: Options, load: Floats, sync: Floats) -> Floats:

@@ -25,7 +25,7 @@ from placewright.graph import Floats
 from placewright.outcome import BACKWARD, FORWARD, Loads
 from placewright.plan import Placement
 from placewright.problem import ROUNDING, Problem
-from placewright.simulate.throughput import loads
+from placewright.simulate.throughput import load_terms, loads
 
 MOST_DEVICES = 3
 """Of which at most one stage is replicated, and where three are nothing is sent."""
@@ -82,16 +82,13 @@ def _passes(problem: Problem) -> list[list[int]]:
 
 def _terms(problem: Problem, found: Loads, passes: list[int]) -> Floats:
     """Seconds of which the largest is what these passes take."""
-    load = problem.options.load
-    compute, incoming, outgoing = (
-        each[passes].sum(axis=0) for each in (found.compute, found.incoming, found.outgoing)
-    )
-    sync = found.sync if BACKWARD in passes else np.zeros_like(found.sync)
-    if load == "sum":
-        return np.asarray(compute + incoming + outgoing + sync)
-    if load == "overlap":
-        return np.concatenate([compute, incoming + outgoing, sync])
-    return np.concatenate([compute, incoming, outgoing, sync])
+    parts = (found.compute, found.incoming, found.outgoing)
+    terms = load_terms(problem.options, *(each[passes].sum(axis=0) for each in parts))
+    if BACKWARD not in passes:
+        return np.concatenate(terms)
+    if problem.options.load == "sum":
+        return terms[0] + found.sync
+    return np.concatenate([*terms, found.sync])
 
 
 def _polynomials(terms: Floats) -> Floats:
