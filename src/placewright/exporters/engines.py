@@ -78,7 +78,9 @@ class Engine:
 
     What it writes is a file, or a new `folder`. `options` are the names of what `write` takes
     besides. `count` is the function that counts memory as the engine does, for a problem and the
-    graph it was made of; without one memory is weights and KV cache.
+    graph it was made of; without one memory is weights and KV cache. `ranks` is the function that
+    numbers a plan's stages on their hosts, where the engine starts a process for each: OptionError
+    for hosts that it cannot be started on.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Engine:
     folder: bool = False
     options: tuple[str, ...] = ()
     count: str = ""
+    ranks: str = ""
 
 
 _DEVICE_MAP = Limits(("latency",), "blocks", "together", offloads=True, one_host=True, serves=True)
@@ -133,6 +136,7 @@ ENGINES: dict[str, Engine] = {
             "v1/sample/ops/topk_topp_sampler.py",
             _PIPELINE_SERVER,
             write="exporters.serving_engines:write_vllm",
+            ranks="exporters.serving_engines:equal_hosts",
             count="exporters.vllm_memory:counted",
         ),
         Engine(
@@ -143,6 +147,7 @@ ENGINES: dict[str, Engine] = {
             "(_profile_available_bytes)",
             replace(_PIPELINE_SERVER, caches_alike=True),
             write="exporters.serving_engines:write_sglang",
+            ranks="exporters.serving_engines:equal_hosts",
             count="exporters.sglang_memory:counted",
         ),
         Engine(
@@ -183,6 +188,7 @@ ENGINES: dict[str, Engine] = {
                 recomputes_evenly=True,
             ),
             write="exporters.training_engines:write_megatron",
+            ranks="exporters.ranks:ranks_of",
             options=("samples",),
         ),
         Engine(
@@ -200,6 +206,7 @@ ENGINES: dict[str, Engine] = {
                 recomputes=True,
             ),
             write="exporters.training_engines:write_deepspeed",
+            ranks="exporters.ranks:ranks_of",
             options=("samples",),
         ),
         Engine(
@@ -217,6 +224,7 @@ ENGINES: dict[str, Engine] = {
                 recomputes=True,
             ),
             write="exporters.torch_pipelining:write_pipeline",
+            ranks="exporters.ranks:ranks_of",
             folder=True,
         ),
         Engine(

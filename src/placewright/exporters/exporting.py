@@ -8,8 +8,6 @@ from pathlib import Path
 from placewright.errors import OptionError
 from placewright.exporters.engines import Engine, find_engine
 from placewright.exporters.loading import check_loads, note_on_weights
-from placewright.exporters.ranks import ranks_of
-from placewright.exporters.serving_engines import equal_hosts
 from placewright.exporters.stages import BlockPlan
 from placewright.formats import files
 from placewright.formats.folders import check_new_folder
@@ -58,25 +56,15 @@ def _arguments(row: Engine, options: Mapping[str, str]) -> dict[str, str]:
     return {name.replace("-", "_"): str(value) for name, value in options.items()}
 
 
-NUMBERS_RANKS = {
-    "vllm": equal_hosts,
-    "sglang": equal_hosts,
-    "megatron": ranks_of,
-    "deepspeed": ranks_of,
-    "torch-pipelining": ranks_of,
-}
-"""Engines that start ranks on each host, and what says whether a plan's stages can be such."""
-
-
 def fault_of_hosts(found: BlockPlan, engine: str) -> str:
     """Why the engine cannot start a plan's stages on their hosts; nothing where it can.
 
     No search keeps to this, so that the best plan may be one that is not exported.
     """
-    check = NUMBERS_RANKS.get(engine)
+    row = find_engine(engine)
     try:
-        if check is not None:
-            check(found, engine)
+        if row.ranks:
+            referred(row.ranks)(found, engine)
     except OptionError as error:
         return str(error)
     return ""
