@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from placewright.plan import Plan
 from placewright.report.blocks import block_record
@@ -16,6 +16,23 @@ from placewright.report.shares import share_record
 from placewright.report.words import counts
 from placewright.solving import Comparison
 from placewright.whatif.ranges import value_range
+
+
+class _Line(Protocol):
+    """A planner in a comparison, and why it found nothing."""
+
+    @property
+    def planner(self) -> str: ...
+    @property
+    def error(self) -> str: ...
+
+
+class _Valued(Protocol):
+    @property
+    def value(self) -> float: ...
+
+
+_Found = TypeVar("_Found", bound=_Valued)
 
 
 def plan_record(plan: Plan, path: str | Path | None = None) -> dict[str, Any]:
@@ -88,15 +105,26 @@ def _per_sample(plan: Plan, rate: float) -> dict[str, float]:
 def comparison_records(
     lines: Sequence[Comparison], path: str | Path | None = None
 ) -> list[dict[str, Any]]:
-    """A record per planner; one without a plan has ``value`` null and ``error``.
+    """A record per planner, as `records_of_lines` has them."""
+    return records_of_lines(lines, [line.plan for line in lines], plan_record, path)
 
-    `path` is the file that the best plan, the first of least value, was written to.
+
+def records_of_lines(
+    lines: Sequence[_Line],
+    found: Sequence[_Found | None],
+    record: Callable[[_Found, str | Path | None], dict[str, Any]],
+    path: str | Path | None,
+) -> list[dict[str, Any]]:
+    """A record for each planner, of what it `found`; without that ``value`` null and ``error``.
+
+    `path` is the file that the best, the first of least value, was written to.
     """
-    plans = [line.plan for line in lines if line.plan is not None]
-    best = min(plans, key=lambda plan: plan.value, default=None)
+    best = min(
+        (each for each in found if each is not None), key=lambda each: each.value, default=None
+    )
     return [
-        plan_record(line.plan, path if line.plan is best else None)
-        if line.plan is not None
+        record(each, path if each is best else None)
+        if each is not None
         else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
-        for line in lines
+        for line, each in zip(lines, found, strict=True)
     ]

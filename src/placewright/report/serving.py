@@ -14,7 +14,7 @@ from placewright.graph import Floats
 from placewright.problem import ROUNDING
 from placewright.report.cache import cache_record, cache_words
 from placewright.report.fitted_table import Column, FittedTable, short_name, texts_of
-from placewright.report.records import plan_record
+from placewright.report.records import plan_record, records_of_lines
 from placewright.report.terminal import provenance
 from placewright.serving.planning import RequestComparison
 from placewright.serving.served import KindPlan, ServingPlan
@@ -67,18 +67,8 @@ def _kind_record(kind: KindPlan) -> dict[str, Any]:
 def request_records(
     lines: Sequence[RequestComparison], path: str | Path | None = None
 ) -> list[dict[str, Any]]:
-    """A record per planner; one without a plan has ``value`` null and ``error``.
-
-    `path` is the file that the best plan, the first of least value, was written to.
-    """
-    plans = [line.served for line in lines if line.served is not None]
-    best = min(plans, key=lambda served: served.value, default=None)
-    return [
-        serving_record(line.served, path if line.served is best else None)
-        if line.served is not None
-        else {"planner": line.planner, "value": None, "status": "unknown", "error": line.error}
-        for line in lines
-    ]
+    """A record per planner, as `records_of_lines` has them."""
+    return records_of_lines(lines, [line.served for line in lines], serving_record, path)
 
 
 def request_table(lines: Sequence[RequestComparison]) -> FittedTable:
