@@ -184,10 +184,11 @@ def _misfit(problem: Problem, placement: Placement) -> str:
             f"has devices of shape {placement.device.shape}; give one of shape {shape}: "
             f"a device for each op{' and input' if per_op else ''}"
         )
-    named = [*placement.device.ravel().tolist(), *placement.row, *chain(*placement.replicas)]
-    unknown = next((each for each in named if not 0 <= each < count), None)
-    if unknown is not None:
-        return f"names device {unknown}; devices go from 0 to {count - 1}"
+    others = [*placement.row, *chain(*placement.replicas)]
+    named = np.concatenate([placement.device.ravel(), np.array(others, dtype=np.int64)])
+    unknown = named[(named < 0) | (named >= count)]
+    if unknown.size:
+        return f"names device {unknown[0]}; devices go from 0 to {count - 1}"
     if placement.subgraph is not None and placement.subgraph.shape != shape:
         return f"has subgraphs of shape {placement.subgraph.shape}; give one of shape {shape}"
     if placement.sequence is not None and options.objective == "latency":

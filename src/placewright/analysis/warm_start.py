@@ -28,8 +28,7 @@ def starting_placement(
 
     Devices of the plan that the problem lacks must be unused. The order of a schedule is kept
     where the graph, and of batches their sizes, are the same, unless it is not to be `ordered`.
-    InputError names the op or device at fault; whether the
-    placement fits is for the judge to say.
+    InputError names the op or device at fault; whether the placement fits is for the judge to say.
     """
     theirs, ours = plan.problem.options.objective, problem.options.objective
     if theirs != ours:

@@ -25,8 +25,12 @@ class Searcher:
     spent: float = 0.0
     running: int = 0
     longest: float = 0.0  # of its turns
-    turns: int = 0  # begun
     in_vain: int = 0  # turns since the last that gained
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it has had no turn that counts, and has none now."""
+        return not self.spent and not self.running
 
     def next_turn(self, usual: float) -> float:
         """Seconds, where a turn is `usual` so long.
@@ -73,11 +77,10 @@ class Searchers:
             return None
         rate = self._hoped_rate()
         # Those that had none first, in their order, where that leaves most of the time to the best.
-        new = [pair for pair in in_time if not pair[0].turns and pair[1] <= NEW_SHARE * left]
+        new = [pair for pair in in_time if pair[0].is_new and pair[1] <= NEW_SHARE * left]
         chosen, turn = (
             new[0] if new else max(in_time or turns, key=lambda pair: pair[0].merit(rate))
         )
-        chosen.turns += 1
         chosen.running += 1
         chosen.longest = max(chosen.longest, turn)
         return chosen.member, turn
@@ -94,7 +97,6 @@ class Searchers:
         if ended is None:  # no search, or one that was dropped meanwhile
             return
         ended.running -= 1
-        ended.turns -= seconds == 0
         if seconds > 0:
             ended.in_vain = 0 if gain > 0 else ended.in_vain + 1
             for each in self._all:

@@ -250,9 +250,9 @@ def commit(t, last, value):
         t.block_end[block] = t.trial_end[block]
     t.counts[TAILS_FROM] = max(t.counts[TAILS_FROM], last)
     t.value[CURRENT] = value
-    t.value[OVERFLOW] = overflow(t)
-    fits = t.value[PRICE] == 0.0 or t.value[OVERFLOW] == 0.0  # without a price all that comes does
-    if value < t.value[BEST] and fits:
+    if t.value[PRICE] > 0.0:  # else all that comes fits
+        t.value[OVERFLOW] = overflow(t)
+    if value < t.value[BEST] and t.value[OVERFLOW] == 0.0:
         t.value[BEST] = value
         copy_into(t.best_unit_device, t.unit_device)
         copy_into(t.best_sequence, t.sequence)

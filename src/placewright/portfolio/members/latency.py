@@ -124,8 +124,7 @@ LATENCY = (
         shapes=[WHOLE],
         most_ops=3_000,
     ),
-    # Modules too large for that are still much smaller than the whole. Where few ops fill the
-    # devices those above find more, so there they come last.
+    # Modules too large for that are still much smaller than the whole.
     Member(
         "module-annealing",
         "prove",
@@ -146,7 +145,8 @@ LATENCY = (
         shapes=[MODULES],
         memory=[SHORT],
     ),
-    # It has every module all the memory, so that full devices leave little of its bound.
+    # It gives every module all the memory, so that full devices leave little of its bound: there
+    # it comes after all the others that prove.
     Member(
         "milp-split",
         "prove",
