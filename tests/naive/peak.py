@@ -158,8 +158,10 @@ class Course:
         return 0
 
     def later(self, at: float) -> list[float]:
-        """When something ends after `at`, as far as is known."""
-        return sorted({end for _, _, end, _ in self.lives() if at < end < math.inf})
+        """When something ends after `at`, as far as is known: a life, an op or a transfer."""
+        ends = [end for _, _, end, _ in self.lives()]
+        ends += [*self.finish.values(), *(finish for _, finish in self.sent.values())]
+        return sorted({end for end in ends if at < end < math.inf})
 
 
 def gated(problem: Problem, device, sequence) -> Course | None:

@@ -159,3 +159,22 @@ def test_a_transfer_waits_until_there_is_room_for_it():
     schedule = time_placement(problem, Placement(np.array([0, 1, 1]), np.array([1, 0, -1, 2])))
     assert schedule.transfers.start.tolist() == [5.0]
     assert schedule.makespan == 6.5
+
+
+def test_a_copy_waits_for_the_last_of_those_that_are_read_with_it():
+    """The copies of both tensors have room on x while they are read at once: not before 3 s.
+
+    No life is known to end at that time, for the op that ends the first has not begun.
+    """
+    problem = replace(
+        chain([0.0, 0.0, 2.0], [4.0, math.inf], tensor_bytes=3.0),
+        consumers=np.array([2, 2]),
+        op_time=np.array([[1.0, 1.0], [2.0, 2.0], [0.0, 0.0]]),
+        options=Options(memory="peak"),
+        link_latency=np.zeros((2, 2)),
+        link_seconds_per_byte=np.zeros((2, 2)),
+    )
+    where = np.array([1, 1, 0], dtype=np.int32)
+    sequence = np.array([0, 1, -1, -2, 2], dtype=np.int32)
+    assert naive_peak.gated(problem, where, sequence) is not None
+    assert value_within_memory(arrays_with_memory(problem), where, sequence) == 3.0

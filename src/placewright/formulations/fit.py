@@ -14,6 +14,9 @@ from placewright.graph import Flags, Floats, Ints
 from placewright.problem import ROUNDING, Problem
 from placewright.solvers.cp_sat import cp_solver, solve_model
 
+Chosen = list[tuple[int, int]]
+"""Units, each with a device."""
+
 EFFORT = 20.0  # of CP-SAT's deterministic time
 WHOLE = 2**50  # into how many shares all bytes are cut where some are no whole number
 
@@ -77,10 +80,8 @@ def fit(
     return answer.values
 
 
-def overfull(
-    unit: Ints, device: Ints, memory: Floats, capacity: Floats
-) -> list[tuple[int, list[int]]]:
-    """Devices with more than they hold, rounding aside, and the units that take it.
+def overfull(unit: Ints, device: Ints, memory: Floats, capacity: Floats) -> list[Chosen]:
+    """Of each device with more than it holds, rounding aside, the units that take it.
 
     Each ``unit[k]`` keeps its ``memory[unit]`` on ``device[k]``, once however often it is named.
     """
@@ -89,7 +90,7 @@ def overfull(
     found = []
     for crowded in np.flatnonzero(used > capacity * (1 + ROUNDING)).tolist():
         there = pairs[pairs[:, 0] == crowded, 1]
-        found.append((crowded, there[memory[there] > 0].tolist()))
+        found.append([(u, crowded) for u in there[memory[there] > 0].tolist()])
     return found
 
 

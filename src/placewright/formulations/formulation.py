@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from placewright.budget import Budget
+from placewright.formulations.fit import Chosen
 from placewright.graph import Floats
 from placewright.plan import Placement
 from placewright.solvers.mathopt import RELATIVE_GAP, Program, safe_bound, solve_program
@@ -60,8 +61,12 @@ class Formulation(Protocol[Start, Solution]):
     def decode(self, solution: Solution) -> Placement:
         """The placement, with its sequence, of a solution."""
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device, for a solver's tolerance let it overflow."""
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together (a cover inequality).
+
+        They overflow a device by a solver's tolerance, or are a placement that does not fit when
+        it is timed.
+        """
 
 
 class Rows(Protocol[Start]):
@@ -75,7 +80,7 @@ class Rows(Protocol[Start]):
 
     def decode(self, values: Floats) -> Placement: ...
 
-    def forbid(self, device: int, units: list[int]) -> None: ...
+    def forbid(self, chosen: Chosen) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -110,5 +115,5 @@ class Programmed(Generic[Start]):
     def decode(self, solution: Floats) -> Placement:
         return self.rows.decode(solution)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        self.rows.forbid(device, units)
+    def forbid(self, chosen: Chosen) -> None:
+        self.rows.forbid(chosen)

@@ -11,9 +11,9 @@ import numpy as np
 from placewright.bounds.bound import Bound
 from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
-from placewright.formulations.fit import overfull
+from placewright.formulations.fit import Chosen, overfull
 from placewright.formulations.formulation import Formulation, Timed
-from placewright.plan import Placement
+from placewright.plan import OPTIMAL_GAP, Placement, gap_of
 from placewright.planners.base import Proposal
 from placewright.problem import Problem
 from placewright.solvers.bound_callback import BoundReporter
@@ -32,6 +32,9 @@ class ExactRun(Generic[Plan]):
     `judge` evaluates a placement: it gives the better of that and the best so far, which is None
     where neither can be used. When time is up, or after Ctrl-C, the best so far is kept, with what
     is proved by then. The budget's listener hears of both on the way, if the solver tells.
+
+    With `goes_on`, where a formulation's optimum cannot be used, that placement is forbidden and
+    the formulation solved again; what it proves counts no more then.
     """
 
     def __init__(
@@ -41,9 +44,12 @@ class ExactRun(Generic[Plan]):
         source: str,
         judge: Callable[[Placement, Plan | None], Plan | None],
         best: Plan | None = None,
+        *,
+        goes_on: bool = False,
     ) -> None:
         self.problem, self.limit, self.source, self.judge = problem, limit, source, judge
-        self.best = best
+        self.best, self.goes_on = best, goes_on
+        self.narrowed = False  # whether placements were forbidden that may be of use
         self.start: Plan | None = None  # to begin from, if not the best
         self.bound = Bound(0.0, "")
         self.infeasible = self.interrupted = False
@@ -76,23 +82,37 @@ class ExactRun(Generic[Plan]):
             while True:
                 answer = formulation.solve(self.limit, listener)
                 if answer.values is None:
-                    self.infeasible = answer.infeasible and self.best is None
-                    self.prove(answer.bound)
-                    return answer.complete
+                    self.infeasible = answer.infeasible and not (self.best or self.narrowed)
+                    self._conclude(answer.bound)
+                    return answer.complete or self.narrowed
                 found = formulation.decode(answer.values)
-                crowds = crowded(self.problem, found)
-                if not crowds:
-                    break
-                for device, units in crowds:
-                    formulation.forbid(device, units)
+                useless = crowded(self.problem, found)
+                if not useless:
+                    self.best = self.judge(found, self.best)
+                    self.untimed = answer.complete and self.best is None
+                    self._conclude(answer.bound)
+                    if not (answer.complete and self._goes_on_from(found)):
+                        return answer.complete or self.narrowed
+                    useless = [whole(self.problem, found)]
+                for chosen in useless:
+                    formulation.forbid(chosen)
         except KeyboardInterrupt:
             # Only then: which of the solutions on the way are seen is chance.
             self.best = listener.best
             raise
-        self.best = self.judge(found, self.best)
-        self.untimed = answer.complete and self.best is None
-        self.prove(answer.bound)
-        return answer.complete
+
+    def _conclude(self, bound: float) -> None:
+        if not self.narrowed:
+            self.prove(bound)
+
+    def _goes_on_from(self, found: Placement) -> bool:
+        """Whether a better plan may be left, for this one cannot be used."""
+        best = self.value
+        if math.isfinite(best) and gap_of(best, self.bound.value) <= OPTIMAL_GAP:
+            return False
+        is_useless = self.goes_on and self.judge(found, None) is None
+        self.narrowed = self.narrowed or is_useless
+        return is_useless
 
     def prove(self, bound: float, source: str = "") -> None:
         """Seconds that no plan can beat, by the formulation or another `source`.
@@ -142,13 +162,22 @@ class _Listener(Generic[Plan, Solution]):
             self.run.tell(self.best)
 
     def proved(self, lower_bound: float) -> None:
+        if self.run.narrowed:
+            return
         self.run.prove(lower_bound)
         value = math.inf if self.best is None else self.best.value
         self.run.tell_bound(min(lower_bound, value))
 
 
-def crowded(problem: Problem, placement: Placement) -> list[tuple[int, list[int]]]:
-    """Devices on which units keep more than there is room for, and those units."""
+def whole(problem: Problem, placement: Placement) -> Chosen:
+    """Every unit with its device, or devices."""
+    device = placement.device.reshape(problem.op_count, -1)
+    unit = np.repeat(problem.op_unit, device.shape[1])
+    return sorted(set(zip(unit.tolist(), device.ravel().tolist(), strict=True)))
+
+
+def crowded(problem: Problem, placement: Placement) -> list[Chosen]:
+    """Of each device on which units keep more than there is room for, those units."""
     device = placement.device.reshape(problem.op_count, -1)
     unit = np.repeat(problem.op_unit, device.shape[1])
     return overfull(unit, device.ravel(), problem.unit_memory, problem.device_memory)

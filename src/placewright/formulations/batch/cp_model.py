@@ -23,6 +23,7 @@ from placewright.formulations.batch.cp_transfers import Transfers, placement_in_
 from placewright.formulations.batch.diviml_program import new_names, placement_of
 from placewright.formulations.batch.instance import Batch, BatchIncumbent, BatchInstance
 from placewright.formulations.batch.instance import chunk_devices as chunks_of
+from placewright.formulations.fit import Chosen
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
 from placewright.solvers.cp_sat import cp_solver, solve_model
@@ -315,10 +316,10 @@ class BatchModel:
         answer = solve_model(solver, self.model, Budget(seconds), self._decode, found)
         return replace(answer, bound=answer.bound / PER_UNIT)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device."""
-        used = [b for unit in units for b in self.size[unit][device].values()]
-        self.model.add(sum(used) <= len(units) - 1)
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together."""
+        used = [b for unit, device in chosen for b in self.size[unit][device].values()]
+        self.model.add(sum(used) <= len(chosen) - 1)
 
     def _decode(self, solver: Any) -> Placement:
         device = np.empty((self.problem.op_count, self.instance.chunks), dtype=np.int32)

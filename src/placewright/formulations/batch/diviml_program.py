@@ -23,6 +23,7 @@ from placewright.analysis.symmetry import Symmetry
 from placewright.budget import Budget
 from placewright.formulations.batch.instance import Batch, BatchIncumbent, BatchInstance
 from placewright.formulations.batch.instance import chunk_devices as chunks_of
+from placewright.formulations.fit import Chosen
 from placewright.formulations.latency.sequence import sequence_by_time
 from placewright.graph import Floats, Ints
 from placewright.plan import Placement
@@ -283,10 +284,10 @@ class BatchProgram:
         }
         return placement_of(self.problem, self.instance.chunk, device, starts, self.instance.scale)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device (a cover inequality)."""
-        used = [(b, 1.0) for u in units for b in self.size[u][device].values()]
-        self.program.row(used, upper=len(units) - 1)
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together (a cover inequality)."""
+        used = [(b, 1.0) for unit, d in chosen for b in self.size[unit][d].values()]
+        self.program.row(used, upper=len(chosen) - 1)
 
 
 def new_names(instance: BatchInstance, symmetry: Symmetry, device: Ints) -> Ints:

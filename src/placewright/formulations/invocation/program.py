@@ -15,6 +15,7 @@ import numpy as np
 from placewright.analysis.slots import accelerators, cpu_choices
 from placewright.budget import Budget
 from placewright.errors import GraphError
+from placewright.formulations.fit import Chosen
 from placewright.formulations.formulation import Timed
 from placewright.graph import Floats
 from placewright.kernels.invocation.timing import READS, WRITES, equal_accelerators
@@ -166,10 +167,10 @@ class InvocationProgram:
                     terms = [(x, 1.0), (flag, 1.0 if backward else -1.0)]
                     self.program.row(terms, upper=1.0 if backward else 0.0)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device."""
-        terms = [(x, 1.0) for unit in units for x in self.on(self.unit_parts[unit][0], device)]
-        self.program.row(terms, upper=len(units) - 1.0)
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together (a cover inequality)."""
+        terms = [(x, 1.0) for unit, d in chosen for x in self.on(self.unit_parts[unit][0], d)]
+        self.program.row(terms, upper=len(chosen) - 1.0)
 
     # -- when (eqs 4 to 10)
 

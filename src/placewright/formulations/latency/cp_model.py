@@ -26,7 +26,7 @@ import numpy as np
 
 from placewright.analysis.precedence import END, LARGEST_REGION, START, Precedence
 from placewright.budget import Budget
-from placewright.formulations.fit import overfull
+from placewright.formulations.fit import Chosen, overfull
 from placewright.formulations.formulation import Listener
 from placewright.formulations.latency.cp_frame import Frame, Owed, Parcel, transfer_times
 from placewright.formulations.latency.cp_peak import PeakRows
@@ -439,16 +439,16 @@ class Model(OpRows):
     def _forbid_overfull(self, times: Times) -> bool:
         """Whether shares rounded down let too much on some device; then that is cut off."""
         overfull = self._overfull(times)
-        for device, units in overfull:
-            self.forbid(device, units)
+        for chosen in overfull:
+            self.forbid(chosen)
         return bool(overfull)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device."""
-        self.model.add_bool_or(*(self.on[unit][device].negated() for unit in units))
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together."""
+        self.model.add_bool_or(*(self.on[unit][device].negated() for unit, device in chosen))
 
-    def _overfull(self, times: Times) -> list[tuple[int, list[int]]]:
-        """Devices with more than they hold, and the units there."""
+    def _overfull(self, times: Times) -> list[Chosen]:
+        """Of each device with more than it holds, the units there."""
         units, first = np.unique(self.problem.op_unit[self.frame.ops], return_index=True)
         memory = self.problem.unit_memory
         return overfull(units, times.device[first], memory, self.frame.capacity)

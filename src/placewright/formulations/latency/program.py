@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 
 from placewright.budget import Budget
+from placewright.formulations.fit import Chosen
 from placewright.formulations.latency.incumbent import Incumbent
 from placewright.formulations.latency.instance import Instance
 from placewright.formulations.latency.placement import PlacementVariables
@@ -31,7 +32,7 @@ class LatencyProgram(ABC):
     def decode(self, values: Floats) -> Placement:
         """The placement, with its sequence, of a solution."""
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device (a cover inequality)."""
-        cover = [(self.placement.on[unit][device], 1.0) for unit in units]
-        self.program.row(cover, upper=len(units) - 1)
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together (a cover inequality)."""
+        cover = [(self.placement.on[unit][device], 1.0) for unit, device in chosen]
+        self.program.row(cover, upper=len(cover) - 1)

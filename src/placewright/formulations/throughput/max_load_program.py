@@ -15,6 +15,7 @@ import numpy as np
 from placewright.analysis.contracted import ContractedGraph, Net
 from placewright.analysis.devices import device_classes
 from placewright.budget import Budget
+from placewright.formulations.fit import Chosen
 from placewright.graph import Floats, Ints
 from placewright.problem import Problem, once_per_problem
 from placewright.solvers.mathopt import HORIZON, LOOSE, Program, Term, solve_program
@@ -291,10 +292,10 @@ class MaxLoadProgram:
         """`[unit]` the device chosen."""
         return np.array([max(on, key=lambda d: float(values[on[d]])) for on in self.on], np.int32)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        """Not all of these units on the device (a cover inequality)."""
-        cover = [(self.on[unit][device], 1.0) for unit in units]
-        self.program.row(cover, upper=len(units) - 1)
+    def forbid(self, chosen: Chosen) -> None:
+        """Not all of these together (a cover inequality)."""
+        cover = [(self.on[unit][device], 1.0) for unit, device in chosen]
+        self.program.row(cover, upper=len(cover) - 1)
 
     def hint(self, unit_device: Ints) -> dict[int, float]:
         """The placement variables of a plan, equal devices named as the program has them."""

@@ -4,9 +4,10 @@ The schedule is gated: items begin in the order of the sequence, no item before 
 it, and each as soon as its inputs are there, its device or channels are free, and its tensors have
 room beside all that is alive. Items of no duration that follow each other may begin at one instant
 if they have room together, when it is over: the first may make what it has room for only because
-the others read something for the last time. So some order of their starts, those of no duration
-first, gives an optimal schedule: by induction each item begins no later than in the optimum, so at
-each start no more is alive than there.
+the others read something for the last time. What waits begins when something ends: what is alive,
+or an op or transfer that one of those beside it waits for. So some order of their starts, those of
+no duration first, gives an optimal schedule: by induction each item begins no later than in the
+optimum, so at each start no more is alive than there.
 """
 
 from __future__ import annotations
@@ -166,17 +167,19 @@ def _gated(
             ending = _release(lives, ending, start)
             if needed <= max(lives.free[d], 0.0):
                 break
+            later = lives.end_key[0] if ending > 0 else np.inf
             if duration == 0.0:
                 look += 1
-                together = _room_together(
+                together, ready = _room_together(
                     p, device, sequence, lives, look, k, start, op_ready, op_finish, edge_finish,
                     device_free, channel_free,
                 )  # fmt: skip
                 if together > k:
                     break
-            if ending == 0:
+                later = min(later, ready)
+            if later == np.inf:
                 return OVERFULL * (1.0 + (len(sequence) - k) / len(sequence))
-            start = max(start, lives.end_key[0])
+            start = max(start, later)
         now = start
         finish = start + duration
         if item >= 0:
@@ -271,16 +274,20 @@ def _room_together(
 ):  # fmt: skip
     """The end of the items from `first` on that together have room at `now`; `first` if none.
 
-    They take no time, and all else but memory lets each begin at `now`. It is the `look`-th time
-    that this is asked. Of the ops among them `op_finish` is written, as if they began.
+    They take no time, and all else but memory lets each begin at `now`. Then when to ask again, as
+    one of them is not ready yet, else infinite. It is the `look`-th time that this is asked. Of the
+    ops among them `op_finish` is written, as if they began.
     """
     needed = np.zeros(len(lives.free))
     for k in range(first, len(sequence)):
         item = sequence[k]
         if item >= 0:
             d = device[item]
-            if p.op_time[item, d] > 0.0 or max(device_free[d], op_ready[item]) > now:
-                return first
+            if p.op_time[item, d] > 0.0:
+                return first, np.inf
+            ready = max(device_free[d], op_ready[item])
+            if ready > now:
+                return first, ready
             op_finish[item] = now
             needed[d] += _made_bytes(p, item)
             for j in range(p.output_offsets[item], p.output_offsets[item + 1]):
@@ -290,23 +297,25 @@ def _room_together(
         else:
             edge = -1 - item
             source, target = device[p.edge_ends[edge, 0]], device[p.edge_ends[edge, 1]]
-            if op_finish[p.edge_ends[edge, 0]] > now:
-                return first
+            ready = op_finish[p.edge_ends[edge, 0]]
+            if ready > now:
+                return first, ready
             copy = _copy_of(p, edge, target)
             if source == target or edge_finish[edge] != NOT_SENT or lives.begun[copy] == look:
                 continue
+            if _transfer_time(p, edge, source, target) > 0.0:
+                return first, np.inf
             pair = source * len(lives.free) + target
             for c in range(p.channel_offsets[pair], p.channel_offsets[pair + 1]):
-                if channel_free[p.channels[c]] > now:
-                    return first
-            if _transfer_time(p, edge, source, target) > 0.0:
-                return first
+                ready = max(ready, channel_free[p.channels[c]])
+            if ready > now:
+                return first, ready
             lives.begun[copy] = look
             needed[target] += p.edge_bytes[edge]
             _use_ahead(lives, look, p.edge_tensor[edge], needed)
         if (needed <= np.maximum(lives.free, 0.0)).all():
-            return k + 1
-    return first
+            return k + 1, np.inf
+    return first, np.inf
 
 
 @inner

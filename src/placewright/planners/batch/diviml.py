@@ -20,6 +20,7 @@ from placewright.formulations.batch.instance import (
     chunks_lose_nothing,
     timed_batches,
 )
+from placewright.formulations.fit import Chosen
 from placewright.formulations.formulation import Formulation, Listener, MathOpt, Programmed
 from placewright.plan import Placement
 from placewright.planners.base import Proposal, count_option
@@ -115,8 +116,8 @@ class Constrained:
     def decode(self, solution: Placement) -> Placement:
         return solution
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        self.model.forbid(device, units)
+    def forbid(self, chosen: Chosen) -> None:
+        self.model.forbid(chosen)
 
 
 def refused(problem: Problem) -> str | None:

@@ -18,6 +18,7 @@ from placewright.analysis.contracted import unit_graph
 from placewright.bounds.throughput import lower_bound
 from placewright.budget import Budget, Progress
 from placewright.errors import InfeasibleError
+from placewright.formulations.fit import Chosen
 from placewright.formulations.formulation import Listener, MathOpt, Valued
 from placewright.formulations.throughput.max_load_program import MaxLoadProgram, row_of
 from placewright.graph import Floats, Ints
@@ -346,5 +347,5 @@ class _Loads:
     def decode(self, solution: Floats) -> Placement:
         return placement_of(self.program.problem, self.program.device_of(solution))
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        self.program.forbid(device, units)
+    def forbid(self, chosen: Chosen) -> None:
+        self.program.forbid(chosen)

@@ -308,8 +308,10 @@ def test_a_placement_that_does_not_fit_by_a_hair_is_cut_off():
     problem = problem.with_device_memory(np.array([4.0, 4.0]))
     formulation, _ = program_of(problem, MoiraiMilp())
     rows = formulation.program.row_count
-    assert crowded(problem, Placement(np.zeros(4, dtype=np.int32))) == [(0, [0, 1, 2, 3])]
-    formulation.forbid(0, [0, 1, 2, 3])
+    assert crowded(problem, Placement(np.zeros(4, dtype=np.int32))) == [
+        [(op, 0) for op in range(4)]
+    ]
+    formulation.forbid([(op, 0) for op in range(4)])
     assert formulation.program.row_count == rows + 1
     assert not crowded(problem, Placement(np.array([0, 0, 0, 1], dtype=np.int32)))
     plan = solve(problem, MoiraiMilp())

@@ -12,6 +12,7 @@ import numpy as np
 from placewright import planners
 from placewright.budget import Budget, Progress, no_progress
 from placewright.errors import OptionError
+from placewright.formulations.fit import Chosen
 from placewright.formulations.formulation import Listener
 from placewright.formulations.latency.cp_frame import Frame, whole
 from placewright.formulations.latency.cp_model import Effort, Model, Times
@@ -135,8 +136,8 @@ class _Turn:
     def decode(self, solution: Times) -> Placement:
         return placement_of(self.model.frame, solution)
 
-    def forbid(self, device: int, units: list[int]) -> None:
-        self.model.forbid(device, units)
+    def forbid(self, chosen: Chosen) -> None:
+        self.model.forbid(chosen)
 
 
 class Lns(LatencyPlanner):

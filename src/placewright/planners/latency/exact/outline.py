@@ -97,12 +97,15 @@ class MilpPlanner(LatencyPlanner, ABC):
 def exact_run(
     problem: Problem, limit: Budget, source: str, best: Incumbent | None
 ) -> ExactRun[Incumbent]:
-    """It keeps the shortest of the best, a solution in its own order, and that listed anew."""
+    """It keeps the shortest of the best, a solution in its own order, and that listed anew.
+
+    A solution waits for memory where a sequence cannot: under `peak` it may not fit when timed.
+    """
 
     def judge(found: Placement, best: Incumbent | None) -> Incumbent | None:
         return fitting(problem, [found, Placement(found.device)], best)
 
-    return ExactRun(problem, limit, source, judge, best)
+    return ExactRun(problem, limit, source, judge, best, goes_on=True)
 
 
 def fits_nowhere(planner: str) -> InfeasibleError:
