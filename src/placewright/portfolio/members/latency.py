@@ -47,7 +47,7 @@ LATENCY = (
     # What an engine fuses moves as one: attention heads, not ops, go to other devices.
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
-    Member("annealing", "search", FREE, STEPS),
+    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000, memory=[FULL, SHORT]),
     Member(
         "annealing",
         "search",
@@ -56,7 +56,8 @@ LATENCY = (
         memory=[FULL, SHORT],
         where={"memory": "resident"},
     ),
-    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000),
+    Member("annealing", "search", FREE, STEPS),
+    Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000, memory=[ENOUGH]),
     Member("multilevel", "search", {}, STEPS, afresh=True, fewest_ops=2_000),
     Member("lns", "search", {"workers": "1"}, NEIGHBOURHOODS, shortest=LEARNING),
     Member("multilevel", "search", {}, STEPS, fewest_ops=2_000),

@@ -58,14 +58,13 @@ def refined(
     *,
     hot: float | None = None,
     cooling: float | None = None,
-    warmth: float = 1.0,
     priced: bool = False,
 ) -> tuple[Placement, bool]:
     """`start` annealed for `limit` evaluations or the budget's time, and whether Ctrl-C came.
 
-    Never worse than `start`. `hot`: the first temperature in seconds, by default `warmth` times one
-    that is the hotter the more evaluations there are; `cooling`: the factor on it per evaluation,
-    by default such that it ends at `COLD`. `priced`: see `Refinement`.
+    Never worse than `start`. `hot`: the first temperature in seconds, by default the hotter the
+    more evaluations there are; `cooling`: the factor on it per evaluation, by default such that it
+    ends at `COLD`. `priced`: see `Refinement`.
     """
     refinement = Refinement(problem, seed, start, priced=priced)
     reporter = Reporter(budget, refinement.best_value)
@@ -74,8 +73,7 @@ def refined(
     try:
         if hot is None:
             evaluations = limit if limit < math.inf else refinement.evaluations_in(budget)
-            shares = warmth * hot_for(evaluations / problem.op_count)
-            hot = shares * makespan_per_op(problem, start)
+            hot = hot_for(evaluations / problem.op_count) * makespan_per_op(problem, start)
         refinement.anneal(hot, Pace(budget, limit), reporter, on_progress, cooling)
     except KeyboardInterrupt:
         return refinement.placement(), True

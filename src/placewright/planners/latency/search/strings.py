@@ -27,7 +27,8 @@ from placewright.graph import Ints
 from placewright.kernels.latency import search as kernel
 from placewright.planners.base import LatencyPlanner, MemoryAccount, NoRoomError, Proposal
 from placewright.planners.latency.construct.simple import fastest_first
-from placewright.planners.latency.search import refining
+from placewright.planners.latency.search.iterated import annealed
+from placewright.planners.latency.search.refining import refined
 from placewright.planners.latency.search.region_moves import by_region_moves
 from placewright.planners.latency.search.walk import Walk
 from placewright.problem import Problem
@@ -41,10 +42,7 @@ MOST_WORK = 500_000_000  # evaluations × items of the sequence, each about 10 n
 FIRST_SHARE = 0.05
 COLDEST_SHARE = 1e-3
 TEMPERATURE_SAMPLES = 200
-# With a free order: the share of the time for region moves, and by how much colder it may be from a
-# given start, drawn on a log scale.
-SEEDS_SHARE = 0.25
-AGAIN_RANGE = 40.0
+SEEDS_SHARE = 0.25  # with a free order: of the time, for region moves
 # Local search looks at every move before it makes one up to so many items of all evaluations.
 BEST_MOVE_WORK = 2_000_000
 
@@ -108,7 +106,8 @@ class Annealing(_Search):
       of `region-moves`, or goes on from the budget's start and its sequence; whole regions of the
       graph may move, runs of ops, and stretches swap devices. By default it starts the hotter the
       more evaluations there are, at most at four makespans per op, from a given start sometimes
-      colder, and ends at a fiftieth;
+      colder, and ends at a fiftieth; of ten thousand evaluations per op or more it makes several
+      annealings (`iterated`);
     - `overfull`, with a free order: ``never``, or ``priced``: on the way devices may have too much,
       at a price per byte that rises while one has and falls while none has.
     """
@@ -157,20 +156,23 @@ class Annealing(_Search):
     def _plan_freely(
         self, problem: Problem, budget: Budget, seed: int, on_progress: Progress
     ) -> Proposal:
-        start, warmth = budget.start, 1.0
+        start = budget.start
         if start is None:
             part = budget.part(SEEDS_SHARE * budget.left)
             start, interrupted = by_region_moves(problem, part, seed, on_progress)
             if interrupted:
                 return Proposal(start)
-        else:  # who is asked again and again goes near and far by turns
-            warmth = AGAIN_RANGE ** -float(np.random.default_rng(seed).random())
-        cooling = None if self.cooling is None else self.cooling ** (1.0 / problem.unit_count)
         limit = self.limit(problem, budget)
-        found, _ = refining.refined(
+        if self.temperature is None and self.cooling is None:
+            found, _ = annealed(
+                problem, start, budget, limit, seed, on_progress,
+                is_given=budget.start is not None, priced=self.is_priced,
+            )  # fmt: skip
+            return Proposal(found)
+        cooling = None if self.cooling is None else self.cooling ** (1.0 / problem.unit_count)
+        found, _ = refined(
             problem, start, budget, limit, seed, on_progress,
-            hot=self.temperature, cooling=cooling, warmth=warmth,
-            priced=self.is_priced,
+            hot=self.temperature, cooling=cooling, priced=self.is_priced,
         )  # fmt: skip
         return Proposal(found)
 
