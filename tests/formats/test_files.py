@@ -314,6 +314,14 @@ def test_a_written_file_has_the_permissions_of_any_new_file(tmp_path):
     assert modes[0] == modes[1]
 
 
+def test_a_file_that_is_there_keeps_its_mode(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text("{}")
+    path.chmod(0o600)
+    files.write_text(path, "[]")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600 and path.read_text() == "[]"
+
+
 @pytest.mark.parametrize("name", ["no/out.json", "folder", "x" * 300])
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(tmp_path, name):
     (tmp_path / "folder").mkdir()

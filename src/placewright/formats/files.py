@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import re
 import tempfile
 from collections.abc import Iterator
@@ -267,7 +268,7 @@ def write_text(path: str | Path, text: str) -> None:
 def write_bytes(path: str | Path, content: bytes) -> None:
     """Write `content` to a temporary file beside `path`, then rename: all of it or nothing.
 
-    A symbolic link stays, and what it points to is written.
+    A symbolic link stays, and what it points to is written. A file that is there keeps its mode.
     """
     path = Path(path)
     temporary = None
@@ -280,7 +281,8 @@ def write_bytes(path: str | Path, content: bytes) -> None:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-            Path(temporary).chmod(0o666 & ~umask())
+            mode = target.stat().st_mode if target.exists() else 0o666 & ~umask()
+            Path(temporary).chmod(stat.S_IMODE(mode))
             Path(temporary).replace(target)
     except RuntimeError:  # what `resolve` makes of it
         raise FormatError(f"{path}: is a link that leads back to itself; give a file") from None
