@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import re
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -18,6 +18,7 @@ from placewright.planners.base import Proposal
 from placewright.problem import Problem
 from placewright.solvers.bound_callback import BoundReporter
 from placewright.solvers.mathopt import OutOfTimeError
+from placewright.solvers.running import Answer
 
 DEFAULT_SECONDS = 600.0
 
@@ -86,14 +87,9 @@ class ExactRun(Generic[Plan]):
                     self._conclude(answer.bound)
                     return answer.complete or self.narrowed
                 found = formulation.decode(answer.values)
-                useless = crowded(self.problem, found)
+                useless = crowded(self.problem, found) or self._take(found, answer)
                 if not useless:
-                    self.best = self.judge(found, self.best)
-                    self.untimed = answer.complete and self.best is None
-                    self._conclude(answer.bound)
-                    if not (answer.complete and self._goes_on_from(found)):
-                        return answer.complete or self.narrowed
-                    useless = [whole(self.problem, found)]
+                    return answer.complete or self.narrowed
                 for chosen in useless:
                     formulation.forbid(chosen)
         except KeyboardInterrupt:
@@ -101,18 +97,26 @@ class ExactRun(Generic[Plan]):
             self.best = listener.best
             raise
 
+    def _take(self, found: Placement, answer: Answer[Solution]) -> list[Chosen]:
+        """Keep the best; what to forbid if that is an optimum of no use and others are left."""
+        self.best = self.judge(found, self.best)
+        self.untimed = answer.complete and self.best is None
+        self._conclude(answer.bound)
+        if not (answer.complete and self.goes_on) or self._is_proved():
+            return []
+        if self.judge(found, None) is not None:
+            return []
+        self.narrowed = True
+        return [whole(self.problem, found)]
+
+    def _is_proved(self) -> bool:
+        best = self.value
+        return math.isfinite(best) and gap_of(best, self.bound.value) <= OPTIMAL_GAP
+
     def _conclude(self, bound: float) -> None:
+        """Proved by the formulation, if that still has all placements."""
         if not self.narrowed:
             self.prove(bound)
-
-    def _goes_on_from(self, found: Placement) -> bool:
-        """Whether a better plan may be left, for this one cannot be used."""
-        best = self.value
-        if math.isfinite(best) and gap_of(best, self.bound.value) <= OPTIMAL_GAP:
-            return False
-        is_useless = self.goes_on and self.judge(found, None) is None
-        self.narrowed = self.narrowed or is_useless
-        return is_useless
 
     def prove(self, bound: float, source: str = "") -> None:
         """Seconds that no plan can beat, by the formulation or another `source`.
