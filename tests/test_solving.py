@@ -46,7 +46,7 @@ from placewright.verify import verify
 from placewright.whatif.explain.explaining import explain
 from placewright.whatif.replan import replan
 from placewright.whatif.sensitivities import sensitivities
-from tests.builders import chain
+from tests.builders import batches_of_four, chain
 from tests.strategies import problems
 
 
@@ -91,6 +91,17 @@ def test_what_a_planner_of_ones_own_gives_must_be_of_the_problem(proposal, messa
     own = Fixed([0, 0])
     own.proposal = proposal
     with pytest.raises(VerificationError, match=f"planner 'fixed' {message}"):
+        solve(problem, own)
+
+
+@pytest.mark.parametrize("sequence", [[0], [0, 0], [0, 1, 2, 3, 4, 5, 6, 7, 8]])
+def test_a_sequence_for_batches_must_be_of_its_batches(sequence, monkeypatch):
+    problem = batches_of_four()
+    found = solve(problem, "heft").placement
+    own = Fixed([])
+    own.proposal = Proposal(Placement(found.device, sequence))
+    monkeypatch.setattr(Fixed, "objective", "batch-throughput", raising=False)
+    with pytest.raises(VerificationError, match="does not name each batch and each edge of one"):
         solve(problem, own)
 
 

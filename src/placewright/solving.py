@@ -24,7 +24,7 @@ from placewright.errors import (
     ProvedInfeasibleError,
     VerificationError,
 )
-from placewright.graph import Floats
+from placewright.graph import Floats, Ints
 from placewright.options import (
     check_called,
     check_kind,
@@ -191,11 +191,23 @@ def _misfit(problem: Problem, placement: Placement) -> str:
         return f"names device {unknown[0]}; devices go from 0 to {count - 1}"
     if placement.subgraph is not None and placement.subgraph.shape != shape:
         return f"has subgraphs of shape {placement.subgraph.shape}; give one of shape {shape}"
-    if placement.sequence is not None and options.objective == "latency":
-        items = np.arange(-problem.edge_count, problem.op_count)
-        if not np.array_equal(np.sort(placement.sequence), items):
-            return "has a sequence that does not name each op and each edge once"
-    return ""
+    sequence = placement.sequence
+    return "" if sequence is None else _missing(problem, placement, sequence)
+
+
+def _missing(problem: Problem, placement: Placement, sequence: Ints) -> str:
+    """What a sequence does not name once, as the end of a sentence."""
+    from placewright.simulate.batch import expand
+
+    what = "each op and each edge"
+    if problem.options.objective == "batch-throughput":
+        problem, what = expand(problem, placement.device).problem, "each batch and each edge of one"
+    elif problem.options.objective != "latency":  # where it counts for nothing
+        return ""
+    items = np.arange(-problem.edge_count, problem.op_count)
+    if np.array_equal(np.sort(sequence), items):
+        return ""
+    return f"has a sequence that does not name {what} once"
 
 
 def check_feasible(problem: Problem) -> None:
