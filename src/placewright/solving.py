@@ -197,10 +197,10 @@ def _misfit(problem: Problem, placement: Placement) -> str:
 
 def _missing(problem: Problem, placement: Placement, sequence: Ints) -> str:
     """What a sequence does not name once, as the end of a sentence."""
-    from placewright.simulate.batch import expand
-
     what = "each op and each edge"
     if problem.options.objective == "batch-throughput":
+        from placewright.simulate.batch import expand
+
         problem, what = expand(problem, placement.device).problem, "each batch and each edge of one"
     elif problem.options.objective != "latency":  # where it counts for nothing
         return ""

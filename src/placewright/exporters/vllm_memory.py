@@ -171,9 +171,8 @@ def _of_weights_alone(graph: Graph) -> Flags:
     """
     made = np.bincount(graph.tensor_producer, graph.tensor_bytes, graph.op_count)
     lookup = np.array(["embedding" in kind for kind in graph.op_types])
-    whole = (made >= graph.op_parameter_bytes) | _idle(
-        graph
-    )  # else tokens are multiplied with these
+    # What makes less than it has multiplies tokens with that.
+    whole = (made >= graph.op_parameter_bytes) | _idle(graph)
     begins = (graph.op_parameter_bytes > 0) & whole & ~lookup
     producers, readers = graph.edges
     coming = _grouped(graph.op_count, readers, producers)

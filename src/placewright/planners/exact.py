@@ -13,6 +13,7 @@ from placewright.budget import Budget
 from placewright.errors import InfeasibleError, OptionError
 from placewright.formulations.fit import Chosen, overfull
 from placewright.formulations.formulation import Formulation, Timed
+from placewright.graph import Ints
 from placewright.plan import OPTIMAL_GAP, Placement, gap_of
 from placewright.planners.base import Proposal
 from placewright.problem import Problem
@@ -102,16 +103,13 @@ class ExactRun(Generic[Plan]):
         self.best = self.judge(found, self.best)
         self.untimed = answer.complete and self.best is None
         self._conclude(answer.bound)
-        if not (answer.complete and self.goes_on) or self._is_proved():
+        is_proved = self.best is not None and gap_of(self.value, self.bound.value) <= OPTIMAL_GAP
+        if not (answer.complete and self.goes_on) or is_proved:
             return []
         if self.judge(found, None) is not None:
             return []
         self.narrowed = True
-        return [whole(self.problem, found)]
-
-    def _is_proved(self) -> bool:
-        best = self.value
-        return math.isfinite(best) and gap_of(best, self.bound.value) <= OPTIMAL_GAP
+        return [placed_units(self.problem, found)]
 
     def _conclude(self, bound: float) -> None:
         """Proved by the formulation, if that still has all placements."""
@@ -173,18 +171,22 @@ class _Listener(Generic[Plan, Solution]):
         self.run.tell_bound(min(lower_bound, value))
 
 
-def whole(problem: Problem, placement: Placement) -> Chosen:
+def placed_units(problem: Problem, placement: Placement) -> Chosen:
     """Every unit with its device, or devices."""
-    device = placement.device.reshape(problem.op_count, -1)
-    unit = np.repeat(problem.op_unit, device.shape[1])
-    return sorted(set(zip(unit.tolist(), device.ravel().tolist(), strict=True)))
+    units, devices = _by_op_and_input(problem, placement)
+    return sorted(set(zip(units.tolist(), devices.tolist(), strict=True)))
 
 
 def crowded(problem: Problem, placement: Placement) -> list[Chosen]:
     """Of each device on which units keep more than there is room for, those units."""
+    units, devices = _by_op_and_input(problem, placement)
+    return overfull(units, devices, problem.unit_memory, problem.device_memory)
+
+
+def _by_op_and_input(problem: Problem, placement: Placement) -> tuple[Ints, Ints]:
+    """The unit and the device of each op, or of each op and input."""
     device = placement.device.reshape(problem.op_count, -1)
-    unit = np.repeat(problem.op_unit, device.shape[1])
-    return overfull(unit, device.ravel(), problem.unit_memory, problem.device_memory)
+    return np.repeat(problem.op_unit, device.shape[1]), device.ravel()
 
 
 def too_many(count: int, most: int, advice: str, what: str = "program") -> str | None:

@@ -47,6 +47,7 @@ LATENCY = (
     # What an engine fuses moves as one: attention heads, not ops, go to other devices.
     Member("multilevel", "search", {}, STEPS, coarsening="fusion", afresh=True, fewest_ops=500),
     Member("annealing", "search", FREE, STEPS, coarsening="fusion", fewest_ops=500),
+    # On full devices what goes on from a simple plan is soon stuck: a start of its own comes first.
     Member("annealing", "search", FREE, STEPS, afresh=True, most_ops=3_000, memory=[FULL, SHORT]),
     Member(
         "annealing",

@@ -99,7 +99,8 @@ def exact_run(
 ) -> ExactRun[Incumbent]:
     """It keeps the shortest of the best, a solution in its own order, and that listed anew.
 
-    A solution waits for memory where a sequence cannot: under `peak` it may not fit when timed.
+    Under memory option ``peak`` a solution may not fit when it is timed: a solver rounds, and what
+    begins at one instant may be timed in another order.
     """
 
     def judge(found: Placement, best: Incumbent | None) -> Incumbent | None:

@@ -8,14 +8,18 @@ drawn on a log scale (Lourenço et al. 2003).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from placewright.budget import Budget, Pace, Progress, Reporter
 from placewright.plan import Placement
-from placewright.planners.latency.search.refining import Refinement, hot_for, makespan_per_op
+from placewright.planners.latency.search.refining import (
+    Refinement,
+    best_after,
+    hot_for,
+    makespan_per_op,
+)
 from placewright.problem import Problem
 
 ENOUGH = 10_000  # evaluations per op; with fewer one annealing gains more
@@ -44,12 +48,10 @@ def annealed(
     """
     refinement = Refinement(problem, seed, start, priced=priced)
     reporter = Reporter(budget, refinement.best_value)
-    if refinement.value == 0.0:
-        return refinement.placement(), False
     rng = np.random.default_rng(seed)
-    try:
-        evaluations = limit if limit < math.inf else refinement.evaluations_in(budget)
-        per_op = evaluations / problem.op_count
+
+    def anneal() -> None:
+        per_op = refinement.evaluations_in(budget, limit) / problem.op_count
         seconds, done = budget.left, 0.0
         for origin, warmth, share in _phases(refinement, start, is_given, per_op, rng):
             hot = warmth * hot_for(share * per_op) * makespan_per_op(problem, origin)
@@ -57,9 +59,8 @@ def annealed(
             refinement.restart_from(origin)
             refinement.anneal(hot, pace, reporter, _within(on_progress, done, share))
             done += share
-    except KeyboardInterrupt:
-        return refinement.placement(), True
-    return refinement.placement(), False
+
+    return best_after(refinement, anneal)
 
 
 def _within(on_progress: Progress, done: float, share: float) -> Progress:

@@ -8,6 +8,7 @@ how far from that plan it goes.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -68,16 +69,26 @@ def refined(
     """
     refinement = Refinement(problem, seed, start, priced=priced)
     reporter = Reporter(budget, refinement.best_value)
-    if refinement.value == 0.0:
-        return refinement.placement(), False
-    try:
-        if hot is None:
-            evaluations = limit if limit < math.inf else refinement.evaluations_in(budget)
-            hot = hot_for(evaluations / problem.op_count) * makespan_per_op(problem, start)
-        refinement.anneal(hot, Pace(budget, limit), reporter, on_progress, cooling)
-    except KeyboardInterrupt:
-        return refinement.placement(), True
-    return refinement.placement(), False
+
+    def anneal() -> None:
+        first = hot
+        if first is None:
+            per_op = refinement.evaluations_in(budget, limit) / problem.op_count
+            first = hot_for(per_op) * makespan_per_op(problem, start)
+        refinement.anneal(first, Pace(budget, limit), reporter, on_progress, cooling)
+
+    return best_after(refinement, anneal)
+
+
+def best_after(refinement: Refinement, anneal: Callable[[], None]) -> tuple[Placement, bool]:
+    """The best plan when `anneal` is over, and whether Ctrl-C ended it; nothing is below 0 s."""
+    interrupted = False
+    if refinement.value > 0.0:
+        try:
+            anneal()
+        except KeyboardInterrupt:
+            interrupted = True
+    return refinement.placement(), interrupted
 
 
 def hot_for(evaluations_per_op: float) -> float:
@@ -176,8 +187,13 @@ class Refinement:
                     self.sort()
             reporter.tell(self.best_value, self.placement)
 
-    def evaluations_in(self, budget: Budget) -> float:
-        """About how many there is time for, after a moment of those that make nothing longer."""
+    def evaluations_in(self, budget: Budget, limit: float) -> float:
+        """The limit; without, about how many there is time for.
+
+        That shows after a moment of those that make nothing longer.
+        """
+        if limit < math.inf:
+            return limit
         moment = budget.part(min(PROBING * budget.left, PROBING_SECONDS))
         probe = Pace(moment, math.inf)
         self.anneal(COLDEST, probe, Reporter(budget), no_progress, 1.0)
