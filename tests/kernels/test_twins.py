@@ -314,9 +314,6 @@ TWINS = {
 
 # Kernels without a twin that other kernels call: what they do is compared with what those do.
 PARTS = {
-    "batch.changes.allowed": "batch.search.anneal",
-    "batch.changes.assign": "batch.search.anneal",
-    "batch.changes.change": "batch.search.anneal",
     "batch.changes.has_room": "batch.search.anneal",
     "batch.changes.take_back": "batch.search.anneal",
     "batch.search.keep": "batch.search.anneal",

@@ -153,6 +153,20 @@ def test_what_starts_afresh_has_twice_as_long_each_time_while_there_is_time(prob
     assert sum(afresh) < 80.0
 
 
+def test_a_first_turn_may_be_long_at_once(problem):
+    members = [Member("a", "search"), Member("b", "search", afresh=True, first_share=0.5)]
+    scheduler, incumbent = Scheduler(members, 0, False), Incumbent(problem, Origin())
+    left, asked = 40.0, []
+    while left > 1.0:
+        turn = scheduler.next(incumbent, left, workers=1)
+        asked.append((turn.member.name, turn.seconds / left))
+        scheduler.learn(turn, 0.01, turn.seconds, useless=False)
+        left -= turn.seconds
+    # Once, and early; a second one, for which less is left, would find less.
+    assert [share for name, share in asked if name == "b"] == [0.5]
+    assert asked.index(("b", 0.5)) < 3
+
+
 def test_a_search_in_vain_has_longer_turns_until_it_gains_again(problem):
     scheduler = Scheduler([Member("a", "search")], 0, False)
     incumbent, seconds = Incumbent(problem, Origin()), []

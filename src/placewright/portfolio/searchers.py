@@ -32,12 +32,14 @@ class Searcher:
         """Whether it has had no turn that counts, and has none now."""
         return not self.spent and not self.running
 
-    def next_turn(self, usual: float) -> float:
+    def next_turn(self, usual: float, left: float) -> float:
         """Seconds, where a turn is `usual` so long.
 
         What gained nothing has twice as long the next time, and so has what starts `afresh`: it
         would find the same again, and slowly found is better.
         """
+        if self.is_new and self.member.first_share:
+            return max(usual, self.member.first_share * left)
         if self.member.afresh:
             return 2 * max(usual, self.longest)
         return usual * 2.0 ** min(self.in_vain, MOST_DOUBLED)
@@ -71,13 +73,17 @@ class Searchers:
         `seconds` says how long a turn of a search usually is. One that starts `afresh` is not asked
         where less than its next turn is left.
         """
-        turns = [(each, each.next_turn(seconds(each.member))) for each in self._all]
+        turns = [(each, each.next_turn(seconds(each.member), left)) for each in self._all]
         in_time = [(each, turn) for each, turn in turns if turn <= left or not each.member.afresh]
         if not turns:
             return None
         rate = self._hoped_rate()
         # Those that had none first, in their order, where that leaves most of the time to the best.
-        new = [pair for pair in in_time if pair[0].is_new and pair[1] <= NEW_SHARE * left]
+        new = [
+            (each, turn)
+            for each, turn in in_time
+            if each.is_new and turn <= max(NEW_SHARE, each.member.first_share) * left
+        ]
         chosen, turn = (
             new[0] if new else max(in_time or turns, key=lambda pair: pair[0].merit(rate))
         )

@@ -1,7 +1,7 @@
 """Strings of devices, one per unit and chunk of inputs, and changes of single units.
 
 Only rows whose counts are allowed batch sizes ever arise; what does not fit is made, looked at and
-taken back.
+taken back. Changes are inlined: handing these tuples on takes longer than one of them.
 """
 
 from __future__ import annotations
@@ -55,25 +55,11 @@ def load(state, lent, unit):
         lent.row[c] = state.rows[unit, c]
 
 
-@kernel
-def assign(b, state, unit, row):
-    """Split `unit` as in `row`, whether that is allowed and there is room or not."""
-    chunks = state.rows.shape[1]
-    for c in range(chunks):
-        state.count[unit, state.rows[unit, c]] -= 1
-        if state.count[unit, state.rows[unit, c]] == 0:
-            state.free[state.rows[unit, c]] += b.unit_memory[unit]
-    for c in range(chunks):
-        if state.count[unit, row[c]] == 0:
-            state.free[row[c]] -= b.unit_memory[unit]
-        state.count[unit, row[c]] += 1
-        state.rows[unit, c] = row[c]
-
-
-@kernel
+@inlined
 def allowed(b, lent, unit):
     """Whether the row to come has allowed batch sizes on all devices; counts its chunks."""
-    lent.count[:] = 0
+    for d in range(len(lent.count)):
+        lent.count[d] = 0
     for c in range(len(lent.row)):
         lent.count[lent.row[c]] += 1
     fine = True
@@ -83,7 +69,7 @@ def allowed(b, lent, unit):
     return fine
 
 
-@kernel
+@inlined
 def change(b, state, lent, made, unit):
     """Give `unit` the row to come, as change number `made`, if that is another and allowed.
 
@@ -92,28 +78,43 @@ def change(b, state, lent, made, unit):
     same = True
     for c in range(len(lent.row)):
         same &= lent.row[c] == state.rows[unit, c]
-    if same or not allowed(b, lent, unit):
-        return made
-    lent.undo_unit[made] = unit
-    for c in range(len(lent.row)):
-        lent.undo_row[made, c] = state.rows[unit, c]
-    _add_work(b, state, lent, unit, -1.0)
-    assign(b, state, unit, lent.row)
-    _add_work(b, state, lent, unit, 1.0)
-    return made + 1
-
-
-@inlined
-def _add_work(b, state, lent, unit, sign):
-    """Add what each device has to compute for the unit to what it has more, or take it away."""
-    for d in range(len(lent.more)):
-        lent.more[d] += sign * b.unit_time[unit, b.kind[d], state.count[unit, d]]
+    changes = made
+    if not same and allowed(b, lent, unit):
+        lent.undo_unit[made] = unit
+        for c in range(len(lent.row)):
+            lent.undo_row[made, c] = state.rows[unit, c]
+            state.rows[unit, c] = lent.row[c]
+        for d in range(len(lent.count)):
+            before, after = state.count[unit, d], lent.count[d]
+            if before != after:
+                k = b.kind[d]
+                lent.more[d] += b.unit_time[unit, k, after] - b.unit_time[unit, k, before]
+                state.count[unit, d] = after
+                if before == 0:
+                    state.free[d] -= b.unit_memory[unit]
+                elif after == 0:
+                    state.free[d] += b.unit_memory[unit]
+        changes = made + 1
+    return changes
 
 
 @kernel
 def take_back(b, state, lent, made):
+    """Undo so many changes, the last first."""
+    rows, count, free, memory = state.rows, state.count, state.free, b.unit_memory
     for k in range(made - 1, -1, -1):
-        assign(b, state, lent.undo_unit[k], lent.undo_row[k])
+        unit = lent.undo_unit[k]
+        for c in range(len(lent.row)):
+            d = rows[unit, c]
+            count[unit, d] -= 1
+            if count[unit, d] == 0:
+                free[d] += memory[unit]
+        for c in range(len(lent.row)):
+            d = lent.undo_row[k, c]
+            if count[unit, d] == 0:
+                free[d] -= memory[unit]
+            count[unit, d] += 1
+            rows[unit, c] = d
 
 
 @kernel

@@ -59,7 +59,8 @@ def _overfull(state):
 @inner
 def _send_away(b, space, state, lent, rng, made, device):
     """Units near a change compute elsewhere what they did on `device`, until it fits."""
-    length = len(state.op_at)
+    op_at, op_unit, unit_memory, count = state.op_at, b.op_unit, b.unit_memory, state.count
+    length = len(op_at)
     unit = lent.undo_unit[below(rng, made)]
     place = np.int64(state.op_rank[space.unit_ops[space.unit_offsets[unit]]])
     step = 1 if rng.random() < 0.5 else -1
@@ -70,10 +71,14 @@ def _send_away(b, space, state, lent, rng, made, device):
     elif kind >= WITHIN:
         goal = np.int64(lent.undo_row[below(rng, made), below(rng, len(lent.row))])
     for _ in range(min(length, MOST_SCANNED)):
-        unit = b.op_unit[state.op_at[place]]
-        place = (place + step) % length
-        memory = b.unit_memory[unit]
-        if lent.changed[unit] or state.count[unit, device] == 0 or memory == 0.0:
+        unit = op_unit[op_at[place]]
+        place += step
+        if place == length:
+            place -= length
+        elif place < 0:
+            place += length
+        memory = unit_memory[unit]
+        if count[unit, device] == 0 or memory == 0.0 or lent.changed[unit]:
             continue
         if enough and state.free[device] + memory < 0.0:
             continue

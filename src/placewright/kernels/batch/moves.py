@@ -115,27 +115,23 @@ def _has_critical(b, space, state, s, unit, slack):
 @inner
 def _reassign(p, b, space, state, lent, rng, place):
     kind = rng.random()
-    unit = space.movable[place]
-    chunks = len(lent.row)
-    made = np.int64(0)  # for a literal 0 `change` would be compiled once more
+    unit, chunks = space.movable[place], len(lent.row)
+    if kind >= SWAP:
+        return _reassign_several(p, b, space, state, lent, rng, kind, place)
+    if BESIDE <= kind < EXCHANGE:
+        return _exchange(b, space, state, lent, rng, place)
     if kind < CHUNK:
         load(state, lent, unit)
         lent.row[below(rng, chunks)] = below(rng, len(state.free))
         if not allowed(b, lent, unit):
             draw_split(space, state, lent, rng, unit)
-        return change(b, state, lent, made, unit)
-    if kind < SPLIT:
+    elif kind < SPLIT:
         draw_split(space, state, lent, rng, unit)
-        return change(b, state, lent, made, unit)
-    if kind < BESIDE:
+    elif kind < BESIDE:
         load(state, lent, b.op_unit[_neighbour(p, b, rng, random_op(space, rng, unit))])
-        return change(b, state, lent, made, unit)
-    if kind < EXCHANGE:
-        return _exchange(b, space, state, lent, rng, place)
-    if kind < SWAP:
+    else:
         _swap(state, lent, unit, below(rng, chunks), below(rng, chunks))
-        return change(b, state, lent, made, unit)
-    return _reassign_several(p, b, space, state, lent, rng, kind, place)
+    return change(b, state, lent, np.int64(0), unit)  # for a literal 0 it would be compiled anew
 
 
 @inner

@@ -10,7 +10,7 @@ import numpy as np
 
 from placewright.analysis.orders import m_topo
 from placewright.budget import Budget, Pace, Reporter
-from placewright.graph import Ints
+from placewright.graph import Floats, Ints, Wide
 from placewright.kernels.batch import changes
 from placewright.kernels.batch import search as kernel
 from placewright.kernels.batch.arrays import batches_of
@@ -103,8 +103,8 @@ class Walk(Pace):
             self._assign(before)
 
     def _assign(self, rows: Ints) -> None:
-        for unit, row in enumerate(rows):
-            changes.assign(self.batches, self.state, unit, row)
+        self.state.rows[:] = rows
+        self.state.count[:], self.state.free[:] = _taken(self.problem, rows)
 
 
 def _space(problem: Problem, splits: Splits, order: Ints) -> changes.Space:
@@ -132,19 +132,24 @@ def _space(problem: Problem, splits: Splits, order: Ints) -> changes.Space:
 def _state(problem: Problem, order: Ints, start: Ints) -> changes.State:
     rank = np.empty(problem.op_count, dtype=np.int32)
     rank[order] = np.arange(problem.op_count)
-    devices = np.arange(problem.device_count)
-    count = (start[:, :, None] == devices).sum(axis=1)
-    used = ((count > 0) * problem.unit_memory[:, None]).sum(axis=0)
+    count, free = _taken(problem, start)
     return changes.State(
         rows=start.copy(),
         count=count,
-        free=problem.device_memory - used,
+        free=free,
         op_at=order.copy(),
         op_rank=rank,
         value=np.full(2, np.inf),
         best_rows=start.copy(),
         best_op_at=order.copy(),
     )
+
+
+def _taken(problem: Problem, rows: Ints) -> tuple[Wide, Floats]:
+    """``[unit, device]`` chunks, and the bytes free on each device."""
+    count = (rows[:, :, None] == np.arange(problem.device_count)).sum(axis=1)
+    used = ((count > 0) * problem.unit_memory[:, None]).sum(axis=0)
+    return count, problem.device_memory - used
 
 
 def _borrowed(problem: Problem, chunks: int) -> changes.Borrowed:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from placewright.portfolio.members.member import FREE, STEPS, Member
 
 TURN = 2.0  # seconds: what cools more quickly finds less
+LONG = 0.5  # of the time that is left
 
 BATCH = (
     Member("diviml-milp", "decide"),
     Member("diviml-milp", "decide", {"solver": "cp-sat"}),  # under contention too
     Member("multilevel", "search", {}, STEPS, shortest=TURN),
+    # Going on from the best plan is soon in vain, and one annealing twice as long finds much more.
+    Member("annealing", "search", FREE, STEPS, afresh=True, shortest=TURN, first_share=LONG),
     Member("annealing", "search", FREE, STEPS, shortest=TURN),
     Member("transfers", "prove", share=0.5, prover="batch.together:prove"),
     Member("milp-split", "prove", share=0.15),

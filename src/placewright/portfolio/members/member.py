@@ -58,7 +58,8 @@ class Member:
     - `alone`: it uses all cores itself, so nobody else works while it does;
     - `cores`: its option for a number of cores to work on. It gets `core_share` of what there are,
       at most `most_cores`, whose workers wait, and that before any other that is not instant;
-    - `shortest`: seconds of a turn of a search, at the least.
+    - `shortest`: seconds of a turn of a search, at the least;
+    - `first_share`: of the time that is left, for the first turn of a search that is long at once.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Member:
     most_cores: int = 1
     core_share: float = 1.0
     shortest: float = 1.0
+    first_share: float = 0.0
 
     def takes(self, problem: Problem, shape: Shape) -> bool:
         if self.role == "decide" and not is_decided(problem):
