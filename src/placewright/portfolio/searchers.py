@@ -33,10 +33,10 @@ class Searcher:
         return not self.spent and not self.running
 
     def next_turn(self, usual: float, left: float) -> float:
-        """Seconds, where a turn is `usual` so long.
+        """Seconds, where a turn is `usual` so long and so much time is `left`.
 
         What gained nothing has twice as long the next time, and so has what starts `afresh`: it
-        would find the same again, and slowly found is better.
+        would find the same again, and slowly found is better. A first turn may be long at once.
         """
         if self.is_new and self.member.first_share:
             return max(usual, self.member.first_share * left)

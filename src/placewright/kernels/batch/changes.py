@@ -83,38 +83,35 @@ def change(b, state, lent, made, unit):
         lent.undo_unit[made] = unit
         for c in range(len(lent.row)):
             lent.undo_row[made, c] = state.rows[unit, c]
-            state.rows[unit, c] = lent.row[c]
         for d in range(len(lent.count)):
-            before, after = state.count[unit, d], lent.count[d]
-            if before != after:
-                k = b.kind[d]
-                lent.more[d] += b.unit_time[unit, k, after] - b.unit_time[unit, k, before]
-                state.count[unit, d] = after
-                if before == 0:
-                    state.free[d] -= b.unit_memory[unit]
-                elif after == 0:
-                    state.free[d] += b.unit_memory[unit]
+            times = b.unit_time[unit, b.kind[d]]
+            lent.more[d] += times[lent.count[d]] - times[state.count[unit, d]]
+        _assign(b, state, unit, lent.row)
         changes = made + 1
     return changes
+
+
+@inlined
+def _assign(b, state, unit, row):
+    """Split `unit` as in `row`, whether there is room or not."""
+    for c in range(len(row)):
+        d = state.rows[unit, c]
+        state.count[unit, d] -= 1
+        if state.count[unit, d] == 0:
+            state.free[d] += b.unit_memory[unit]
+    for c in range(len(row)):
+        d = row[c]
+        if state.count[unit, d] == 0:
+            state.free[d] -= b.unit_memory[unit]
+        state.count[unit, d] += 1
+        state.rows[unit, c] = d
 
 
 @kernel
 def take_back(b, state, lent, made):
     """Undo so many changes, the last first."""
-    rows, count, free, memory = state.rows, state.count, state.free, b.unit_memory
     for k in range(made - 1, -1, -1):
-        unit = lent.undo_unit[k]
-        for c in range(len(lent.row)):
-            d = rows[unit, c]
-            count[unit, d] -= 1
-            if count[unit, d] == 0:
-                free[d] += memory[unit]
-        for c in range(len(lent.row)):
-            d = lent.undo_row[k, c]
-            if count[unit, d] == 0:
-                free[d] -= memory[unit]
-            count[unit, d] += 1
-            rows[unit, c] = d
+        _assign(b, state, lent.undo_unit[k], lent.undo_row[k])
 
 
 @kernel

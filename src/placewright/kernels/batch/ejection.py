@@ -72,7 +72,7 @@ def _send_away(b, space, state, lent, rng, made, device):
         goal = np.int64(lent.undo_row[below(rng, made), below(rng, len(lent.row))])
     for _ in range(min(length, MOST_SCANNED)):
         unit = op_unit[op_at[place]]
-        place += step
+        place += step  # and round: to divide takes longer than to look
         if place == length:
             place -= length
         elif place < 0:
